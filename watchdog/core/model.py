@@ -1,0 +1,241 @@
+"""The words of the house as types: status, verdict, state, identity, policy, agent.
+
+Everything here is a value. Durations are `timedelta`, wall times are aware UTC `datetime`s and serve display only:
+no decision is taken from a wall time.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """Where an agent stands in its life (`agent_lifecycle.status`)."""
+
+    QUEUED = "queued"  # -> starting when somebody starts it; never judged
+    STARTING = "starting"  # no pid yet -> running
+    RUNNING = "running"  # -> ending when a kill or a cleanup is claimed
+    ENDING = "ending"  # -> one of the ended ones after the last hook, or unkillable
+    UNKILLABLE = "unkillable"  # -> ending when its processes go after all
+    STOPPED = "stopped"  # somebody asked it to stop
+    KILLED = "killed"  # we ended it
+    COMPLETED = "completed"  # it ended by itself: exit 0, or unknown
+    FAILED = "failed"  # it ended by itself: another exit status, a signal, or it never started
+    LOST = "lost"  # its boot is gone
+
+
+LIVE = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING, Status.ENDING, Status.UNKILLABLE})
+ENDED = frozenset(Status) - LIVE
+
+
+class State(StrEnum):
+    """What an agent says of itself in a beat."""
+
+    WORKING = "working"
+    IDLE = "idle"
+    WAITING = "waiting"  # for a human
+    BLOCKED = "blocked"  # for somebody or something else; not a stall
+    DONE = "done"
+
+
+class Verdict(StrEnum):
+    """What one sweep's look means; `core.verdict.judge` picks the first that fits, in this order."""
+
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    STARTING = "starting"
+    EXPIRED = "expired"
+    LINGERING = "lingering"
+    WAITING = "waiting"
+    HEALTHY = "healthy"
+    LATE = "late"
+    STALLED = "stalled"
+
+
+class Presence(StrEnum):
+    """What the kernel says of the main process."""
+
+    ALIVE = "alive"
+    ABSENT = "absent"  # proved: pidfd readable, no such process, another process, another boot, a zombie with no thread
+    UNKNOWN = "unknown"  # the look failed; never means dead
+    NO_PID = "no_pid"  # nobody has told us a pid yet
+
+
+class Reason(StrEnum):
+    """Why a kill was asked for (`kill_request.reason`)."""
+
+    STALLED = "stalled"
+    EXPIRED = "expired"
+    LINGERING = "lingering"
+    FAILED_TO_START = "failed_to_start"
+    GONE = "gone"  # the main process ended by itself; only what is left of the tree is ended
+    OPERATOR = "operator"  # `kill`
+    STOP = "stop"  # `stop`, `cancel`
+
+
+class Step(StrEnum):
+    """The ladder's rungs, in climbing order."""
+
+    WARN = "warn"
+    NUDGE = "nudge"
+    STOP = "stop"
+    KILL = "kill"
+
+
+class Polite(StrEnum):
+    """Who gets TERM when: the main process first and the rest at half of the grace, or all at once."""
+
+    MAIN_FIRST = "main_first"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One process, never to be confused with a later one of the same pid.
+
+    `start_ticks` is field 22 of /proc/PID/stat (clock ticks since boot, proc(5)); `pidfd_inode` is the inode of its
+    pidfd where pidfs gives each process its own (kernel >= 6.9), else None.
+    """
+
+    host: str
+    boot_id: str
+    pid: int
+    start_ticks: int
+    pidfd_inode: int | None = None
+
+    def same_process(self, other: "Identity") -> bool:
+        """True only when nothing that both know differs."""
+        if (self.host, self.boot_id, self.pid, self.start_ticks) != (
+            other.host,
+            other.boot_id,
+            other.pid,
+            other.start_ticks,
+        ):
+            return False
+        return self.pidfd_inode is None or other.pidfd_inode is None or self.pidfd_inode == other.pidfd_inode
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The limits that hold for one agent, config and `[[policy]]` merged. See config/agent-watchdog.toml for reasons."""
+
+    after: timedelta = timedelta(seconds=120)
+    confirm_sweeps: int = 2
+    start_limit: timedelta = timedelta(seconds=300)
+    busy_limit: timedelta = timedelta(hours=1)
+    wait_limit: timedelta = timedelta(hours=6)
+    prompt_limit: timedelta = timedelta(minutes=5)
+    progress_limit: timedelta = timedelta(minutes=30)
+    linger: timedelta = timedelta(seconds=60)
+    grace: timedelta = timedelta(seconds=10)
+    verify: timedelta = timedelta(seconds=60)
+    ladder: tuple[Step, ...] = (Step.KILL,)
+    polite: Polite = Polite.MAIN_FIRST
+    spare: tuple[str, ...] = ()
+    task_status: str = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What is known of an agent from who registered it. `after` and `ttl` are None where the policy decides."""
+
+    agent_id: str
+    name: str
+    owner_uid: int
+    host: str
+    boot_id: str
+    agent_type: str = ""
+    tags: tuple[str, ...] = ()
+    task_id: str | None = None
+    parent_id: str | None = None
+    identity: Identity | None = None
+    stall_after: timedelta | None = None
+    interval: timedelta | None = None  # the agent's own rhythm of beats
+    ttl: timedelta | None = None
+    worktree: str | None = None
+    temp_dir: str | None = None
+    beat_file: str | None = None
+    source: str = "register"  # "run", "register", or a foreign registry's name
+    command: str | None = None  # the program's name only; never a whole command line
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One word of an agent. None means "not said", which is not the same as zero or empty.
+
+    `promises` is False for sd_notify words that renew silence but promise nothing (READY=1, STATUS=): many programs send
+    them once at start and never again.
+    """
+
+    state: State | None = None
+    progress: float | None = None
+    silent_for: timedelta | None = None
+    tool: str | None = None
+    tool_limit: timedelta | None = None
+    note: str | None = None
+    after: timedelta | None = None  # WATCHDOG_USEC=: the agent sets its own limit
+    promises: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMember:
+    """A process of an agent's tree and how we know (`via`: main, cgroup, marker, session, group, descent, remembered)."""
+
+    identity: Identity
+    parent_pid: int
+    uid: int
+    name: str  # comm, at most 15 characters
+    state: str  # proc(5): R S D T t Z X I
+    via: str
+    cpu_seconds: float = 0.0
+    rss_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HookSpec:
+    """One cleanup hook of the configuration. Exactly one of `run` (built in) and `command` (argv) is set."""
+
+    name: str
+    on: frozenset[Status]
+    run: str | None = None
+    command: tuple[str, ...] | None = None
+    timeout: timedelta = timedelta(seconds=60)
+    retries: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HookContext:
+    """What a hook is told, as JSON on stdin. `outcome` is how the agent ended; paths are those that were registered."""
+
+    run_id: str  # idempotency key: the same for every try of this hook for this agent
+    hook: str
+    agent_id: str
+    name: str
+    owner_uid: int
+    outcome: Status
+    reason: str
+    task_id: str | None
+    worktree: str | None
+    temp_dir: str | None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+
+
+class HookOutcome(StrEnum):
+    """How one hook's run ended. `kept`: it looked, and left something on purpose; nothing to retry."""
+
+    DONE = "done"
+    NOTHING = "nothing"
+    KEPT = "kept"
+    FAILED = "failed"  # retried until `retries` is used up
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class HookResult:
+    """What a hook answers, as one JSON object on stdout."""
+
+    outcome: HookOutcome
+    message: str = ""
+    details: dict[str, object] = field(default_factory=dict)

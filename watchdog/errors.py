@@ -1,0 +1,107 @@
+"""Exceptions raised on purpose. Each says what is wrong, where, and what would be right.
+
+`exit_code` is what a command ends with (sysexits.h); `http_status` and `code` are what the control socket answers.
+"""
+
+from typing import ClassVar
+
+
+class WatchdogError(Exception):
+    """Something expected went wrong; the message is written for the one who is paged at night."""
+
+    exit_code: ClassVar[int] = 1
+    http_status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+
+
+class ConfigError(WatchdogError):
+    """The configuration cannot be used; `problems` lists every fault found, one line each."""
+
+    exit_code = 78
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class AlreadyRunning(WatchdogError):
+    """Another daemon holds the runtime directory."""
+
+    exit_code = 75
+
+
+class UnsafeDirectory(WatchdogError):
+    """A runtime or state directory is a link, belongs to somebody else, or is open to others."""
+
+    exit_code = 78
+
+
+class DaemonUnreachable(WatchdogError):
+    """No daemon answers on the control socket."""
+
+    exit_code = 69
+
+
+class RegistryUnavailable(WatchdogError):
+    """The database cannot be read or written just now; nobody is judged by it."""
+
+    exit_code = 75
+    http_status = 503
+    code = "registry_unavailable"
+
+
+class BadRequest(WatchdogError):
+    """A request that cannot be understood: names the key and what would be right."""
+
+    exit_code = 64
+    http_status = 400
+    code = "bad_request"
+
+
+class AgentNotFound(WatchdogError):
+    """No agent has that name, id or pid."""
+
+    http_status = 404
+    code = "agent_not_found"
+
+
+class Ambiguous(WatchdogError):
+    """Several living agents fit; the message lists their ids."""
+
+    http_status = 409
+    code = "ambiguous"
+
+
+class Conflict(WatchdogError):
+    """The thing is in a state in which that cannot be done (a name taken, an agent that has ended)."""
+
+    http_status = 409
+    code = "conflict"
+
+
+class Forbidden(WatchdogError):
+    """The kernel says that you are somebody who may not do that."""
+
+    exit_code = 77
+    http_status = 403
+    code = "permission_denied"
+
+
+class SignalRefused(WatchdogError):
+    """The guard did not let a signal out; `reason` is one word for logs and evidence."""
+
+    code = "protected"
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class PathRefused(WatchdogError):
+    """A path that cleanup must not touch; `reason` is one word for logs."""
+
+    code = "cleanup_failed"
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
