@@ -222,6 +222,16 @@ class HookContext:
     exit_signal: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class KillOptions:
+    """How one kill is to be done, as it was asked for. `grace` None: the policy's."""
+
+    force: bool = False
+    grace: timedelta | None = None
+    cleanup: bool = True
+    text: str = ""
+
+
 class HookOutcome(StrEnum):
     """How one hook's run ended. `kept`: it looked, and left something on purpose; nothing to retry."""
 
