@@ -152,7 +152,7 @@ def test_a_note_that_no_database_takes_spoils_no_batch(store: Store) -> None:
     """NUL and lone surrogates come through JSON; the other agents' silence is written all the same."""
     add(store, "a1")
     add(store, "a2")
-    bad = SweepRow("a1", 1.0, 1.0, 1, True, note="a\0b\ud800", last_progress=float("nan"))
+    bad = SweepRow("a1", 1.0, 1.0, 1, True, note="a\0b\ud800", last_progress=float("inf"))
     store.save_sweep([bad, SweepRow("a2", 7.0, 7.0, 1, True)])
     rows = {row.agent_id: row for row in store.live_agents("h1")[0]}
     assert rows["a1"].note == "a\N{REPLACEMENT CHARACTER}b?"

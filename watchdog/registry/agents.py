@@ -3,6 +3,7 @@
 A change of status is one compare-and-set UPDATE and one `lifecycle_event` in the same durable transaction.
 """
 
+import math
 from collections.abc import Iterable, Set
 from dataclasses import asdict
 from datetime import datetime, timedelta
@@ -232,7 +233,7 @@ class AgentQueries(Queries):
 
         Not flushed to disk (synchronous=NORMAL): after a power cut an agent has a little less silence than it had.
         """
-        batch = [{f"new_{key}": value for key, value in asdict(row).items()} for row in rows]
+        batch = [{f"new_{key}": _finite(value) for key, value in asdict(row).items()} for row in rows]
         if not batch:
             return
         names = [key.removeprefix("new_") for key in batch[0] if key != "new_agent_id"]
@@ -271,6 +272,11 @@ def _names(found: Row[Any], identity: Identity) -> bool:
     """True when the row already holds this very process; repeating a registration is no fault."""
     stored = (found.host, found.boot_id, found.pid, found.start_ticks)
     return stored == (identity.host, identity.boot_id, identity.pid, identity.start_ticks)
+
+
+def _finite(value: object) -> object:
+    """NaN and infinity as "not said": an agent's `progress=nan` would make its own row unreadable."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _seconds(duration: timedelta | None) -> float | None:
