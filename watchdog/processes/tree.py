@@ -122,7 +122,9 @@ class _Sorting:
         self.mains = {
             root.main.pid: agent_id
             for agent_id, root in roots.items()
-            if root.main is not None and root.main.pid > 1 and table.find(root.main) is not None
+            if root.main is not None
+            and root.main.pid not in (1, table.scanner_pid)
+            and table.find(root.main) is not None
         }
         self.spared = frozenset(name[:15] for root in roots.values() for name in root.spare)
         self.hidden = frozenset(self._ancestry(table.scanner_pid)) | {table.scanner_pid, 0, 1}
