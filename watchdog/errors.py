@@ -1,17 +1,16 @@
 """Exceptions raised on purpose. Each says what is wrong, where, and what would be right.
 
 `exit_code` is what a command ends with (sysexits.h); `http_status` and `code` are what the control socket answers.
+The resident `run` and `beat` import this file: nothing is imported here (`typing` alone is 0.7 MB of a wrapper).
 """
-
-from typing import ClassVar
 
 
 class WatchdogError(Exception):
     """Something expected went wrong; the message is written for the one who is paged at night."""
 
-    exit_code: ClassVar[int] = 1
-    http_status: ClassVar[int] = 500
-    code: ClassVar[str] = "internal_error"
+    exit_code: int = 1
+    http_status: int = 500
+    code: str = "internal_error"
 
 
 class ConfigError(WatchdogError):

@@ -1,0 +1,196 @@
+"""Start the agent, watch how it stops and ends, and stop and end likewise. Nothing here speaks to the daemon.
+
+Signals go to the agent's bare pid: it is our own child that we have not yet waited for, so the number is still its own.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Collection
+from errno import EACCES, ENOENT, ENOEXEC, ENOTDIR
+
+from watchdog.cli.resident.prctl import die_with_parent, leave_no_core
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
+_NOT_FOR_AGENTS = ("WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
+
+
+class Start:
+    """A child that waits before it becomes the agent. `release` lets it go; `error` tells why it could not."""
+
+    def __init__(
+        self,
+        command: list[str],
+        environment: dict[str, str],
+        mask: Collection[int],
+        *,
+        lead: bool,
+        ignore_children: bool = False,
+    ) -> None:
+        """Fork. `mask` and `ignore_children` (SIGCHLD): as we were started; `lead`: in a session of its own."""
+        gate_read, self._gate = os.pipe()
+        self._error, error_write = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(self._gate)
+                die_with_parent()
+                if os.getppid() == parent:  # else it died before the line above
+                    _restore(mask, lead, ignore_children)
+                    if os.read(gate_read, 1) == b"!":
+                        number = _execute(command, environment)
+                        os.write(error_write, str(number).encode())
+                        os._exit(NOT_FOUND if number in (ENOENT, ENOTDIR) else NOT_EXECUTABLE)
+            finally:
+                os._exit(NOT_FOUND)
+        os.close(gate_read)
+        os.close(error_write)
+
+    def release(self) -> None:
+        """Let the child execute the command."""
+        try:
+            os.write(self._gate, b"!")
+        except BrokenPipeError:
+            pass  # it died while it waited
+        os.close(self._gate)
+
+    def error(self) -> int | None:
+        """Once the child has ended: the errno with which the command could not be executed, None when it was."""
+        told = os.read(self._error, 8)
+        os.close(self._error)
+        return int(told) if told else None
+
+
+def environment_for(agent: dict[str, str]) -> dict[str, str]:
+    """Our own environment with the agent's marks, without what a service manager gave to us alone.
+
+    WATCHDOG_USEC above all: a child's library would beat by timer, for an agent that hangs too.
+    """
+    environment = {key: value for key, value in os.environ.items() if key not in _NOT_FOR_AGENTS}
+    environment.update(agent)
+    return environment
+
+
+def has_terminal() -> bool:
+    """Whether we have a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def proc_stat(pid: int) -> tuple[str, int] | None:
+    """State letter and parent's pid from /proc/PID/stat (proc(5)), None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return fields[0].decode(), int(fields[1])
+
+
+def descends_from(pid: int, ancestor: int) -> bool:
+    """Whether `pid` is `ancestor` or was started below it, as far as that can still be seen."""
+    for _ in range(64):
+        if pid == ancestor:
+            return True
+        found = proc_stat(pid) if pid > 1 else None
+        if found is None:
+            return False
+        pid = found[1]
+    return False
+
+
+def stop_like(agent_pid: int, number: int) -> None:
+    """Stop as the agent did, so that the shell that waits for us takes its terminal back; return when continued.
+
+    Only where a shell waits: our parent is of our session and another group. Elsewhere nobody would continue us. While
+    we are stopped a forked watcher continues us when the agent runs again, or ends, without us being told.
+    """
+    parent = os.getppid()
+    try:
+        if os.getsid(parent) != os.getsid(0) or os.getpgid(parent) == os.getpgid(0):
+            return
+    except OSError:
+        return
+    found = proc_stat(agent_pid)
+    if found is None or found[0] not in "tT":
+        return
+    watcher = _watcher(agent_pid)
+    if number == signal.SIGSTOP:
+        os.kill(os.getpid(), number)
+    else:
+        before = signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)  # while blocked: one that the terminal sent to the group becomes the same one
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # here we stop
+        signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+        signal.signal(number, before)
+    os.kill(watcher, signal.SIGKILL)
+    os.waitpid(watcher, 0)
+
+
+def end_like(status: int) -> int:
+    """The exit status to end with; does not return when the agent died of a signal: we die of the same."""
+    if not os.WIFSIGNALED(status):
+        return os.waitstatus_to_exitcode(status)
+    die_of(os.WTERMSIG(status))
+    return 128 + os.WTERMSIG(status)
+
+
+def die_of(number: int) -> None:
+    """Die of that signal's default, without a core file. Returns when that does not kill."""
+    leave_no_core()
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+
+
+def _restore(mask: Collection[int], lead: bool, ignore_children: bool) -> None:
+    """In the child: what Python and we changed; whatever else was ignored stays ignored, as after any exec."""
+    if lead:
+        os.setsid()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    if ignore_children:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _execute(command: list[str], environment: dict[str, str]) -> int:
+    """execvp(3), with its rule for scripts without a first line. Returns the errno that says most."""
+    name = command[0]
+    directories = [""] if "/" in name else os.get_exec_path(environment)
+    worst = ENOENT
+    for directory in directories:
+        path = f"{directory}/{name}" if directory else name
+        if not directory and "/" not in name:
+            path = f"./{name}"  # an empty entry of PATH is the current directory
+        try:
+            os.execve(path, command, environment)  # noqa: S606  running what we were given is what `run` is for
+        except OSError as error:
+            if error.errno == ENOEXEC:
+                os.execve("/bin/sh", ["/bin/sh", path, *command[1:]], environment)  # noqa: S606  see above
+            if error.errno not in (ENOENT, ENOTDIR):
+                worst = error.errno or EACCES
+    return worst
+
+
+def _watcher(agent_pid: int) -> int:
+    """Fork a process that continues us as soon as the agent is no longer stopped; its pid."""
+    wrapper = os.getpid()
+    watcher = os.fork()
+    if watcher:
+        return watcher
+    try:
+        die_with_parent()
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        while os.getppid() == wrapper:
+            found = proc_stat(agent_pid)
+            if found is None or found[0] not in "tT":
+                os.kill(wrapper, signal.SIGCONT)
+            time.sleep(0.25)  # nothing in Linux tells a process that is no parent when another is continued
+    finally:
+        os._exit(0)

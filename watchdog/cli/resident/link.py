@@ -1,0 +1,213 @@
+"""The wrapper's conversation with the daemon: register, tell the pid, pass beats on, report the end.
+
+One request at a time, on a connection that never blocks; `step` does what can be done now. While no daemon answers, the
+last word is kept and everything is tried again each second. The daemon forgets us (404): we register again.
+"""
+
+import os
+from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, socket
+from collections.abc import Callable
+
+from watchdog.control.client import check_peer, decode_response, directory_problem, encode_request
+from watchdog.core.notify import Words, merge_words
+from watchdog.errors import BadRequest, DaemonUnreachable, Forbidden, UnsafeDirectory, WatchdogError
+
+RETRY_SECONDS = 1.0
+COALESCE_SECONDS = 0.5  # beats that come faster are passed on as one
+REFUSED_SECONDS = 60.0  # until registering is tried again where it was refused for a reason that may pass
+ANSWER_SECONDS = 5.0  # the daemon's own limit for its first byte
+
+
+class Link:
+    """What is still to be told, and the one request that is on its way. Times are CLOCK_MONOTONIC seconds."""
+
+    def __init__(self, find: Callable[[], str], watch: Callable[[int], None], body: dict[str, object]) -> None:
+        """`find` gives the control socket's path, anew at each try; `watch` asks for SIGIO on a descriptor."""
+        self._find, self._watch, self._body = find, watch, body
+        self.agent_id = str(body["agent_id"])
+        self.registered = False
+        self.refusal: WatchdogError | None = None  # why the daemon does not take us
+        self.complaint: str | None = None  # what else it did not take
+        self.unreachable: str | None = None  # why the last try failed; None when the daemon answered
+        self._pid: int | None = None
+        self._pid_told = False
+        self._pid_sent = False  # with the registration
+        self._doubtful = False  # a registration of ours may have arrived although its answer did not
+        self._end: dict[str, object] | None = None
+        self._word: Words | None = None  # not yet passed on
+        self._said_at = 0.0
+        self._sent: Words | None = None  # passed on, not yet answered
+        self._sent_at = 0.0  # when it was said
+        self._not_before = 0.0
+        self._beat_not_before = 0.0
+        self._connection: socket | None = None
+        self._kind = ""
+        self._out = b""
+        self._in = bytearray()
+        self._deadline = 0.0
+
+    def tell_pid(self, pid: int) -> None:
+        """The agent has been started; before it executes its command."""
+        self._pid = pid
+
+    def tell_end(self, *, exit_code: int | None = None, exit_signal: int | None = None) -> None:
+        """The agent has ended. Nothing else matters any more."""
+        self._end = {"exit_code": exit_code} if exit_signal is None else {"exit_signal": exit_signal}
+        self._word = None
+
+    def hear(self, words: Words, now: float) -> None:
+        """A word of the agent's, to be passed on."""
+        self._word = words if self._word is None else merge_words(self._word, words, now - self._said_at)
+        self._said_at = now
+
+    @property
+    def settled(self) -> bool:
+        """Whether all but beats has been told, or cannot be told now."""
+        if self.refusal is not None or self.unreachable is not None:
+            return True
+        at_rest = self._connection is None or self._kind == "beat"
+        return at_rest and self._next_kind() in ("", "beat")
+
+    def next_step(self, now: float) -> float | None:
+        """When `step` has to be called without being woken by a descriptor; None: no need."""
+        if self._connection is not None:
+            return self._deadline
+        kind = self._next_kind()
+        if not kind:
+            return None
+        return max(self._not_before, self._beat_not_before if kind == "beat" else 0.0, now)
+
+    def step(self, now: float) -> None:
+        """Do what can be done now without waiting."""
+        for _ in range(4):  # register, pid, beat, end: answers may be there at once
+            if self._connection is None:
+                due = self.next_step(now)
+                if due is None or due > now:
+                    return
+                self._begin(self._next_kind(), now)
+            if self._connection is not None and not self._advance(now):
+                return
+
+    def close(self) -> None:
+        """Drop what is on its way."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _next_kind(self) -> str:
+        if not self.registered:
+            return "register" if self._end is None else ""
+        if self._pid is not None and not self._pid_told:
+            return "pid"
+        if self._end is not None:
+            return "end"
+        return "beat" if self._word is not None else ""
+
+    def _begin(self, kind: str, now: float) -> None:
+        self._kind = kind
+        path = f"/v1/agents/{self.agent_id}"
+        if kind == "register":
+            self._pid_sent = self._pid is not None
+            body = {**self._body, "pid": self._pid} if self._pid_sent else self._body
+            request = encode_request("POST", "/v1/agents", body)
+        elif kind == "beat":
+            assert self._word is not None
+            self._sent, self._sent_at, self._word = self._word, self._said_at, None
+            aged = {**self._sent, "age_seconds": round(now - self._sent_at, 3)}
+            request = encode_request("POST", f"{path}/beat", aged)
+        else:
+            request = encode_request("PATCH", path, {"pid": self._pid} if kind == "pid" else self._end)
+        self._out, self._in, self._deadline = request, bytearray(), now + ANSWER_SECONDS
+        connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK)
+        try:
+            control = self._find()
+            problem = directory_problem(os.path.dirname(control))
+            if problem is not None:
+                raise UnsafeDirectory(problem)
+            connection.connect(control)
+            check_peer(connection)
+            self._watch(connection.fileno())
+        except (OSError, UnsafeDirectory) as error:
+            connection.close()
+            self._failed(str(error), now)
+            return
+        self._connection = connection
+
+    def _advance(self, now: float) -> bool:
+        """Go on with the request that is on its way; True when it has been answered or has failed."""
+        assert self._connection is not None
+        try:
+            if self._out:
+                self._out = self._out[self._connection.send(self._out) :]
+            while piece := self._connection.recv(65536):
+                self._in += piece
+            answer = decode_response(bytes(self._in))
+        except BlockingIOError:
+            if now < self._deadline:
+                return False
+            self._failed(f"no answer within {ANSWER_SECONDS:g} s", now)
+            return True
+        except (OSError, DaemonUnreachable) as error:
+            self._failed(str(error), now)
+            return True
+        self.close()
+        self._answered(*answer, now)
+        return True
+
+    def _failed(self, reason: str, now: float) -> None:
+        self.close()
+        self.unreachable = reason
+        self._not_before = now + RETRY_SECONDS
+        if self._sent is not None:
+            self._keep_sent()
+
+    def _answered(self, status: int, answer: dict[str, object], now: float) -> None:
+        if status >= 500 or status == 429:
+            self._failed(str(answer.get("message", f"the daemon answered {status}")), now)
+            return
+        self.unreachable = None
+        refused = str(answer.get("message", f"the daemon answered {status}")) if status >= 300 else None
+        if self._kind == "register":
+            self._registration_answered(status, refused, now)
+        elif status == 404 and self._kind in ("beat", "pid"):
+            self._forgotten(now)
+        elif refused is not None:
+            self.complaint = refused
+        if self._kind == "beat":
+            self._sent = None
+            self._beat_not_before = now + COALESCE_SECONDS
+        elif self._kind == "pid" and status != 404:
+            self._pid_told, self._doubtful = True, False
+        elif self._kind == "end":
+            self._end = None
+
+    def _registration_answered(self, status: int, refused: str | None, now: float) -> None:
+        if refused is None:
+            self.registered, self._pid_told, self.refusal = True, self._pid_sent, None
+        elif status == 409 and self._pid is not None and not self._doubtful:
+            # Our own id, from a try whose answer was lost? The daemon tells when it is told the pid.
+            self.registered, self._pid_told, self._doubtful = True, False, True
+        else:
+            self._refuse(status, refused, now)
+
+    def _forgotten(self, now: float) -> None:
+        """404: the daemon does not know our agent (any more)."""
+        self.registered = self._pid_told = False
+        if self._sent is not None:
+            self._keep_sent()
+        if self._doubtful:
+            self._refuse(409, "another living agent has the name", now)
+
+    def _refuse(self, status: int, message: str, now: float) -> None:
+        kinds = {400: BadRequest, 403: Forbidden}
+        self.refusal = kinds.get(status, WatchdogError)(message)
+        self._not_before, self._doubtful = now + REFUSED_SECONDS, False
+
+    def _keep_sent(self) -> None:
+        """What was on its way has not arrived: it becomes the beginning of the next word."""
+        assert self._sent is not None
+        if self._word is None:
+            self._word, self._said_at = self._sent, self._sent_at
+        else:
+            self._word = merge_words(self._sent, self._word, self._said_at - self._sent_at)
+        self._sent = None

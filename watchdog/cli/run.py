@@ -1,0 +1,232 @@
+"""`agent-watchdog run -- CMD`: start an agent, stay beside it, and end as it ends.
+
+The wrapper is to be unnoticeable: same session and process group (the shell's job control goes on working), same exit
+status. What it does beside that is to tell the daemon who the agent is, what it says of itself, and how it ended.
+
+There is no thread and no handler. All signals are blocked, and the loop waits for them with sigtimedwait(2), the way to
+learn who sent a signal (a handler in Python is told the number only): what the terminal sent to the whole group has
+reached the agent already, what a process sent to us has not. The sockets join in by SIGIO (O_ASYNC, fcntl(2)), so that
+one call waits for everything. It costs no descriptor and no `select`.
+"""
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from watchdog.cli.resident import child
+from watchdog.cli.resident.inbox import Inbox, open_inbox
+from watchdog.cli.resident.link import Link
+from watchdog.cli.resident.options import HELP, Options, parse_options
+from watchdog.cli.resident.prctl import become_subreaper
+from watchdog.control.client import find_socket
+from watchdog.errors import BadRequest, WatchdogError
+
+REGISTER_SECONDS = 2.0  # then the agent starts all the same
+RELEASE_SECONDS = 1.0  # that the daemon may take until the agent executes its command
+REPORT_SECONDS = 1.0  # that the report of its end may delay our own
+BACKSTOP_SECONDS = 10.0  # a kernel that sends no SIGIO costs delay, not beats
+# Faults of our own are not to be waited for; the kernel kills a process that has them blocked.
+_OUR_OWN = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
+_AWAITED = signal.valid_signals() - _OUR_OWN - {signal.SIGKILL, signal.SIGSTOP}
+
+
+def main(arguments: list[str], socket_path: str | None = None) -> int:
+    """Run one agent to its end; its exit status, 64 for a call not understood, 127 and 126 as shells have them."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        options = parse_options(arguments, os.urandom(16).hex())
+        if options is None:
+            sys.stdout.write(HELP)
+            return 0
+        return Wrapper(options, options.socket or socket_path).run()
+    except WatchdogError as error:
+        _say(str(error) + ("; see --help" if isinstance(error, BadRequest) else ""))
+        return error.exit_code
+
+
+class Wrapper:
+    """One agent and what is known of it. `run` is the whole story."""
+
+    def __init__(self, options: Options, socket_path: str | None) -> None:
+        self.options = options
+        self.told_socket = socket_path
+        self.control = find_socket(socket_path)
+        self.mark: str | None = None  # inside the temp dir that we made
+        self.pid = 0
+        self.status: int | None = None  # as waitpid(2) gives it, once the agent has ended
+        self.terminal = child.has_terminal()
+        self.inbox: Inbox | None = None
+        self.link: Link
+        self.mask: set[int] = set()
+
+    def run(self) -> int:
+        """Register, start, tell the pid, let go; pass on until the end; report, and end likewise."""
+        self.mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED))
+        children_ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL) == signal.SIG_IGN  # or there is no status
+        try:
+            self._prepare()
+            self._turn_until(lambda: self.link.settled, REGISTER_SECONDS)
+            self._refused_or_warned()
+            start = child.Start(
+                self.options.command,
+                child.environment_for(self._marks()),
+                self.mask,
+                lead=not self.terminal,
+                ignore_children=children_ignored,
+            )
+            self.pid = start.pid
+            self.link.tell_pid(start.pid)
+            self._turn_until(lambda: self.link.settled or self.status is not None, RELEASE_SECONDS)
+            start.release()
+            self._turn_until(lambda: self.status is not None, None)
+            assert self.status is not None
+            self._report(start.error())
+        finally:
+            self.link.close()
+            if self.inbox is not None:
+                self.inbox.close()
+        return child.end_like(self.status)
+
+    def _prepare(self) -> None:
+        options = self.options
+        become_subreaper()
+        if options.auto_temp_dir:
+            self._make_temp_dir()
+        self.inbox = open_inbox(self.control, options.agent_id)
+        body = options.registration(None if self.inbox is None else self.inbox.path)
+        self.link = Link(lambda: find_socket(self.told_socket), _send_sigio, body)
+        if self.inbox is None:
+            _say(f"{options.name}: no directory for its notify socket; it cannot beat by sd_notify")
+        else:
+            _send_sigio(self.inbox.fileno())
+
+    def _make_temp_dir(self) -> None:
+        base = os.path.abspath(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  a new directory of our own, 0700
+        path = f"{base}/agent-watchdog-{self.options.name}-{os.urandom(4).hex()}"
+        self.mark = f"{path}/.agent-watchdog"
+        try:
+            os.mkdir(path, 0o700)
+            with open(self.mark, "x") as mark:
+                mark.write(self.options.agent_id + "\n")
+        except OSError as error:
+            raise WatchdogError(f"--temp-dir auto: {path}: {error.strerror}") from None
+        self.options.temp_dir = path
+
+    def _refused_or_warned(self) -> None:
+        """Before the start: a registration that is refused ends us, a daemon that is not there does not."""
+        name = self.options.name
+        if self.link.refusal is not None:
+            if self.mark is not None:
+                os.unlink(self.mark)
+                os.rmdir(os.path.dirname(self.mark))
+            raise self.link.refusal
+        if not self.link.registered:
+            reason = self.link.unreachable or f"no answer within {REGISTER_SECONDS:g} s"
+            _say(f"{name}: no daemon at {self.control} ({reason}); not watched until one is there")
+        if self.options.stall_after is None:
+            _say(f"{name}: no beat is promised yet, so its silence will not be judged (--stall-after)")
+
+    def _marks(self) -> dict[str, str]:
+        marks = {"AGENT_WATCHDOG_ID": self.options.agent_id, "AGENT_WATCHDOG_SOCKET": self.control}
+        if self.inbox is not None:
+            marks["NOTIFY_SOCKET"] = self.inbox.path
+        if self.mark is not None:
+            marks["TMPDIR"] = os.path.dirname(self.mark)
+        return marks
+
+    def _turn_until(self, done: Callable[[], bool], seconds: float | None) -> None:
+        """The loop: signals, then the agent's words, then the daemon; until `done`, or the time is over."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            now = time.monotonic()
+            if self.inbox is not None:
+                for words in self.inbox.words(self.pid):
+                    self.link.hear(words, now)
+            self.link.step(now)
+            if done() or (deadline is not None and now >= deadline):
+                return
+            due = [now + BACKSTOP_SECONDS, deadline, self.link.next_step(now)]
+            wait = max(0.0, min(moment for moment in due if moment is not None) - now)
+            if self.inbox is not None and self.inbox.more:
+                wait = 0.0
+            info = signal.sigtimedwait(_AWAITED, wait)
+            while info is not None:
+                self._take(info)
+                info = signal.sigtimedwait(_AWAITED, 0)
+
+    def _take(self, info: signal.struct_siginfo) -> None:
+        number, from_kernel = info.si_signo, info.si_code > 0  # sigaction(2): SI_USER, SI_TKILL, SI_QUEUE are <= 0
+        if number == signal.SIGCHLD:
+            self._reap()
+        elif number == signal.SIGIO and from_kernel:
+            pass  # only woke us
+        elif not self.pid or self.status is not None:
+            child.die_of(number)  # no agent to forward it to
+            signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
+        elif number == signal.SIGCONT:
+            # To a group it has come already; a second one could be seen by a program that handles it.
+            found = child.proc_stat(self.pid)
+            if not self.terminal or (found is not None and found[0] in "tT"):
+                self._forward(number)
+        elif self._is_for_agent(number, from_kernel, info.si_pid):
+            self._forward(number)
+
+    def _is_for_agent(self, number: int, from_kernel: bool, sender: int) -> bool:
+        if from_kernel:
+            # The kernel hangs up the session's leader alone, everything else on a terminal is sent to the group.
+            return number == signal.SIGHUP and (not self.terminal or os.getsid(0) == os.getpid())
+        # `kill 0` by the agent's own tree has reached it, where it is in our group.
+        return not (self.terminal and child.descends_from(sender, self.pid))
+
+    def _forward(self, number: int) -> None:
+        try:
+            os.kill(self.pid, number)
+        except PermissionError:
+            pass  # it runs as another uid now; who may signal it will not need us
+
+    def _reap(self) -> None:
+        """Wait for whoever ended: the agent, and orphans of its tree that came to us."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid != self.pid:
+                continue
+            if not os.WIFSTOPPED(status):
+                self.status = status
+            elif self.terminal:
+                child.stop_like(pid, os.WSTOPSIG(status))
+
+    def _report(self, error: int | None) -> None:
+        assert self.status is not None
+        if error is not None:
+            _say(f"cannot run {self.options.command[0]}: {os.strerror(error)}")
+        if os.WIFSIGNALED(self.status):
+            self.link.tell_end(exit_signal=os.WTERMSIG(self.status))
+        else:
+            self.link.tell_end(exit_code=os.waitstatus_to_exitcode(self.status))
+        self._turn_until(lambda: self.link.settled, REPORT_SECONDS)
+        complaint = self.link.complaint or (str(self.link.refusal) if self.link.refusal is not None else None)
+        if complaint is not None:
+            _say(f"{self.options.name}: {complaint}")
+
+
+def _send_sigio(descriptor: int) -> None:
+    """Have the kernel send us SIGIO when something can be read there."""
+    fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _say(message: str) -> None:
+    """One line on stderr, for a person. Only before the agent starts and after it has ended: the screen is its own."""
+    try:
+        os.write(2, f"agent-watchdog run: {message}\n".encode("utf-8", "backslashreplace"))
+    except OSError:
+        pass  # closed

@@ -1,0 +1,1 @@
+"""HTTP with JSON on a unix socket: the daemon's side (api, peer credentials) and the client's."""

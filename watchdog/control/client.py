@@ -1,0 +1,268 @@
+"""The little HTTP client of the control socket: one request, one answer, one connection.
+
+`run`, `beat` and every other verb speak through it. It imports next to nothing (`_socket` is what `socket` wraps;
+`socket` and `json` cost 0.4 and 0.3 MB in each resident `run`) and trusts only a daemon of its own uid or root's.
+"""
+
+import os
+import stat
+import sys
+import time
+from _socket import AF_UNIX, SO_PEERCRED, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, socket
+from collections.abc import Iterator
+from errno import EACCES, EPERM
+
+from watchdog.errors import BadRequest, DaemonUnreachable, UnsafeDirectory
+
+SYSTEM_SOCKET = "/run/agent-watchdog/control.sock"
+_CHUNK = 65536
+
+
+def user_directories() -> list[str]:
+    """Where a daemon of our own uid may have its sockets, the likelier first."""
+    own = f"/tmp/agent-watchdog-{os.getuid()}"  # noqa: S108  the daemon's own fallback, refused below unless it is ours
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    return [f"{runtime}/agent-watchdog", own] if runtime.startswith("/") else [own]
+
+
+def find_socket(explicit: str | None = None) -> str:
+    """The control socket to speak to: told, `$AGENT_WATCHDOG_SOCKET`, the user's, the system's (root: the reverse).
+
+    Where there is none yet, the one that a daemon of our own uid would make.
+    """
+    told = explicit or os.environ.get("AGENT_WATCHDOG_SOCKET")
+    if told:
+        return os.path.abspath(told)
+    own = [f"{directory}/control.sock" for directory in user_directories()]
+    for path in [SYSTEM_SOCKET, *own] if os.getuid() == 0 else [*own, SYSTEM_SOCKET]:
+        if os.path.exists(path) and directory_problem(os.path.dirname(path)) is None:
+            return path
+    return own[0] if os.path.isdir(os.path.dirname(os.path.dirname(own[0]))) else own[-1]
+
+
+def directory_problem(path: str, owners: tuple[int, ...] | None = None) -> str | None:
+    """Why sockets in that directory cannot be trusted, or None. `owners`: whose it may be; our own and root's."""
+    try:
+        found = os.lstat(path)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    if stat.S_ISLNK(found.st_mode):
+        return f"{path} is a symbolic link"
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{path} is no directory"
+    if found.st_uid not in (owners or (os.getuid(), 0)):
+        return f"{path} belongs to uid {found.st_uid}"
+    if found.st_mode & 0o022:
+        return f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    return None
+
+
+def request(
+    method: str, path: str, body: object | None = None, *, socket_path: str, timeout: float = 5.0
+) -> tuple[int, dict[str, object]]:
+    """Send one request, give back status and JSON object. `timeout` in seconds is for the whole exchange.
+
+    Raises DaemonUnreachable, UnsafeDirectory. An answer with an error status is an answer.
+    """
+    deadline = time.monotonic() + timeout
+    connection = _connected(socket_path, timeout)
+    try:
+        connection.sendall(encode_request(method, path, body))
+        received = bytearray()
+        while True:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            piece = connection.recv(_CHUNK)
+            if not piece:
+                return decode_response(bytes(received))
+            received += piece
+    except TimeoutError:
+        raise DaemonUnreachable(f"the daemon at {socket_path} did not answer within {timeout:g} s") from None
+    except OSError as error:
+        raise DaemonUnreachable(f"the daemon at {socket_path} hung up: {error.strerror}") from None
+    finally:
+        connection.close()
+
+
+def stream(path: str, socket_path: str, *, timeout: float = 5.0) -> Iterator[dict[str, object]]:
+    """Yield the JSON objects of an answer that comes line by line (`/v1/events`), until the daemon ends it.
+
+    `timeout` in seconds is for the first byte only; with `follow` the next line may take days. Raises
+    DaemonUnreachable, and BadRequest for an error status.
+    """
+    import json  # lazily: not for `run` and `beat`
+
+    connection = _connected(socket_path, timeout)
+    try:
+        connection.sendall(encode_request("GET", path))
+        source = _received(connection)
+        head, rest = _head_of(source, socket_path)
+        status, headers = parse_head(head)
+        pieces = _unchunked(rest, source) if headers.get("transfer-encoding") == "chunked" else _joined(rest, source)
+        if status >= 300:
+            answer = decode_json(b"".join(pieces))
+            raise BadRequest(str(answer.get("message") or f"the daemon answered {status}"))
+        held = b""
+        for piece in pieces:
+            *lines, held = (held + piece).split(b"\n")
+            for line in lines:
+                if line.strip():
+                    yield json.loads(line)
+    except TimeoutError:
+        raise DaemonUnreachable(f"the daemon at {socket_path} did not answer within {timeout:g} s") from None
+    except OSError as error:
+        raise DaemonUnreachable(f"the daemon at {socket_path} hung up: {error.strerror}") from None
+    finally:
+        connection.close()
+
+
+def check_peer(connection: socket) -> None:
+    """Refuse a connected socket whose other end is neither our own uid's nor root's. Raises UnsafeDirectory."""
+    credentials = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)  # struct ucred: pid, uid, gid (unix(7))
+    uid = int.from_bytes(credentials[4:8], sys.byteorder)
+    if uid not in (os.getuid(), 0):
+        raise UnsafeDirectory(f"the daemon there runs as uid {uid}; only our own uid's or root's is spoken to")
+
+
+def encode_request(method: str, path: str, body: object | None = None) -> bytes:
+    """One HTTP/1.1 request that asks to close the connection after the answer."""
+    content = b"" if body is None else to_json(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: agent-watchdog\r\nConnection: close\r\n"
+    if body is not None:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+    return head.encode() + b"\r\n" + content
+
+
+def decode_response(received: bytes) -> tuple[int, dict[str, object]]:
+    """Status and JSON object of a whole answer (read until the end of the connection). Raises DaemonUnreachable."""
+    head, blank, content = received.partition(b"\r\n\r\n")
+    if not blank:
+        raise DaemonUnreachable("the daemon ended the connection before it had answered")
+    status, headers = parse_head(head)
+    if headers.get("transfer-encoding") == "chunked":
+        content = b"".join(_unchunked(content, iter(())))
+    elif len(content) < _length(headers):
+        raise DaemonUnreachable("the daemon ended the connection in the middle of its answer")
+    return status, decode_json(content)
+
+
+def _length(headers: dict[str, str]) -> int:
+    told = headers.get("content-length", "")
+    return int(told) if told.isascii() and told.isdigit() else 0
+
+
+def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
+    """Status and headers (names in lower case). Raises DaemonUnreachable when it is no HTTP."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    version, _, rest = first.partition(" ")
+    if not version.startswith("HTTP/1.") or not rest[:3].isdigit():
+        raise DaemonUnreachable("what answers on the control socket does not speak HTTP")
+    pairs = (line.partition(":") for line in lines)
+    return int(rest[:3]), {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def decode_json(content: bytes) -> dict[str, object]:
+    """The JSON object in a body; an empty body is an empty one, anything else is kept as `message`."""
+    if not content.strip():
+        return {}
+    import json  # lazily: `run` reads a body only when it was refused
+
+    try:
+        found = json.loads(content)
+    except ValueError:
+        found = content.decode("utf-8", "replace")
+    return found if isinstance(found, dict) else {"message": str(found)}
+
+
+def to_json(value: object) -> str:
+    """JSON of None, bool, finite numbers, text, lists and dictionaries of them: all that a request holds.
+
+    By hand, because importing `json` costs each resident `run` 0.3 MB. Raises TypeError, ValueError.
+    """
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        if value - value != 0:
+            raise ValueError(f"{value} has no JSON form")
+        return repr(value)
+    if isinstance(value, str):
+        # A lone surrogate is how Python holds a byte of a path that is not UTF-8; JSON can carry it as \udcXX.
+        return '"' + "".join(_escaped(c) for c in value) + '"'
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(to_json(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{to_json(str(key))}:{to_json(item)}" for key, item in value.items()) + "}"
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    if character in '"\\':
+        return "\\" + character
+    return character if number >= 0x20 and not 0xD800 <= number <= 0xDFFF else f"\\u{number:04x}"
+
+
+def _connected(socket_path: str, timeout: float) -> socket:
+    problem = directory_problem(os.path.dirname(socket_path))
+    if problem is not None and os.path.lexists(os.path.dirname(socket_path)):
+        raise UnsafeDirectory(f"{problem}; its control socket is not trusted")
+    connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
+    try:
+        connection.settimeout(timeout)
+        connection.connect(socket_path)
+        check_peer(connection)
+    except OSError as error:
+        connection.close()
+        if error.errno in (EACCES, EPERM):
+            raise DaemonUnreachable(f"{socket_path}: not permitted to connect") from None
+        reason = "timed out" if isinstance(error, TimeoutError) else error.strerror or error
+        raise DaemonUnreachable(f"no daemon answers at {socket_path} ({reason})") from None
+    except UnsafeDirectory:
+        connection.close()
+        raise
+    return connection
+
+
+def _received(connection: socket) -> Iterator[bytes]:
+    """Pieces as they come; after the first one without a deadline."""
+    while piece := connection.recv(_CHUNK):
+        connection.settimeout(None)
+        yield piece
+
+
+def _head_of(source: Iterator[bytes], socket_path: str) -> tuple[bytes, bytes]:
+    held = b""
+    for piece in source:
+        held += piece
+        head, blank, rest = held.partition(b"\r\n\r\n")
+        if blank:
+            return head, rest
+    raise DaemonUnreachable(f"the daemon at {socket_path} ended the connection before it had answered")
+
+
+def _joined(first: bytes, source: Iterator[bytes]) -> Iterator[bytes]:
+    yield first
+    yield from source
+
+
+def _unchunked(first: bytes, source: Iterator[bytes]) -> Iterator[bytes]:
+    """The contents of chunks (RFC 9112, 7.1), each when it is whole; trailers are passed over."""
+    held = first
+    while True:
+        while b"\r\n" not in held:
+            piece = next(source, b"")
+            if not piece:
+                return
+            held += piece
+        line, _, held = held.partition(b"\r\n")
+        size = int(line.split(b";")[0], 16)
+        if size == 0:
+            return
+        while len(held) < size + 2:
+            piece = next(source, b"")
+            if not piece:
+                return
+            held += piece
+        yield held[:size]
+        held = held[size + 2 :]

@@ -1,0 +1,107 @@
+"""From words to `model.Beat` and back: datagram fields, the body of `POST /v1/agents/ID/beat`, JSON for display."""
+
+from datetime import timedelta
+
+from watchdog.core.model import Beat, State
+from watchdog.core.notify import MAX_SECONDS, STATES, printable, words_of
+from watchdog.errors import BadRequest
+
+KEYS = (
+    "state",
+    "progress",
+    "silent_for_seconds",
+    "tool",
+    "tool_limit_seconds",
+    "note",
+    "after_seconds",
+    "promises",
+    "age_seconds",
+)
+
+
+def beat_of(fields: dict[str, str], from_main: bool) -> Beat | None:
+    """The beat that a datagram's fields are, or None when they are none. `from_main` as in `notify.words_of`."""
+    words = words_of(fields, from_main=from_main)
+    return None if words is None else beat_of_json(words)
+
+
+def beat_of_json(body: object) -> Beat:
+    """The beat that an HTTP body says; an empty object is a plain beat. Raises BadRequest, naming the key.
+
+    `age_seconds` is no part of a beat; see `age_of_json`.
+    """
+    if not isinstance(body, dict):
+        raise BadRequest('a beat is a JSON object, for example {} or {"state": "working"}')
+    unknown = sorted(str(key) for key in body if key not in KEYS)
+    if unknown:
+        raise BadRequest(f"{unknown[0]!r} is no key of a beat; known are {', '.join(KEYS)}")
+    state = _text(body, "state")
+    if state is not None and state not in STATES:
+        raise BadRequest(f"state: {state!r} is none of {', '.join(STATES)}")
+    after = _duration(body, "after_seconds")
+    if after is not None and not after:
+        raise BadRequest("after_seconds: must be more than 0")
+    promises = body.get("promises", True)
+    if not isinstance(promises, bool):
+        raise BadRequest("promises: must be true or false")
+    return Beat(
+        state=None if state is None else State(state),
+        progress=_number(body, "progress"),
+        silent_for=_duration(body, "silent_for_seconds"),
+        tool=_text(body, "tool"),
+        tool_limit=_duration(body, "tool_limit_seconds"),
+        note=_text(body, "note"),
+        after=after,
+        promises=promises,
+    )
+
+
+def age_of_json(body: object) -> timedelta:
+    """How long ago the beat was said (`age_seconds`): `run` keeps the last word while the daemon is away.
+
+    Leases and limits in the same body count from when it was said. Raises BadRequest.
+    """
+    age = _duration(body, "age_seconds") if isinstance(body, dict) else None
+    return timedelta() if age is None else age
+
+
+def beat_to_json(beat: Beat) -> dict[str, object]:
+    """The body that `beat_of_json` reads back; what was not said is left out."""
+    said: dict[str, object | None] = {
+        "state": None if beat.state is None else beat.state.value,
+        "progress": beat.progress,
+        "silent_for_seconds": None if beat.silent_for is None else beat.silent_for.total_seconds(),
+        "tool": beat.tool,
+        "tool_limit_seconds": None if beat.tool_limit is None else beat.tool_limit.total_seconds(),
+        "note": beat.note,
+        "after_seconds": None if beat.after is None else beat.after.total_seconds(),
+        "promises": beat.promises,
+    }
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def _text(body: dict[str, object], key: str) -> str | None:
+    value = body.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise BadRequest(f"{key}: must be text")
+    return printable(value)
+
+
+def _number(body: dict[str, object], key: str) -> float | None:
+    value = body.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
+        raise BadRequest(f"{key}: must be a finite number")
+    return float(value)
+
+
+def _duration(body: dict[str, object], key: str) -> timedelta | None:
+    seconds = _number(body, key)
+    if seconds is None:
+        return None
+    if seconds < 0:
+        raise BadRequest(f"{key}: must be 0 or more seconds")
+    return timedelta(seconds=min(seconds, MAX_SECONDS))

@@ -1,0 +1,24 @@
+"""What an agent may be called. Imported by the resident `run`: imports nothing."""
+
+RESERVED = frozenset({"stalled", "orphans", "all"})  # targets of their own
+_ALLOWED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+MAX_LENGTH = 64
+
+
+def name_problem(name: str) -> str | None:
+    """Why an agent cannot have that name, as the end of a sentence that begins with it; None when it can."""
+    if not name or len(name) > MAX_LENGTH:
+        return f"must have 1 to {MAX_LENGTH} characters"
+    if not _ALLOWED.issuperset(name):
+        return "may hold only letters, digits and . _ -"
+    if name.isdigit():
+        return "is all digits; that would be taken for a pid"
+    if name in RESERVED:
+        return "is a word of its own among targets"
+    return None
+
+
+def name_for(program: str, suffix: str) -> str:
+    """A name for an agent that was given none: the program's own name and a suffix."""
+    base = "".join(c if c in _ALLOWED else "-" for c in program.rpartition("/")[2])
+    return f"{base[: MAX_LENGTH - len(suffix) - 1] or 'agent'}-{suffix}"

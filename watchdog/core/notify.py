@@ -1,0 +1,131 @@
+"""sd_notify datagrams: what an agent says, as words that the daemon, `run` and `beat` share.
+
+A datagram (sd_notify(3)) becomes fields, fields become *words*: a flat dictionary with the keys that
+`POST /v1/agents/ID/beat` takes. `core.beat` makes a `model.Beat` of words; the resident `run` only passes them on.
+This file is imported by `run`, of which each agent has one: it must not import anything that costs memory
+(no dataclass, enum, datetime, re).
+"""
+
+MAX_BYTES = 4096  # ours; a beat is short, and an agent's own text is quoted in evidence
+MAX_TEXT = 500  # characters of a note, a tool's name, a status
+MAX_SECONDS = 366 * 86400.0  # what is longer means the same: `wait_limit` caps it anyway
+STATES = ("working", "idle", "waiting", "blocked", "done")  # model.State, held by a test
+
+Words = dict[str, str | float | bool]
+
+
+class MalformedDatagram(ValueError):
+    """The datagram is no sd_notify message: too long, a NUL in it, or not UTF-8. To be dropped and counted."""
+
+
+def parse_datagram(data: bytes) -> dict[str, str]:
+    """Split one datagram into its `KEY=VALUE` lines; the first of a key counts, lines without `=` are passed over.
+
+    Raises MalformedDatagram. Receive with room for MAX_BYTES + 1, or a cut message looks like a whole one.
+    """
+    if len(data) > MAX_BYTES:
+        raise MalformedDatagram(f"longer than {MAX_BYTES} bytes")
+    if b"\0" in data:
+        raise MalformedDatagram("contains a NUL byte")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedDatagram(str(error)) from None
+    fields: dict[str, str] = {}
+    for line in text.split("\n"):
+        key, equals, value = line.partition("=")
+        if equals:
+            fields.setdefault(key, value)
+    return fields
+
+
+def words_of(fields: dict[str, str], *, from_main: bool) -> Words | None:
+    """What the fields say, or None when they hold no word of ours (`BARRIER=1`, `MAINPID=`, a value out of range).
+
+    `from_main`: sent by the agent's main process; only then `READY=1`, `STATUS=` and `STOPPING=1` count, because any
+    child that was itself written as a service sends them. These three promise nothing.
+    """
+    words = _promising_words(fields)
+    promises = bool(words)
+    if fields.get("WATCHDOG") == "1":
+        promises = True
+        words.setdefault("state", "working")
+    counts = promises
+    if from_main:
+        if fields.get("STATUS"):
+            words.setdefault("note", printable(fields["STATUS"]))
+            counts = True
+        if fields.get("STOPPING") == "1":
+            words["state"] = "done"
+            counts = True
+        counts = counts or fields.get("READY") == "1"
+    if not counts:
+        return None
+    words["promises"] = promises
+    return words
+
+
+def _promising_words(fields: dict[str, str]) -> Words:
+    words: Words = {}
+    if fields.get("X_AGENT_STATE") in STATES:
+        words["state"] = fields["X_AGENT_STATE"]
+    progress = _number(fields.get("X_AGENT_PROGRESS"))
+    if progress is not None:
+        words["progress"] = progress
+    lease = _seconds(fields.get("X_AGENT_SILENT_FOR"))
+    if lease is None:
+        lease = _seconds(fields.get("EXTEND_TIMEOUT_USEC"), per_second=1e6)
+    if lease is not None:
+        words["silent_for_seconds"] = lease
+    if "X_AGENT_TOOL" in fields:
+        words["tool"] = printable(fields["X_AGENT_TOOL"])
+    limit = _seconds(fields.get("X_AGENT_TOOL_LIMIT"))
+    if limit is not None:
+        words["tool_limit_seconds"] = limit
+    if fields.get("X_AGENT_NOTE"):
+        words["note"] = printable(fields["X_AGENT_NOTE"])
+    after = _seconds(fields.get("WATCHDOG_USEC"), per_second=1e6)
+    if after:  # zero would mean "stalled at once"
+        words["after_seconds"] = after
+    return words
+
+
+def merge_words(old: Words, new: Words, elapsed: float) -> Words:
+    """The one beat that says what `old` and then, `elapsed` seconds later, `new` said.
+
+    A state, lease, tool or note of `old` that `new` does not speak of stays; what is left of a lease or of a tool's
+    limit is counted from `new` on.
+    """
+    merged = dict(old)
+    for key in ("silent_for_seconds", "tool_limit_seconds"):
+        left = merged.get(key)
+        if isinstance(left, float | int):
+            merged[key] = max(0.0, left - elapsed)
+    if "tool" in new:
+        merged.pop("tool_limit_seconds", None)
+    merged.update(new)
+    merged["promises"] = bool(old.get("promises")) or bool(new.get("promises"))
+    return merged
+
+
+def printable(text: str) -> str:
+    """At most MAX_TEXT characters, none of which moves a cursor or breaks a line where it is shown."""
+    return "".join(c if c.isprintable() else " " for c in text[:MAX_TEXT])
+
+
+def _number(text: str | None) -> float | None:
+    """A finite decimal number, else None (float() alone takes `nan`, `inf` and `1_0`)."""
+    if text is None or len(text) > 40 or not text.isascii() or "_" in text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if number - number == 0 else None
+
+
+def _seconds(text: str | None, per_second: float = 1.0) -> float | None:
+    number = _number(text)
+    if number is None or number < 0:
+        return None
+    return min(number / per_second, MAX_SECONDS)
