@@ -1,5 +1,6 @@
 """Real processes for the tests of this room: started, heard with a deadline, and ended by pidfd whatever happens."""
 
+import contextlib
 import os
 import select
 import signal
@@ -26,20 +27,20 @@ class Family:
         self._buffers: dict[int, bytes] = {}
 
     def start(
-        self, *argv: str, env: Mapping[str, str] | None = None, session: bool = False, **options: int
+        self, *argv: str, env: Mapping[str, str] | None = None, session: bool = False, user: int | None = None
     ) -> subprocess.Popen[bytes]:
         """A child with piped stdin and stdout; `env` is added to ours, whose marker is dropped."""
         whole = {key: value for key, value in os.environ.items() if key != "AGENT_WATCHDOG_ID"} | dict(env or {})
         child = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=whole, start_new_session=session, **options
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=whole, start_new_session=session, user=user
         )
         self._started.append(child)
         self.track(child.pid)
         return child
 
-    def python(self, code: str, **options: bool) -> subprocess.Popen[bytes]:
+    def python(self, code: str, *, session: bool = False) -> subprocess.Popen[bytes]:
         """A child that runs Python code, the package importable."""
-        return self.start(sys.executable, "-u", "-c", code, **options)
+        return self.start(sys.executable, "-u", "-c", code, session=session)
 
     def track(self, pid: int) -> int:
         """Have a process that a child started (it told its pid) ended with the test."""
@@ -71,19 +72,15 @@ class Family:
 
     def end(self) -> None:
         for fd in self._pinned:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             os.close(fd)
         for child in self._started:
             child.wait(DEADLINE)
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
-                    try:
+                    with contextlib.suppress(BrokenPipeError):
                         pipe.close()
-                    except BrokenPipeError:
-                        pass
 
 
 @pytest.fixture

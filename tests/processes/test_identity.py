@@ -63,7 +63,12 @@ def test_a_number_without_a_process_is_provably_none(pid: int) -> None:
 def test_a_thread_is_no_process() -> None:
     """/proc answers for a thread's number as if it were a process; pidfd_open does not."""
     go, stop = threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: (go.set(), stop.wait()))
+
+    def work() -> None:
+        go.set()
+        stop.wait()
+
+    thread = threading.Thread(target=work)
     thread.start()
     go.wait()
     assert thread.native_id is not None
