@@ -126,3 +126,17 @@ class PathRefused(WatchdogError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class OwnerCallFailed(WatchdogError):
+    """An owner's helper gave no result: missing evidence, never proof of anything.
+
+    `reason` is one word: `late`, `lost`, `not_started`, `not_permitted`, `garbled`, `closed`, or the helper's own
+    (`not_regular`, `refused`, `failed`, an errno's name such as `ENOENT`).
+    """
+
+    code = "owner_call_failed"
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason

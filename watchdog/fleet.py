@@ -23,6 +23,7 @@ from watchdog.core.model import (
 )
 from watchdog.core.verdict import Judgement, Observation
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict
+from watchdog.registry.rows import AgentRow
 
 RESERVED = frozenset({"all", "stalled", "orphans"})
 ZERO = timedelta()
@@ -45,6 +46,7 @@ class Agent:
     after_said: timedelta | None = None
     state: State | None = None
     note: str | None = None
+    speaker_pid: int | None = None  # who sent its last word through a socket of ours
     tool: str | None = None
     progress: float | None = None
     # what was watched
@@ -64,7 +66,7 @@ class Agent:
     first_look: bool = True
     activity: str | None = None
     members: tuple[TreeMember, ...] = ()
-    cpu_seconds: float | None = None
+    cpu_used: dict[Identity, float] | None = None  # of each process of the tree, at the last scan
     request_id: str | None = None
     said: set[str] = field(default_factory=set)  # events of the present condition, told once
     exit_code: int | None = None
@@ -136,6 +138,18 @@ class Agent:
         if self.unread is not None:
             self.unread += quiet
         self.touched = None
+
+    def restore(self, row: AgentRow) -> None:
+        """Take over what an earlier daemon watched; the time without one does not count."""
+        self.beats, self.promised, self.last_heartbeat = row.beats, row.promised, row.last_heartbeat
+        self.state, self.note, self.tool, self.progress = row.state, row.note, row.tool, row.last_progress
+        self.age = timedelta(seconds=row.watched_seconds)
+        self.silence = timedelta(seconds=row.silence_seconds)
+        self.lease_left = timedelta(seconds=row.lease_left_seconds or 0)
+        self.tool_left = timedelta(seconds=row.tool_left_seconds or 0)
+        self.speaker_pid = row.speaker_pid
+        if row.last_progress is not None:
+            self.progress_age = timedelta(seconds=row.progress_silence_seconds)
 
     def observe(self, presence: Presence, now: float, interval: float) -> Observation:
         """What `judge` needs, as a value; a look too soon after the last late one does not count as another."""

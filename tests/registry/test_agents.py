@@ -18,6 +18,7 @@ def test_an_agent_comes_back_as_it_was_registered(store: Store) -> None:
     row = store.add_agent(FULL, Status.RUNNING, NOW, "uid 1000", notify_socket="/run/n")
     assert row.registration == FULL
     assert (row.status, row.notify_socket, row.started_at, row.version) == (Status.RUNNING, "/run/n", NOW, 0)
+    assert row.promised  # who names a limit promises beats
     assert store.live_agents("h1") == ([row], [])
     assert store.live_agents("h2") == ([], [])
 

@@ -41,16 +41,13 @@ class Look:
 class Limits:
     """What binds all agents in this sweep.
 
-    `hold` is the reason of a hold on everybody (operator, registry away, a gap in our own watching). `budget` is how
-    many of the daemon's own kills of living agents may still start. `mass_over`: a mass stall was held for as long as
-    the configuration allows.
+    `hold` is the reason of a hold on everybody (operator, registry away); `mass` that of a mass stall, which holds
+    back kills for silence only. `budget` is how many of the daemon's own kills of living agents may still start.
     """
 
     hold: str | None = None
+    mass: str | None = None
     budget: int = 10
-    mass_count: int = 3
-    mass_fraction: float = 0.5
-    mass_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +63,12 @@ class Decision:
 def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
     """Turn judgements into decisions, the longest silent first where the budget is short."""
     ordered = sorted(looks, key=lambda look: (-look.silence, look.agent_id))
-    mass = mass_stall(ordered, limits)
     budget = limits.budget
     decisions = []
     for look in ordered:
         decision = _wish(look)
         if decision.action is Action.REQUEST_KILL:
-            stop = _veto(look, decision, limits, mass, budget)
+            stop = _veto(look, decision, limits, budget)
             if stop is not None:
                 decision = Decision(look.agent_id, Action.HOLD, stop, decision.reason)
             elif decision.reason is not Reason.GONE:
@@ -81,11 +77,11 @@ def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
     return decisions
 
 
-def mass_stall(looks: Iterable[Look], limits: Limits) -> str | None:
-    """The reason to suspect ourselves: at least `mass_count` agents and `mass_fraction` of those that promised beats."""
+def mass_stall(looks: Iterable[Look], count: int, fraction: float) -> str | None:
+    """The reason to suspect ourselves: `count` agents and `fraction` of those that promised beats are silent at once."""
     bound = [look for look in looks if look.promised and look.judgement.verdict is not Verdict.GONE]
-    silent = sum(look.judgement.verdict is Verdict.STALLED for look in bound)
-    if silent >= limits.mass_count and silent >= limits.mass_fraction * len(bound) and not limits.mass_over:
+    silent = sum(look.judgement.verdict in (Verdict.LATE, Verdict.STALLED) for look in bound)
+    if silent >= count and silent >= fraction * len(bound):
         return f"mass stall: {silent} of {len(bound)} agents fell silent together; the fault may be ours"
     return None
 
@@ -122,7 +118,7 @@ def _wish(look: Look) -> Decision:
     return Decision(look.agent_id, Action.REQUEST_KILL, line, reason)
 
 
-def _veto(look: Look, wish: Decision, limits: Limits, mass: str | None, budget: int) -> str | None:
+def _veto(look: Look, wish: Decision, limits: Limits, budget: int) -> str | None:
     """Why a kill that the verdict asks for does not start now, or None."""
     if look.held is not None:
         return f"held: {look.held}"
@@ -130,8 +126,8 @@ def _veto(look: Look, wish: Decision, limits: Limits, mass: str | None, budget: 
         return f"held: {limits.hold}"
     if wish.reason is Reason.GONE:
         return None
-    if mass is not None and wish.reason is Reason.STALLED:
-        return f"held: {mass}"
+    if limits.mass is not None and wish.reason is Reason.STALLED:
+        return f"held: {limits.mass}"
     if budget <= 0:
         return "held: the budget of kills per minute is used up"
     return None

@@ -69,6 +69,7 @@ class Reason(StrEnum):
     LINGERING = "lingering"
     FAILED_TO_START = "failed_to_start"
     GONE = "gone"  # the main process ended by itself; only what is left of the tree is ended
+    LOST = "lost"  # its boot is gone, and every process with it
     OPERATOR = "operator"  # `kill`
     STOP = "stop"  # `stop`, `cancel`
 

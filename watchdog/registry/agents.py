@@ -60,6 +60,7 @@ class AgentQueries(Queries):
             "temp_dir": registration.temp_dir,
             "beat_file": registration.beat_file,
             "notify_socket": notify_socket,
+            "promised": registration.stall_after is not None,
             "created_at": registration.created_at or now,
             "started_at": now if status is Status.RUNNING else None,
             **(_identity_values(identity) if identity else {}),

@@ -73,6 +73,7 @@ def to_agent(raw: Raw) -> AgentRow:
         tool=_optional(raw, "tool", _text),
         tool_left_seconds=_optional(raw, "tool_left_seconds", _seconds),
         note=_optional(raw, "note", _text),
+        speaker_pid=_optional(raw, "speaker_pid", _int),
         started_at=_optional(raw, "started_at", _time),
         completed_at=_optional(raw, "completed_at", _time),
         exit_code=_optional(raw, "exit_code", _int),

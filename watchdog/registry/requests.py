@@ -113,6 +113,7 @@ class RequestQueries(Queries):
         *,
         members: Sequence[Mapping[str, object]] | None = None,
         evidence: Mapping[str, object] | None = None,
+        outcome: Mapping[str, object] | None = None,
     ) -> bool:
         """The intent, before the act. False when the request is not claimed any more: then do not act."""
         stored: dict[str, object] = {"step": step}
@@ -120,6 +121,8 @@ class RequestQueries(Queries):
             stored["members"] = dump(list(members))
         if evidence is not None:
             stored["evidence"] = dump(evidence)
+        if outcome is not None:
+            stored["outcome"] = dump(outcome)
         with self.engines.begin(self.engines.durable) as connection:
             changed = connection.execute(
                 update(kill_request)

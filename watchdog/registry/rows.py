@@ -41,6 +41,7 @@ class AgentRow:
     tool: str | None = None
     tool_left_seconds: float | None = None
     note: str | None = None
+    speaker_pid: int | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
     exit_code: int | None = None
@@ -72,6 +73,7 @@ class SweepRow:
     state: State | None = None
     verdict: Verdict | None = None
     note: str | None = None
+    speaker_pid: int | None = None
     last_progress: float | None = None
     progress_silence_seconds: float = 0.0
     lease_left_seconds: float | None = None

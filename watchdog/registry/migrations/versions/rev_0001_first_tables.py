@@ -53,6 +53,7 @@ def upgrade() -> None:
         sa.Column("tool", sa.Text()),
         sa.Column("tool_left_seconds", sa.Float(53)),
         sa.Column("note", sa.Text()),
+        sa.Column("speaker_pid", sa.Integer),
         sa.Column("watched_seconds", sa.Float(53), nullable=False, server_default="0"),
         sa.Column("created_at", _TIME, nullable=False),
         sa.Column("started_at", _TIME),
