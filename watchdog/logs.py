@@ -91,6 +91,7 @@ CATALOGUE: dict[str, Entry] = {
     "owner.helper_late": Entry(WARNING, "an owner's helper gave no answer in time and was replaced"),
     "control.denied": Entry(WARNING, "a request on the control socket was refused for permission"),
     "control.failed": Entry(ERROR, "a request on the control socket failed by a fault of ours"),
+    "task.cancelled": Entry(INFO, "an operator cancelled a task; whoever worked on it was stopped"),
     "notify.failed": Entry(WARNING, "the notification command failed"),
     "log.message": Entry(INFO, "something that a library logged, with its own level"),
     "log.lost": Entry(WARNING, "log lines that could not be written since the last such line"),

@@ -24,11 +24,15 @@ Json = dict[str, object]
 
 
 class Bell:
-    """Wakes everybody who waits for something new. Take `next()` before looking, then wait for it: no ring is missed."""
+    """Wakes everybody who waits for something new. Take `next()`, look, then wait for it: no ring is missed."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        self.closing = False
+        self._closed = False
+
+    def closed(self) -> bool:
+        """Whether the daemon stops."""
+        return self._closed
 
     def ring(self) -> None:
         """Something was added to the history."""
@@ -37,7 +41,7 @@ class Bell:
 
     def close(self) -> None:
         """The daemon stops: whoever follows is let go."""
-        self.closing = True
+        self._closed = True
         self.ring()
 
     def next(self) -> asyncio.Event:
@@ -50,7 +54,8 @@ class Desk:
     """The rooms behind the counter.
 
     `admit` is called after an agent's row is committed and puts it into the fleet; `identified` after a pid became
-    known. `request_kill` commits a request, or finds the open one and raises its force, and gives its id; `finished`
+    known. `request_kill` (agent, reason, options, by, why) commits a request, or
+    finds the open one and raises its force, and gives its id; `finished`
     waits at most that many seconds for its outcome (None: not yet). `open_notify` makes the daemon's socket for an
     agent (id, owner uid) and gives its path. `facts` is what the loop knows for `status`: mode, last sweep, ...
     """
@@ -69,7 +74,7 @@ class Desk:
     identified: Callable[[Agent], None]
     open_notify: Callable[[str, int], str]
     close_notify: Callable[[str], None]
-    request_kill: Callable[[Agent, Reason, KillOptions, str], Awaitable[str]]
+    request_kill: Callable[[Agent, Reason, KillOptions, str, str], Awaitable[str]]
     finished: Callable[[str, float], Awaitable[Json | None]]
     look_soon: Callable[[], None]
     facts: Callable[[], Json] = dict
@@ -86,9 +91,9 @@ class Desk:
         """Wall time, for people."""
         return self.clock.now().wall
 
-    def event(self, name: str, **fields: object) -> None:
+    def event(self, event: str, /, **fields: object) -> None:
         """One line in the log, and a ring for those who follow the history."""
-        self.log.event(name, **fields)
+        self.log.event(event, exc_info=None, **fields)
         self.bell.ring()
 
 
