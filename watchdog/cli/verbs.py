@@ -62,9 +62,7 @@ def main(argv: list[str]) -> int:
         arguments = build().parse_args(argv)
         call: Callable[[argparse.Namespace], int] | None = getattr(arguments, "call", None)
         if call is None:
-            warn(
-                f"before {arguments.verb} only --socket PATH may stand: agent-watchdog [--socket PATH] {arguments.verb} ..."
-            )
+            warn(f"before {arguments.verb} nothing but --socket PATH may stand")
             return 64
         status = call(arguments)
         sys.stdout.flush()

@@ -16,8 +16,8 @@ from aiohttp import web
 
 from watchdog.control import ending, events, holding, reading, registering
 from watchdog.control.bodies import MAX_BODY
-from watchdog.control.desk import DESK, PEER, Bell, Desk
-from watchdog.control.peers import Gate, peer_of
+from watchdog.control.desk import DESK, Bell, Desk, peer_at
+from watchdog.control.peers import Gate
 from watchdog.control.results import denial
 from watchdog.errors import Forbidden, WatchdogError
 
@@ -56,16 +56,12 @@ def application(desk: Desk) -> web.Application:
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Say who asks; turn what goes wrong into JSON, and keep it with this request."""
     desk = request.app[DESK]
+    peer = None
     try:
-        assert request.transport is not None
-        peer = peer_of(request.transport.get_extra_info("socket"), desk.settings.control.admin_group)
-    except (AssertionError, OSError):
-        return _problem(400, "bad_request", "the kernel does not say who you are; are you still there?")
-    request[PEER] = peer
-    try:
+        peer = peer_at(request)
         return await handler(request)
     except WatchdogError as error:
-        if isinstance(error, Forbidden):
+        if isinstance(error, Forbidden) and peer is not None:
             denial(desk, peer, request.path, str(error))
         return _problem(error.http_status, error.code, str(error))
     except web.HTTPException as error:
@@ -73,7 +69,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
             return _problem(404, "not_found", f'there is no {request.path}; see the README, "HTTP"')
         return _problem(error.status, "bad_request", f"{request.method} {request.path}: {error.reason}")
     except Exception as error:  # noqa: BLE001 - one request's failure must stay this request's
-        desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid)
+        desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
 
 

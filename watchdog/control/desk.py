@@ -12,8 +12,9 @@ from aiohttp import web
 
 from watchdog.clock import Clock
 from watchdog.config import Settings
-from watchdog.control.peers import Peer
+from watchdog.control.peers import Peer, peer_of
 from watchdog.core.model import KillOptions, Reason
+from watchdog.errors import BadRequest
 from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
 from watchdog.logs import Log
@@ -98,7 +99,6 @@ class Desk:
 
 
 DESK = web.AppKey("desk", Desk)
-PEER = "peer"  # web.RequestKey came with aiohttp 3.14; we take 3.11
 
 
 def desk_of(request: web.Request) -> Desk:
@@ -107,7 +107,11 @@ def desk_of(request: web.Request) -> Desk:
 
 
 def peer_at(request: web.Request) -> Peer:
-    """Who asks, as the middleware read it from the kernel."""
-    peer = request[PEER]
-    assert isinstance(peer, Peer)
-    return peer
+    """Who asks, read from the kernel. Raises BadRequest when the connection is gone already."""
+    group = desk_of(request).settings.control.admin_group
+    try:
+        if request.transport is not None:
+            return peer_of(request.transport.get_extra_info("socket"), group)
+    except OSError:
+        pass
+    raise BadRequest("the kernel does not say who you are; are you still there?")

@@ -76,7 +76,7 @@ class Register(Body):
     """POST /agents."""
 
     name: Name
-    agent_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}\Z")] | None = None
+    agent_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     pid: Pid | None = None
     type: Kind = ""
     tags: Annotated[list[Word], Field(max_length=32)] = []
