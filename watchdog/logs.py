@@ -290,12 +290,21 @@ def _without_secrets(logger: object, method: str, event: EventDict) -> EventDict
     return event
 
 
+def _printable(logger: object, method: str, event: EventDict) -> EventDict:
+    """Notes are other people's words: no escape sequence and no line end of theirs gets through."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable() and key != "exception":
+            event[key] = ascii(value)
+    return event
+
+
 def _rendering(form: str, *, colours: bool, journal: bool) -> list[Any]:
     if form == "text":
         return [
+            _printable,
             structlog.dev.ConsoleRenderer(
                 colors=colours, timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback
-            )
+            ),
         ]
 
     def render(logger: object, method: str, event: EventDict) -> str:
