@@ -119,7 +119,7 @@ async def _take_in(desk: Desk, peer: Peer, body: Register) -> tuple[Agent, list[
     await _refuse_task(desk, peer, body)
     reg = _registration(desk, body, owner, parent, taken)
     status = Status.QUEUED if body.queued else Status.STARTING if taken is None else Status.RUNNING
-    policy = desk.settings.policy_for(reg.agent_type, reg.name, reg.tags)
+    policy = desk.settings.policy_for(reg)
     agent = Agent(reg, policy, status, promised=body.stall_after_seconds is not None)
     agent.notify_socket = body.notify_socket or desk.open_notify(reg.agent_id, owner)
     store, now = desk.store, desk.now()
