@@ -8,8 +8,8 @@ import os
 import stat
 import sys
 import time
+from _collections_abc import Iterator
 from _socket import AF_UNIX, SO_PEERCRED, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, socket
-from collections.abc import Iterator
 from errno import EACCES, EPERM
 
 from watchdog.errors import BadRequest, DaemonUnreachable, UnsafeDirectory

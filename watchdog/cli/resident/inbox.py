@@ -6,6 +6,7 @@ who sent it; foreign uids are refused. Nothing here blocks.
 
 import os
 import sys
+from _collections_abc import Iterator
 from _socket import (
     AF_UNIX,
     CMSG_SPACE,
@@ -20,7 +21,6 @@ from _socket import (
     SOL_SOCKET,
     socket,
 )
-from collections.abc import Iterator
 
 from watchdog.control.client import SYSTEM_SOCKET, directory_problem, user_directories
 from watchdog.core.notify import MAX_BYTES, MalformedDatagram, Words, parse_datagram, words_of
@@ -78,7 +78,7 @@ class Inbox:
     def close(self) -> None:
         """Close and remove the socket."""
         self._socket.close()
-        try:
+        try:  # noqa: SIM105  contextlib costs memory
             os.unlink(self.path)
         except OSError:
             pass

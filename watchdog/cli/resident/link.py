@@ -5,8 +5,8 @@ last word is kept and everything is tried again each second. The daemon forgets 
 """
 
 import os
+from _collections_abc import Callable
 from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, socket
-from collections.abc import Callable
 
 from watchdog.control.client import check_peer, decode_response, directory_problem, encode_request
 from watchdog.core.notify import Words, merge_words
