@@ -64,6 +64,28 @@ class AgentNotFound(WatchdogError):
     code = "agent_not_found"
 
 
+class ProcessNotFound(WatchdogError):
+    """There is provably no such process, or it is no agent's."""
+
+    http_status = 404
+    code = "process_not_found"
+
+
+class Unseen(WatchdogError):
+    """The kernel did not let us look (hidepid, EPERM, no descriptors): nothing is known, so nothing is done."""
+
+    exit_code = 75
+    http_status = 503
+    code = "unknown"
+
+
+class Held(WatchdogError):
+    """An operator's hold is on that agent."""
+
+    http_status = 409
+    code = "held"
+
+
 class Ambiguous(WatchdogError):
     """Several living agents fit; the message lists their ids."""
 
@@ -100,6 +122,20 @@ class PathRefused(WatchdogError):
     """A path that cleanup must not touch; `reason` is one word for logs."""
 
     code = "cleanup_failed"
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class OwnerCallFailed(WatchdogError):
+    """An owner's helper gave no result: missing evidence, never proof of anything.
+
+    `reason` is one word: `late`, `lost`, `not_started`, `not_permitted`, `garbled`, `closed`, or the helper's own
+    (`not_regular`, `refused`, `failed`, an errno's name such as `ENOENT`).
+    """
+
+    code = "owner_call_failed"
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)

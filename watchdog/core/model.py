@@ -69,6 +69,7 @@ class Reason(StrEnum):
     LINGERING = "lingering"
     FAILED_TO_START = "failed_to_start"
     GONE = "gone"  # the main process ended by itself; only what is left of the tree is ended
+    LOST = "lost"  # its boot is gone, and every process with it
     OPERATOR = "operator"  # `kill`
     STOP = "stop"  # `stop`, `cancel`
 
@@ -220,6 +221,16 @@ class HookContext:
     temp_dir: str | None
     exit_code: int | None = None
     exit_signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KillOptions:
+    """How one kill is to be done, as it was asked for. `grace` None: the policy's."""
+
+    force: bool = False
+    grace: timedelta | None = None
+    cleanup: bool = True
+    text: str = ""
 
 
 class HookOutcome(StrEnum):

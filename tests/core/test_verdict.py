@@ -1,0 +1,149 @@
+"""The table of nine lines, and what must hold for every observation."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watchdog.core.model import Policy, Presence, State, Status, Verdict
+from watchdog.core.verdict import Observation, judge, span
+
+POLICY = Policy(after=timedelta(seconds=120), confirm_sweeps=2)
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+def seen(**signals: object) -> Observation:
+    """A living agent that promised, has beaten, and says nothing else."""
+    base: dict[str, object] = {"presence": Presence.ALIVE, "promised": True, "has_beaten": True}
+    return Observation(**{**base, **signals})  # type: ignore[arg-type]
+
+
+CASES = [
+    ("an ended main process is gone", seen(presence=Presence.ABSENT), Verdict.GONE),
+    ("gone comes before everything", seen(presence=Presence.ABSENT, state=State.IDLE, ttl_left=seconds(-1)), Verdict.GONE),
+    ("a failed look is unknown", seen(presence=Presence.UNKNOWN, silence=seconds(9999), late_looks=9), Verdict.UNKNOWN),
+    ("an unread heartbeat file is unknown", seen(unread=seconds(30), silence=seconds(999), late_looks=9), Verdict.UNKNOWN),
+    ("an unread file is judged after wait_limit", seen(unread=seconds(21601), silence=seconds(21601), late_looks=1), Verdict.STALLED),
+    ("a queued agent is never judged", seen(status=Status.QUEUED, presence=Presence.NO_PID, age=seconds(10**6)), Verdict.STARTING),
+    ("no pid yet is starting", seen(presence=Presence.NO_PID, has_beaten=False, age=seconds(10)), Verdict.STARTING),
+    ("a promise without a first beat is starting", seen(has_beaten=False, age=seconds(299), silence=seconds(299)), Verdict.STARTING),
+    ("no promise needs no first beat", seen(promised=False, has_beaten=False, age=seconds(9999)), Verdict.HEALTHY),
+    ("ttl over is expired", seen(ttl_left=seconds(0)), Verdict.EXPIRED),
+    ("done and still there lingers", seen(state=State.DONE, state_age=seconds(60)), Verdict.LINGERING),
+    ("done just now waits", seen(state=State.DONE, state_age=seconds(59)), Verdict.WAITING),
+    ("idle is never stalled", seen(state=State.IDLE, silence=seconds(10**6), late_looks=99), Verdict.WAITING),
+    ("waiting for a human has no limit", seen(state=State.WAITING, silence=seconds(10**6), late_looks=99), Verdict.WAITING),
+    ("blocked is not a stall", seen(state=State.BLOCKED, silence=seconds(10**6), late_looks=99), Verdict.WAITING),
+    ("a lease runs", seen(lease_left=seconds(1), silence=seconds(500), late_looks=9), Verdict.WAITING),
+    ("a declared tool runs", seen(tool="make", tool_left=seconds(1), silence=seconds(500), late_looks=9), Verdict.WAITING),
+    ("a tool over its limit excuses nothing", seen(tool="make", silence=seconds(500), late_looks=1), Verdict.STALLED),
+    ("silent but in time is healthy", seen(silence=seconds(119.9)), Verdict.HEALTHY),
+    ("the first silent look is late", seen(silence=seconds(120)), Verdict.LATE),
+    ("the second silent look is stalled", seen(silence=seconds(130), late_looks=1), Verdict.STALLED),
+    ("after a start one look more confirms", seen(silence=seconds(500), first_look=True), Verdict.LATE),
+    ("activity delays", seen(silence=seconds(500), late_looks=9, activity="its processes used 80% of a core"), Verdict.LATE),
+    ("activity is believed up to busy_limit", seen(silence=seconds(3720), late_looks=9, activity="busy"), Verdict.STALLED),
+    ("a lost channel delays", seen(silence=seconds(500), late_looks=9, channel_lost=True), Verdict.LATE),
+    ("a lost channel is believed up to wait_limit", seen(silence=seconds(21600), late_looks=9, channel_lost=True), Verdict.STALLED),
+    ("progress that moves is healthy", seen(progress_age=seconds(1799)), Verdict.HEALTHY),
+    ("beats without progress stall", seen(progress_age=seconds(1800), late_looks=1), Verdict.STALLED),
+    ("idle needs no progress", seen(progress_age=seconds(9999), state=State.IDLE), Verdict.WAITING),
+]
+
+
+@pytest.mark.parametrize(("observation", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_the_first_line_that_fits_wins(observation: Observation, expected: Verdict) -> None:
+    """Each line of the table, and each pair where two could fit."""
+    judgement = judge(observation, POLICY)
+
+    assert expected == judgement.verdict
+    assert judgement.line
+
+
+def test_starting_is_overdue_after_the_limit() -> None:
+    """Who never gave a pid, or promised and never beat, has failed to start after start_limit."""
+    assert judge(seen(presence=Presence.NO_PID, has_beaten=False, age=seconds(300)), POLICY).overdue
+    assert judge(seen(has_beaten=False, age=seconds(300)), POLICY).overdue
+    assert not judge(seen(has_beaten=False, age=seconds(299)), POLICY).overdue
+
+
+def test_a_slow_rhythm_gets_a_long_start() -> None:
+    """A promise of one beat in four hours allows four hours for the first."""
+    slow = seen(has_beaten=False, age=seconds(3600), after=timedelta(hours=4))
+
+    assert Verdict.STARTING == judge(slow, POLICY).verdict
+    assert not judge(slow, POLICY).overdue
+
+
+def test_one_confirming_look_follows_a_start_even_with_confirm_one() -> None:
+    """confirm_sweeps = 1 still gives one look of grace after the daemon's own start."""
+    policy = Policy(confirm_sweeps=1)
+
+    assert Verdict.LATE == judge(seen(silence=seconds(500), first_look=True), policy).verdict
+    assert Verdict.STALLED == judge(seen(silence=seconds(500), first_look=True, late_looks=1), policy).verdict
+    assert Verdict.STALLED == judge(seen(silence=seconds(500)), policy).verdict
+
+
+durations = st.timedeltas(min_value=timedelta(), max_value=timedelta(days=400))
+observations = st.builds(
+    Observation,
+    presence=st.sampled_from(Presence),
+    status=st.sampled_from([Status.QUEUED, Status.STARTING, Status.RUNNING]),
+    promised=st.booleans(),
+    has_beaten=st.booleans(),
+    age=durations,
+    silence=durations,
+    after=st.timedeltas(min_value=timedelta(seconds=1), max_value=timedelta(days=1)),
+    state=st.none() | st.sampled_from(State),
+    state_age=durations,
+    lease_left=durations,
+    tool=st.none() | st.just("make"),
+    tool_left=durations,
+    progress_age=st.none() | durations,
+    ttl_left=st.none() | durations,
+    late_looks=st.integers(0, 100),
+    first_look=st.booleans(),
+    activity=st.none() | st.just("busy"),
+    channel_lost=st.booleans(),
+    unread=st.none() | durations,
+)
+
+
+@given(observations)
+def test_no_healthy_agent_is_ever_stalled(observation: Observation) -> None:
+    """Whatever else is seen: these are never STALLED."""
+    if judge(observation, POLICY).verdict is not Verdict.STALLED:
+        return
+
+    assert observation.presence is Presence.ALIVE
+    assert observation.promised
+    assert observation.has_beaten
+    assert observation.state in (None, State.WORKING)
+    assert observation.lease_left == timedelta()
+    stands = observation.progress_age is not None and observation.progress_age >= POLICY.progress_limit
+    assert observation.silence >= observation.after or stands
+    assert observation.late_looks + 1 >= (2 if observation.first_look else POLICY.confirm_sweeps)
+
+
+@given(observations)
+def test_a_missing_signal_never_makes_it_worse(observation: Observation) -> None:
+    """GONE needs proof: only an absent main process gives it; an unknown one gives UNKNOWN."""
+    verdict = judge(observation, POLICY).verdict
+
+    if observation.status is not Status.QUEUED:
+        assert (verdict is Verdict.GONE) == (observation.presence is Presence.ABSENT)
+        if observation.presence is Presence.UNKNOWN:
+            assert Verdict.UNKNOWN == verdict
+
+
+@pytest.mark.parametrize(
+    ("duration", "text"),
+    [(0, "0s"), (0.42, "0.4s"), (42, "42s"), (60, "1m"), (200, "3m20s"), (7500, "2h05m"), (273600, "3d4h"), (-5, "-5s")],
+)
+def test_durations_read_as_people_say_them(duration: float, text: str) -> None:
+    """One or two units, never a long fraction."""
+    assert text == span(seconds(duration))

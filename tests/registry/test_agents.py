@@ -1,0 +1,192 @@
+"""Registration, compare-and-set, the batch of a sweep."""
+
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.registry.samples import FULL, HERE, NOW, add
+from watchdog.core.model import Identity, State, Status, Verdict
+from watchdog.errors import Conflict
+from watchdog.registry.rows import SweepRow
+from watchdog.registry.store import Store
+
+
+def test_an_agent_comes_back_as_it_was_registered(store: Store) -> None:
+    """Nothing is lost or changed between a registration and its row."""
+    row = store.add_agent(FULL, Status.RUNNING, NOW, "uid 1000", notify_socket="/run/n")
+    assert row.registration == FULL
+    assert (row.status, row.notify_socket, row.started_at, row.version) == (Status.RUNNING, "/run/n", NOW, 0)
+    assert row.promised  # who names a limit promises beats
+    assert store.live_agents("h1") == ([row], [])
+    assert store.live_agents("h2") == ([], [])
+
+
+def test_an_agent_id_is_never_used_twice(store: Store) -> None:
+    """Also not after its agent has ended."""
+    add(store)
+    assert store.transition("a1", {Status.RUNNING}, Status.COMPLETED, now=NOW, who="t", why="exit 0")
+    with pytest.raises(Conflict, match="a1 is known already"):
+        add(store)
+
+
+def test_of_many_that_change_a_status_at_once_one_wins(store: Store) -> None:
+    """The claim of an agent is a compare-and-set: eight threads, one True, one event."""
+    add(store)
+    barrier, won = threading.Barrier(8), []
+
+    def claim(number: int) -> None:
+        barrier.wait(10)
+        if store.transition("a1", {Status.RUNNING}, Status.ENDING, now=NOW, who=f"t{number}", why="race"):
+            won.append(number)
+
+    slow = Store(str(store.engines.url), busy_timeout=timedelta(seconds=10))
+    store, quick = slow, store
+    threads = [threading.Thread(target=claim, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    slow.close()
+    assert len(won) == 1
+    assert [event.who for event in quick.events(0) if event.event == "agent.ending"] == [f"t{won[0]}"]
+
+
+def test_a_change_of_status_names_the_version_it_saw(store: Store) -> None:
+    """Somebody else's change in between makes ours fail, and a failed change writes no event."""
+    row = add(store)
+    version = row.version
+    assert store.transition("a1", {Status.RUNNING}, Status.ENDING, now=NOW, who="a", why="1")
+    assert not store.transition(
+        "a1", {Status.ENDING}, Status.KILLED, expected_version=version, now=NOW, who="b", why="2"
+    )
+    assert not store.transition("a1", {Status.RUNNING}, Status.KILLED, now=NOW, who="c", why="3")
+    assert not store.transition("nobody", {Status.RUNNING}, Status.KILLED, now=NOW, who="c", why="3")
+    assert [event.why for event in store.events(0)] == ["registered by register", "1"]
+
+
+def test_an_ending_sets_its_time_and_what_is_known_of_it(store: Store) -> None:
+    """Exit status and message go with the change of status, in the same transaction."""
+    add(store)
+    assert store.transition(
+        "a1",
+        {Status.RUNNING},
+        Status.FAILED,
+        now=NOW + timedelta(seconds=5),
+        who="daemon",
+        why="exit 3",
+        evidence={"exit_code": 3},
+        exit_code=3,
+        error_message="exit 3",
+    )
+    row = store.agent("a1")
+    assert row is not None
+    assert (row.completed_at, row.exit_code, row.error_message) == (NOW + timedelta(seconds=5), 3, "exit 3")
+    event = store.events(0)[-1]
+    assert (event.event, event.from_status, event.to_status) == ("agent.ended", "running", "failed")
+    assert (event.evidence, event.owner_uid) == ({"exit_code": 3}, 1000)
+
+
+def test_a_change_of_status_cannot_write_any_column(store: Store) -> None:
+    """A typing error in a column's name is found at once, and identity is not changed by the way."""
+    add(store)
+    with pytest.raises(TypeError, match="pid"):
+        store.transition("a1", {Status.RUNNING}, Status.ENDING, now=NOW, who="t", why="w", pid=5)
+
+
+def test_a_pid_is_taken_once(store: Store) -> None:
+    """The same process again is no fault; another one is refused."""
+    add(store, status=Status.STARTING)
+    assert store.set_identity("a1", HERE, Status.RUNNING, NOW, "uid 1000")
+    assert store.set_identity("a1", HERE, Status.RUNNING, NOW, "uid 1000")
+    assert not store.set_identity("a1", replace(HERE, start_ticks=100), Status.RUNNING, NOW, "uid 1000")
+    assert not store.set_identity("nobody", HERE, Status.RUNNING, NOW, "uid 1000")
+    row = store.agent("a1")
+    assert row is not None
+    assert (row.identity, row.status, row.started_at) == (HERE, Status.RUNNING, NOW)
+    assert [event.event for event in store.events(0)] == ["agent.registered", "agent.pid_known"]
+
+
+@pytest.mark.parametrize("pid", [0, 1, 4_194_305])
+def test_a_pid_that_no_agent_can_have_is_refused_by_the_database(store: Store, pid: int) -> None:
+    """pid 0 means the caller's own group to kill(2), 1 is init; no row may ever hold one."""
+    with pytest.raises(Conflict):
+        add(store, identity=Identity("h1", "b1", pid, 5))
+
+
+def test_a_sweep_is_written_only_forward_and_only_for_the_living(store: Store) -> None:
+    """A late or repeated batch cannot give back silence or beats, nor change an agent that has ended."""
+    add(store, "a1")
+    add(store, "a2")
+    store.transition("a2", {Status.RUNNING}, Status.COMPLETED, now=NOW, who="t", why="exit 0")
+    late = SweepRow(
+        agent_id="a1",
+        silence_seconds=20.0,
+        watched_seconds=100.0,
+        beats=5,
+        promised=True,
+        last_heartbeat=NOW,
+        state=State.WORKING,
+        verdict=Verdict.HEALTHY,
+        note="n",
+        last_progress=3.5,
+        progress_silence_seconds=1.0,
+        lease_left_seconds=2.0,
+        tool="Bash",
+        tool_left_seconds=4.0,
+    )
+    store.save_sweep([late, replace(late, agent_id="a2"), replace(late, agent_id="nobody")])
+    store.save_sweep([replace(late, beats=4, note="older")])
+    store.save_sweep([replace(late, watched_seconds=90.0, note="older")])
+    store.save_sweep([])
+    row, ended = store.agent("a1"), store.agent("a2")
+    assert row is not None
+    assert ended is not None
+    assert {name: getattr(row, name) for name in SweepRow.__slots__} == {
+        name: getattr(late, name) for name in SweepRow.__slots__
+    }
+    assert (row.version, ended.beats) == (0, 0)
+
+
+def test_a_note_that_no_database_takes_spoils_no_batch(store: Store) -> None:
+    """NUL and lone surrogates come through JSON; the other agents' silence is written all the same."""
+    add(store, "a1")
+    add(store, "a2")
+    bad = SweepRow("a1", 1.0, 1.0, 1, True, note="a\0b\ud800", last_progress=float("inf"))
+    store.save_sweep([bad, SweepRow("a2", 7.0, 7.0, 1, True)])
+    rows = {row.agent_id: row for row in store.live_agents("h1")[0]}
+    assert rows["a1"].note == "a\N{REPLACEMENT CHARACTER}b?"
+    assert rows["a2"].silence_seconds == 7.0
+
+
+def test_agents_are_found_by_id_name_and_prefix(store: Store) -> None:
+    """In this order; a short word is no prefix, and % and _ are letters like others."""
+    add(store, "abcd1", name="one")
+    add(store, "abcd2", name="abcd1")
+    assert [row.agent_id for row in store.find("abcd1")] == ["abcd1"]
+    assert [row.agent_id for row in store.find("one")] == ["abcd1"]
+    assert [row.agent_id for row in store.find("abcd")] == ["abcd1", "abcd2"]
+    assert store.find("abc") == store.find("%%%%") == store.find("____") == []
+    assert store.agents_by_name("one", owner_uid=1) == []
+    assert [row.agent_id for row in store.agents_by_name("one", owner_uid=1000)] == ["abcd1"]
+
+
+def test_lists_are_by_tag_owner_and_life(store: Store) -> None:
+    """A tag is compared whole; the ended come only when asked for."""
+    add(store, "a1", tags=("x", 'quo"te'))
+    add(store, "a2", tags=("xy",), owner_uid=5, task_id="T")
+    store.transition("a1", {Status.RUNNING}, Status.COMPLETED, now=NOW, who="t", why="exit 0")
+    assert [row.agent_id for row in store.agents()] == ["a2"]
+    assert [row.agent_id for row in store.agents(ended=True)] == ["a1", "a2"]
+    assert [row.agent_id for row in store.agents(ended=True, tag="x")] == ["a1"]
+    assert [row.agent_id for row in store.agents(ended=True, tag='quo"te')] == ["a1"]
+    assert [row.agent_id for row in store.agents(ended=True, owner_uid=5)] == ["a2"]
+    assert [row.agent_id for row in store.agents_by_task("T")] == ["a2"]
+
+
+def test_a_change_of_uid_changes_the_owner(store: Store) -> None:
+    """Who registered as root and dropped to another uid is owned by that one."""
+    add(store, owner_uid=0)
+    assert store.set_owner("a1", 1000)
+    assert store.agents_by_name("a1", owner_uid=1000)

@@ -1,0 +1,121 @@
+"""Cleanup runs, tasks, events, holds, retention."""
+
+import asyncio
+import threading
+from datetime import timedelta
+
+from tests.registry.samples import NOW, add
+from watchdog.core.model import HookOutcome, Reason, Status
+from watchdog.registry.store import AsyncStore, Store
+
+LATER = NOW + timedelta(hours=1)
+
+
+def test_a_hook_that_ended_well_is_not_run_again(store: Store) -> None:
+    """A run is counted before it starts, also one whose daemon died; only done, nothing and kept are final."""
+    assert store.open_run("run", "a1", "temp_dir", NOW, request_id="r").attempts == 1
+    assert store.open_run("run", "a1", "temp_dir", NOW).attempts == 2  # a daemon died in the first
+    assert store.finish_run("run", HookOutcome.FAILED, "busy", NOW)
+    again = store.open_run("run", "a1", "temp_dir", NOW)
+    assert (again.attempts, again.status) == (3, "running")
+    assert store.finish_run("run", HookOutcome.DONE, "gone", LATER, {"files": 3})
+    assert not store.finish_run("run", HookOutcome.FAILED, "late", LATER)
+    final = store.open_run("run", "a1", "temp_dir", LATER)
+    assert (final.attempts, final.status, final.details, final.finished_at) == (3, "done", {"files": 3}, LATER)
+    assert store.runs_of("a1") == [final]
+
+
+def test_a_task_is_made_at_registration_and_failed_by_its_own_agent_only(store: Store) -> None:
+    """A task that was given to somebody else meanwhile is not touched."""
+    store.assign_task("T", "a1", NOW)
+    store.assign_task("T", "a2", LATER)
+    assert not store.update_task("T", "failed", "Agent killed: stalled", "a1", LATER)
+    assert store.update_task("T", "failed", "Agent killed: stalled", "a2", LATER)
+    task = store.task("T")
+    assert task is not None
+    assert (task.status, task.error_message, task.created_at, task.completed_at) == (
+        "failed",
+        "Agent killed: stalled",
+        NOW,
+        LATER,
+    )
+    assert not store.update_task("nothing", "failed", None, None, NOW)
+
+
+def test_a_task_that_is_ready_for_retry_is_free_and_counted(store: Store) -> None:
+    """The orchestrator finds it unassigned, with one retry more."""
+    store.assign_task("T", "a1", NOW)
+    assert store.update_task("T", "ready_for_retry", "Agent killed: stalled", "a1", NOW)
+    task = store.task("T")
+    assert task is not None
+    assert (task.assigned_agent, task.retry_count, task.completed_at) == (None, 1, None)
+
+
+def test_events_come_in_the_order_of_their_ids_and_by_owner(store: Store) -> None:
+    """What a client reads after N is everything after N, in order, whoever wrote it at the same time."""
+    threads = [
+        threading.Thread(
+            target=lambda uid=uid: [
+                store.add_event("agent.late", f"a{uid}", "t", "w", NOW, owner_uid=uid, evidence={"n": 1})
+                for _ in range(20)
+            ]
+        )
+        for uid in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    everything = store.events(0)
+    assert [event.id for event in everything] == list(range(1, 41))
+    assert [event.id for event in store.events(35, limit=3)] == [36, 37, 38]
+    assert {event.owner_uid for event in store.events(0, owner_uid=1)} == {1}
+    assert len(store.events(0, agent_id="a0")) == 20
+
+
+def test_the_id_of_a_deleted_event_is_never_used_again(store: Store) -> None:
+    """A client that has seen event 1 would miss a second event 1."""
+    store.add_event("agent.late", None, "t", "w", NOW)
+    assert store.delete_ended(LATER) == 1
+    assert store.add_event("agent.late", None, "t", "w", NOW) == 2
+
+
+def test_holds_begin_and_end_once(store: Store) -> None:
+    """For one agent or for all; ending one twice says so."""
+    everybody = store.add_hold(None, "backup", 0, NOW, LATER)
+    one = store.add_hold("a1", "debugging", 1000, NOW)
+    assert store.active_holds() == [everybody, one]
+    assert store.end_hold(one.id, LATER)
+    assert not store.end_hold(one.id, LATER)
+    assert store.active_holds() == [everybody]
+
+
+def test_retention_forgets_the_ended_and_keeps_the_living(store: Store) -> None:
+    """With all rows that hang on them; not those that ended later, nor one whose request is still open."""
+    for agent in ("old", "open", "young", "alive"):
+        add(store, agent)
+    for agent in ("old", "open"):
+        store.open_request(f"r-{agent}", agent, Reason.STALLED, by="daemon", now=NOW)
+        store.open_run(f"run-{agent}", agent, "temp_dir", NOW)
+        store.transition(agent, {Status.RUNNING}, Status.KILLED, now=NOW, who="t", why="w")
+    store.finish_request("r-old", "done", {}, now=NOW, who="t", why="w")
+    store.transition("young", {Status.RUNNING}, Status.KILLED, now=LATER, who="t", why="w")
+    while store.delete_ended(LATER, batch=1):
+        pass
+    assert {row.agent_id for row in store.agents(ended=True)} == {"open", "young", "alive"}
+    assert (store.runs_of("old"), store.requests_of("old")) == ([], [])
+    assert [event.agent_id for event in store.events(0)] == ["young"]
+
+
+def test_the_event_loop_reaches_the_store_through_threads(store: Store) -> None:
+    """Writes go one after the other, in the order in which they were asked for."""
+
+    async def play() -> list[int]:
+        registry = AsyncStore(store)
+        writes = [registry.write(store.add_event, "agent.late", None, "t", str(n), NOW) for n in range(10)]
+        await asyncio.gather(*writes)
+        events = await registry.read(store.events, 0)
+        registry.close()
+        return [int(event.why) for event in events]
+
+    assert asyncio.run(play()) == list(range(10))

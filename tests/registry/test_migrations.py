@@ -1,0 +1,97 @@
+"""The schema in code and the migrated database are the same, and a newer one is left alone."""
+
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, create_engine, inspect
+
+from watchdog.errors import ConfigError
+from watchdog.registry.schema import REVISION, metadata
+from watchdog.registry.store import Store
+
+
+def test_migrated_and_declared_tables_are_the_same(store: Store, tmp_path: Path) -> None:
+    """Alembic finds no difference; CHECK constraints and defaults, which it does not compare, are equal too."""
+    with store.engines.begin(store.engines.reading) as connection:
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, metadata) == []
+        migrated = _details(connection)
+    declared = create_engine(f"sqlite:///{tmp_path}/declared.db")
+    metadata.create_all(declared)
+    with declared.connect() as connection:
+        assert _details(connection) == migrated
+    declared.dispose()
+
+
+def _details(connection: Connection) -> dict[str, str]:
+    found = inspect(connection)
+    checks = {
+        str(check["name"]): re.sub(r"\s+", " ", check["sqltext"])
+        for table in metadata.tables
+        for check in found.get_check_constraints(table)
+    }
+    columns = {
+        f"{table}.{column['name']}": f"{column['type']} {column['nullable']} {column['default']}"
+        for table in metadata.tables
+        for column in found.get_columns(table)
+    }
+    return checks | columns
+
+
+def test_the_constant_names_the_newest_revision() -> None:
+    """A migration without its constant would never run, a constant without its migration never be reached."""
+    config = Config()
+    config.set_main_option("script_location", "watchdog:registry/migrations")
+    assert ScriptDirectory.from_config(config).get_current_head() == REVISION
+
+
+def test_a_migrated_registry_is_opened_without_alembic(store: Store, database: Path) -> None:
+    """Alembic takes half a second to import; it comes only when there is something to migrate."""
+    script = (
+        "import sys; from watchdog.registry.store import Store;"
+        f"Store('sqlite:///{database}').open().close(); print('alembic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_newer_registry_is_refused_and_left_alone(store: Store, database: Path) -> None:
+    """Who goes back to an older version is told what to do; nothing is changed."""
+    other = sqlite3.connect(database)
+    other.execute("UPDATE alembic_version SET version_num = '0999'")
+    other.commit()
+    with pytest.raises(ConfigError, match=r"revision '0999'.*newer agent-watchdogd") as caught:
+        Store(f"sqlite:///{database}").open()
+    assert caught.value.exit_code == 78
+    assert other.execute("SELECT version_num FROM alembic_version").fetchall() == [("0999",)]
+    other.close()
+
+
+def test_the_file_is_for_its_owner_alone(store: Store, database: Path) -> None:
+    """0600 whatever the umask, for -wal and -shm too; a file that was opened to others is closed to them."""
+    with store.engines.begin(store.engines.durable):
+        modes = {path.name: path.stat().st_mode & 0o777 for path in database.parent.glob("registry.db*")}
+    assert set(modes.values()) == {0o600}
+    assert "registry.db-wal" in modes
+    os.chmod(database, 0o666)
+    Store(f"sqlite:///{database}").open().close()
+    assert database.stat().st_mode & 0o777 == 0o600
+
+
+def test_times_can_be_compared_in_plain_sql(store: Store, database: Path) -> None:
+    """People look into the file with sqlite3; its datetime() must understand what we write."""
+    store.add_event("agent.late", None, "t", "w", datetime.now(UTC))
+    other = sqlite3.connect(database)
+    age = other.execute("SELECT strftime('%s', 'now') - strftime('%s', at) FROM lifecycle_event").fetchone()[0]
+    other.close()
+    assert 0 <= age < 60

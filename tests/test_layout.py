@@ -1,0 +1,163 @@
+"""The house rules that a machine can hold: who imports whom, who may do what, how long a file may be."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "watchdog"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# Lower may not import higher. A module's rank is that of the longest prefix listed here.
+RANK = {
+    "errors": 0,
+    "core": 1,
+    "clock": 2,
+    "config": 2,
+    "logs": 2,
+    "systemd": 2,
+    "owner": 2,
+    "registry": 3,
+    "processes": 3,
+    "intake": 3,
+    "owners": 3,
+    "metrics": 3,
+    "schedule": 3,
+    "fleet": 4,
+    "holds": 4,
+    "scan": 5,
+    "beat_files": 5,
+    "cleanup": 5,
+    "ending": 6,
+    "kill_worker": 7,
+    "sweep": 8,
+    "control.api": 8,
+    "control": 8,
+    "control.client": 1,
+    "service": 9,
+    "cli": 9,
+}
+
+# Pure means: none of these, and nothing that is not listed.
+PURE = {"collections", "dataclasses", "datetime", "enum", "math", "re", "typing", "unicodedata", "json", "watchdog"}
+
+# The one owner of each dangerous thing. A prefix of the module's name, or the module itself.
+OWNERS = {
+    "sqlalchemy": {"registry"},
+    "alembic": {"registry"},
+    "psycopg": {"registry"},
+    "psutil": {"processes"},
+    "apscheduler": {"schedule"},
+    "aiohttp": {"control"},
+    "structlog": {"logs"},
+    "pydantic": {"config", "control"},
+    "tomllib": {"config"},
+    "daemon": {"service"},
+    "rich": {"cli"},
+    "argparse": {"cli", "service"},
+    "shutil": set(),
+}
+
+# Calls that end processes or remove things, and the only files in which each may stand, with the reason.
+CALLS = {
+    "kill": {"cli/run.py", "owner/contained.py"},  # the wrapper's own unreaped child; a hook's own children
+    "killpg": set(),
+    "pidfd_send_signal": {"processes/signals.py"},
+    "rmtree": set(),
+    "send_signal": set(),
+    "terminate": set(),
+}
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(path: Path) -> list[tuple[str, int]]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} is a relative import"
+            assert node.module
+            found.append((node.module, node.lineno))
+            if node.module == "watchdog" or node.module.startswith("watchdog."):
+                found += [(f"{node.module}.{alias.name}", node.lineno) for alias in node.names]
+    return found
+
+
+def rank(module: str) -> int:
+    parts = module.split(".")
+    for length in range(len(parts), 0, -1):
+        if (found := RANK.get(".".join(parts[:length]))) is not None:
+            return found
+    raise AssertionError(f"{module} has no rank: give it one in tests/test_layout.py and a line in watchdog/__init__.py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=[name_of(p) for p in FILES])
+def test_imports_run_downwards(path: Path) -> None:
+    """A module imports from its own room and from rooms below, never upwards or sideways into a peer room."""
+    module = name_of(path)
+    if not module or module == "__init__":
+        return
+    room = module.split(".")[0]
+    for name, line in imports(path):
+        if not name.startswith("watchdog."):
+            continue
+        other = name.removeprefix("watchdog.")
+        if other.split(".")[0] != room:
+            assert rank(other) <= rank(module), f"{path}:{line} imports {name} from above"
+
+
+@pytest.mark.parametrize("room", ["owner", "cli"])
+def test_what_runs_elsewhere_stays_small(room: str) -> None:
+    """The owner's helper imports core and errors alone; the verbs speak to the daemon only through the client."""
+    allowed = {"owner": ("core", "errors", "owner"), "cli": ("core", "errors", "cli", "control.client")}[room]
+    for path in (PACKAGE / room).rglob("*.py"):
+        for name, line in imports(path):
+            if name.startswith("watchdog."):
+                other = name.removeprefix("watchdog.")
+                fits = any(other == a or other.startswith(a + ".") or a.startswith(other + ".") for a in allowed)
+                assert fits, f"{path}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "core").glob("*.py")), ids=lambda p: p.stem)
+def test_core_is_pure(path: Path) -> None:
+    """No clock, file, process, log or thread can be reached from core."""
+    for name, line in imports(path):
+        assert name.split(".")[0] in PURE, f"{path}:{line} imports {name}"
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id not in {"open", "print", "input", "exec", "eval"}, f"{path}:{node.lineno}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=[name_of(p) for p in FILES])
+def test_each_dangerous_thing_has_one_owner(path: Path) -> None:
+    """One room speaks SQL, one reads /proc by psutil, one sends signals; nobody calls rmtree or killpg."""
+    module = name_of(path)
+    for name, line in imports(path):
+        owners = OWNERS.get(name.split(".")[0])
+        if owners is not None:
+            assert any(module == o or module.startswith(o + ".") for o in owners), f"{path}:{line} imports {name}"
+    relative = str(path.relative_to(PACKAGE))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CALLS:
+            where = ast.unparse(node.func)
+            if node.func.attr == "kill" and not where.startswith(("os.", "signal.")):
+                continue  # asyncio's own child: process.kill()
+            assert relative in CALLS[node.func.attr], f"{path}:{node.lineno} calls {where}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=[name_of(p) for p in FILES])
+def test_files_do_one_thing(path: Path) -> None:
+    """A docstring first; a file that grows past 330 lines does two things."""
+    text = path.read_text()
+    assert ast.get_docstring(ast.parse(text)), f"{path} does not say what it is for"
+    assert len(text.splitlines()) <= 330, f"{path} has {len(text.splitlines())} lines"
+
+
+def test_no_module_collides_with_the_other_watchdog() -> None:
+    """PyPI's watchdog has modules of these names, and python-daemon imports as `daemon`."""
+    taken = {"events", "version", "__main__", "watchmedo", "observers", "utils", "tricks", "daemon"}
+    assert not taken & {path.stem for path in PACKAGE.iterdir()}

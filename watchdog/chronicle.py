@@ -1,0 +1,56 @@
+"""What happened, told twice: as a log line for the operator, and in the registry's history for `why`.
+
+Changes of status write their own history in the store, with the compare-and-set that makes them; everything else
+that is worth a line goes through `tell`.
+"""
+
+import asyncio
+
+from watchdog.clock import Clock
+from watchdog.errors import WatchdogError
+from watchdog.fleet import Agent
+from watchdog.logs import Log
+from watchdog.registry.store import AsyncStore
+
+PENDING = 1000  # events that may wait for a slow disk; beyond it only the log has them
+
+
+class Chronicle:
+    """Never blocks and never raises: history that cannot be written is counted, the log line is out already."""
+
+    def __init__(self, store: AsyncStore, clock: Clock, log: Log) -> None:
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self._writes: set[asyncio.Task[None]] = set()
+        self.lost = 0
+
+    def tell(self, event: str, agent: Agent, why: str, who: str = "daemon", **evidence: object) -> None:
+        """One thing that happened to one agent."""
+        self._log.event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why, **evidence)
+        if len(self._writes) >= PENDING:
+            self.lost += 1
+            return
+        write = asyncio.create_task(self._write(event, agent, why, who, evidence))
+        self._writes.add(write)
+        write.add_done_callback(self._writes.discard)
+
+    async def settle(self) -> None:
+        """Wait until what was told is written, so that what comes next stands after it."""
+        if self._writes:
+            await asyncio.wait(set(self._writes))
+
+    async def _write(self, event: str, agent: Agent, why: str, who: str, evidence: dict[str, object]) -> None:
+        try:
+            await self._store.write(
+                self._store.store.add_event,
+                event,
+                agent.agent_id,
+                who,
+                why,
+                self._clock.now().wall,
+                evidence=evidence,
+                owner_uid=agent.reg.owner_uid,
+            )
+        except WatchdogError:
+            self.lost += 1

@@ -1,0 +1,39 @@
+"""Reading a request's body: bounded in size and time, so that a slow client holds nothing but its own connection."""
+
+import asyncio
+
+from aiohttp import web
+
+from watchdog.errors import BadRequest
+
+MAX_BODY = 64 * 1024
+BODY_SECONDS = 10.0
+
+
+async def read_body(request: web.Request) -> bytes:
+    """The whole body. Raises BadRequest when it is too long or does not come."""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await request.read()
+    except TimeoutError:
+        raise BadRequest(f"the body did not come within {BODY_SECONDS:g} s") from None
+    except web.HTTPRequestEntityTooLarge:
+        raise BadRequest(f"the body is longer than {MAX_BODY} bytes") from None
+
+
+def flag(request: web.Request, key: str) -> bool:
+    """A query key that is a switch: `?all`, `?all=1`, `?all=true`; off when absent, `0` or `false`."""
+    value = request.query.get(key)
+    if value is None or value in ("0", "false", "no"):
+        return False
+    if value in ("", "1", "true", "yes"):
+        return True
+    raise BadRequest(f"{key}: {value!r} is neither 1 nor 0")
+
+
+def number(request: web.Request, key: str, default: int = 0) -> int:
+    """A query key that is a whole number >= 0."""
+    value = request.query.get(key, str(default))
+    if not (value.isascii() and value.isdigit() and len(value) <= 18):
+        raise BadRequest(f"{key}: {value!r} is not a whole number")
+    return int(value)

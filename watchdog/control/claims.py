@@ -1,0 +1,82 @@
+"""Registering is acting: whether a pid may be taken as an agent's main process, as the kernel says now.
+
+Reads /proc through `processes.identity`; a look that fails is UNKNOWN and refuses, it never passes as "fine".
+"""
+
+import os
+from dataclasses import dataclass
+
+from watchdog.control.peers import Peer
+from watchdog.core.model import Identity
+from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
+from watchdog.fleet import Fleet
+from watchdog.processes import identity as identities
+from watchdog.processes.signals import ancestors
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A process that may be registered: who it is, whose it is, and its program's name (comm, 15 characters)."""
+
+    identity: Identity
+    uid: int
+    name: str
+
+
+def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None = None) -> Claim:
+    """Look at a process and say whose it is, or refuse.
+
+    `for_agent` may have it already. Raises ProcessNotFound, Forbidden (another uid's), BadRequest (never an agent),
+    Conflict (another agent's), Unseen (the kernel did not show it).
+    """
+    if pid == os.getpid() or pid in ancestors():
+        raise BadRequest(f"pid: {pid} is the daemon itself or one of its ancestors; it cannot be watched by it")
+    try:
+        _same_namespace(pid, peer)
+        found = _look(pid, host)
+    except ProcessLookupError:
+        raise ProcessNotFound(f"pid: there is no process {pid}") from None
+    except OSError as error:
+        raise Unseen(f"pid: {error.strerror or error}; nothing is known of process {pid} (hidepid?)") from error
+    if not peer.may(found.uid):
+        raise Forbidden(f"pid: process {pid} runs as uid {found.uid}, you are uid {peer.uid}; register your own")
+    for agent in fleet:
+        other = agent.identity
+        if agent.agent_id != for_agent and other is not None and other.same_process(found.identity):
+            whose = f"agent {agent.agent_id} ({agent.reg.name})" if peer.may(agent.reg.owner_uid) else "another agent"
+            raise Conflict(f"pid: process {pid} is the main process of {whose} already")
+    return found
+
+
+def _look(pid: int, host: str) -> Claim:
+    """Identity, uid and name of one and the same process: the pidfd still has a pid after the last read."""
+    found = identities.read_identity(pid, host)
+    pidfd = identities.pin(found) if found is not None else None
+    if found is None or pidfd is None:
+        raise ProcessLookupError
+    try:
+        stat = identities.read_stat(pid, pidfd)
+        uid = identities.owner_uid(pid)
+        if stat is None or identities.pid_of(pidfd) is None:
+            raise ProcessLookupError
+    finally:
+        os.close(pidfd)
+    if stat.kernel_thread:
+        raise BadRequest(f"pid: {pid} is a thread of the kernel")
+    if stat.dead:
+        raise ProcessNotFound(f"pid: process {pid} has ended already (a zombie)")
+    return Claim(found, uid, stat.name)
+
+
+def _same_namespace(pid: int, peer: Peer) -> None:
+    """A number that was read in another pid namespace means another process here, or none (pid_namespaces(7))."""
+    if peer.pid == 0:  # SO_PEERCRED is translated into our namespace; 0: it has no number in it at all
+        raise BadRequest("pid: you are in a pid namespace that the daemon cannot see into; register without a pid")
+    if pid == peer.pid:
+        return
+    try:
+        theirs, ours = identities.pid_namespace(peer.pid), identities.pid_namespace(os.getpid())
+    except ProcessLookupError:
+        raise Unseen("pid: you ended before the daemon could see which pid namespace you are in") from None
+    if theirs != ours:
+        raise BadRequest(f"pid: {pid} is a number of your own pid namespace and means nothing in the daemon's")

@@ -1,0 +1,108 @@
+"""What the control socket needs of the rest of the house, in one value; `service` fills it in.
+
+Nothing in here acts: a request becomes a call of one of these, and whoever it belongs to decides and acts.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from aiohttp import web
+
+from watchdog.clock import Clock
+from watchdog.config import Settings
+from watchdog.control.peers import Peer
+from watchdog.core.model import KillOptions, Reason
+from watchdog.fleet import Agent, Fleet
+from watchdog.holds import Holds
+from watchdog.logs import Log
+from watchdog.metrics import Metrics
+from watchdog.registry.store import AsyncStore
+
+Json = dict[str, object]
+
+
+class Bell:
+    """Wakes everybody who waits for something new. Take `next()` before looking, then wait for it: no ring is missed."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self.closing = False
+
+    def ring(self) -> None:
+        """Something was added to the history."""
+        event, self._event = self._event, asyncio.Event()
+        event.set()
+
+    def close(self) -> None:
+        """The daemon stops: whoever follows is let go."""
+        self.closing = True
+        self.ring()
+
+    def next(self) -> asyncio.Event:
+        """The event that the next ring sets."""
+        return self._event
+
+
+@dataclass(frozen=True)
+class Desk:
+    """The rooms behind the counter.
+
+    `admit` is called after an agent's row is committed and puts it into the fleet; `identified` after a pid became
+    known. `request_kill` commits a request, or finds the open one and raises its force, and gives its id; `finished`
+    waits at most that many seconds for its outcome (None: not yet). `open_notify` makes the daemon's socket for an
+    agent (id, owner uid) and gives its path. `facts` is what the loop knows for `status`: mode, last sweep, ...
+    """
+
+    fleet: Fleet
+    store: AsyncStore
+    settings: Settings
+    clock: Clock
+    holds: Holds
+    metrics: Metrics
+    log: Log
+    host: str
+    boot_id: str
+    runtime_dir: str
+    admit: Callable[[Agent], None]
+    identified: Callable[[Agent], None]
+    open_notify: Callable[[str, int], str]
+    close_notify: Callable[[str], None]
+    request_kill: Callable[[Agent, Reason, KillOptions, str], Awaitable[str]]
+    finished: Callable[[str, float], Awaitable[Json | None]]
+    look_soon: Callable[[], None]
+    facts: Callable[[], Json] = dict
+    bell: Bell = field(default_factory=Bell)
+    registering: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time: a name is looked up, then taken
+    denied: dict[tuple[int, str], float] = field(default_factory=dict)  # when a refusal was last logged
+
+    @property
+    def socket_path(self) -> str:
+        """Where this daemon listens."""
+        return f"{self.runtime_dir}/control.sock"
+
+    def now(self) -> datetime:
+        """Wall time, for people."""
+        return self.clock.now().wall
+
+    def event(self, name: str, **fields: object) -> None:
+        """One line in the log, and a ring for those who follow the history."""
+        self.log.event(name, **fields)
+        self.bell.ring()
+
+
+DESK = web.AppKey("desk", Desk)
+PEER = "peer"  # web.RequestKey came with aiohttp 3.14; we take 3.11
+
+
+def desk_of(request: web.Request) -> Desk:
+    """The desk that serves this request."""
+    return request.app[DESK]
+
+
+def peer_at(request: web.Request) -> Peer:
+    """Who asks, as the middleware read it from the kernel."""
+    peer = request[PEER]
+    assert isinstance(peer, Peer)
+    return peer

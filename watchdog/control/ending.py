@@ -1,0 +1,197 @@
+"""POST /kill, /stop, /cancel: from targets to results, in the words of the kill-stalled-agent command.
+
+Nothing is ended here: each agent becomes a durable kill request, and the worker's outcome is told. One bad target does
+not stop the others. Parents are ended before their children; children are spared unless asked for.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from aiohttp import web
+
+from watchdog.control.bodies import read_body
+from watchdog.control.desk import Desk, Json, desk_of, peer_at
+from watchdog.control.finding import found, group, is_group, missing, stored
+from watchdog.control.peers import Peer
+from watchdog.control.requests import Kill, Stop, parse
+from watchdog.control.results import denial, dry, ended_already, failure, outcome_of, summary
+from watchdog.core.model import KillOptions, Reason
+from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, WatchdogError
+from watchdog.fleet import ZERO, Agent
+
+CLEANUP = timedelta(minutes=10)  # how long an answer waits for the hooks after the tree is dead
+
+
+@dataclass
+class Chosen:
+    """What targets came to: the agents to end, and the answers that are ready already."""
+
+    agents: dict[str, Agent] = field(default_factory=dict)
+    results: list[Json] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Order:
+    """One request as understood."""
+
+    reason: Reason
+    options: KillOptions
+    children: bool
+    wait: bool
+    dry_run: bool
+    silent_for: timedelta | None = None
+
+
+async def kill(request: web.Request) -> web.Response:
+    """End agents by the ladder's KILL step: TERM, grace, KILL, verified."""
+    body = parse(Kill, await read_body(request))
+    silent = None if body.stall_after_seconds is None else timedelta(seconds=body.stall_after_seconds)
+    if silent is not None and "stalled" not in body.targets:
+        raise BadRequest("stall_after_seconds: goes with the target `stalled` only")
+    grace = None if body.grace_seconds is None else timedelta(seconds=body.grace_seconds)
+    options = KillOptions(force=body.force, grace=ZERO if body.force else grace, cleanup=body.cleanup, text=body.reason)
+    order = Order(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, silent)
+    desk, peer = desk_of(request), peer_at(request)
+    return _respond(body.targets, await _end(desk, peer, body.targets, order, request.path), body.dry_run, desk)
+
+
+async def stop(request: web.Request) -> web.Response:
+    """Ask agents to stop: TERM and the policy's grace; their outcome is `stopped`."""
+    body = parse(Stop, await read_body(request))
+    return await _polite(request, body, body.targets, cancel=False)
+
+
+async def cancel(request: web.Request) -> web.Response:
+    """Stop whoever works on a task, and mark the task as cancelled."""
+    body = parse(Stop, await read_body(request))
+    targets = [target if target.startswith("task:") else f"task:{target}" for target in body.targets]
+    return await _polite(request, body, targets, cancel=True)
+
+
+async def _polite(request: web.Request, body: Stop, targets: list[str], *, cancel: bool) -> web.Response:
+    desk, peer = desk_of(request), peer_at(request)
+    options = KillOptions(text=body.reason or ("task cancelled" if cancel else ""))
+    order = Order(Reason.STOP, options, body.children, body.wait, body.dry_run)
+    results = await _end(desk, peer, targets, order, request.path)
+    if cancel and not body.dry_run:
+        await _mark_cancelled(desk, peer, targets, results, body.reason)
+    return _respond(targets, results, body.dry_run, desk)
+
+
+async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order, route: str) -> list[Json]:
+    """Find, then end generation by generation: a parent that respawns its children is dead before they are ended."""
+    chosen = Chosen()
+    for target in targets:
+        await _choose(desk, peer, target, order, chosen, route)
+    if order.children:
+        _with_children(desk, peer, chosen)
+    if order.dry_run:
+        return chosen.results + [dry(agent) for agent in chosen.agents.values()]
+    for generation in _generations(chosen.agents):
+        chosen.results += await asyncio.gather(*(_end_one(desk, peer, agent, order) for agent in generation))
+    return chosen.results
+
+
+async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Chosen, route: str) -> None:
+    """Put one target's agents, or its answer, into `chosen`."""
+    try:
+        if target == "stalled" and order.silent_for is not None:
+            agents = [a for a in group(desk, peer, "all") if a.promised and a.silence >= order.silent_for]
+        elif is_group(target):
+            agents = group(desk, peer, target)
+        else:
+            agents = [found(desk, peer, target)]
+    except AgentNotFound as error:
+        chosen.results.append(await _not_living(desk, peer, target, error))
+        return
+    except WatchdogError as error:
+        if isinstance(error, Forbidden):
+            denial(desk, peer, route, str(error))
+        chosen.results.append(failure(target, error))
+        return
+    for agent in agents:
+        held = desk.holds.reason_for(agent.agent_id, desk.now())
+        if held is None:
+            chosen.agents[agent.agent_id] = agent
+        else:
+            text = f"{agent.reg.name} is held: {held}; lift it first: agent-watchdog unhold {agent.reg.name}"
+            chosen.results.append(failure(agent.agent_id, Held(text), agent))
+
+
+async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound) -> Json:
+    """An agent that ended already is what was wanted; anything else is not found."""
+    try:
+        if target.startswith("task:"):
+            rows = await desk.store.read(desk.store.store.agents_by_task, target[5:], live_only=False)
+            rows = [row for row in rows if peer.may(row.registration.owner_uid)]
+            return ended_already(rows[0]) if rows else failure(target, error)
+        if is_group(target):
+            return failure(target, error)
+        if target.isdigit():
+            return failure(target, missing(target))
+        return ended_already(await stored(desk, peer, target))
+    except WatchdogError as other:
+        return failure(target, other)
+
+
+def _with_children(desk: Desk, peer: Peer, chosen: Chosen) -> None:
+    """Add the child agents of the chosen, and theirs."""
+    waiting = list(chosen.agents)
+    while waiting:
+        for child in desk.fleet.children(waiting.pop()):
+            held = desk.holds.reason_for(child.agent_id, desk.now())
+            if child.agent_id not in chosen.agents and peer.may(child.reg.owner_uid) and held is None:
+                chosen.agents[child.agent_id] = child
+                waiting.append(child.agent_id)
+
+
+def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
+    """The agents by how many of the chosen stand above them, the eldest first. A ring of parents counts as one."""
+    by_depth: dict[int, list[Agent]] = {}
+    for agent in agents.values():
+        depth, seen, above = 0, {agent.agent_id}, agent.reg.parent_id
+        while above in agents and above not in seen:
+            depth += 1
+            seen.add(above)
+            above = agents[above].reg.parent_id
+        by_depth.setdefault(depth, []).append(agent)
+    return [by_depth[depth] for depth in sorted(by_depth)]
+
+
+async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
+    """Commit the request and, unless told not to, wait for its outcome."""
+    grace = agent.policy.grace if order.options.grace is None else order.options.grace
+    try:
+        request_id = await desk.request_kill(agent, order.reason, order.options, peer.by)
+        if not order.wait:
+            return outcome_of(agent, request_id, None, order.options, waited=False)
+        limit = grace + agent.policy.verify + CLEANUP
+        outcome = await desk.finished(request_id, limit.total_seconds())
+    except WatchdogError as error:
+        return failure(agent.agent_id, error, agent)
+    return outcome_of(agent, request_id, outcome, order.options, waited=True)
+
+
+async def _mark_cancelled(desk: Desk, peer: Peer, targets: list[str], results: list[Json], reason: str) -> None:
+    """A task whose agents are all dead is cancelled; without agents only an admin, or the last agent's owner, may say so."""
+    why = f"cancelled by {peer.by}" + (f": {reason}" if reason else "")
+    for target in targets:
+        task_id = target[5:]
+        mine = [result for result in results if task_id in (result.get("task_id"), target) or result.get("target") == target]
+        if not all(result.get("success") for result in mine) or not mine:
+            continue
+        await desk.store.write(desk.store.store.update_task, task_id, "cancelled", why, None, desk.now())
+        await desk.store.write(desk.store.store.add_event, "task.cancelled", None, peer.by, f"{task_id}: {why}", desk.now())
+        desk.event("task.cancelled", task_id=task_id, by=peer.by, why=why)
+
+
+def _respond(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> web.Response:
+    """One target that can only be one agent: its result with its own status. Else a summary, 200."""
+    if len(targets) == 1 and not is_group(targets[0]) and len(results) == 1:
+        status = results[0].pop("http_status", 200)
+        assert isinstance(status, int)
+        return web.json_response(results[0], status=status)
+    for result in results:
+        result.pop("http_status", None)
+    return web.json_response(summary(targets, results, dry_run, desk))

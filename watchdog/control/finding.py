@@ -1,0 +1,86 @@
+"""From what a person calls an agent to the agent, and to the question whether he may touch it.
+
+Everybody may know that an agent is there; so one of somebody else is `permission_denied`, not `not found`. Only the
+agents that one may touch are candidates: another user who takes the same name does not make it ambiguous.
+"""
+
+from watchdog.control.desk import Desk
+from watchdog.control.peers import Peer
+from watchdog.core.model import ENDED
+from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, ProcessNotFound
+from watchdog.fleet import Agent
+from watchdog.registry.rows import AgentRow
+
+_GROUPS = ("tag:", "task:", "type:")
+
+
+def is_group(target: str) -> bool:
+    """Whether a target can mean several agents."""
+    return target in ("all", "stalled", "orphans") or target.startswith(_GROUPS)
+
+
+def visible(desk: Desk, peer: Peer) -> frozenset[str]:
+    """The ids of the agents that the peer may act on."""
+    return frozenset(agent.agent_id for agent in desk.fleet if peer.may(agent.reg.owner_uid))
+
+
+def found(desk: Desk, peer: Peer, word: str) -> Agent:
+    """The living agent that the peer means and may touch. Raises AgentNotFound, Ambiguous, Forbidden."""
+    try:
+        return desk.fleet.one(word, visible(desk, peer))
+    except AgentNotFound as missing:
+        if peer.admin or not _anybodys(desk, word):
+            raise missing from None
+    raise Forbidden(f"{word!r} is an agent of another user; you are uid {peer.uid} and act on your own")
+
+
+def _anybodys(desk: Desk, word: str) -> bool:
+    try:
+        desk.fleet.one(word)
+    except AgentNotFound:
+        return False
+    except Ambiguous:
+        return True
+    return True
+
+
+async def own_agent(desk: Desk, peer: Peer, agent_id: str) -> Agent:
+    """The living agent of an id or name that the peer may touch. Conflict for one that has ended."""
+    try:
+        return found(desk, peer, agent_id)
+    except AgentNotFound:
+        row = await stored(desk, peer, agent_id)
+        raise Conflict(f"agent {row.agent_id} ({row.registration.name}) has ended ({row.status})") from None
+
+
+async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
+    """The newest ended agent of that id or name (another's only if there is none of one's own)."""
+    rows = [row for row in await desk.store.read(desk.store.store.find, word) if row.status in ENDED]
+    rows = [row for row in rows if row.registration.host == desk.host] or rows
+    mine = [row for row in rows if row.registration.owner_uid == peer.uid]
+    if not rows:
+        raise AgentNotFound(f"no agent is called {word!r} (see: agent-watchdog list --all)")
+    row = (mine or rows)[0]
+    if not peer.may(row.registration.owner_uid):
+        raise Forbidden(f"{row.registration.name} ({row.agent_id}) belongs to uid {row.registration.owner_uid}")
+    return row
+
+
+def group(desk: Desk, peer: Peer, target: str) -> list[Agent]:
+    """The living agents of a group that the peer may touch. Raises AgentNotFound for a tag, task or type nobody has."""
+    if target == "orphans":
+        raise BadRequest("orphans: this version does not look for processes that outlived their agents' rows")
+    mine = visible(desk, peer)
+    agents = desk.fleet.many(target, mine)
+    if agents or target in ("all", "stalled"):
+        return agents
+    if desk.fleet.many(target):
+        raise Forbidden(f"{target} fits only agents of other users; you act on your own")
+    raise AgentNotFound(f"no living agent has {target} (see: agent-watchdog list)")
+
+
+def missing(target: str) -> AgentNotFound | ProcessNotFound:
+    """The error for a single target that is nothing we know."""
+    if target.isdigit():
+        return ProcessNotFound(f"{target} is not the pid of an agent; the watchdog ends only what was registered")
+    return AgentNotFound(f"no agent is called {target!r} (see: agent-watchdog list --all)")

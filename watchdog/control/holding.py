@@ -1,0 +1,159 @@
+"""POST /hold, /unhold, /remove: do nothing about an agent, do something again, forget one that has ended."""
+
+from datetime import timedelta
+
+from aiohttp import web
+
+from watchdog.control.bodies import read_body
+from watchdog.control.desk import Desk, Json, desk_of, peer_at
+from watchdog.control.finding import found, group, is_group, missing, stored
+from watchdog.control.peers import Peer
+from watchdog.control.requests import Hold, Remove, Unhold, parse
+from watchdog.control.results import denial, failure
+from watchdog.control.views import stamp
+from watchdog.core.model import KillOptions, Presence, Reason
+from watchdog.errors import AgentNotFound, Conflict, Forbidden, WatchdogError
+from watchdog.fleet import Agent
+from watchdog.processes.identity import presence
+
+
+async def hold(request: web.Request) -> web.Response:
+    """Store a hold, then let the sweep see it. On all agents: admins only."""
+    desk, peer = desk_of(request), peer_at(request)
+    body = parse(Hold, await read_body(request))
+    until = None if body.for_seconds is None else desk.now() + timedelta(seconds=body.for_seconds)
+    reason = body.reason or "no reason given"
+    results = []
+    for agent, result in _targets(desk, peer, body.targets, request.path):
+        if result is None:
+            agent_id = agent.agent_id if agent else None
+            store = desk.store
+            row = await store.write(store.store.add_hold, agent_id, reason, peer.uid, desk.now(), until)
+            desk.holds.put(row)
+            await _say(desk, peer, agent, "hold.started", reason)
+            result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held: {reason}"}
+        results.append(result)
+    desk.look_soon()
+    return _respond(results, "hold")
+
+
+async def unhold(request: web.Request) -> web.Response:
+    """End the holds on the targets; without any, the one on all agents."""
+    desk, peer = desk_of(request), peer_at(request)
+    body = parse(Unhold, await read_body(request))
+    results = []
+    for agent, result in _targets(desk, peer, body.targets, request.path):
+        if result is None:
+            lifted = desk.holds.lift(agent.agent_id if agent else None)
+            for row in lifted:
+                await desk.store.write(desk.store.store.end_hold, row.id, desk.now())
+                await _say(desk, peer, agent, "hold.ended", row.reason)
+            message = "no longer held" if lifted else "was not held"
+            result = {**_named(agent), "success": True, "message": message}
+        results.append(result)
+    desk.look_soon()
+    return _respond(results, "unhold")
+
+
+async def remove(request: web.Request) -> web.Response:
+    """Close what is left of agents whose process is gone; one that lives is refused."""
+    desk, peer = desk_of(request), peer_at(request)
+    body = parse(Remove, await read_body(request))
+    if body.with_messages:
+        raise Conflict("with_messages: only sources that keep messages know it, and none is configured")
+    results = []
+    for target in body.targets:
+        try:
+            agents = group(desk, peer, target) if is_group(target) else [found(desk, peer, target)]
+        except AgentNotFound as error:
+            results.append(await _not_living(desk, peer, target, error))
+            continue
+        except WatchdogError as error:
+            results.append(_refused(desk, peer, target, error, request.path))
+            continue
+        results += [await _remove(desk, peer, agent, body) for agent in agents]
+    return _respond(results, "remove")
+
+
+async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
+    """A living process is never removed; what is not there is closed by the one way that closes rows."""
+    try:
+        if agent.identity is not None:
+            seen = presence(agent.identity, agent.pidfd, host=desk.host)
+            if seen is not Presence.ABSENT:
+                state = "is alive" if seen is Presence.ALIVE else "may be alive (the look failed)"
+                raise Conflict(f"{agent.reg.name} {state}; end it first: agent-watchdog kill {agent.reg.name}")
+        if body.dry_run:
+            return {**_named(agent), "success": True, "action": "would_remove", "message": "would be removed"}
+        reason = Reason.GONE if agent.identity is not None else Reason.STOP
+        options = KillOptions(text=body.reason or f"removed by {peer.by}")
+        request_id = await desk.request_kill(agent, reason, options, peer.by)
+        outcome = await desk.finished(request_id, 120.0)
+        if outcome is None or not outcome.get("success"):
+            why = "it goes on" if outcome is None else outcome.get("message")
+            raise Conflict(f"{agent.reg.name} is not removed yet: {why}")
+    except WatchdogError as error:
+        return failure(agent.agent_id, error, agent)
+    return {**_named(agent), "success": True, "action": "removed", "message": str(outcome.get("message"))}
+
+
+async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound) -> Json:
+    try:
+        if is_group(target):
+            return failure(target, error)
+        if target.isdigit():
+            return failure(target, missing(target))
+        row = await stored(desk, peer, target)
+    except WatchdogError as other:
+        return failure(target, other)
+    message = f"already closed: {row.status}; its history is kept for retention_days"
+    return {"success": True, "agent_id": row.agent_id, "name": row.registration.name, "action": "none", "message": message}
+
+
+def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> list[tuple[Agent | None, Json | None]]:
+    """(agent, None) for each that may be acted on, (None, None) for "all agents", (None, result) for a refusal."""
+    chosen: list[tuple[Agent | None, Json | None]] = []
+    if not targets:
+        if peer.admin:
+            return [(None, None)]
+        refusal = Forbidden("a hold on all agents is for root and the admin group; name your agents, or say `all` for yours")
+        return [(None, _refused(desk, peer, "", refusal, route))]
+    seen: set[str] = set()
+    for target in targets:
+        try:
+            agents = group(desk, peer, target) if is_group(target) else [found(desk, peer, target)]
+        except WatchdogError as error:
+            chosen.append((None, _refused(desk, peer, target, error, route)))
+            continue
+        chosen += [(agent, None) for agent in agents if agent.agent_id not in seen]
+        seen |= {agent.agent_id for agent in agents}
+    return chosen
+
+
+def _refused(desk: Desk, peer: Peer, target: str, error: WatchdogError, route: str) -> Json:
+    if isinstance(error, Forbidden):
+        denial(desk, peer, route, str(error))
+    return failure(target, error)
+
+
+def _named(agent: Agent | None) -> Json:
+    return {"agent_id": agent.agent_id if agent else None, "name": agent.reg.name if agent else "all agents"}
+
+
+async def _say(desk: Desk, peer: Peer, agent: Agent | None, event: str, why: str) -> None:
+    agent_id, owner = (agent.agent_id, agent.reg.owner_uid) if agent else (None, None)
+    await desk.store.write(desk.store.store.add_event, event, agent_id, peer.by, why, desk.now(), owner_uid=owner)
+    desk.event(event, **_named(agent), by=peer.by, why=why)
+
+
+def _respond(results: list[Json], action: str) -> web.Response:
+    """All targets' results; one target that failed gives its own HTTP status."""
+    statuses = [result.pop("http_status", 200) for result in results]
+    success = all(bool(result["success"]) for result in results)
+    status = statuses[0] if len(statuses) == 1 else 200
+    assert isinstance(status, int)
+    body: Json = {"success": success, "action": action, "results": results}
+    if not success:
+        bad = next(result for result in results if not result["success"])
+        body |= {"error": bad.get("error"), "message": bad.get("message")}
+    return web.json_response(body, status=status)

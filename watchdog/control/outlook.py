@@ -1,0 +1,98 @@
+"""What would have to change for another verdict: the sentences at the end of `why`. Pure."""
+
+from datetime import datetime
+
+from watchdog.core.model import ENDED, State, Status, Step, Verdict
+from watchdog.core.verdict import span
+from watchdog.fleet import ZERO, Agent
+from watchdog.holds import Holds
+
+
+def outlook(agent: Agent, holds: Holds, now: datetime) -> list[str]:
+    """Sentences, the nearest change first."""
+    said = _held(agent, holds, now)
+    if agent.status is Status.ENDING:
+        return [f"It is being ended (request {agent.request_id}); heartbeats change nothing any more.", *said]
+    if agent.status is Status.UNKILLABLE:
+        return ["Something of its tree could not be ended; it is tried again, and nothing is cleaned up before.", *said]
+    if agent.status in ENDED:
+        return ["It has ended; nothing will change."]
+    if agent.status is Status.QUEUED:
+        return ["It is queued; a pid (PATCH /v1/agents/ID) makes it running. Until then it is never judged.", *said]
+    return [*_by_verdict(agent), *_limits(agent), *said]
+
+
+def _by_verdict(agent: Agent) -> list[str]:
+    policy = agent.policy
+    left = agent.after - agent.silence
+    match agent.verdict:
+        case None:
+            return ["It has not been looked at yet; the next sweep does."]
+        case Verdict.GONE:
+            return ["Its main process has ended; what it left behind is ended and cleaned up next."]
+        case Verdict.UNKNOWN:
+            return ["A look that works (see the reason above). Until then nothing is done about it."]
+        case Verdict.STARTING:
+            what = "A pid" if agent.identity is None else "A first heartbeat"
+            limit = max(policy.start_limit, agent.after) if agent.promised else policy.start_limit
+            return [f"{what} within {span(max(ZERO, limit - agent.age))}; else it counts as failed to start and is ended."]
+        case Verdict.EXPIRED:
+            return ["Nothing: its time to live is over."]
+        case Verdict.LINGERING:
+            return ["Any heartbeat that does not say `done`."]
+        case Verdict.WAITING:
+            return _waiting(agent)
+        case Verdict.HEALTHY if not agent.promised:
+            return ["A first heartbeat makes its silence count from then on; until then only its exit and its TTL do."]
+        case Verdict.HEALTHY:
+            return [f"Without a heartbeat it is late in {span(max(ZERO, left))}, and stalled {_looks(agent)} later."]
+        case Verdict.LATE:
+            return [
+                f"A heartbeat makes it healthy at once. Without one: looks so far {agent.late_looks}, "
+                f"needed {policy.confirm_sweeps}; then it is stalled{_then(agent)}."
+            ]
+        case Verdict.STALLED:
+            return [f"A heartbeat before the first signal withdraws the kill. Without one it is stalled{_then(agent)}."]
+
+
+def _waiting(agent: Agent) -> list[str]:
+    if agent.lease_left > ZERO:
+        return [f"Its lease ends in {span(agent.lease_left)}; silence counts from then on."]
+    if agent.tool is not None and agent.tool_left > ZERO:
+        return [f"The limit of tool {agent.tool} ends in {span(agent.tool_left)}; silence counts from then on."]
+    if agent.state is State.DONE:
+        left = max(ZERO, agent.policy.linger - agent.state_age)
+        return [f"It said `done`; if it still runs in {span(left)} it lingers, and is ended."]
+    return [f"It said `{agent.state}`; a heartbeat with another state ends the wait. There is no limit to it."]
+
+
+def _looks(agent: Agent) -> str:
+    count = agent.policy.confirm_sweeps
+    return f"{count} look{'s' if count != 1 else ''}"
+
+
+def _then(agent: Agent) -> str:
+    ladder = agent.policy.ladder
+    if Step.KILL in ladder:
+        return " and ended"
+    return f", and only told: its ladder ({', '.join(ladder) or 'empty'}) ends before a kill"
+
+
+def _limits(agent: Agent) -> list[str]:
+    said = []
+    if agent.ttl_left is not None and agent.ttl_left > ZERO:
+        said.append(f"Its time to live ends in {span(agent.ttl_left)}.")
+    if agent.progress_age is not None and agent.verdict is Verdict.HEALTHY:
+        left = max(ZERO, agent.policy.progress_limit - agent.progress_age)
+        said.append(f"If its progress stays at {agent.progress} it counts as silent in {span(left)}.")
+    return said
+
+
+def _held(agent: Agent, holds: Holds, now: datetime) -> list[str]:
+    own, everybody = holds.reason_for(agent.agent_id, now), holds.reason_for(None, now)
+    said = []
+    if own is not None:
+        said.append(f"A hold is on it: {own}. Nobody ends it before `agent-watchdog unhold {agent.reg.name}`.")
+    if everybody is not None:
+        said.append(f"A hold is on all agents: {everybody}. The daemon ends nobody before `agent-watchdog unhold`.")
+    return said

@@ -1,0 +1,183 @@
+"""Who speaks on a connection, told by the kernel, and how many connections he may hold.
+
+Nothing that a client writes says who it is. A slow or hostile client costs its own uid's connections and nobody
+else's: `Gate` counts them per uid, keeps a share of the descriptors for pidfds, and cuts whoever does not begin.
+"""
+
+import asyncio
+import grp
+import os
+import resource
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+_SO_PEERGROUPS = 59  # linux/asm-generic/socket.h, Linux 4.13; Python has no name for it
+_UCRED = struct.Struct("iII")
+
+PER_UID = 32
+FIRST_BYTE_SECONDS = 5.0
+REQUEST_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end, as it was when it connected (unix(7), SO_PEERCRED).
+
+    `admin`: acts on everybody's agents: root, the uid of a user's own daemon, members of `control.admin_group`.
+    """
+
+    uid: int
+    gid: int
+    pid: int
+    admin: bool = False
+
+    @property
+    def by(self) -> str:
+        """How events name it."""
+        return f"uid {self.uid}"
+
+    def may(self, owner_uid: int) -> bool:
+        """Whether it may act on that owner's agents and see their evidence."""
+        return self.admin or self.uid == owner_uid
+
+
+def peer_of(connection: socket.socket, admin_group: str = "") -> Peer:
+    """Read the credentials of a connected unix socket. Raises OSError when the kernel does not tell."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    pid, uid, gid = _UCRED.unpack(raw)
+    own = os.geteuid()
+    admin = uid == 0 or (own != 0 and uid == own) or _in_group(connection, gid, admin_group)
+    return Peer(uid, gid, pid, admin)
+
+
+def _in_group(connection: socket.socket, gid: int, name: str) -> bool:
+    """Whether the peer was a member of the group when it connected; a group that does not exist has no members."""
+    if not name:
+        return False
+    try:
+        wanted = grp.getgrnam(name).gr_gid
+    except KeyError:
+        return False
+    if gid == wanted:
+        return True
+    try:
+        raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * 1024)
+    except OSError:
+        return False  # over 1024 groups (ERANGE), or an older kernel: no proof of membership
+    return wanted in struct.unpack(f"{len(raw) // 4}I", raw)
+
+
+class Gate:
+    """Counts connections and makes a guarded protocol for each. Used as the protocol factory of the server."""
+
+    def __init__(
+        self,
+        inner: Callable[[], asyncio.Protocol],
+        *,
+        per_uid: int = PER_UID,
+        first_byte_seconds: float = FIRST_BYTE_SECONDS,
+        request_seconds: float = REQUEST_SECONDS,
+        total: int | None = None,
+    ) -> None:
+        """`total` bounds the connections of all uids but root and the daemon's own (default: a quarter of the limit)."""
+        self.inner = inner
+        self.per_uid = per_uid
+        self.first_byte_seconds = first_byte_seconds
+        self.request_seconds = request_seconds
+        self.total = total or max(2 * per_uid, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self.open: Counter[int] = Counter()
+
+    def __call__(self) -> asyncio.Protocol:
+        return Guarded(self)
+
+    def enter(self, uid: int) -> str | None:
+        """Count a connection, or say why it is refused."""
+        if self.open[uid] >= self.per_uid:
+            return f"uid {uid} has {self.per_uid} connections open already; close some"
+        if uid not in (0, os.geteuid()) and self.open.total() >= self.total:
+            return "the daemon has too many connections open; try again"
+        self.open[uid] += 1
+        return None
+
+    def leave(self, uid: int) -> None:
+        """A counted connection has ended."""
+        self.open[uid] -= 1
+        if self.open[uid] <= 0:
+            del self.open[uid]
+
+
+class Guarded(asyncio.Protocol):
+    """Stands before aiohttp's protocol: asks the gate first, and wants the head of a request in time."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._inner: asyncio.Protocol | None = None
+        self._uid: int | None = None
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._head = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        try:
+            uid = peer_of(transport.get_extra_info("socket")).uid
+        except OSError:  # it has gone already
+            self._transport.abort()
+            return
+        refusal = self._gate.enter(uid)
+        if refusal is not None:
+            body = f'{{"error": "too_many_connections", "message": "{refusal}"}}\n'
+            self._transport.write(
+                b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                b"Content-Length: %d\r\n\r\n%s" % (len(body), body.encode())
+            )
+            self._transport.close()
+            return
+        self._uid = uid
+        self._inner = self._gate.inner()
+        self._inner.connection_made(transport)
+        self._expect(self._gate.first_byte_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        if self._inner is None:
+            return
+        if self._timer is not None:
+            # The whole head within one deadline that no trickle of bytes moves.
+            if not self._head:
+                self._expect(self._gate.request_seconds)
+            self._head = (self._head + data)[-4096:]
+            if b"\r\n\r\n" in self._head:
+                self._timer.cancel()
+                self._timer = None
+                self._head = b""
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received() if self._inner is not None else None
+
+    def pause_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._inner is not None:
+            self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._uid is not None:
+            self._gate.leave(self._uid)
+            self._uid = None
+        if self._inner is not None:
+            self._inner.connection_lost(exc)
+
+    def _expect(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        assert self._transport is not None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._transport.abort)

@@ -1,0 +1,272 @@
+"""POST /agents, PATCH /agents/ID, POST /agents/ID/beat: an agent comes, gets its pid, speaks.
+
+The row is committed before the answer. What the kernel says (uid, identity) comes from the kernel, never from a body.
+"""
+
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+
+from aiohttp import web
+
+from watchdog.control.bodies import read_body
+from watchdog.control.claims import Claim, claim
+from watchdog.control.desk import Desk, Json, desk_of, peer_at
+from watchdog.control.finding import found, own_agent
+from watchdog.control.peers import Peer
+from watchdog.control.requests import Change, Register, parse
+from watchdog.core.beat import beat_of_json
+from watchdog.core.model import LIVE, KillOptions, Reason, Registration, Status
+from watchdog.core.verdict import span
+from watchdog.errors import AgentNotFound, BadRequest, Conflict, Forbidden
+from watchdog.fleet import ZERO, Agent
+
+_SPOKEN = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING})  # in these a beat counts
+PER_OWNER = 256  # living agents of one uid
+
+
+async def register(request: web.Request) -> web.Response:
+    """Take an agent in: 201, or 200 when the same client says the same again."""
+    desk, peer = desk_of(request), peer_at(request)
+    body = parse(Register, await read_body(request))
+    if body.replace and (body.agent_id is None or desk.fleet.get(body.agent_id) is None):
+        await _replace(desk, peer, body)  # takes as long as a kill: others register meanwhile
+    async with desk.registering:
+        known = await _known(desk, peer, body)
+        if known is not None:
+            return web.json_response(_answer(desk, known, []), status=200)
+        agent, notes = await _take_in(desk, peer, body)
+    return web.json_response(_answer(desk, agent, notes), status=201)
+
+
+async def change(request: web.Request) -> web.Response:
+    """A pid became known, or `run` tells how the process ended."""
+    desk, peer = desk_of(request), peer_at(request)
+    body = parse(Change, await read_body(request))
+    agent = await own_agent(desk, peer, request.match_info["agent_id"])
+    if body.pid is None:
+        agent.exit_code, agent.exit_signal = body.exit_code, body.exit_signal
+        desk.look_soon()
+        return web.json_response(_answer(desk, agent, []))
+    taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
+    await _identify(desk, peer, agent, taken)
+    return web.json_response(_answer(desk, agent, []))
+
+
+async def beat(request: web.Request) -> web.Response:
+    """One word of an agent.
+
+    `age_seconds` (from `run`, after we were away): the beat is that old. It then counts only if it is younger than the
+    silence that is allowed, and it can only shorten the silence that was watched, never lengthen it.
+    """
+    desk, peer = desk_of(request), peer_at(request)
+    raw = await read_body(request)
+    agent = await own_agent(desk, peer, request.match_info["agent_id"])
+    if agent.status not in _SPOKEN:
+        raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
+    said, age = beat_of_json(raw)
+    if age >= agent.after:
+        return web.Response(status=204)
+    now, silence = desk.clock.now(), agent.silence
+    agent.beat(said, now.mono, now.wall - age)
+    if age > ZERO:
+        agent.silence = min(silence, age)
+    return web.Response(status=204)
+
+
+async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
+    """The agent when this registration was heard before (an answer can be lost); Conflict when the id is another's."""
+    if body.agent_id is None:
+        return None
+    agent = desk.fleet.get(body.agent_id)
+    if agent is None:
+        row = await desk.store.read(desk.store.store.agent, body.agent_id)
+        if row is None:
+            return None
+        if not peer.may(row.registration.owner_uid):
+            raise Conflict(f"agent_id: {body.agent_id} is known already; take another")
+        raise Conflict(f"agent_id: {body.agent_id} has ended ({row.status}); an id is never used again")
+    same = peer.may(agent.reg.owner_uid) and body.name == agent.reg.name
+    if same and body.pid is not None:
+        taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
+        if agent.identity is None:
+            await _identify(desk, peer, agent, taken)
+        same = agent.identity is not None and agent.identity.same_process(taken.identity)
+    if not same:
+        raise Conflict(f"agent_id: {body.agent_id} is known already, with another owner, name or process; take another")
+    return agent
+
+
+async def _take_in(desk: Desk, peer: Peer, body: Register) -> tuple[Agent, list[str]]:
+    """Check against the kernel and the other agents, commit, then let the house know.
+
+    1. Whose is the pid; the owner is its uid, else the peer's.
+    2. Name, parent and temp dir fit with the agents that live.
+    3. Socket, row, task row; a row that cannot be committed takes its socket with it.
+    4. `admit`.
+    """
+    taken = None if body.pid is None else claim(body.pid, peer, desk.fleet, desk.host)
+    owner = peer.uid if taken is None else taken.uid
+    _refuse_many(desk, peer, owner)
+    desk.fleet.refuse_taken(body.name, owner)
+    parent = None if body.parent is None else _parent(desk, peer, body.parent, owner)
+    _refuse_paths(desk, body)
+    reg = _registration(desk, body, owner, parent, taken)
+    status = Status.QUEUED if body.queued else Status.STARTING if taken is None else Status.RUNNING
+    policy = desk.settings.policy_for(reg)
+    agent = Agent(reg, policy, status, promised=body.stall_after_seconds is not None)
+    agent.notify_socket = body.notify_socket or desk.open_notify(reg.agent_id, owner)
+    store, now = desk.store, desk.now()
+    try:
+        await store.write(store.store.add_agent, reg, status, now, peer.by, agent.notify_socket)
+        if body.task is not None:
+            await store.write(store.store.assign_task, body.task, reg.agent_id, now)
+    except BaseException:
+        if body.notify_socket is None:
+            desk.close_notify(reg.agent_id)
+        raise
+    desk.admit(agent)
+    notes = _notes(agent)
+    desk.event(
+        "agent.registered",
+        agent_id=reg.agent_id,
+        name=reg.name,
+        owner_uid=owner,
+        by=peer.by,
+        pid=taken.identity.pid if taken else None,
+        status=status.value,
+        after_seconds=agent.after.total_seconds(),
+        **({"note": notes[0]} if notes else {}),
+    )
+    desk.look_soon()
+    return agent, notes
+
+
+def _registration(desk: Desk, body: Register, owner: int, parent: str | None, taken: Claim | None) -> Registration:
+    return Registration(
+        agent_id=body.agent_id or uuid.uuid4().hex,
+        name=body.name,
+        owner_uid=owner,
+        host=desk.host,
+        boot_id=desk.boot_id,
+        agent_type=body.type,
+        tags=tuple(dict.fromkeys(body.tags)),
+        task_id=body.task,
+        parent_id=parent,
+        identity=taken.identity if taken else None,
+        stall_after=_duration(body.stall_after_seconds),
+        interval=_duration(body.interval_seconds),
+        ttl=_duration(body.ttl_seconds),
+        worktree=_path(body.worktree),
+        temp_dir=_path(body.temp_dir),
+        beat_file=_path(body.beat_file),
+        source=body.source,
+        command=taken.name if taken else None,
+        created_at=desk.now(),
+    )
+
+
+def _duration(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=seconds)
+
+
+def _path(path: str | None) -> str | None:
+    """Without doubled and trailing slashes, so that two spellings of one path compare equal."""
+    return None if path is None else "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def _parent(desk: Desk, peer: Peer, word: str, owner: int) -> str:
+    try:
+        agent = found(desk, peer, word)
+    except AgentNotFound:
+        raise BadRequest(f"parent: {word!r} is no living agent; leave it out or name one") from None
+    if agent.reg.owner_uid != owner:
+        raise Forbidden(f"parent: {agent.reg.name} belongs to uid {agent.reg.owner_uid}, this agent to uid {owner}")
+    return agent.agent_id
+
+
+def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:
+    """Each agent costs descriptors; one user must not take them all."""
+    count = sum(agent.reg.owner_uid == owner for agent in desk.fleet)
+    if count >= PER_OWNER and not peer.admin:
+        raise Conflict(f"uid {owner} has {count} living agents, which is the most; end some (agent-watchdog remove)")
+
+
+def _refuse_paths(desk: Desk, body: Register) -> None:
+    """A temp dir is removed when its agent ends, so it belongs to one; our own sockets are nobody's `notify_socket`."""
+    wanted = _path(body.temp_dir)
+    for agent in desk.fleet:
+        if wanted is not None and agent.reg.temp_dir == wanted:
+            raise Conflict(f"temp_dir: {wanted} is that of another living agent; each needs one of its own")
+    socket = _path(body.notify_socket)
+    if socket is not None and f"{socket}/".startswith(f"{_path(desk.runtime_dir)}/"):
+        raise BadRequest(f"notify_socket: {socket} lies in the daemon's own directory; leave it out, or make your own elsewhere")
+
+
+def _notes(agent: Agent) -> list[str]:
+    """What the client should know of its registration: its limit was raised, or it promised nothing yet."""
+    notes = []
+    asked = agent.reg.stall_after or agent.policy.after
+    if agent.after > asked:
+        notes.append(
+            f"the limit of {span(asked)} is less than two beats of {span(agent.reg.interval or ZERO)}; "
+            f"raised to {span(agent.after)} for this agent"
+        )
+    return notes
+
+
+async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
+    """End the owner's living agent of that name, as a kill does; Conflict when it did not die."""
+    name = body.name
+    owner = peer.uid if body.pid is None else claim(body.pid, peer, desk.fleet, desk.host).uid
+    for agent in desk.fleet.named(name, owner):
+        held = desk.holds.reason_for(agent.agent_id, desk.now())
+        if held is not None:
+            raise Conflict(f"replace: {name} is held: {held}")
+        text = f"replaced by a new agent of the same name ({peer.by})"
+        request_id = await desk.request_kill(agent, Reason.OPERATOR, KillOptions(text=text), peer.by)
+        limit = agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
+        outcome = await desk.finished(request_id, limit.total_seconds())
+        if outcome is None or not outcome.get("success"):
+            why = "it is still being ended" if outcome is None else outcome.get("message")
+            raise Conflict(f"replace: the old {name} ({agent.agent_id}) has not ended: {why}")
+
+
+async def _identify(desk: Desk, peer: Peer, agent: Agent, taken: Claim) -> None:
+    """Commit the pid of an agent that had none; the same process again changes nothing."""
+    if agent.identity is not None:
+        if agent.identity.same_process(taken.identity):
+            return
+        raise Conflict(f"pid: agent {agent.agent_id} has process {agent.identity.pid} already; register a new agent")
+    if agent.status not in _SPOKEN:
+        raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended and takes no pid")
+    store, now = desk.store, desk.now()
+    before = agent.reg.owner_uid
+    if taken.uid != before:
+        desk.fleet.refuse_taken(agent.reg.name, taken.uid)
+    done = await store.write(
+        store.store.set_identity, agent.agent_id, taken.identity, Status.RUNNING, now, peer.by
+    )
+    if not done or agent.status not in LIVE:
+        raise Conflict(f"agent {agent.agent_id} takes no pid any more; it has ended or has another")
+    if taken.uid != before:
+        await store.write(store.store.set_owner, agent.agent_id, taken.uid)
+    agent.identify(taken.identity, taken.uid)
+    agent.reg = replace(agent.reg, command=taken.name)
+    if agent.status in (Status.QUEUED, Status.STARTING):
+        agent.status = Status.RUNNING
+    desk.identified(agent)
+    desk.event("agent.pid_known", agent_id=agent.agent_id, name=agent.reg.name, pid=taken.identity.pid, by=peer.by)
+    desk.look_soon()
+
+
+def _answer(desk: Desk, agent: Agent, notes: list[str]) -> Json:
+    env = {
+        "AGENT_WATCHDOG_ID": agent.agent_id,
+        "NOTIFY_SOCKET": agent.notify_socket or "",
+        "AGENT_WATCHDOG_SOCKET": desk.socket_path,
+    }
+    answer: Json = {"agent_id": agent.agent_id, "name": agent.reg.name, "status": agent.status.value, "env": env}
+    if notes:
+        answer["notes"] = notes
+    return answer

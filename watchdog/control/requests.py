@@ -1,0 +1,196 @@
+"""The bodies of requests. Strict: an unknown key, a wrong type or a value out of range is refused, all faults at once.
+
+Durations are seconds and say so in their names. Nothing here decides about rights.
+"""
+
+import re
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from watchdog.errors import BadRequest
+from watchdog.fleet import RESERVED
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
+
+
+def _name(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError("must be 1 to 64 of A-Z a-z 0-9 . _ -")
+    if value.isdigit():
+        raise ValueError("must not be all digits: a number is taken for a pid; put a letter in it")
+    if value in RESERVED:
+        raise ValueError(f"{value} is a target of its own ({', '.join(sorted(RESERVED))} are reserved); take another name")
+    return value
+
+
+def _word(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError("must be 1 to 64 of A-Z a-z 0-9 . _ -")
+    return value
+
+
+def _kind(value: str) -> str:
+    return _word(value) if value else value
+
+
+def _plain(value: str) -> str:
+    if _CONTROL.search(value):
+        raise ValueError("must not contain control characters")
+    return value
+
+
+def _path(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError("must be an absolute path")
+    if _CONTROL.search(value):
+        raise ValueError("must not contain a NUL, a newline or other control characters")
+    if ".." in value.split("/"):
+        raise ValueError("must not contain '..'; give the path as realpath(1) prints it")
+    return value
+
+
+def _not_init(value: int) -> int:
+    if value <= 1:
+        raise ValueError("must be the pid of an agent; 0, 1 and negative numbers are never one")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Word = Annotated[str, AfterValidator(_word)]
+Kind = Annotated[str, AfterValidator(_kind)]
+Plain = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_plain)]
+Text = Annotated[str, Field(max_length=1024)]
+Path = Annotated[str, Field(max_length=4095), AfterValidator(_path)]
+Pid = Annotated[int, Field(le=PID_MAX), AfterValidator(_not_init)]
+Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+Targets = Annotated[list[Plain], Field(max_length=256)]
+
+
+class Body(BaseModel):
+    """What all bodies share."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Register(Body):
+    """POST /agents."""
+
+    name: Name
+    agent_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}\Z")] | None = None
+    pid: Pid | None = None
+    type: Kind = ""
+    tags: Annotated[list[Word], Field(max_length=32)] = []
+    task: Plain | None = None
+    parent: Plain | None = None
+    stall_after_seconds: Seconds | None = None
+    interval_seconds: Seconds | None = None
+    ttl_seconds: Seconds | None = None
+    worktree: Path | None = None
+    temp_dir: Path | None = None
+    beat_file: Path | None = None
+    queued: bool = False
+    source: Word = "register"
+    notify_socket: Annotated[Path, Field(max_length=107)] | None = None  # sun_path, unix(7)
+    replace: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> "Register":
+        """The silence that is allowed must leave room for one lost beat."""
+        after, interval = self.stall_after_seconds, self.interval_seconds
+        if after is not None and interval is not None and after < 2 * interval:
+            raise ValueError(
+                f"stall_after_seconds: {after:g} is less than two beats of {interval:g} s, so one late beat would end "
+                f"the agent; give at least {2 * interval:g}, or leave it out"
+            )
+        if self.queued and self.pid is not None:
+            raise ValueError("queued: an agent that has a pid has started; leave one of the two out")
+        return self
+
+
+class Change(Body):
+    """PATCH /agents/ID."""
+
+    pid: Pid | None = None
+    exit_code: Annotated[int, Field(ge=0, le=255)] | None = None
+    exit_signal: Annotated[int, Field(ge=1, le=64)] | None = None
+
+    @model_validator(mode="after")
+    def _something(self) -> "Change":
+        if (self.pid is not None) + (self.exit_code is not None) + (self.exit_signal is not None) != 1:
+            raise ValueError("give exactly one of pid, exit_code, exit_signal")
+        return self
+
+
+class Act(Body):
+    """What every act on targets takes."""
+
+    targets: Annotated[Targets, Field(min_length=1)]
+    reason: Text = ""
+
+
+class Stop(Act):
+    """POST /stop and /cancel."""
+
+    children: bool = False
+    wait: bool = True
+    dry_run: bool = False
+
+
+class Kill(Stop):
+    """POST /kill."""
+
+    force: bool = False
+    grace_seconds: Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)] | None = None
+    stall_after_seconds: Seconds | None = None
+    cleanup: bool = True
+
+
+class Remove(Act):
+    """POST /remove."""
+
+    with_messages: bool = False
+    dry_run: bool = False
+
+
+class Hold(Body):
+    """POST /hold; no targets: all agents."""
+
+    targets: Targets = []
+    reason: Text = ""
+    for_seconds: Seconds | None = None
+
+
+class Unhold(Body):
+    """POST /unhold; no targets: the hold on all agents."""
+
+    targets: Targets = []
+
+
+B = TypeVar("B", bound=Body)
+
+
+def parse(kind: type[B], raw: bytes) -> B:
+    """Read a body. Raises BadRequest that lists every fault, one line each, with its key."""
+    try:
+        return kind.model_validate_json(raw or b"{}")
+    except ValidationError as error:
+        known = ", ".join(sorted(kind.model_fields))
+        raise BadRequest("\n".join(_fault(fault, known) for fault in error.errors(include_url=False))) from None
+
+
+def _fault(fault: object, known: str) -> str:
+    """One line: the key, what is wrong, what would be right."""
+    assert isinstance(fault, dict)
+    key = ".".join(str(part) for part in fault["loc"])[:80]
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        message = f"unknown key; known are {known}"
+    if fault["type"] == "json_invalid":
+        return f"the body is not JSON: {message}"
+    shown = repr(fault["input"])
+    if key and fault["type"] not in ("missing", "extra_forbidden") and len(shown) <= 80:
+        message = f"{message} (is {shown})"
+    return f"{key}: {message}" if key else message

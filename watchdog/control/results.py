@@ -1,0 +1,130 @@
+"""The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus `resume` and `processes`."""
+
+from watchdog.control.desk import Desk, Json
+from watchdog.control.peers import Peer
+from watchdog.core.model import KillOptions
+from watchdog.errors import WatchdogError
+from watchdog.fleet import Agent
+from watchdog.registry.rows import AgentRow
+
+_DENIED_EVERY = 60.0  # seconds between two lines about the same uid and route
+# In the order in which the command lists them; every result has all of them.
+KEYS = (
+    "success",
+    "agent_id",
+    "name",
+    "action",
+    "pid",
+    "kill_signal",
+    "task_id",
+    "killed_at",
+    "grace_period_seconds",
+    "killed_gracefully",
+    "seconds_since_heartbeat",
+    "message",
+    "status",
+    "resume",
+    "processes",
+    "cleanup",
+)
+
+
+def outcome_of(agent: Agent, request_id: str, outcome: Json | None, options: KillOptions, *, waited: bool) -> Json:
+    """A kill's result. `outcome` None: not there yet, which is no failure when nobody wanted to wait."""
+    grace = agent.policy.grace if options.grace is None else options.grace
+    result: Json = {
+        **dict.fromkeys(KEYS),
+        "success": not waited,
+        "agent_id": agent.agent_id,
+        "name": agent.reg.name,
+        "action": "force_kill" if options.force else "graceful_kill",
+        "pid": agent.identity.pid if agent.identity else None,
+        "task_id": agent.reg.task_id,
+        "grace_period_seconds": grace.total_seconds(),
+        "seconds_since_heartbeat": round(agent.silence.total_seconds()) if agent.beats else None,
+        "processes": [],
+        "cleanup": [],
+        "request_id": request_id,
+    }
+    if outcome is not None:
+        result |= {key: value for key, value in outcome.items() if value is not None or key not in result}
+    elif waited:
+        result |= {"error": "kill_failed", "message": f"not ended yet; it goes on (agent-watchdog why {agent.reg.name})"}
+    else:
+        result["message"] = f"a kill request is committed; see agent-watchdog why {agent.reg.name}"
+    if not result["success"]:
+        result.setdefault("error", "kill_failed")
+        result["http_status"] = {"permission_denied": 403, "protected": 409, "withdrawn": 409}.get(str(result["error"]), 500)
+    return result
+
+
+def ended_already(row: AgentRow) -> Json:
+    """The agent is dead, which is what was wanted."""
+    reg = row.registration
+    return {
+        **dict.fromkeys(KEYS),
+        "success": True,
+        "agent_id": reg.agent_id,
+        "name": reg.name,
+        "action": "none",
+        "pid": reg.identity.pid if reg.identity else None,
+        "task_id": reg.task_id,
+        "message": f"already dead: {row.status}",
+        "status": row.status.value,
+        "processes": [],
+        "cleanup": [],
+    }
+
+
+def failure(target: str, error: WatchdogError, agent: Agent | None = None) -> Json:
+    """A target that was not ended, and why."""
+    result: Json = {"success": False, "error": error.code, "message": str(error), "target": target}
+    result["agent_id"] = agent.agent_id if agent is not None else target
+    if agent is not None:
+        result |= {"name": agent.reg.name, "task_id": agent.reg.task_id}
+    result["http_status"] = error.http_status
+    return result
+
+
+def dry(agent: Agent) -> Json:
+    """What would be ended."""
+    return {
+        "success": True,
+        "agent_id": agent.agent_id,
+        "name": agent.reg.name,
+        "owner_uid": agent.reg.owner_uid,
+        "action": "would_end",
+        "pid": agent.identity.pid if agent.identity else None,
+        "task_id": agent.reg.task_id,
+        "seconds_since_heartbeat": round(agent.silence.total_seconds()) if agent.beats else None,
+        "message": f"would be ended: {agent.status}, {agent.verdict or 'not looked at yet'}; {agent.line}".rstrip("; "),
+        "processes": [{"pid": m.identity.pid, "name": m.name, "how": "would be ended"} for m in agent.members],
+    }
+
+
+def summary(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> Json:
+    """The answer for several agents."""
+    killed = [r for r in results if r.get("success") and r.get("action") not in ("none", "would_end")]
+    keys = ("agent_id", "name", "pid", "seconds_since_heartbeat", "killed_gracefully", "task_id")
+    return {
+        "success": all(bool(r.get("success")) for r in results),
+        "action": "would_end" if dry_run else "kill_stalled" if targets == ["stalled"] else "kill",
+        "agents_killed": len(killed),
+        "killed_agents": [{key: r.get(key) for key in keys} for r in killed],
+        "timestamp": desk.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "results": results,
+    }
+
+
+def denial(desk: Desk, peer: Peer, route: str, why: str) -> None:
+    """Say that somebody was refused: counted always, one line per uid and route a minute."""
+    route = route.removeprefix("/v1")
+    key = (peer.uid, "/".join(route.split("/")[:2]))
+    desk.metrics.denied.labels(route=key[1]).inc()
+    now = desk.clock.mono()
+    if now - desk.denied.get(key, float("-inf")) < _DENIED_EVERY:
+        return
+    if len(desk.denied) > 1000:
+        desk.denied.clear()
+    desk.denied[key] = now
+    desk.event("control.denied", uid=peer.uid, pid=peer.pid, route=key[1], why=why)

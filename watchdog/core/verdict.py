@@ -1,0 +1,172 @@
+"""judge(): what one look at one agent means. The first line of the table that fits wins.
+
+Pure. Every duration in an `Observation` was *watched* by the daemon on its own monotonic clock; none is computed from
+wall times. A missing signal is None or zero and means "no evidence", never "skip" and never "dead".
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from watchdog.core.model import Policy, Presence, State, Status, Verdict
+
+ZERO = timedelta()
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one sweep saw of one agent.
+
+    `silence` counts from the last beat, or from the end of a lease or declared tool, whichever came last; without any
+    beat, from registration. `late_looks` is how many earlier looks in a row found it silent. `unread` is how long its
+    only beat, a file, could not be read (None: read, or it beats elsewhere).
+    """
+
+    presence: Presence
+    status: Status = Status.RUNNING
+    promised: bool = False
+    has_beaten: bool = False
+    age: timedelta = ZERO
+    silence: timedelta = ZERO
+    after: timedelta = timedelta(seconds=120)
+    state: State | None = None
+    state_age: timedelta = ZERO
+    lease_left: timedelta = ZERO
+    tool: str | None = None
+    tool_left: timedelta = ZERO
+    progress_age: timedelta | None = None
+    ttl_left: timedelta | None = None
+    late_looks: int = 0
+    first_look: bool = False
+    activity: str | None = None
+    channel_lost: bool = False
+    unread: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict and the line that gave it, in words for `why`. `overdue`: STARTING for longer than the limit."""
+
+    verdict: Verdict
+    line: str
+    overdue: bool = False
+
+
+def judge(seen: Observation, policy: Policy) -> Judgement:
+    """Say what a look means, by the first of the nine lines that fits.
+
+    1 GONE, 2 UNKNOWN, 3 STARTING, 4 EXPIRED, 5 LINGERING, 6 WAITING, 7 HEALTHY, 8 LATE, 9 STALLED. An agent that is
+    only queued is never judged: nobody has started it yet.
+    """
+    if seen.status is Status.QUEUED:
+        return Judgement(Verdict.STARTING, "queued: nobody has started it yet")
+    for line in (_gone, _unknown, _starting, _expired, _lingering, _waiting, _healthy, _late):
+        judgement = line(seen, policy)
+        if judgement is not None:
+            return judgement
+    return Judgement(Verdict.STALLED, f"{_silent(seen, policy)}; confirmed by {seen.late_looks + 1} looks")
+
+
+def _gone(seen: Observation, policy: Policy) -> Judgement | None:
+    if seen.presence is Presence.ABSENT:
+        return Judgement(Verdict.GONE, "the main process has ended")
+    return None
+
+
+def _unknown(seen: Observation, policy: Policy) -> Judgement | None:
+    if seen.presence is Presence.UNKNOWN:
+        return Judgement(Verdict.UNKNOWN, "the look at its processes failed; that never means dead")
+    if seen.unread is not None and seen.unread <= policy.wait_limit:
+        return Judgement(
+            Verdict.UNKNOWN, f"its heartbeat file could not be read for {span(seen.unread)} (≤ {span(policy.wait_limit)})"
+        )
+    return None
+
+
+def _starting(seen: Observation, policy: Policy) -> Judgement | None:
+    # Who promised a beat every four hours may take four hours for the first one.
+    limit = max(policy.start_limit, seen.after) if seen.promised else policy.start_limit
+    if seen.presence is Presence.NO_PID:
+        what = "no process id yet"
+    elif seen.promised and not seen.has_beaten:
+        what = "it promised a heartbeat and none has come yet"
+    else:
+        return None
+    if seen.age < limit:
+        return Judgement(Verdict.STARTING, f"{what}: {span(seen.age)} of {span(limit)}")
+    return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)} (limit {span(limit)})", overdue=True)
+
+
+def _expired(seen: Observation, policy: Policy) -> Judgement | None:
+    if seen.ttl_left is not None and seen.ttl_left <= ZERO:
+        return Judgement(Verdict.EXPIRED, f"its time to live was over {span(-seen.ttl_left)} ago")
+    return None
+
+
+def _lingering(seen: Observation, policy: Policy) -> Judgement | None:
+    if seen.state is State.DONE and seen.state_age >= policy.linger:
+        return Judgement(
+            Verdict.LINGERING, f"said done {span(seen.state_age)} ago and still runs (limit {span(policy.linger)})"
+        )
+    return None
+
+
+def _waiting(seen: Observation, policy: Policy) -> Judgement | None:
+    if seen.state in (State.IDLE, State.WAITING, State.BLOCKED, State.DONE):
+        return Judgement(Verdict.WAITING, f"says {seen.state} since {span(seen.state_age)}")
+    if seen.lease_left > ZERO:
+        return Judgement(Verdict.WAITING, f"on a lease: {span(seen.lease_left)} left")
+    if seen.tool is not None and seen.tool_left > ZERO:
+        return Judgement(Verdict.WAITING, f"runs tool {seen.tool}: {span(seen.tool_left)} of its limit left")
+    return None
+
+
+def _healthy(seen: Observation, policy: Policy) -> Judgement | None:
+    if not seen.promised:
+        return Judgement(Verdict.HEALTHY, "no heartbeat was promised: judged by process, exit and TTL alone")
+    if seen.silence < seen.after and not _progress_stands(seen, policy):
+        return Judgement(Verdict.HEALTHY, f"silent for {span(seen.silence)} of {span(seen.after)}")
+    return None
+
+
+def _late(seen: Observation, policy: Policy) -> Judgement | None:
+    silent = _silent(seen, policy)
+    if seen.channel_lost and seen.silence < policy.wait_limit:
+        return Judgement(
+            Verdict.LATE, f"{silent}; its heartbeat channel was lost with a restart of ours, so nobody could hear it"
+        )
+    looks = seen.late_looks + 1
+    needed = max(policy.confirm_sweeps, 2) if seen.first_look else policy.confirm_sweeps
+    if looks < needed:
+        return Judgement(Verdict.LATE, f"{silent}; look {looks} of {needed}")
+    if seen.activity is not None and seen.silence < seen.after + policy.busy_limit:
+        return Judgement(Verdict.LATE, f"{silent}, but {seen.activity} (believed for {span(policy.busy_limit)})")
+    return None
+
+
+def _progress_stands(seen: Observation, policy: Policy) -> bool:
+    return seen.progress_age is not None and seen.progress_age >= policy.progress_limit
+
+
+def _silent(seen: Observation, policy: Policy) -> str:
+    if seen.silence < seen.after and seen.progress_age is not None:
+        return f"beats, but its progress stands still for {span(seen.progress_age)} (limit {span(policy.progress_limit)})"
+    return f"silent for {span(seen.silence)}, promised {span(seen.after)}"
+
+
+def span(duration: timedelta) -> str:
+    """A duration as people say it: 0.4s, 42s, 3m20s, 2h05m, 3d4h."""
+    seconds = duration.total_seconds()
+    if seconds < 0:
+        return f"-{span(-duration)}"
+    if seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s" if whole % 60 else f"{whole // 60}m"
+    if whole < 86400:
+        minutes = whole % 3600 // 60
+        return f"{whole // 3600}h{minutes:02d}m" if minutes else f"{whole // 3600}h"
+    hours = whole % 86400 // 3600
+    return f"{whole // 86400}d{hours}h" if hours else f"{whole // 86400}d"

@@ -1,0 +1,57 @@
+"""Operator holds in memory: a deliberate "do nothing" about one agent, or about all, until it is lifted or over.
+
+The registry keeps them; the sweep asks here. A hold's end is a wall time because people give it as one: a stepped
+clock can only move the end of a hold, never make anybody stale.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from watchdog.registry.rows import HoldRow
+
+
+class Holds:
+    """The holds that are on."""
+
+    def __init__(self, rows: Iterable[HoldRow] = ()) -> None:
+        """Start with what the registry has."""
+        self._holds: dict[int, HoldRow] = {row.id: row for row in rows if row.ended_at is None}
+
+    def put(self, row: HoldRow) -> None:
+        """Take in a hold whose row is committed; an earlier one on the same target no longer counts."""
+        for other in [held for held in self._holds.values() if held.agent_id == row.agent_id]:
+            del self._holds[other.id]
+        self._holds[row.id] = row
+
+    def lift(self, agent_id: str | None) -> list[HoldRow]:
+        """Forget the holds on one agent (None: those on all) and give them back."""
+        lifted = [row for row in self._holds.values() if row.agent_id == agent_id]
+        for row in lifted:
+            del self._holds[row.id]
+        return lifted
+
+    def expire(self, now: datetime) -> list[HoldRow]:
+        """Forget the holds whose time is over and give them back, for one event each."""
+        over = [row for row in self._holds.values() if not _on(row, now)]
+        for row in over:
+            del self._holds[row.id]
+        return over
+
+    def current(self, now: datetime) -> list[HoldRow]:
+        """All that are on, the oldest first."""
+        return sorted((row for row in self._holds.values() if _on(row, now)), key=lambda row: row.id)
+
+    def reason_for(self, agent_id: str | None, now: datetime) -> str | None:
+        """Why nothing is done about that agent (None: about anybody), or None. A hold on all is not repeated per agent."""
+        for row in self.current(now):
+            if row.agent_id == agent_id:
+                return f"{row.reason} (by uid {row.by_uid}{_until(row)})"
+        return None
+
+
+def _on(row: HoldRow, now: datetime) -> bool:
+    return row.until_at is None or row.until_at > now
+
+
+def _until(row: HoldRow) -> str:
+    return "" if row.until_at is None else f", until {row.until_at:%Y-%m-%d %H:%M:%SZ}"

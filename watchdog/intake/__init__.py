@@ -1,0 +1,1 @@
+"""Where agents' own words come in: the sd_notify sockets."""

@@ -1,0 +1,158 @@
+"""The daemon's notify sockets: one per agent, so that a message is that agent's whoever of its tree sent it.
+
+The protocol is sd_notify(3): newline-separated KEY=VALUE in one datagram, the sender's credentials attached by the
+kernel (unix(7), SCM_CREDENTIALS), which stay right when the sender has already gone. The first message is read at
+once, later ones at most every half second and a bounded number each time: a flood costs its own agent's socket only.
+"""
+
+import array
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from watchdog.core.notify import MAX_DATAGRAM
+
+REST = 0.5  # seconds between two looks at a socket that was just read; a wake-up per beat costs 200 µs
+BUDGET = 64  # datagrams per look; a plain kernel queues 10 (net.unix.max_dgram_qlen), systemd raises it to 512
+MAX_FDS = 16
+UCRED = struct.Struct("3i")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One datagram as the kernel vouches for it. `data` is at most MAX_DATAGRAM bytes; `truncated`: there was more."""
+
+    data: bytes
+    pid: int
+    uid: int
+    truncated: bool
+
+
+class NotifySockets:
+    """Owns `<directory>/<agent_id>` for each agent that has no `run` wrapper to own it."""
+
+    def __init__(self, directory: str, receive: Callable[[str, Message], None]) -> None:
+        self._directory = directory
+        self._receive = receive
+        self._sockets: dict[str, socket.socket] = {}
+        self._resting: dict[str, asyncio.TimerHandle] = {}
+
+    def open(self, agent_id: str, owner_uid: int) -> str:
+        """Make the agent's socket, which only its owner (and root) can write to, and return its path.
+
+        A stale one at that path is replaced. Raises OSError when the directory or descriptors are exhausted.
+        """
+        path = os.path.join(self._directory, agent_id)
+        if agent_id in self._sockets:
+            return path
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            if os.path.lexists(path):
+                os.unlink(path)
+            listener.bind(path)
+            os.chmod(path, 0o600)
+            self._give(path, owner_uid)
+        except OSError:
+            listener.close()
+            raise
+        self._sockets[agent_id] = listener
+        asyncio.get_running_loop().add_reader(listener, self._readable, agent_id)
+        return path
+
+    def give(self, agent_id: str, owner_uid: int) -> None:
+        """The agent runs as another uid now: that one may write to its socket."""
+        if agent_id in self._sockets:
+            self._give(os.path.join(self._directory, agent_id), owner_uid)
+
+    @staticmethod
+    def _give(path: str, owner_uid: int) -> None:
+        if os.geteuid() != owner_uid:
+            try:
+                os.chown(path, owner_uid, -1)
+            except PermissionError:  # a root without CAP_CHOWN: the credentials are checked all the same
+                os.chmod(path, 0o666)
+
+    def close(self, agent_id: str) -> None:
+        """Read what is left, then remove the socket."""
+        listener = self._sockets.get(agent_id)
+        if listener is None:
+            return
+        self.drain(agent_id)
+        self._release(agent_id)
+        os.unlink(os.path.join(self._directory, agent_id))
+
+    def close_all(self) -> None:
+        """Let go of the sockets; their paths stay, so that a client's next word after our restart finds the new one."""
+        for agent_id in list(self._sockets):
+            self.drain(agent_id)
+            self._release(agent_id)
+
+    def drain(self, agent_id: str) -> None:
+        """Read what waits on one agent's socket now."""
+        listener = self._sockets.get(agent_id)
+        if listener is not None:
+            self._read(agent_id, listener)
+
+    def drain_all(self) -> None:
+        """Read what waits on all sockets now, each within its budget."""
+        for agent_id in list(self._sockets):
+            self.drain(agent_id)
+
+    def _release(self, agent_id: str) -> None:
+        listener = self._sockets.pop(agent_id)
+        resting = self._resting.pop(agent_id, None)
+        if resting is not None:
+            resting.cancel()
+        asyncio.get_running_loop().remove_reader(listener)
+        listener.close()
+
+    def _readable(self, agent_id: str) -> None:
+        loop = asyncio.get_running_loop()
+        listener = self._sockets[agent_id]
+        loop.remove_reader(listener)
+        self._resting[agent_id] = loop.call_later(REST, self._rested, agent_id)
+        self._read(agent_id, listener)
+
+    def _rested(self, agent_id: str) -> None:
+        self._resting.pop(agent_id, None)
+        listener = self._sockets.get(agent_id)
+        if listener is not None:
+            asyncio.get_running_loop().add_reader(listener, self._readable, agent_id)
+
+    def _read(self, agent_id: str, listener: socket.socket) -> None:
+        for _ in range(BUDGET):
+            message, descriptors = receive(listener)
+            try:
+                if message is None:
+                    return
+                self._receive(agent_id, message)
+            finally:
+                # After the message was attributed: systemd-notify's BARRIER=1 waits for the close (sd_notify(3)).
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+
+def receive(listener: socket.socket) -> tuple[Message | None, list[int]]:
+    """One datagram with its credentials, or None when nothing waits; and the descriptors that came along, to be closed."""
+    room = socket.CMSG_SPACE(UCRED.size) + socket.CMSG_SPACE(MAX_FDS * 4)
+    try:
+        data, ancillary, flags, _ = listener.recvmsg(MAX_DATAGRAM + 1, room, socket.MSG_CMSG_CLOEXEC)
+    except (BlockingIOError, InterruptedError):
+        return None, []
+    pid, uid = 0, -1
+    descriptors: list[int] = []
+    for level, kind, payload in ancillary:
+        if level != socket.SOL_SOCKET:
+            continue
+        if kind == socket.SCM_CREDENTIALS and len(payload) >= UCRED.size:
+            pid, uid, _gid = UCRED.unpack(payload[: UCRED.size])
+        elif kind == socket.SCM_RIGHTS:
+            held = array.array("i")
+            held.frombytes(payload[: len(payload) - len(payload) % held.itemsize])
+            descriptors.extend(held)
+    truncated = bool(flags & socket.MSG_TRUNC) or len(data) > MAX_DATAGRAM
+    return Message(data[:MAX_DATAGRAM], pid, uid, truncated), descriptors

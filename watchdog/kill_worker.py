@@ -1,0 +1,495 @@
+"""The kill worker: a durable order for one agent, from the claim to the closed row.
+
+    request -> claim (drain, compare-and-set, one more look at the beats) -> end the tree, proved
+            -> cleanup hooks -> task row -> our row, last
+
+Each step is committed before it is done, and doing it again is harmless, so a daemon that died at any step finishes
+the same story after its restart (`resume`). Many orders run at once; each waits on pidfds, not on a thread.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
+
+from watchdog.chronicle import Chronicle
+from watchdog.cleanup import Cleanup
+from watchdog.clock import Clock
+from watchdog.core.model import Identity, KillOptions, Polite, Presence, Reason, Status, TreeMember
+from watchdog.ending import Ended, Ending, Plan
+from watchdog.errors import Conflict, RegistryUnavailable
+from watchdog.fleet import Agent, Fleet
+from watchdog.intake.notify import NotifySockets
+from watchdog.logs import Log
+from watchdog.processes.identity import exit_status, presence
+from watchdog.processes.signals import Guard
+from watchdog.registry.rows import RequestRow
+from watchdog.registry.store import AsyncStore
+from watchdog.scan import Scanner
+
+OWN = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
+BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
+RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
+
+
+@dataclass(slots=True)
+class Order:
+    """A kill request in memory. `beats` is the agent's count when it was decided: one more withdraws a stall."""
+
+    request_id: str
+    agent: Agent
+    reason: Reason
+    options: KillOptions
+    by: str
+    why: str
+    beats: int
+    step: str = ""
+    former: str | None = None  # the daemon, gone now, that had claimed it
+    members: tuple[TreeMember, ...] = ()
+    plan: Plan | None = None
+    outcome: dict[str, object] | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class KillWorker:
+    """Runs orders; nothing else in the house ends an agent."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        store: AsyncStore,
+        clock: Clock,
+        scanner: Scanner,
+        intake: NotifySockets,
+        cleanup: Cleanup,
+        guard: Callable[[str], Guard],
+        chronicle: Chronicle,
+        log: Log,
+        me: str,
+        observe: bool,
+        parallel: int,
+    ) -> None:
+        self._fleet = fleet
+        self._store = store
+        self._clock = clock
+        self._scanner = scanner
+        self._intake = intake
+        self._cleanup = cleanup
+        self._guard = guard
+        self._chronicle = chronicle
+        self._log = log
+        self._me = me
+        self._observe = observe
+        self._slots = asyncio.Semaphore(parallel)
+        self._orders: dict[str, Order] = {}
+        self._finished: dict[str, dict[str, object]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def request(self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str) -> str:
+        """Commit an order to end one agent and start on it; returns its id.
+
+        One is open per agent: a second only raises `force` of the first. Raises Conflict in observe mode.
+        """
+        if self._observe:
+            raise Conflict("the daemon only observes (mode = \"observe\"): it ends nothing")
+        if agent.request_id is not None:
+            self._press(self._orders[agent.request_id], options)
+            return agent.request_id
+        now = self._clock.now().wall
+        agent.request_id = "pending"  # no second one while this one is being committed
+        try:
+            await self._chronicle.settle()
+            row = await self._store.write(
+                self._store.store.open_request,
+                secrets.token_hex(8),
+                agent.agent_id,
+                reason,
+                by=by,
+                now=now,
+                identity=agent.identity,
+                options=_to_json(options, agent.beats, why),
+                why=why,
+                owner_uid=agent.reg.owner_uid,
+            )
+        except BaseException:
+            agent.request_id = None
+            raise
+        if row is None:
+            agent.request_id = None
+            raise Conflict(f"another kill request for {agent.reg.name} is open already")
+        order = Order(row.request_id, agent, reason, options, by, why, agent.beats)
+        self._begin(order)
+        self._log.event("kill.requested", **_who(agent), request_id=order.request_id, reason=reason, by=by, why=why)
+        return order.request_id
+
+    async def resume(self, row: RequestRow, agent: Agent) -> None:
+        """Go on with an order that an earlier daemon left."""
+        options, beats, why = _from_json(row.options)
+        order = Order(row.request_id, agent, row.reason, options, row.by, why, beats)
+        order.step, order.outcome = row.step or "", dict(row.outcome)
+        order.members = tuple(_member(member) for member in row.members)
+        order.former = row.claimed_by
+        self._begin(order)
+        self._log.event("kill.resumed", **_who(agent), request_id=order.request_id, step=order.step or "requested")
+
+    async def finished(self, request_id: str, timeout: float) -> dict[str, object] | None:
+        """The outcome of an order, or None when it is not done within `timeout` seconds."""
+        order = self._orders.get(request_id)
+        if order is not None:
+            try:
+                await asyncio.wait_for(order.done.wait(), timeout)
+            except TimeoutError:
+                return None
+        return self._finished.get(request_id)
+
+    @property
+    def busy(self) -> int:
+        """How many orders are open."""
+        return len(self._orders)
+
+    async def close(self) -> None:
+        """Stop between two steps; what is open goes on after the next start."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- one order -----------------------------------------------------------------------------------------------
+
+    def _begin(self, order: Order) -> None:
+        order.agent.request_id = order.request_id
+        self._orders[order.request_id] = order
+        task = asyncio.create_task(self._run(order), name=f"kill {order.agent.agent_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, order: Order) -> None:
+        """Bind whatever goes wrong to this order: say it, wait, go on from the last committed step."""
+        for attempt in range(1_000_000):
+            try:
+                if await self._story(order):
+                    break
+            except RegistryUnavailable as error:
+                self._log.event("kill.waiting", **_who(order.agent), request_id=order.request_id, why=str(error))
+            except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
+                self._log.failure("kill.failed", error, **_who(order.agent), request_id=order.request_id)
+            await asyncio.sleep(BACK_OFF[min(attempt, len(BACK_OFF) - 1)])
+        self._orders.pop(order.request_id, None)
+        self._finished[order.request_id] = order.outcome or {"success": False, "message": "withdrawn"}
+        while len(self._finished) > 1000:
+            self._finished.pop(next(iter(self._finished)))
+        order.done.set()
+
+    async def _story(self, order: Order) -> bool:
+        """One attempt; False when something of the tree lives on and the attempt is to be repeated.
+
+        1. Claim, unless a beat or an end of its own came first.
+        2. End the tree and prove it.
+        3. Hooks, task, row.
+        """
+        if order.step != "cleanup":
+            if not await self._claim(order):
+                return True
+            async with self._slots:
+                ended = await self._end(order)
+            if ended.reason is not None:
+                await self._unkillable(order, ended)
+                return False
+            await self._proved(order, ended)
+        await self._put_in_order(order)
+        return True
+
+    async def _claim(self, order: Order) -> bool:
+        """Take the agent's row, unless the reason has gone; a beat withdraws a stall up to the last moment."""
+        agent = order.agent
+        self._intake.drain(agent.agent_id)
+        if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
+            return await self._withdraw(order, "a heartbeat came before the claim")
+        if order.reason in OWN and not order.step and self._present(agent) is Presence.ABSENT:
+            order.reason = Reason.GONE  # it ended by itself between the decision and the claim
+            order.why = "it ended by itself before the kill began"
+        now = self._clock.now().wall
+        await self._chronicle.settle()
+        claimed = await self._store.write(
+            self._store.store.claim_request, order.request_id, self._me, now, takeover_from=order.former
+        )
+        order.former = self._me
+        taken = claimed and await self._store.write(
+            self._store.store.transition,
+            agent.agent_id,
+            {Status.QUEUED, Status.STARTING, Status.RUNNING, Status.UNKILLABLE, Status.ENDING},
+            Status.ENDING,
+            now=now,
+            who=order.by,
+            why=order.why,
+        )
+        if not taken:
+            return await self._withdraw(order, "its row was closed by somebody else")
+        before, agent.status = agent.status, Status.ENDING
+        # No await between this look and the first one of `_end`: a beat that came while the claim was being
+        # committed withdraws it.
+        self._intake.drain(agent.agent_id)
+        if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
+            agent.status = before
+            await self._store.write(
+                self._store.store.transition,
+                agent.agent_id,
+                {Status.ENDING},
+                before,
+                now=now,
+                who=self._me,
+                why="a heartbeat came during the claim",
+                event="agent.recovered",
+            )
+            return await self._withdraw(order, "a heartbeat came during the claim")
+        return True
+
+    async def _withdraw(self, order: Order, why: str) -> bool:
+        agent = order.agent
+        await self._finish_request(order, "withdrawn", {"why": why}, why)
+        agent.request_id = None
+        order.outcome = {"success": False, "error": "withdrawn", "agent_id": agent.agent_id, "message": why}
+        self._log.event("kill.withdrawn", **_who(agent), request_id=order.request_id, why=why)
+        return False
+
+    async def _end(self, order: Order) -> Ended:
+        agent, policy = order.agent, order.agent.policy
+        grace = policy.grace if order.options.grace is None else order.options.grace
+        gone = order.reason is Reason.GONE
+        order.plan = Plan(
+            agent_id=agent.agent_id,
+            main=agent.identity,
+            grace=grace,
+            verify=policy.verify,
+            polite=Polite.ALL if gone else policy.polite,
+            force=order.options.force,
+        )
+
+        async def intend(step: str, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
+            order.step, order.members = step, tuple(members)
+            members_json = [asdict(member) for member in order.members]
+            saved = await self._store.write(
+                self._store.store.save_step, order.request_id, step, members=members_json, evidence=snapshot
+            )
+            if not saved:
+                raise Conflict(f"kill request {order.request_id} is not ours any more: nothing is signalled")
+
+        remembered = {m.identity: m for m in (*order.members, *agent.members)}
+        return await Ending(
+            order.plan, self._scanner, self._clock, self._guard, intend, self._log, remembered.values(), self._told_signal(order)
+        ).run()
+
+    async def _unkillable(self, order: Order, ended: Ended) -> None:
+        """Say once that something lives on; no cleanup while it does."""
+        agent = order.agent
+        left = [f"{m.seen.name}[{m.seen.identity.pid}] {m.how()}" for m in ended.members if not m.dead]
+        why = f"{ended.reason}: {', '.join(left[:8])}"
+        order.outcome = {
+            "success": False,
+            "error": "permission_denied" if ended.reason == "not_permitted" else "kill_failed",
+            "agent_id": agent.agent_id,
+            "message": f"not ended, {why}",
+        }
+        order.done.set()
+        self._finished[order.request_id] = order.outcome
+        if "unkillable" not in agent.said:
+            agent.said.add("unkillable")
+            self._log.event("kill.unkillable", **_who(agent), request_id=order.request_id, why=why)
+        if await self._store.write(
+            self._store.store.transition,
+            agent.agent_id,
+            {Status.ENDING},
+            Status.UNKILLABLE,
+            now=self._clock.now().wall,
+            who=self._me,
+            why=why,
+        ):
+            agent.status = Status.UNKILLABLE
+
+    async def _proved(self, order: Order, ended: Ended) -> None:
+        """Commit that the whole tree is dead, and how."""
+        agent = order.agent
+        if agent.exit_code is None and agent.exit_signal is None:
+            await self._learn_exit(agent)
+        status = _status(order, agent, ended)
+        now = self._clock.now().wall
+        order.outcome = {
+            "success": True,
+            "agent_id": agent.agent_id,
+            "action": "graceful_kill" if ended.gracefully else "force_kill",
+            "pid": agent.identity.pid if agent.identity else None,
+            "kill_signal": "SIGTERM" if ended.gracefully else "SIGKILL",
+            "task_id": agent.reg.task_id,
+            "killed_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "grace_period_seconds": order.plan.grace.total_seconds() if order.plan else None,
+            "killed_gracefully": ended.gracefully,
+            "seconds_since_heartbeat": round(agent.silence.total_seconds(), 1) if agent.beats else None,
+            "message": _told(order, ended),
+            "status": status.value,
+            "resume": None,
+            "exit_code": agent.exit_code,
+            "exit_signal": agent.exit_signal,
+            "processes": [{"pid": m.seen.identity.pid, "name": m.seen.name, "how": m.how()} for m in ended.members],
+        }
+        order.step = "cleanup"
+        await self._store.write(self._store.store.save_step, order.request_id, "cleanup", outcome=order.outcome)
+        self._log.event(
+            "kill.finished" if ended.signalled else "agent.gone",
+            **_who(agent),
+            request_id=order.request_id,
+            status=status,
+            why=order.outcome["message"],
+        )
+
+    async def _put_in_order(self, order: Order) -> None:
+        """Hooks, then the task, then our row, last."""
+        agent, outcome = order.agent, order.outcome or {}
+        status = Status(str(outcome["status"]))
+        error = None if status in (Status.COMPLETED, Status.STOPPED) else f"{order.reason}: {order.why}"
+        if order.options.cleanup:
+            outcome["cleanup"] = await self._cleanup.run(agent, status, order.reason, order.request_id)
+        if agent.reg.task_id is not None:
+            task_status, message = _task(order, agent, status)
+            await self._store.write(
+                self._store.store.update_task,
+                agent.reg.task_id,
+                task_status,
+                error_message=message,
+                agent_id=agent.agent_id,
+                now=self._clock.now().wall,
+            )
+        await self._chronicle.settle()
+        await self._store.write(
+            self._store.store.transition,
+            agent.agent_id,
+            {Status.ENDING},
+            status,
+            now=self._clock.now().wall,
+            who=order.by,
+            why=str(outcome["message"]),
+            evidence={"processes": outcome.get("processes"), "cleanup": outcome.get("cleanup")},
+            exit_code=outcome.get("exit_code"),
+            exit_signal=outcome.get("exit_signal"),
+            error_message=error,
+        )
+        await self._finish_request(order, "done", outcome, str(outcome["message"]))
+        self._intake.close(agent.agent_id)
+        self._fleet.drop(agent.agent_id)
+        self._log.event("agent.ended", **_who(agent), status=status, why=outcome["message"])
+
+    async def _learn_exit(self, agent: Agent) -> None:
+        """How the main process ended: the kernel's word through the pidfd, else `run`'s, else unknown."""
+        if agent.pidfd is not None:
+            told = exit_status(agent.pidfd)
+            if told is not None:
+                agent.exit_code, agent.exit_signal = told
+                return
+        deadline = self._clock.mono() + (RUN_REPORT if agent.reg.source == "run" else 0.0)
+        while agent.exit_code is None and agent.exit_signal is None and self._clock.mono() < deadline:
+            await asyncio.sleep(0.05)
+
+    async def _finish_request(self, order: Order, status: str, outcome: dict[str, object], why: str) -> None:
+        await self._store.write(
+            self._store.store.finish_request,
+            order.request_id,
+            status,
+            outcome,
+            now=self._clock.now().wall,
+            who=self._me,
+            why=why,
+            owner_uid=order.agent.reg.owner_uid,
+        )
+
+    def _told_signal(self, order: Order) -> Callable[[str, list[int]], None]:
+        def told(name: str, pids: list[int]) -> None:
+            why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
+            self._chronicle.tell("kill.signal_sent", order.agent, why, self._me, request_id=order.request_id, pids=pids)
+
+        return told
+
+    def _present(self, agent: Agent) -> Presence:
+        if agent.identity is None:
+            return Presence.NO_PID
+        return presence(agent.identity, agent.pidfd)
+
+    def _press(self, order: Order, options: KillOptions) -> None:
+        """A second request while one is open: only more force counts."""
+        if options.force and not order.options.force:
+            order.options = replace(order.options, force=True)
+            if order.plan is not None:
+                order.plan.hurry.set()
+
+
+def _status(order: Order, agent: Agent, ended: Ended) -> Status:
+    match order.reason:
+        case Reason.GONE:
+            return Status.COMPLETED if not agent.exit_code and not agent.exit_signal else Status.FAILED
+        case Reason.FAILED_TO_START:
+            return Status.FAILED
+        case Reason.LOST:
+            return Status.LOST
+        case Reason.STOP:
+            return Status.STOPPED
+        case _:
+            return Status.KILLED
+
+
+def _told(order: Order, ended: Ended) -> str:
+    """One sentence on how it ended."""
+    agent, count = order.agent, len(ended.members)
+    if order.reason is Reason.GONE:
+        if agent.exit_signal:
+            end = f"ended by signal {agent.exit_signal} from somebody else"
+        elif agent.exit_code is None:
+            end = "ended by itself, exit status unknown"
+        else:
+            end = f"ended by itself with exit status {agent.exit_code}"
+        left = sum(bool(m.sent) for m in ended.members)
+        return f"{end}; {left} processes that it left were ended" if left else end
+    if not ended.signalled:
+        return "there was no process left to end"
+    force = "on TERM" if ended.gracefully else "by KILL, TERM was not enough" if not order.options.force else "by KILL"
+    return f"{order.reason}: {count} processes ended {force}"
+
+
+def _task(order: Order, agent: Agent, status: Status) -> tuple[str, str | None]:
+    match status:
+        case Status.COMPLETED:
+            return "completed", None
+        case Status.LOST:
+            return agent.policy.task_status, "Agent lost: its host was restarted"
+        case Status.KILLED:
+            return agent.policy.task_status, f"Agent killed: {order.why}"
+        case Status.STOPPED:
+            return agent.policy.task_status, f"Agent stopped: {order.why}"
+        case _:
+            return "failed", f"Agent failed: {order.why}"
+
+
+def _who(agent: Agent) -> dict[str, object]:
+    return {"agent_id": agent.agent_id, "name": agent.reg.name}
+
+
+def _to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:
+    grace = None if options.grace is None else options.grace.total_seconds()
+    return {"force": options.force, "grace_seconds": grace, "cleanup": options.cleanup, "beats": beats, "why": why}
+
+
+def _from_json(stored: dict[str, object]) -> tuple[KillOptions, int, str]:
+    grace, beats = stored.get("grace_seconds"), stored.get("beats")
+    options = KillOptions(
+        force=stored.get("force") is True,
+        grace=timedelta(seconds=grace) if isinstance(grace, int | float) else None,
+        cleanup=stored.get("cleanup") is not False,
+    )
+    return options, beats if isinstance(beats, int) else 0, str(stored.get("why", ""))
+
+
+def _member(stored: dict[str, object]) -> TreeMember:
+    """A member as it was committed. A stored one is only a memory: `pin` asks the kernel before anything is done."""
+    fields = dict(stored)
+    identity = fields.pop("identity")
+    if not isinstance(identity, dict):
+        raise TypeError(f"a member of a kill request has no identity: {stored}")
+    return TreeMember(identity=Identity(**identity), **fields)  # type: ignore[arg-type] # checked by its constructor's use

@@ -1,0 +1,201 @@
+"""One piece of work in a child process, with a deadline that ends its whole tree.
+
+We are the subreaper (prctl(2), PR_SET_CHILD_SUBREAPER): whatever double-forks or leaves its session becomes our child,
+so "no child left" (waitpid(2): ECHILD) proves that nothing is left. Only our own children are signalled, and a child's
+pid cannot be taken by another process before we have waited for it. The work is judged by the exit of its first
+process; a grandchild that keeps the output open is not waited for. When whoever called us goes away, the tree is ended
+too.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+TERM_GRACE = 1.0  # seconds between TERM and KILL at the deadline
+END_LIMIT = 5.0  # seconds until we say that something cannot be ended (another uid's, D state)
+LOOK = 0.005  # seconds between two looks for children
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Orphans below this process become its children. Raises OSError."""
+    if _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def die_with_parent() -> None:
+    """KILL for this process when its parent dies; for a child right after fork."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Ran:
+    """How the work went. `status` is the first process's wait status, None when the deadline ended it."""
+
+    status: int | None = None
+    output: dict[int, bytes] = field(default_factory=dict)
+    late: bool = False
+    abandoned: bool = False  # the caller has gone; nobody reads the answer
+    leftovers: int = 0  # processes that the first one left behind and that were ended
+    survivors: int = 0  # processes that could not be ended
+
+
+def start(work: Callable[[], None], wired: dict[int, int]) -> int:
+    """Fork a child that leads its own session, has only `wired` (number -> descriptor) open, and does `work`.
+
+    Returns its pid. `work` may exec; what it raises ends the child with status 70.
+    """
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        os.setsid()
+        die_with_parent()
+        # First up, out of the way of each other, then down to their numbers.
+        copies = {number: os.dup2(fd, 100 + number) for number, fd in wired.items()}
+        for number, copy in copies.items():
+            os.dup2(copy, number, inheritable=True)
+        os.closerange(max(wired) + 1, os.sysconf("SC_OPEN_MAX"))
+        for number in (signal.SIGPIPE, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        work()
+    except BaseException:  # noqa: BLE001 a forked child must never run on in its parent's code
+        os._exit(70)
+    os._exit(0)
+
+
+def supervise(pid: int, outputs: dict[int, int], seconds: float, caller: int | None) -> Ran:
+    """Wait for the child `pid`, keep what comes from `outputs` (descriptor -> bytes kept), then end what is left.
+
+    `caller` is a descriptor whose hang-up means that nobody waits for us any more.
+    """
+    ran = Ran(output=dict.fromkeys(outputs, b""))
+    until = time.monotonic() + seconds
+    poll = select.poll()
+    for fd in outputs:
+        os.set_blocking(fd, False)
+        poll.register(fd, select.POLLIN)
+    if caller is not None:
+        poll.register(caller, select.POLLRDHUP | select.POLLHUP)
+    exited = os.pidfd_open(pid)
+    poll.register(exited, select.POLLIN)
+    try:
+        while not _exited(pid) and not ran.late and not ran.abandoned:
+            left = until - time.monotonic()
+            ran.late = left <= 0
+            for fd, _ in poll.poll(max(0.0, left) * 1000):
+                if fd == caller:
+                    ran.abandoned = True
+                elif fd in outputs and not _drain(fd, outputs[fd], ran):
+                    poll.unregister(fd)
+    finally:
+        os.close(exited)
+    for fd in outputs:
+        _drain(fd, outputs[fd], ran)
+    _end_all(pid, ran)
+    return ran
+
+
+def _exited(pid: int) -> bool:
+    """Has it exited? It stays a zombie, so its pid stays its own (waitid(2), WNOWAIT)."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _drain(fd: int, limit: int, ran: Ran) -> bool:
+    """Read what is there, keep up to `limit` bytes; False at end of file. At most 4 MiB, so a flood cannot hold us."""
+    for _ in range(64):
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not data:
+            return False
+        ran.output[fd] += data[: max(0, limit - len(ran.output[fd]))]
+    return True
+
+
+def _children() -> list[int]:
+    """Our own children, orphans that came to us included (proc(5), /proc/PID/task/TID/children; we have one thread)."""
+    own = os.getpid()
+    try:
+        with open(f"/proc/self/task/{own}/children", encoding="ascii") as children:
+            return [int(pid) for pid in children.read().split()]
+    except FileNotFoundError:  # a kernel without CONFIG_PROC_CHILDREN
+        return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _parent(pid) == own]
+
+
+def _parent(pid: str) -> int:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _reap(first: int, ran: Ran) -> bool:
+    """Wait for whoever has ended. False when there is no child left."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return False
+        if pid == 0:
+            return True
+        if pid == first and not ran.late and not ran.abandoned:
+            ran.status = status
+
+
+def _end_all(first: int, ran: Ran) -> None:
+    """TERM to the late first process, then KILL to every child until none is left."""
+    began = time.monotonic()
+    grace = TERM_GRACE if ran.late or ran.abandoned else 0.0
+    if grace:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(first, signal.SIGTERM)
+            os.kill(first, signal.SIGCONT)
+    seen: set[int] = set()
+    while _reap(first, ran):
+        waited = time.monotonic() - began
+        children = _children()
+        if waited > END_LIMIT + grace:
+            ran.survivors = len(children)
+            return
+        if waited >= grace or first not in children:
+            for pid in children:
+                seen.add(pid)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(LOOK)
+    ran.leftovers = len(seen - {first})
+
+
+def pipe_pair() -> tuple[int, int]:
+    """A pipe whose ends are not inherited by accident."""
+    return os.pipe2(os.O_CLOEXEC)
+
+
+def input_file(data: bytes) -> int:
+    """`data` as a readable descriptor that needs nobody to feed it: a hook that never reads cannot block us."""
+    fd = os.memfd_create("input", os.MFD_CLOEXEC)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    """Close what is still open of these."""
+    for fd in descriptors:
+        with contextlib.suppress(OSError):
+            os.close(fd)

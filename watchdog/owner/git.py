@@ -1,0 +1,88 @@
+"""Git's plumbing, run as the owner with everything off that could run a program of the repository.
+
+Hooks, fsmonitor, filters, external diffs, the `ext` transport, pagers and prompts are off: a repository's config is
+written by whoever works in it. Optional locks are off, so a look changes nothing. A git that fails or is late raises:
+no answer never means "clean". This module must not pass --force.
+"""
+
+import os
+import re
+import subprocess
+import time
+
+from watchdog.errors import OwnerCallFailed
+
+OFF = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.untrackedCache=false",
+    # What the index believes of a file must not hide a change: compare ctime and all stat fields (git-config(1)).
+    "core.trustctime=true",
+    "core.checkStat=default",
+    "core.ignoreStat=false",
+    "core.pager=cat",
+    "core.quotePath=false",
+    "protocol.ext.allow=never",
+    "submodule.recurse=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "log.showSignature=false",
+)
+OUTPUT_LIMIT = 64 << 20  # bytes; a status of a million files is about that long
+
+
+def environment() -> dict[str, str]:
+    """Our environment without GIT_*, which could name another repository, and with prompts and locks off."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    return kept | {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_PAGER": "cat",
+        "LC_ALL": "C",
+    }
+
+
+class Git:
+    """Git in one directory, all of its runs together within `seconds`."""
+
+    def __init__(self, directory: str, seconds: float, *, git_dir: str | None = None) -> None:
+        self._where = ["-C", directory] + ([f"--git-dir={git_dir}"] if git_dir else [])
+        self._until = time.monotonic() + seconds
+        self._environment = environment()
+        # Only this directory is asked about: with a broken .git file git would go up and answer for the one above.
+        self._environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(os.path.realpath(directory))
+        self._off = [item for setting in OFF for item in ("-c", setting)]
+        self._off += self._filters_off()
+
+    def _filters_off(self) -> list[str]:
+        """Empty every configured filter driver: raw content that equals the blob is safe to call clean."""
+        listed = self.run("config", "--null", "--name-only", "--get-regexp", r"^filter\.", good=(0, 1))
+        drivers = {match[1] for key in listed.split("\0") if (match := re.fullmatch(r"filter\.(.+)\.[^.]+", key, re.S))}
+        off: list[str] = []
+        for driver in sorted(drivers):
+            for key in ("clean=", "smudge=", "process=", "required=false"):
+                off += ["-c", f"filter.{driver}.{key}"]
+        return off
+
+    def run(self, *arguments: str, good: tuple[int, ...] = (0,), stdin: str = "") -> str:
+        """What git prints. Raises OwnerCallFailed: `git_failed` for another exit status, `git_late`, `git_missing`."""
+        argv = ["git", "--no-pager", *self._where, *self._off, *arguments]
+        try:
+            ran = subprocess.run(
+                argv,
+                input=stdin.encode("utf-8", "surrogateescape"),
+                capture_output=True,
+                env=self._environment,
+                timeout=max(0.1, self._until - time.monotonic()),
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise OwnerCallFailed("git_late", f"git {arguments[0]} did not answer in time") from None
+        except OSError as error:
+            raise OwnerCallFailed("git_missing", f"git cannot be run: {error.strerror}") from error
+        if ran.returncode not in good or len(ran.stdout) > OUTPUT_LIMIT:
+            words = ran.stderr.decode("utf-8", "replace").strip()[-500:]
+            raise OwnerCallFailed("git_failed", f"git {arguments[0]} ended with {ran.returncode}: {words}")
+        return os.fsdecode(ran.stdout)

@@ -1,0 +1,10 @@
+"""The built-in hooks, one file each. A new one is one file and one line in this table."""
+
+from watchdog.owner.hooks.base import Hook
+from watchdog.owner.hooks.temp_dir import temp_dir
+from watchdog.owner.hooks.worktree import worktree
+
+BUILT_IN: dict[str, Hook] = {
+    "worktree": worktree,
+    "temp_dir": temp_dir,
+}

@@ -1,0 +1,141 @@
+"""Directories of an owner, opened without trusting their names.
+
+A path is taken apart and opened component by component, each relative to the one before and never through a link; what
+was checked is then used by descriptor, never by its name again. This module must not create or remove anything.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Sequence
+
+from watchdog.errors import PathRefused
+
+# O_PATH asks for search permission only, so /home with mode 0711 can be walked through (open(2)).
+STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+AGENT_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+
+FileId = tuple[int, int]  # st_dev, st_ino
+
+
+def components(path: str | None) -> list[str]:
+    """The names in an absolute path. Raises PathRefused for anything that is not a plain absolute path to something."""
+    if not path:
+        raise PathRefused("empty", "the path is empty")
+    if not path.startswith("/"):
+        raise PathRefused("relative", f"{path!r} is not absolute")
+    if any(ord(character) < 32 or ord(character) == 127 for character in path):
+        raise PathRefused("control_character", f"{path!r} holds a control character")
+    names = [name for name in path.split("/") if name]
+    if not names:
+        raise PathRefused("root", "the root directory is never touched")
+    if "." in names or ".." in names:
+        raise PathRefused("dots", f"{path!r} has . or .. in it")
+    return names
+
+
+def checked_agent_id(agent_id: str) -> str:
+    """The id, when it can be the name of a directory. Raises PathRefused."""
+    if not AGENT_ID.fullmatch(agent_id):
+        raise PathRefused("agent_id", f"{agent_id!r} cannot name a directory")
+    return agent_id
+
+
+def step(parent: int, name: str) -> int:
+    """An O_PATH descriptor of the directory `name` in `parent`. Raises FileNotFoundError; PathRefused for a link."""
+    try:
+        return os.open(name, STEP, dir_fd=parent)
+    except NotADirectoryError:
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+        if stat.S_ISLNK(mode):
+            raise PathRefused("link", f"{name!r} is a symbolic link") from None
+        raise PathRefused("not_a_directory", f"{name!r} is not a directory") from None
+
+
+def walk(base: int, names: Sequence[str]) -> int:
+    """A descriptor of `base`/`names[0]`/…, which may be `base` itself. The caller closes it. Raises as `step` does."""
+    current = os.dup(base)
+    for name in names:
+        try:
+            following = step(current, name)
+        finally:
+            os.close(current)
+        current = following
+    return current
+
+
+def open_parent(path: str, base: str = "/") -> tuple[int, str]:
+    """The directory that holds `path`, and the last name. `base` is trusted and may be a link; nothing below is."""
+    names = components(path)
+    skip = len([name for name in base.split("/") if name])
+    start = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return walk(start, names[skip:-1]), names[-1]
+    finally:
+        os.close(start)
+
+
+def readable(directory: int) -> int:
+    """The same directory as a descriptor that can be listed and locked."""
+    return os.open(".", READ, dir_fd=directory)
+
+
+def file_id(fd: int) -> FileId:
+    """What a directory is, whatever its name."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def real_path(fd: int) -> str:
+    """The kernel's name for an open directory (proc(5), /proc/PID/fd)."""
+    return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def mount_id(fd: int) -> int:
+    """Which mount a descriptor lies on. A bind mount of the same device has its own number; st_dev does not tell it."""
+    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as lines:
+        for line in lines:
+            if line.startswith("mnt_id:"):
+                return int(line.split(":", 1)[1])
+    raise PathRefused("mount_unknown", "the kernel does not say on which mount this lies")
+
+
+def mounts_at_or_below(path: str) -> list[str]:
+    """Mount points at `path` or below it, from /proc/self/mountinfo (proc(5): field 5, octal escapes)."""
+    found = []
+    with open("/proc/self/mountinfo", "rb") as lines:
+        for line in lines:
+            point = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), line.split(b" ")[4])
+            name = os.fsdecode(point)
+            if name == path or name.startswith(path + "/"):
+                found.append(name)
+    return found
+
+
+def ancestors(paths: Iterable[str]) -> set[FileId]:
+    """The ids of every existing directory in `paths` and of all their parents up to the root."""
+    found = set()
+    for path in paths:
+        current = os.path.realpath(path)
+        while True:
+            try:
+                status = os.stat(current)
+                found.add((status.st_dev, status.st_ino))
+            except OSError:
+                pass
+            if current == "/":
+                break
+            current = os.path.dirname(current)
+    return found
+
+
+def refuse_unless_plain(directory: int, parent: int, path: str) -> None:
+    """Raises PathRefused unless `directory` is this uid's own, no mount point, and no mount lies inside it."""
+    if os.fstat(directory).st_uid != os.geteuid():
+        raise PathRefused("not_yours", f"{path} belongs to uid {os.fstat(directory).st_uid}, not {os.geteuid()}")
+    if mount_id(directory) != mount_id(parent):
+        raise PathRefused("mount_point", f"{path} is a mount point")
+    inside = mounts_at_or_below(real_path(directory))
+    if inside:
+        raise PathRefused("mount_inside", f"{inside[0]} is mounted inside {path}")

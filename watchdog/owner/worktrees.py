@@ -1,0 +1,168 @@
+"""What git and the disk say of one linked worktree, and every reason to leave it alone.
+
+It only looks. An answer that cannot be had raises (OwnerCallFailed, OSError): the caller keeps the tree.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+
+from watchdog.errors import PathRefused
+from watchdog.owner.git import Git
+
+# Files in a worktree's git dir that mean: in the middle of something (gitrepository-layout(5), sequencer.c).
+UNFINISHED = {
+    "rebase-merge": "a rebase is in progress",
+    "rebase-apply": "a rebase or am is in progress",
+    "MERGE_HEAD": "a merge is in progress",
+    "CHERRY_PICK_HEAD": "a cherry-pick is in progress",
+    "REVERT_HEAD": "a revert is in progress",
+    "BISECT_LOG": "a bisect is in progress",
+    "BISECT_START": "a bisect is in progress",
+    "sequencer": "a series of picks is in progress",
+    "MERGE_AUTOSTASH": "an autostash is waiting",
+    "index.lock": "git holds the index (index.lock)",
+    "HEAD.lock": "git holds HEAD (HEAD.lock)",
+    "modules": "it has submodules",
+}
+# Refs that keep commits alive after the worktree has gone. Stash, bisect and worktree-private ones do not count.
+HOLDING = ("refs/heads/", "refs/remotes/", "refs/tags/")
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """One linked worktree as git itself lists it. `git_dir` is its entry, `<common>/worktrees/NAME`."""
+
+    path: str
+    common: str
+    git_dir: str
+    branch: str  # refs/heads/…
+    head: str
+
+
+def _same(one: str, other: str) -> bool:
+    try:
+        return os.path.samestat(os.stat(one), os.stat(other))
+    except OSError:
+        return False
+
+
+def listed(git: Git) -> list[dict[str, str]]:
+    """`git worktree list`, one dict an entry; the first is the main worktree (git-worktree(1))."""
+    entries: list[dict[str, str]] = []
+    for block in git.run("worktree", "list", "--porcelain", "-z").split("\0\0"):
+        lines = [line for line in block.split("\0") if line]
+        if lines:
+            entries.append({key: value for key, _, value in (line.partition(" ") for line in lines)})
+    return entries
+
+
+def find(git: Git, path: str) -> Linked:
+    """The linked worktree at `path`. Raises PathRefused when it is none, or not one that can be put away."""
+    try:
+        dot_git = os.lstat(os.path.join(path, ".git"))
+    except FileNotFoundError:
+        raise PathRefused("no_worktree", f"{path} is no git worktree") from None
+    if not os.path.isfile(os.path.join(path, ".git")) or os.path.islink(os.path.join(path, ".git")):
+        raise PathRefused("main_worktree", f"{path} is a main checkout, not a linked worktree")
+    asked = ("--absolute-git-dir", "--path-format=absolute", "--git-common-dir", "--show-toplevel")
+    git_dir, common, top = git.run("rev-parse", *asked).rstrip("\n").split("\n")
+    if not _same(top, path):
+        raise PathRefused("no_worktree", f"git calls {top} the top of {path}")
+    if not _same(os.path.dirname(git_dir), os.path.join(common, "worktrees")):
+        raise PathRefused("no_worktree", f"{git_dir} is no worktree entry of {common}")
+    with open(os.path.join(git_dir, "gitdir"), encoding="utf-8", errors="surrogateescape") as pointer:
+        back = os.path.join(git_dir, pointer.read().rstrip("\n"))
+    if not os.path.samestat(os.stat(back), dot_git):
+        raise PathRefused("back_pointer", f"the entry {git_dir} points to {back}, not here")
+    main, *linked = listed(git)
+    if _same(main["worktree"], path):
+        raise PathRefused("main_worktree", f"{path} is the main worktree")
+    for entry in linked:
+        if _same(entry["worktree"], path):
+            return _attached(entry, path, common, git_dir)
+    raise PathRefused("not_listed", f"git does not list {path}")
+
+
+def _attached(entry: dict[str, str], path: str, common: str, git_dir: str) -> Linked:
+    if "locked" in entry:
+        raise PathRefused("locked", f"the worktree is locked{': ' + entry['locked'] if entry['locked'] else ''}")
+    if "bare" in entry or "prunable" in entry:
+        raise PathRefused("not_understood", "git calls the worktree bare or prunable")
+    if "branch" not in entry or set(entry.get("HEAD", "0")) == {"0"}:
+        raise PathRefused("detached", "HEAD is detached or has no commit; its commits might be held by nothing else")
+    return Linked(path, common, git_dir, entry["branch"], entry["HEAD"])
+
+
+def reasons_to_keep(git: Git, tree: Linked) -> list[str]:
+    """Every reason to leave the tree where it is, in words. Empty only when all questions were answered with no."""
+    reasons = [words for name, words in UNFINISHED.items() if os.path.lexists(os.path.join(tree.git_dir, name))]
+    reasons += _changes(git)
+    reasons += _index_surprises(git, tree)
+    reasons += _repositories_inside(tree.path)
+    reasons += _unheld(git, tree)
+    stashed = git.run("stash", "list", "--format=%gs").splitlines()
+    short = tree.branch.removeprefix("refs/heads/")
+    if any(re.match(rf"(WIP on|On) {re.escape(short)}: ", line) for line in stashed):
+        reasons.append(f"a stash was made on {short}")
+    return reasons
+
+
+def _changes(git: Git) -> list[str]:
+    options = ("--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
+    lines = [line for line in git.run("status", *options).split("\0") if line]
+    if not lines:
+        return []
+    untracked = sum(line.startswith("??") for line in lines)
+    staged = sum(line[0] not in " ?" for line in lines)
+    return [f"it is not clean: {len(lines)} paths ({untracked} untracked, {staged} staged), first {lines[0][3:]!r}"]
+
+
+def _index_surprises(git: Git, tree: Linked) -> list[str]:
+    """What status does not show: entries that the index was told not to look at, and gitlinks."""
+    reasons = []
+    tagged = [line for line in git.run("ls-files", "-v", "-z").split("\0") if line]
+    if any(line[0].islower() for line in tagged):
+        reasons.append("files are marked assume-unchanged")
+    if any(line[0] in "Ss" and os.path.lexists(os.path.join(tree.path, line[2:])) for line in tagged):
+        reasons.append("files are marked skip-worktree and lie there all the same")
+    for line in git.run("ls-files", "--stage", "-z").split("\0"):
+        if line.startswith("160000 "):
+            place = os.path.join(tree.path, line.partition("\t")[2])
+            if os.path.isdir(place) and os.listdir(place):
+                reasons.append("a submodule is checked out in it")
+                break
+    return reasons
+
+
+def _repositories_inside(top: str) -> list[str]:
+    """A repository below the top, also in ignored directories: only its own git knows what it holds."""
+    errors: list[OSError] = []
+    for directory, names, files in os.walk(top, onerror=errors.append):
+        if directory != top and (".git" in names or ".git" in files):
+            return [f"a repository lies in it at {os.path.relpath(directory, top)!r}"]
+        if "HEAD" in files and "objects" in names and "refs" in names:
+            return [f"a bare repository lies in it at {os.path.relpath(directory, top)!r}"]
+    return [f"not all of it can be read: {errors[0].strerror} at {errors[0].filename!r}"] if errors else []
+
+
+def _unheld(git: Git, tree: Linked) -> list[str]:
+    """Commits that nothing but this worktree, or nothing but its branch, holds."""
+    shown = git.run("for-each-ref", "--format=%(refname)%00%(symref)", "--contains", tree.head).splitlines()
+    pairs = [line.split("\0") for line in shown]
+    holders = [name for name, symbolic in pairs if name.startswith(HOLDING) and not symbolic and name != tree.branch]
+    reasons = []
+    if not holders:
+        reasons.append(f"{tree.branch.removeprefix('refs/heads/')} has commits that are neither pushed nor merged")
+    if git.run("for-each-ref", "refs/worktree/", "refs/bisect/", "refs/rewritten/"):
+        reasons.append("it has refs of its own")
+    try:
+        with open(os.path.join(tree.git_dir, "logs", "HEAD"), encoding="utf-8", errors="replace") as log:
+            seen = {name for line in log for name in line.split(" ", 2)[:2] if set(name) - {"0"}}
+    except FileNotFoundError:
+        seen = set()
+    kept = git.run("reflog", "show", "--format=%H", tree.branch, good=(0, 128)).split()
+    stdin = "\n".join([*sorted(seen), *(f"^{name}" for name in kept), "--not", "--branches", "--tags", "--remotes"])
+    if seen and git.run("rev-list", "--ignore-missing", "--max-count=1", "--stdin", stdin=stdin + "\n").strip():
+        reasons.append("its reflog holds commits that nothing else holds")
+    return reasons

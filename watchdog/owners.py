@@ -1,0 +1,300 @@
+"""The daemon's side of the owners' helpers: start one a uid, ask it with a deadline, end and replace a late one.
+
+The daemon opens no path of an owner; it asks here. What comes back are the words of that uid: they never decide about
+another uid's process or path, and no answer is missing evidence, never proof. A helper that hangs delays no other
+owner, because every owner has a process of his own; a hook run has one to itself.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import pwd
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.hooks import base
+
+HELPER = ("-I", "-m", "watchdog.owner.helper")
+LINE_LIMIT = 1 << 20  # bytes of one answer; as in the helper
+STUCK_LIMIT = 4  # ended helpers of one uid that do not go away (D state): beyond, that uid gets no new one
+LET_GO = 3.0  # seconds a lone helper has to end its tree when nobody waits for it any more
+BACKSTOP = 10.0  # seconds a lone helper has, after the hook's deadline, to end the tree and answer
+STDERR_KEPT = 2000  # bytes of a helper's last words
+NOBODY = 65534  # the group of a uid that has no entry in passwd
+
+
+@dataclass(frozen=True, slots=True)
+class _Who:
+    """What a helper of one uid is started with; None where it stays what we are."""
+
+    user: int | None
+    group: int | None
+    groups: list[int] | None
+    environment: Mapping[str, str]
+
+
+def _who(uid: int, interpreter: str) -> _Who:
+    """Groups, home and a clean environment of a uid. May ask NSS, which can be slow. Raises OwnerCallFailed."""
+    if os.geteuid() not in (0, uid):
+        raise OwnerCallFailed("not_permitted", f"a daemon of uid {os.geteuid()} cannot act as uid {uid}")
+    try:
+        entry = pwd.getpwuid(uid)
+        name, home, group = entry.pw_name, entry.pw_dir, entry.pw_gid
+    except KeyError:
+        name, home, group = str(uid), "/", NOBODY
+    path = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+    if uid == os.geteuid():
+        path, home = os.environ.get("PATH", path), os.environ.get("HOME", home)
+    environment = {
+        "PATH": path,
+        "HOME": home,
+        "USER": name,
+        "LOGNAME": name,
+        "LANG": os.environ.get("LANG", "C.UTF-8"),
+    }
+    if uid == os.geteuid():
+        return _Who(None, None, None, environment)
+    groups = os.getgrouplist(name, group) if not name.isdigit() else [group]
+    return _Who(uid, group, groups, environment)
+
+
+@dataclass(eq=False, slots=True)
+class _Helper:
+    """One helper process and the calls that wait for it."""
+
+    process: asyncio.subprocess.Process
+    waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
+    last_words: bytearray = field(default_factory=bytearray)
+    gone: bool = False  # no answer will come any more
+    retired: bool = False  # its end is being waited for
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def lose(self, reason: str, message: str) -> None:
+        """No answer will come any more: fail whoever waits."""
+        self.gone = True
+        for future in self.waiting.values():
+            if not future.done():
+                future.set_exception(OwnerCallFailed(reason, message))
+        self.waiting.clear()
+
+
+class Owners:
+    """The helpers of all owners.
+
+    `argv` starts a helper (tests give their own); `settings` go to the built-in hooks.
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str] | None = None,
+        *,
+        settings: base.CleanupSettings | None = None,
+    ) -> None:
+        self._argv = tuple(argv) if argv else (sys.executable, *HELPER)
+        self._settings = settings or base.CleanupSettings()
+        self._shared: dict[int, _Helper] = {}
+        self._starting: dict[int, asyncio.Lock] = {}
+        self._ending: dict[int, set[asyncio.Task[None]]] = {}
+        self._alone: set[_Helper] = set()
+        self._numbers = itertools.count(1)
+        self._closed = False
+
+    async def call(self, uid: int, call: str, args: Mapping[str, object], timeout: float) -> Any:
+        """Ask the shared helper of `uid`, all within `timeout` seconds.
+
+        A helper that dies under another's late call is replaced and asked again within the same deadline, so calls must
+        be repeatable. Raises OwnerCallFailed: `late`, `lost`, `not_started`, `not_permitted`, `garbled`, `closed`, or
+        the helper's own word.
+        """
+        helper: _Helper | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    helper = await self._get(uid)
+                    try:
+                        return await self._ask(helper, call, args)
+                    except OwnerCallFailed as error:
+                        if error.reason != "ended":
+                            raise
+        except TimeoutError:
+            if helper is not None and not helper.gone:
+                helper.lose("ended", "the helper was late for another call")
+                self._retire(uid, helper, patience=0.0)
+            raise OwnerCallFailed("late", f"no answer to {call} for uid {uid} in {timeout:g} s") from None
+
+    async def call_alone(self, uid: int, call: str, args: Mapping[str, object], timeout: float) -> Any:
+        """Ask a helper that is started for this call and ended after it, whatever happens. Raises as `call` does."""
+        helper: _Helper | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                helper = await self._start(uid, "--alone")
+                self._alone.add(helper)
+                return await self._ask(helper, call, args)
+        except TimeoutError:
+            raise OwnerCallFailed("late", f"no answer to {call} for uid {uid} in {timeout:g} s") from None
+        finally:
+            if helper is not None:
+                self._alone.discard(helper)
+                await self._let_go(helper)
+                self._retire(uid, helper, patience=0.0)
+
+    async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
+        """One try of one hook, as the owner, in a helper of its own. A helper that fails is `failed` or `timeout`."""
+        seconds = spec.timeout.total_seconds()
+        args: dict[str, object] = {"context": base.context_json(context), "timeout_seconds": seconds}
+        if spec.command is not None:
+            name, args = "command_hook", args | {"command": list(spec.command)}
+        else:
+            name, args = "hook", args | {"run": spec.run, "settings": base.settings_json(self._settings)}
+        try:
+            return base.result_of(await self.call_alone(context.owner_uid, name, args, seconds + BACKSTOP))
+        except OwnerCallFailed as error:
+            late = error.reason == "late"
+            return HookResult(HookOutcome.TIMEOUT if late else HookOutcome.FAILED, str(error), {"reason": error.reason})
+        except ValueError as error:
+            return HookResult(HookOutcome.FAILED, f"the helper's answer is no result: {error}", {"reason": "garbled"})
+
+    async def close(self) -> None:
+        """End every helper. Calls that still wait fail with `closed`."""
+        self._closed = True
+        for uid, helper in list(self._shared.items()):
+            helper.lose("closed", "the daemon is stopping")
+            self._retire(uid, helper)
+        alone = list(self._alone)
+        for helper in alone:
+            helper.lose("closed", "the daemon is stopping")
+        await asyncio.gather(*(self._let_go(helper) for helper in alone))
+        ending = [task for tasks in self._ending.values() for task in tasks]
+        if ending:
+            await asyncio.wait(ending, timeout=2.0)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+
+    async def _get(self, uid: int) -> _Helper:
+        async with self._starting.setdefault(uid, asyncio.Lock()):
+            helper = self._shared.get(uid)
+            if helper is None or helper.gone:
+                helper = self._shared[uid] = await self._start(uid)
+            return helper
+
+    async def _start(self, uid: int, *options: str) -> _Helper:
+        if self._closed:
+            raise OwnerCallFailed("closed", "the daemon is stopping")
+        if len(self._ending.get(uid, ())) >= STUCK_LIMIT:
+            raise OwnerCallFailed("not_started", f"{STUCK_LIMIT} ended helpers of uid {uid} do not go away")
+        who = await asyncio.to_thread(_who, uid, self._argv[0])
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._argv,
+                *options,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                limit=LINE_LIMIT,
+                cwd="/",
+                env=dict(who.environment),
+                start_new_session=True,
+                user=who.user,
+                group=who.group,
+                extra_groups=who.groups,
+                umask=0o077,
+            )
+        except OSError as error:
+            raise OwnerCallFailed("not_started", f"no helper for uid {uid}: {error}") from error
+        helper = _Helper(process)
+        helper.tasks += [asyncio.create_task(self._listen(uid, helper)), asyncio.create_task(_keep_words(helper))]
+        return helper
+
+    async def _ask(self, helper: _Helper, call: str, args: Mapping[str, object]) -> Any:
+        number = next(self._numbers)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        helper.waiting[number] = future
+        stdin = helper.process.stdin
+        assert stdin is not None
+        try:
+            stdin.write(json.dumps({"id": number, "call": call, "args": dict(args)}).encode() + b"\n")
+            with contextlib.suppress(ConnectionError):  # it is gone: the listener says so with its last words
+                await stdin.drain()
+            reply = await future
+        finally:
+            helper.waiting.pop(number, None)
+        if reply.get("ok") is True:
+            return reply.get("result")
+        raise OwnerCallFailed(str(reply.get("error"))[:64], str(reply.get("message"))[:2000])
+
+    async def _listen(self, uid: int, helper: _Helper) -> None:
+        """Hand answers to whoever waits, until the helper closes its output or says what it must not."""
+        stdout = helper.process.stdout
+        assert stdout is not None
+        try:
+            while line := await stdout.readline():
+                reply = json.loads(line)
+                future = helper.waiting.get(reply["id"])
+                if future is not None and not future.done():
+                    future.set_result(reply)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            helper.lose("garbled", f"the helper of uid {uid} does not keep to the protocol: {error}")
+        else:
+            words = helper.last_words.decode("utf-8", "replace").strip()[-500:]
+            helper.lose("lost", f"the helper of uid {uid} ended" + (f": {words}" if words else ""))
+        if self._shared.get(uid) is helper:
+            self._retire(uid, helper)
+
+    async def _let_go(self, helper: _Helper) -> None:
+        """Close its stdin, at which a lone helper ends its hook's tree, and give it the time for that.
+
+        A bare KILL would leave that tree to nobody.
+        """
+        assert helper.process.stdin is not None
+        helper.process.stdin.close()
+        await asyncio.wait([asyncio.ensure_future(helper.process.wait())], timeout=LET_GO)
+
+    def _retire(self, uid: int, helper: _Helper, patience: float = 1.0) -> None:
+        """Take a helper out of use and wait for its end in the background: in D state even KILL may take for ever."""
+        if self._shared.get(uid) is helper:
+            del self._shared[uid]
+        if helper.retired:
+            return
+        helper.retired = True
+        task = asyncio.create_task(_buried(helper, patience))
+        self._ending.setdefault(uid, set()).add(task)
+        task.add_done_callback(lambda done: self._ending[uid].discard(done))
+
+
+async def _keep_words(helper: _Helper) -> None:
+    stderr = helper.process.stderr
+    assert stderr is not None
+    while data := await stderr.read(4096):
+        helper.last_words += data
+        del helper.last_words[:-STDERR_KEPT]
+
+
+async def _buried(helper: _Helper, patience: float) -> None:
+    """Wait until the process is reaped, and close its pipes: a child of it may hold their other ends.
+
+    One that is ending by itself gets `patience` seconds: signalling it would race asyncio's own wait for it.
+    """
+    assert helper.process.stdin is not None
+    helper.process.stdin.close()
+    ended = asyncio.ensure_future(helper.process.wait())
+    try:
+        if not (await asyncio.wait([ended], timeout=patience))[0]:
+            helper.process.kill()
+        # From 3.12 on wait() also waits for the pipes, which somebody else may hold: the return code is enough.
+        while helper.process.returncode is None:
+            await asyncio.wait([ended], timeout=1.0)
+    finally:
+        ended.cancel()
+        for task in helper.tasks:
+            task.cancel()
+        await asyncio.gather(*helper.tasks, return_exceptions=True)
+        # A process that the helper left behind may hold the other ends open: asyncio would keep ours for ever.
+        helper.process._transport.close()  # type: ignore[attr-defined]

@@ -1,0 +1,12 @@
+"""The database of agents, kill requests, cleanup runs and what happened. SQLAlchemy is imported nowhere else.
+
+    schema       the tables, and the revision that this code writes
+    migrations/  Alembic; imported only when the stored revision differs
+    engines      connections: durable writes, fast writes, reads
+    rows         what comes out: frozen values
+    codec        a database row -> such a value, or the reason why not
+    agents, requests, history    the queries, by subject
+    store        `Store`, all queries in one, and `AsyncStore`, its door for the event loop
+
+It decides nothing: every change of status is asked for by a caller and done by compare-and-set.
+"""

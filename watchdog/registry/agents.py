@@ -1,0 +1,284 @@
+"""Queries on `agent_lifecycle`: registration, changes of status, the batch of a sweep, look-ups.
+
+A change of status is one compare-and-set UPDATE and one `lifecycle_event` in the same durable transaction.
+"""
+
+import math
+from collections.abc import Iterable, Set
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, bindparam, func, insert, select, text, update
+
+from watchdog.core.model import ENDED, LIVE, Identity, Registration, Status
+from watchdog.errors import Conflict
+from watchdog.registry.codec import dump, to_agent
+from watchdog.registry.engines import Duplicate
+from watchdog.registry.querying import Queries, values, write_event
+from watchdog.registry.rows import AgentRow, Problem, SweepRow
+from watchdog.registry.schema import LIVE_SQL, agent_lifecycle
+
+_table = agent_lifecycle
+_columns = _table.columns
+# What else a change of status may set; everything else has a method of its own.
+SETTABLE = frozenset({"exit_code", "exit_signal", "error_message", "retry_count", "verdict", "state", "note"})
+_EVENTS = {
+    Status.QUEUED: "agent.registered",
+    Status.STARTING: "agent.starting",
+    Status.RUNNING: "agent.pid_known",
+    Status.ENDING: "agent.ending",
+    Status.UNKILLABLE: "agent.unkillable",
+}
+
+
+class AgentQueries(Queries):
+    """The part of `Store` that is about agents."""
+
+    def add_agent(
+        self, registration: Registration, status: Status, now: datetime, who: str, notify_socket: str | None = None
+    ) -> AgentRow:
+        """Store a new agent and say `agent.registered`. Raises Conflict for an agent_id that was ever used."""
+        identity = registration.identity
+        stored: dict[str, object] = {
+            "agent_id": registration.agent_id,
+            "name": registration.name,
+            "owner_uid": registration.owner_uid,
+            "host": registration.host,
+            "boot_id": registration.boot_id,
+            "agent_type": registration.agent_type,
+            "tags": dump(registration.tags),
+            "task_id": registration.task_id,
+            "parent_id": registration.parent_id,
+            "status": status.value,
+            "source": registration.source,
+            "command": registration.command,
+            "stall_after_seconds": _seconds(registration.stall_after),
+            "interval_seconds": _seconds(registration.interval),
+            "ttl_seconds": _seconds(registration.ttl),
+            "worktree_path": registration.worktree,
+            "temp_dir": registration.temp_dir,
+            "beat_file": registration.beat_file,
+            "notify_socket": notify_socket,
+            "promised": registration.stall_after is not None,
+            "created_at": registration.created_at or now,
+            "started_at": now if status is Status.RUNNING else None,
+            **(_identity_values(identity) if identity else {}),
+        }
+        try:
+            with self.engines.begin(self.engines.durable) as connection:
+                connection.execute(insert(_table).values(stored))
+                write_event(
+                    connection,
+                    "agent.registered",
+                    registration.agent_id,
+                    who,
+                    f"registered by {registration.source}",
+                    now,
+                    to_status=status,
+                    owner_uid=registration.owner_uid,
+                    evidence={"name": registration.name, "pid": identity.pid if identity else None},
+                )
+        except Duplicate:
+            raise Conflict(f"agent id {registration.agent_id} is known already; ids are never used again") from None
+        row = self.agent(registration.agent_id)
+        if row is None:
+            raise Conflict(f"agent {registration.agent_id} was removed while it was registered")
+        return row
+
+    def live_agents(self, host: str) -> tuple[list[AgentRow], list[Problem]]:
+        """Every agent of this host that has not ended, of any boot; rows that cannot be read, apart."""
+        query = select(_table).where(_columns.host == host, _columns.status.in_(values(LIVE)))
+        return self._rows(query.order_by(_columns.created_at, _columns.agent_id), to_agent)
+
+    def agent(self, agent_id: str) -> AgentRow | None:
+        """One agent, ended or not. Raises Conflict when its row cannot be read."""
+        rows, problems = self._rows(select(_table).where(_columns.agent_id == agent_id), to_agent)
+        if problems:
+            raise Conflict(f"the row of agent {agent_id} cannot be read: {problems[0].message}")
+        return rows[0] if rows else None
+
+    def agents(
+        self, *, ended: bool = False, tag: str | None = None, owner_uid: int | None = None, limit: int = 1000
+    ) -> list[AgentRow]:
+        """Agents for a list, newest first: the living, with `ended` all. Rows that cannot be read are left out."""
+        query = select(_table).order_by(_columns.created_at.desc(), _columns.agent_id).limit(limit)
+        if not ended:
+            query = query.where(_columns.status.in_(values(LIVE)))
+        if tag is not None:
+            query = query.where(_columns.tags.contains(dump(tag), autoescape=True))
+        if owner_uid is not None:
+            query = query.where(_columns.owner_uid == owner_uid)
+        return self._rows(query, to_agent)[0]
+
+    def agents_by_name(self, name: str, owner_uid: int | None = None, *, live_only: bool = True) -> list[AgentRow]:
+        """Agents of that name, newest first."""
+        return self._find(_columns.name == name, owner_uid, live_only)
+
+    def agents_by_task(self, task_id: str, owner_uid: int | None = None, *, live_only: bool = True) -> list[AgentRow]:
+        """Agents that work on that task, newest first."""
+        return self._find(_columns.task_id == task_id, owner_uid, live_only)
+
+    def find(self, word: str, owner_uid: int | None = None, *, live_only: bool = False) -> list[AgentRow]:
+        """What a person may mean: that id, else those of that name, else ids that begin so (4 characters or more)."""
+        for condition in (
+            _columns.agent_id == word,
+            _columns.name == word,
+            _columns.agent_id.startswith(word, autoescape=True) if len(word) >= 4 else None,
+        ):
+            if condition is not None and (rows := self._find(condition, owner_uid, live_only)):
+                return rows
+        return []
+
+    def set_identity(self, agent_id: str, identity: Identity, status: Status, now: datetime, who: str) -> bool:
+        """The pid became known. False when the agent is not waiting for one, or already has another process."""
+        with self.engines.begin(self.engines.durable) as connection:
+            found = connection.execute(select(_table).where(_columns.agent_id == agent_id)).one_or_none()
+            if found is None:
+                return False
+            if found.pid is not None:
+                return _names(found, identity)
+            changed = connection.execute(
+                update(_table)
+                .where(
+                    _columns.agent_id == agent_id,
+                    _columns.pid.is_(None),
+                    _columns.status.in_(values({Status.QUEUED, Status.STARTING, Status.RUNNING})),
+                )
+                .values(
+                    {
+                        **_identity_values(identity),
+                        "status": status.value,
+                        "started_at": func.coalesce(_columns.started_at, now),
+                        "version": _columns.version + 1,
+                    }
+                )
+            )
+            if changed.rowcount != 1:
+                return False
+            write_event(
+                connection,
+                "agent.pid_known",
+                agent_id,
+                who,
+                f"pid {identity.pid} was told",
+                now,
+                from_status=found.status,
+                to_status=status,
+                owner_uid=found.owner_uid,
+                evidence=asdict(identity),
+            )
+            return True
+
+    def set_owner(self, agent_id: str, uid: int) -> bool:
+        """The main process changed its uid (registered as root, dropped to another); it owns the agent from now on."""
+        with self.engines.begin(self.engines.durable) as connection:
+            changed = connection.execute(
+                update(_table)
+                .where(_columns.agent_id == agent_id, _columns.status.in_(values(LIVE)))
+                .values(owner_uid=uid)
+            )
+            return changed.rowcount == 1
+
+    def transition(
+        self,
+        agent_id: str,
+        from_: Set[Status],
+        to: Status,
+        *,
+        expected_version: int | None = None,
+        now: datetime,
+        who: str,
+        why: str,
+        evidence: object = None,
+        event: str | None = None,
+        **columns: object,
+    ) -> bool:
+        """Change the status by compare-and-set and write its event. False when it was not `from_`, or another version.
+
+        `event` names what happened where it is more than the status says. `completed_at` is set when the agent ended.
+        """
+        if unknown := columns.keys() - SETTABLE:
+            raise TypeError(f"no column that a change of status may set: {', '.join(sorted(unknown))}")
+        with self.engines.begin(self.engines.durable) as connection:
+            query = select(_columns.status, _columns.version, _columns.owner_uid).where(_columns.agent_id == agent_id)
+            found = connection.execute(query).one_or_none()
+            if found is None or found.status not in from_ or expected_version not in (None, found.version):
+                return False
+            if to in ENDED:
+                columns["completed_at"] = now
+            changed = connection.execute(
+                update(_table)
+                .where(_columns.agent_id == agent_id, _columns.status == found.status)
+                .where(_columns.version == found.version)
+                .values({**columns, "status": to.value, "version": _columns.version + 1})
+            )
+            if changed.rowcount != 1:
+                return False
+            write_event(
+                connection,
+                event or _EVENTS.get(to, "agent.ended"),
+                agent_id,
+                who,
+                why,
+                now,
+                from_status=found.status,
+                to_status=to,
+                owner_uid=found.owner_uid,
+                evidence=evidence,
+            )
+            return True
+
+    def save_sweep(self, rows: Iterable[SweepRow]) -> None:
+        """Write what a sweep saw, all in one statement; only forward, only of the living, never the status.
+
+        Not flushed to disk (synchronous=NORMAL): after a power cut an agent has a little less silence than it had.
+        """
+        batch = [{f"new_{key}": _finite(value) for key, value in asdict(row).items()} for row in rows]
+        if not batch:
+            return
+        names = [key.removeprefix("new_") for key in batch[0] if key != "new_agent_id"]
+        statement = (
+            update(_table)
+            .where(
+                _columns.agent_id == bindparam("new_agent_id"),
+                text(LIVE_SQL),  # not in_(): its parameters expand, which a batch cannot
+                _columns.beats <= bindparam("new_beats"),
+                _columns.watched_seconds <= bindparam("new_watched_seconds"),
+            )
+            .values({name: bindparam(f"new_{name}") for name in names})
+        )
+        with self.engines.begin(self.engines.quick) as connection:
+            connection.execute(statement, batch)
+
+    def _find(self, condition: ColumnElement[bool], owner_uid: int | None, live_only: bool) -> list[AgentRow]:
+        query = select(_table).where(condition).order_by(_columns.created_at.desc(), _columns.agent_id).limit(100)
+        if owner_uid is not None:
+            query = query.where(_columns.owner_uid == owner_uid)
+        if live_only:
+            query = query.where(_columns.status.in_(values(LIVE)))
+        return self._rows(query, to_agent)[0]
+
+
+def _identity_values(identity: Identity) -> dict[str, object]:
+    return {
+        "boot_id": identity.boot_id,
+        "pid": identity.pid,
+        "start_ticks": identity.start_ticks,
+        "pidfd_inode": identity.pidfd_inode,
+    }
+
+
+def _names(found: Row[Any], identity: Identity) -> bool:
+    """True when the row already holds this very process; repeating a registration is no fault."""
+    stored = (found.host, found.boot_id, found.pid, found.start_ticks)
+    return stored == (identity.host, identity.boot_id, identity.pid, identity.start_ticks)
+
+
+def _finite(value: object) -> object:
+    """NaN and infinity as "not said": an agent's `progress=nan` would make its own row unreadable."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()

@@ -1,0 +1,230 @@
+"""Connections to the database, and the step from an older revision to this code's.
+
+Three engines on SQLite: `durable` (synchronous=FULL) for intents and changes of status, `quick` (NORMAL) for the
+batch of each sweep, `reading` (query_only). Every write begins with BEGIN IMMEDIATE: a deferred transaction that turns
+into a write fails at once with SQLITE_BUSY_SNAPSHOT, and the busy timeout is not used (sqlite.org/isolation.html).
+
+Whatever goes wrong in the database leaves this module as `RegistryUnavailable` with SQLite's or PostgreSQL's own name
+for it; what a constraint refused leaves it as `Conflict`.
+"""
+
+import os
+import sqlite3
+import stat
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import QueuePool
+
+from watchdog.errors import ConfigError, Conflict, RegistryUnavailable, UnsafeDirectory
+from watchdog.registry.schema import REVISION
+
+_LOCK = 0x41574447  # "AWDG": PostgreSQL advisory lock, see `in_order`
+# After these the connection itself is suspect (file replaced, unreadable, gone); a new one is made.
+_STALE = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", "SQLITE_READONLY_DBMOVED"})
+_UNIQUE = frozenset({"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "23505"})
+
+
+class Duplicate(Conflict):
+    """A unique index refused the row."""
+
+
+class Engines:
+    """The three engines of one database."""
+
+    def __init__(self, url: str, busy_timeout: timedelta = timedelta(seconds=5)) -> None:
+        """Nothing is opened yet. Raises ConfigError for a URL that no engine can be made of."""
+        self.url = parse_url(url)
+        self.place = self.url.render_as_string(hide_password=True)
+        if self.url.get_backend_name() == "sqlite":
+            path = self.url.database or ""
+            self.durable = _sqlite(path, busy_timeout, "PRAGMA synchronous=FULL", "BEGIN IMMEDIATE")
+            self.quick = _sqlite(path, busy_timeout, "PRAGMA synchronous=NORMAL", "BEGIN IMMEDIATE")
+            self.reading = _sqlite(path, busy_timeout, "PRAGMA query_only=ON", "BEGIN")
+        else:
+            self.durable = _postgresql(self.url, busy_timeout, "")
+            self.quick = _postgresql(self.url, busy_timeout, "-c synchronous_commit=off")
+            self.reading = _postgresql(self.url, busy_timeout, "-c default_transaction_read_only=on")
+
+    def open(self) -> None:
+        """Make the file (0600) when there is none, and migrate. Raises ConfigError for a newer revision."""
+        if self.url.get_backend_name() == "sqlite":
+            _make_file(self.url.database or "")
+        with self.begin(self.durable) as connection:
+            migrate(connection, self.place)
+
+    def close(self) -> None:
+        """Close every idle connection; the engines open new ones when asked again."""
+        for engine in (self.durable, self.quick, self.reading):
+            engine.dispose()
+
+    @contextmanager
+    def begin(self, engine: Engine) -> Iterator[Connection]:
+        """One transaction: committed at the end, rolled back on any exception."""
+        try:
+            with engine.begin() as connection:
+                yield connection
+        except IntegrityError as error:
+            kind = Duplicate if _name(error) in _UNIQUE else Conflict
+            raise kind(f"refused by the registry: {error.orig}") from error
+        except DBAPIError as error:
+            name = _name(error)
+            if name in _STALE or name.startswith("SQLITE_IOERR") or error.connection_invalidated:
+                engine.dispose()
+            raise RegistryUnavailable(f"registry {self.place}: {name}: {error.orig}") from error
+        except PoolTimeout as error:  # every connection is in use, each waiting for the database
+            raise RegistryUnavailable(f"registry {self.place}: {error}") from error
+
+
+def parse_url(url: str) -> URL:
+    """The URL with its driver named: `postgresql://` means another driver in each SQLAlchemy (psycopg2 in 2.0)."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise ConfigError([f"registry.url: {url!r} is no database URL; right: sqlite:////var/lib/x.db"]) from None
+    match parsed.drivername:
+        case "sqlite" | "sqlite+pysqlite":
+            if not parsed.database or not parsed.database.startswith("/"):
+                raise ConfigError([f"registry.url: {url!r} names no absolute file; right: sqlite:////var/lib/x.db"])
+            return parsed.set(drivername="sqlite")
+        case "postgresql" | "postgres" | "postgresql+psycopg":
+            return parsed.set(drivername="postgresql+psycopg")
+        case other:
+            raise ConfigError([f"registry.url: {other!r} is not supported; right: sqlite or postgresql"])
+
+
+def in_order(connection: Connection) -> None:
+    """Take the lock that makes ids of `lifecycle_event` commit in order; held until the transaction ends.
+
+    A sequence of PostgreSQL gives numbers out before commit: without it a reader could see 8, go on from there, and
+    miss 7. SQLite has one writer anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+
+
+def migrate(connection: Connection, place: str) -> None:
+    """Bring the database to `REVISION` inside the caller's transaction: a daemon that dies half-way left nothing.
+
+    The common case costs one SELECT; Alembic (half a second to import) comes only when the revision differs.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK + 1})
+    stored = _stored_revision(connection)
+    if stored == REVISION:
+        return
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", "watchdog:registry/migrations")
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if stored is not None and stored not in known:
+        raise ConfigError(
+            [
+                f"registry {place} has revision {stored!r}, this version knows none newer than {REVISION!r}:"
+                " a newer agent-watchdogd wrote it; install that one again, or restore the copy from before the upgrade"
+            ]
+        )
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _stored_revision(connection: Connection) -> str | None:
+    """What Alembic's own table says, read without Alembic; None for an empty database."""
+    catalogue = {
+        "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'alembic_version'",
+        "postgresql": "SELECT count(*) FROM pg_class WHERE oid = to_regclass('alembic_version')",
+    }[connection.dialect.name]
+    if not connection.execute(text(catalogue)).scalar():
+        return None
+    revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return None if revision is None else str(revision)
+
+
+def _sqlite(path: str, busy_timeout: timedelta, pragma: str, begin: str) -> Engine:
+    """An engine with one kind of connection."""
+
+    def connect() -> sqlite3.Connection:
+        # mode=rw: a file that was deleted under us is an error, not a new empty registry.
+        connection = sqlite3.connect(
+            f"file:{urllib.parse.quote(path)}?mode=rw",
+            uri=True,
+            timeout=busy_timeout.total_seconds(),
+            isolation_level=None,  # the driver opens no transactions behind our back
+            check_same_thread=False,  # the pool hands a connection to one thread at a time
+        )
+        connection.text_factory = _decode
+        try:
+            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA foreign_keys=ON", pragma):
+                connection.execute(statement)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    engine = create_engine(
+        "sqlite://",
+        creator=connect,
+        poolclass=QueuePool,  # not the default for this URL, which names no file
+        pool_size=2,
+        max_overflow=2,
+        pool_timeout=busy_timeout.total_seconds() + 1,
+    )
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    return engine
+
+
+def _postgresql(url: URL, busy_timeout: timedelta, options: str) -> Engine:
+    """An engine whose statements end after the timeout and whose times are UTC."""
+    limit = int(busy_timeout.total_seconds() * 1000)
+    own = f"-c statement_timeout={limit} -c lock_timeout={limit} -c timezone=UTC {options}".strip()
+    given = url.query.get("options", "")
+    try:
+        return create_engine(
+            url.difference_update_query(["options"]),
+            connect_args={"connect_timeout": 5, "options": f"{given} {own}".strip()},
+            pool_pre_ping=True,
+            pool_timeout=busy_timeout.total_seconds() + 1,
+            pool_size=2,
+            max_overflow=2,
+        )
+    except ImportError:
+        raise ConfigError(
+            ["registry.url: PostgreSQL needs psycopg 3; right: pip install 'agent-watchdogd[postgres]'"]
+        ) from None
+
+
+def _make_file(path: str) -> None:
+    """Create the database file for its owner alone; SQLite gives -wal and -shm the same mode."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        raise RegistryUnavailable(f"registry {path}: {error.strerror}") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise UnsafeDirectory(f"registry {path}: not a regular file of uid {os.geteuid()}")
+        if found.st_mode & 0o077:
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
+def _decode(stored: bytes) -> str:
+    """Text that is no UTF-8 spoils its own row; sqlite3's default fails the whole query."""
+    return stored.decode("utf-8", "replace")
+
+
+def _name(error: DBAPIError) -> str:
+    """SQLite's or PostgreSQL's own name of an error: SQLITE_BUSY, SQLITE_FULL, 40001."""
+    origin = error.orig
+    if isinstance(origin, sqlite3.Error):
+        return getattr(origin, "sqlite_errorname", None) or type(origin).__name__
+    return str(getattr(origin, "sqlstate", None) or type(origin).__name__)

@@ -1,0 +1,192 @@
+"""Queries on everything beside agents and kills: cleanup runs, tasks, events, holds, and retention."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy import delete, exists, insert, or_, select, update
+
+from watchdog.core.model import ENDED, HookOutcome
+from watchdog.registry.codec import dump, to_event, to_hold, to_run, to_task
+from watchdog.registry.querying import Queries, values, write_event
+from watchdog.registry.rows import EventRow, HoldRow, RunRow, TaskRow
+from watchdog.registry.schema import (
+    OPEN_STATUSES,
+    agent_lifecycle,
+    cleanup_run,
+    kill_request,
+    lifecycle_event,
+    operator_hold,
+    orchestrator_task,
+)
+
+_FINAL = frozenset({"done", "nothing", "kept"})  # a run that ended so is not done again
+_TASK_ENDED = frozenset({"failed", "cancelled", "completed"})
+
+
+class HistoryQueries(Queries):
+    """The part of `Store` that is about what was done and what happened."""
+
+    def open_run(
+        self, run_id: str, agent_id: str, hook: str, now: datetime, *, request_id: str | None = None
+    ) -> RunRow:
+        """A hook is about to run: stored durably first, with one attempt more.
+
+        A run that already ended well comes back untouched (status done, nothing or kept): do not run it again.
+        """
+        columns = cleanup_run.columns
+        with self.engines.begin(self.engines.durable) as connection:
+            found = connection.execute(select(columns.status).where(columns.run_id == run_id)).one_or_none()
+            if found is None:
+                connection.execute(
+                    insert(cleanup_run).values(
+                        run_id=run_id,
+                        agent_id=agent_id,
+                        request_id=request_id,
+                        hook=hook,
+                        status="running",
+                        attempts=1,
+                        started_at=now,
+                    )
+                )
+            elif found.status not in _FINAL:
+                connection.execute(
+                    update(cleanup_run)
+                    .where(columns.run_id == run_id)
+                    .values(status="running", attempts=columns.attempts + 1, finished_at=None)
+                )
+            row = connection.execute(select(cleanup_run).where(columns.run_id == run_id)).mappings().one()
+            return to_run({str(key): value for key, value in row.items()})
+
+    def finish_run(
+        self,
+        run_id: str,
+        outcome: HookOutcome,
+        message: str,
+        now: datetime,
+        details: Mapping[str, object] | None = None,
+    ) -> bool:
+        """How a hook's try ended. False when it was not running."""
+        columns = cleanup_run.columns
+        with self.engines.begin(self.engines.durable) as connection:
+            changed = connection.execute(
+                update(cleanup_run)
+                .where(columns.run_id == run_id, columns.status == "running")
+                .values(status=outcome.value, message=message, details=dump(details or {}), finished_at=now)
+            )
+            return changed.rowcount == 1
+
+    def runs_of(self, agent_id: str) -> list[RunRow]:
+        """Every cleanup run of one agent, in the order they began."""
+        columns = cleanup_run.columns
+        query = select(cleanup_run).where(columns.agent_id == agent_id).order_by(columns.started_at, columns.run_id)
+        return self._rows(query, to_run)[0]
+
+    def assign_task(self, task_id: str, agent_id: str, now: datetime) -> None:
+        """An agent works on this task from now on; the row is made when there is none."""
+        columns = orchestrator_task.columns
+        assigned = {"status": "running", "assigned_agent": agent_id, "updated_at": now, "started_at": now}
+        with self.engines.begin(self.engines.durable) as connection:
+            changed = connection.execute(
+                update(orchestrator_task)
+                .where(columns.task_id == task_id)
+                .values({**assigned, "completed_at": None, "error_message": None})
+            )
+            if changed.rowcount == 0:
+                connection.execute(
+                    insert(orchestrator_task).values({**assigned, "task_id": task_id, "created_at": now})
+                )
+
+    def update_task(
+        self, task_id: str, status: str, error_message: str | None, agent_id: str | None, now: datetime
+    ) -> bool:
+        """Write a task's status back. False when it is not this agent's (any more); None as agent asks nothing."""
+        columns = orchestrator_task.columns
+        stored: dict[str, object] = {"status": status, "error_message": error_message, "updated_at": now}
+        if status in _TASK_ENDED:
+            stored["completed_at"] = now
+        if status == "ready_for_retry":
+            stored |= {"retry_count": columns.retry_count + 1, "assigned_agent": None}
+        statement = update(orchestrator_task).where(columns.task_id == task_id)
+        if agent_id is not None:
+            statement = statement.where(or_(columns.assigned_agent == agent_id, columns.assigned_agent.is_(None)))
+        with self.engines.begin(self.engines.durable) as connection:
+            return connection.execute(statement.values(stored)).rowcount == 1
+
+    def task(self, task_id: str) -> TaskRow | None:
+        """One task; None also when its row cannot be read."""
+        query = select(orchestrator_task).where(orchestrator_task.columns.task_id == task_id)
+        rows = self._rows(query, to_task)[0]
+        return rows[0] if rows else None
+
+    def add_event(
+        self,
+        event: str,
+        agent_id: str | None,
+        who: str,
+        why: str,
+        now: datetime,
+        *,
+        evidence: Mapping[str, object] | None = None,
+        owner_uid: int | None = None,
+    ) -> int:
+        """Something happened that changed no status. Returns its id."""
+        with self.engines.begin(self.engines.durable) as connection:
+            return write_event(connection, event, agent_id, who, why, now, evidence=evidence, owner_uid=owner_uid)
+
+    def events(
+        self, after: int, *, agent_id: str | None = None, owner_uid: int | None = None, limit: int = 500
+    ) -> list[EventRow]:
+        """Events with an id above `after`, in id order. With `owner_uid` only those of that owner's agents."""
+        columns = lifecycle_event.columns
+        query = select(lifecycle_event).where(columns.id > after).order_by(columns.id).limit(limit)
+        if agent_id is not None:
+            query = query.where(columns.agent_id == agent_id)
+        if owner_uid is not None:
+            query = query.where(columns.owner_uid == owner_uid)
+        return self._rows(query, to_event)[0]
+
+    def add_hold(
+        self, agent_id: str | None, reason: str, by_uid: int | None, now: datetime, until_at: datetime | None = None
+    ) -> HoldRow:
+        """An operator says: do nothing to this agent (None: to any)."""
+        stored = {"agent_id": agent_id, "reason": reason, "by_uid": by_uid, "created_at": now, "until_at": until_at}
+        with self.engines.begin(self.engines.durable) as connection:
+            key = connection.execute(insert(operator_hold).values(stored)).inserted_primary_key
+        return HoldRow(int(key[0]) if key else 0, agent_id, reason, by_uid, now, until_at)
+
+    def end_hold(self, hold_id: int, now: datetime) -> bool:
+        """The hold is over. False when it was already."""
+        columns = operator_hold.columns
+        with self.engines.begin(self.engines.durable) as connection:
+            changed = connection.execute(
+                update(operator_hold).where(columns.id == hold_id, columns.ended_at.is_(None)).values(ended_at=now)
+            )
+            return changed.rowcount == 1
+
+    def active_holds(self) -> list[HoldRow]:
+        """Holds that nobody ended; whether `until_at` is over is the caller's to judge, by his clock."""
+        columns = operator_hold.columns
+        return self._rows(select(operator_hold).where(columns.ended_at.is_(None)).order_by(columns.id), to_hold)[0]
+
+    def delete_ended(self, before: datetime, batch: int = 200) -> int:
+        """Forget agents that ended before then, with all that hangs on them, and older events. Returns rows deleted.
+
+        At most `batch` agents and ten times as many events a call, so that no sweep waits long: call until it says 0.
+        """
+        agents, events = agent_lifecycle.columns, lifecycle_event.columns
+        with self.engines.begin(self.engines.durable) as connection:
+            still_open = exists().where(
+                kill_request.columns.agent_id == agents.agent_id, kill_request.columns.status.in_(OPEN_STATUSES)
+            )
+            ids = list(
+                connection.scalars(
+                    select(agents.agent_id)
+                    .where(agents.status.in_(values(ENDED)), agents.completed_at < before, ~still_open)
+                    .limit(batch)
+                )
+            )
+            for table in (kill_request, cleanup_run, operator_hold, agent_lifecycle):
+                connection.execute(delete(table).where(table.columns.agent_id.in_(ids)))
+            old = select(events.id).where(events.at < before).order_by(events.id).limit(batch * 10)
+            gone = connection.execute(delete(lifecycle_event).where(events.id.in_(old))).rowcount
+            return len(ids) + gone

@@ -1,0 +1,165 @@
+"""What the store gives and takes, as frozen values.
+
+A row is the border to the database: durations are plain seconds here and say so in their names.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from watchdog.core.model import Identity, Reason, Registration, State, Status, Verdict
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A row that cannot be read, with the reason; the other rows are served."""
+
+    agent_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRow:
+    """One agent as stored. What beats and sweeps change lives in memory and is at most one sweep behind here."""
+
+    registration: Registration
+    status: Status
+    version: int  # grows with every change of status; not with a sweep
+    created_at: datetime
+    state: State | None = None
+    verdict: Verdict | None = None
+    notify_socket: str | None = None
+    promised: bool = False
+    beats: int = 0
+    silence_seconds: float = 0.0  # watched by the daemon, never computed from times
+    watched_seconds: float = 0.0  # the same since registration
+    last_heartbeat: datetime | None = None  # for people
+    last_progress: float | None = None
+    progress_silence_seconds: float = 0.0
+    lease_left_seconds: float | None = None
+    tool: str | None = None
+    tool_left_seconds: float | None = None
+    note: str | None = None
+    speaker_pid: int | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    error_message: str | None = None
+    retry_count: int = 0
+
+    @property
+    def agent_id(self) -> str:
+        """The id, as it is asked for everywhere."""
+        return self.registration.agent_id
+
+    @property
+    def identity(self) -> Identity | None:
+        """The main process, once its pid is known."""
+        return self.registration.identity
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    """What one sweep writes of one agent."""
+
+    agent_id: str
+    silence_seconds: float
+    watched_seconds: float
+    beats: int
+    promised: bool
+    last_heartbeat: datetime | None = None
+    state: State | None = None
+    verdict: Verdict | None = None
+    note: str | None = None
+    speaker_pid: int | None = None
+    last_progress: float | None = None
+    progress_silence_seconds: float = 0.0
+    lease_left_seconds: float | None = None
+    tool: str | None = None
+    tool_left_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """One kill request. `step` is the rung that was last *intended*; it may or may not have been done."""
+
+    request_id: str
+    agent_id: str
+    reason: Reason
+    by: str  # "daemon", "uid 1000"
+    status: str  # open, claimed, done, withdrawn, unkillable
+    created_at: datetime
+    by_uid: int | None = None
+    options: Json = field(default_factory=dict)
+    identity: Identity | None = None  # host from the agent's row; the pidfd's inode is not kept
+    step: str | None = None
+    members: tuple[Json, ...] = ()
+    evidence: Json = field(default_factory=dict)
+    outcome: Json = field(default_factory=dict)
+    claimed_by: str | None = None
+    claimed_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One hook's run for one agent; `attempts` counts every start, also one that the daemon did not survive."""
+
+    run_id: str
+    agent_id: str
+    hook: str
+    status: str  # running, done, nothing, kept, failed, timeout
+    attempts: int
+    started_at: datetime
+    request_id: str | None = None
+    message: str = ""
+    details: Json = field(default_factory=dict)
+    finished_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """A task of an orchestrator."""
+
+    task_id: str
+    status: str
+    created_at: datetime
+    assigned_agent: str | None = None
+    error_message: str | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    updated_at: datetime | None = None
+    retry_count: int = 0
+    priority: int | None = None
+    spec_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """One thing that happened; `id` is what `/events?after=` counts by."""
+
+    id: int
+    at: datetime
+    event: str
+    who: str
+    why: str
+    agent_id: str | None = None
+    from_status: str | None = None
+    to_status: str | None = None
+    evidence: Json = field(default_factory=dict)
+    owner_uid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRow:
+    """An operator's hold, for one agent or (None) for all."""
+
+    id: int
+    agent_id: str | None
+    reason: str
+    by_uid: int | None
+    created_at: datetime
+    until_at: datetime | None = None
+    ended_at: datetime | None = None

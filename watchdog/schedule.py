@@ -1,0 +1,112 @@
+"""APScheduler, made proof against clocks that jump.
+
+APScheduler 3 counts wall-clock time: set back an hour it sleeps an hour, set forward a year it lists three million
+missed runs (its issues 339, 1066). So: a trigger that never has a backlog, and a quarter-second tick on the monotonic
+clock that moves every job by whatever the wall clock was moved.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
+
+from watchdog.clock import Clock
+from watchdog.logs import Log
+
+TICK = 0.25
+STEP = 0.02  # seconds; NTP slews at most 0.5 ms a second
+
+
+class Every(BaseTrigger):  # type: ignore[misc] # apscheduler ships no types
+    """Fires now, then an interval after each look; a missed run is never made up for."""
+
+    def __init__(self, interval: timedelta) -> None:
+        self.interval = interval
+
+    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
+        """The next run, from now and never from the past."""
+        return now if previous is None else now + self.interval
+
+
+class Schedule:
+    """Runs coroutines at intervals; `dead` is set when the scheduler stopped running them and no nudge helped."""
+
+    def __init__(self, clock: Clock, log: Log) -> None:
+        self._clock = clock
+        self._log = log
+        self._scheduler = AsyncIOScheduler(
+            timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+        )
+        self._offset = clock.offset()
+        self._ticking: asyncio.Task[None] | None = None
+        self._watched: timedelta | None = None
+        self._ended = clock.mono()
+        self._running = 0
+        self.dead = asyncio.Event()
+
+    def every(self, interval: timedelta, name: str, job: Callable[[], Awaitable[None]], *, watched: bool = False) -> None:
+        """Run `job` now and then at each interval. A `watched` one that stops running is a reason to exit."""
+
+        async def run() -> None:
+            self._running += watched
+            try:
+                await job()
+            finally:
+                self._running -= watched
+                if watched:
+                    self._ended = self._clock.mono()
+
+        if watched:
+            self._watched = interval
+        self._scheduler.add_job(run, Every(interval), id=name, name=name)
+
+    def start(self) -> None:
+        """Begin; needs a running loop."""
+        self._offset, self._ended = self._clock.offset(), self._clock.mono()
+        self._scheduler.start()
+        self._ticking = asyncio.create_task(self._tick(), name="clock tick")
+
+    def pause(self) -> None:
+        """Start no further run; one that is running goes on."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self._scheduler.pause()
+
+    def shutdown(self) -> None:
+        """End the scheduler. It cancels what still runs, so `pause` and wait first."""
+        self._scheduler.shutdown(wait=False)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            offset = self._clock.offset()
+            if abs(offset - self._offset) > STEP:
+                self._follow(offset - self._offset)
+            self._offset = offset
+            self._check()
+
+    def _follow(self, step: float) -> None:
+        """Move every job with the wall clock."""
+        if abs(step) >= 1:
+            self._log.event("clock.stepped", seconds=round(step, 3))
+        for job in self._scheduler.get_jobs():
+            if job.next_run_time is not None:
+                self._move(job, job.next_run_time + timedelta(seconds=step))
+        self._scheduler.wakeup()
+
+    def _check(self) -> None:
+        """Nudge a scheduler that is late for its watched job; after three intervals it counts as dead."""
+        if self._watched is None or self._running:
+            return
+        late = (self._clock.mono() - self._ended) / self._watched.total_seconds()
+        if late > 3:
+            self.dead.set()
+        elif late > 1.5:
+            for job in self._scheduler.get_jobs():
+                self._move(job, datetime.now(UTC))
+            self._scheduler.wakeup()
+
+    def _move(self, job: object, when: datetime) -> None:
+        self._scheduler.modify_job(job.id, next_run_time=when)  # type: ignore[attr-defined] # apscheduler ships no types

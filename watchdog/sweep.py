@@ -1,0 +1,341 @@
+"""One sweep: observe -> judge -> decide -> record, for every agent. `Sweeper.sweep` is the whole story on one screen.
+
+A sweep never waits for an agent, a file or a hook: beats and exits are in memory or one poll away, heartbeat files are
+read by the owners' helpers beside it, kills run elsewhere. What fails for one agent is bound to that agent.
+"""
+
+import asyncio
+import select
+from collections import deque
+from dataclasses import dataclass
+from datetime import timedelta
+
+from watchdog.beat_files import BeatFiles
+from watchdog.chronicle import Chronicle
+from watchdog.clock import Clock, Instant
+from watchdog.config import Settings
+from watchdog.core.decision import Action, Decision, Limits, Look, decide, mass_stall
+from watchdog.core.model import KillOptions, Presence, Reason, State, Status, Verdict
+from watchdog.core.verdict import Judgement, judge, span
+from watchdog.errors import RegistryUnavailable
+from watchdog.fleet import Agent, Fleet
+from watchdog.holds import Holds
+from watchdog.intake.notify import NotifySockets
+from watchdog.kill_worker import KillWorker
+from watchdog.logs import Log
+from watchdog.processes.identity import presence
+from watchdog.registry.rows import SweepRow
+from watchdog.registry.store import AsyncStore
+from watchdog.scan import Scanner
+
+SCAN_EVERY = 60.0  # seconds; a scan of 2,000 processes takes 50 to 100 ms
+BUSY = 0.05  # share of one core that counts as activity of a silent agent's tree
+SUMMARY_EVERY = 600.0  # seconds
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the summary line and the metrics tell."""
+
+    sweeps: int = 0
+    requested: int = 0
+    held: int = 0
+    slowest: float = 0.0
+
+
+class Sweeper:
+    """Looks at everybody. One instance, one sweep at a time (`lock`)."""
+
+    def __init__(
+        self,
+        *,
+        fleet: Fleet,
+        store: AsyncStore,
+        clock: Clock,
+        settings: Settings,
+        intake: NotifySockets,
+        beat_files: BeatFiles,
+        scanner: Scanner,
+        holds: Holds,
+        worker: KillWorker,
+        chronicle: Chronicle,
+        log: Log,
+    ) -> None:
+        self._fleet = fleet
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._intake = intake
+        self._beat_files = beat_files
+        self._scanner = scanner
+        self._holds = holds
+        self._worker = worker
+        self._chronicle = chronicle
+        self._log = log
+        self._interval = settings.interval.total_seconds()
+        self._last: float | None = None
+        self._scanned = float("-inf")
+        self._own_kills: deque[float] = deque()
+        self._mass_since: float | None = None
+        self._registry_down = False
+        self._summary_at = clock.mono()
+        self.tally = Tally()
+        self.lock = asyncio.Lock()
+        self.last_sweep: Instant | None = None
+
+    async def sweep(self) -> None:
+        """Look at every agent once.
+
+        1. Take the words that wait on the sockets; reckon the time that was watched since the last sweep.
+        2. Ask the kernel who lives; scan /proc once if a tree is needed.
+        3. Judge each; write what was watched in one statement.
+        4. Decide for all together; tell changes; hand orders to the kill worker.
+        """
+        async with self.lock:
+            began = self._clock.now()
+            self._intake.drain_all()
+            self._beat_files.look()
+            self._watch(began)
+            present = self._presence()
+            await self._scan_if_needed(began.mono, present)
+            looks = [look for agent in self._fleet if (look := self._judge(agent, present, began.mono))]
+            recorded = await self.record()
+            for decision in decide(looks, self._limits(looks, began.mono, recorded)):
+                await self._apply(decision)
+            self._account(began)
+
+    def next_deadline(self) -> float:
+        """Seconds until the next agent's silence could become too long: the next look may come that much sooner."""
+        left = (
+            (a.after - a.silence + a.lease_left).total_seconds()
+            for a in self._fleet
+            if a.promised and a.verdict is Verdict.HEALTHY
+        )
+        return max(0.0, min((s for s in left if s >= 0), default=self._interval))
+
+    # -- observe -------------------------------------------------------------------------------------------------
+
+    def _watch(self, now: Instant) -> None:
+        """Reckon watched time: at most two intervals, however long we were away (suspended, stopped, starved)."""
+        last, self._last = self._last, now.mono
+        if last is None:
+            return
+        if now.mono - last > 3 * self._interval:
+            self._log.event("clock.gap", seconds=round(now.mono - last, 1), counted=2 * self._interval)
+        for agent in self._fleet:
+            agent.watch(last, now.mono, 2 * self._interval)
+
+    def _presence(self) -> dict[str, Presence]:
+        """What the kernel says of each main process: one poll for all pidfds, a look at /proc for the rest."""
+        poller = select.poll()
+        pinned = {a.pidfd: a for a in self._fleet if a.pidfd is not None}
+        for descriptor in pinned:
+            poller.register(descriptor, select.POLLIN)
+        ended = {descriptor for descriptor, _ in poller.poll(0)}
+        present = {}
+        for agent in self._fleet:
+            if agent.identity is None:
+                present[agent.agent_id] = Presence.NO_PID
+            elif agent.pidfd is not None and agent.pidfd not in ended:
+                present[agent.agent_id] = Presence.ALIVE
+            else:
+                present[agent.agent_id] = presence(agent.identity, agent.pidfd)
+        return present
+
+    async def _scan_if_needed(self, now: float, present: dict[str, Presence]) -> None:
+        """One /proc scan: once a minute, and when somebody may be late and activity must be known."""
+        late = any(
+            a.promised and a.silence >= a.after and present[a.agent_id] is Presence.ALIVE and a.request_id is None
+            for a in self._fleet
+        )
+        if not len(self._fleet) or (not late and now - self._scanned < SCAN_EVERY):
+            return
+        elapsed, self._scanned = now - self._scanned, now
+        try:
+            await self._scanner.trees()
+        except OSError as error:
+            self._log.event("sweep.scan_failed", error=str(error))
+            return
+        for agent in self._fleet:
+            agent.activity = self._activity(agent, elapsed)
+
+    def _activity(self, agent: Agent, elapsed: float) -> str | None:
+        """What a silent agent's tree was seen doing; delays a verdict, never renews a promise."""
+        for child in self._fleet.children(agent.agent_id):
+            if child.verdict in (Verdict.HEALTHY, Verdict.WAITING) and child.promised and child.request_id is None:
+                return f"its child agent {child.reg.name} is at work"
+        used = {m.identity: m.cpu_seconds for m in agent.members}
+        before, agent.cpu_used = agent.cpu_used, used
+        if before is None or elapsed <= 0 or elapsed == float("inf"):
+            return None
+        spent = sum(seconds - before.get(identity, 0.0) for identity, seconds in used.items())
+        share = spent / elapsed
+        return f"its processes used {share:.0%} of a core" if share >= BUSY else None
+
+    # -- judge and record ----------------------------------------------------------------------------------------
+
+    def _judge(self, agent: Agent, present: dict[str, Presence], now: float) -> Look | None:
+        """A look at one agent, or None when it is being ended or its judging failed (said once)."""
+        if agent.status in (Status.ENDING, Status.UNKILLABLE):
+            return None
+        try:
+            judgement = judge(agent.observe(present[agent.agent_id], now, self._interval), agent.policy)
+            self._tell(agent, judgement)
+            agent.judged(judgement, now, self._interval)
+        except Exception as error:  # noqa: BLE001 - one agent's bad data must not stop the sweep of the others
+            if "sweep.failed" not in agent.said:
+                agent.said.add("sweep.failed")
+                self._log.failure("sweep.failed", error, agent_id=agent.agent_id, name=agent.reg.name)
+            return None
+        return Look(
+            agent_id=agent.agent_id,
+            judgement=judgement,
+            policy=agent.policy,
+            promised=agent.promised,
+            silence=agent.silence,
+            state=agent.state,
+            state_age=agent.state_age,
+            requested=agent.request_id is not None,
+            held=self._holds.reason_for(agent.agent_id),
+        )
+
+    async def record(self) -> bool:
+        """Write what was watched, for all in one statement; False while the registry is away."""
+        rows = [_row(agent) for agent in self._fleet]
+        try:
+            if rows:
+                await self._store.write(self._store.store.save_sweep, rows)
+        except RegistryUnavailable as error:
+            if not self._registry_down:
+                self._registry_down = True
+                self._log.event("registry.unavailable", error=str(error))
+            return False
+        if self._registry_down:
+            self._registry_down = False
+            self._log.event("registry.recovered")
+        return True
+
+    def _limits(self, looks: list[Look], now: float, recorded: bool) -> Limits:
+        while self._own_kills and now - self._own_kills[0] >= 60:
+            self._own_kills.popleft()
+        hold = self._holds.reason_for(None)
+        if not recorded:
+            hold = "the registry cannot be written"
+        return Limits(
+            hold=hold,
+            mass=self._mass(looks, now),
+            budget=max(0, self._settings.kill.max_per_minute - len(self._own_kills)),
+        )
+
+    def _mass(self, looks: list[Look], now: float) -> str | None:
+        """The mass stall that holds kills back, said once when it begins and ends, and believed for `max_seconds`."""
+        hold = self._settings.hold
+        mass = mass_stall(looks, hold.mass_stall_count, hold.mass_stall_fraction)
+        if mass is not None and self._mass_since is None:
+            self._mass_since = now
+            self._log.event("hold.started", reason="mass_stall", why=mass)
+        elif mass is None and self._mass_since is not None:
+            self._mass_since = None
+            self._log.event("hold.ended", reason="mass_stall")
+        if self._mass_since is not None and now - self._mass_since >= hold.max_seconds:
+            return None
+        return mass
+
+    # -- decide and tell -----------------------------------------------------------------------------------------
+
+    async def _apply(self, decision: Decision) -> None:
+        agent = self._fleet.get(decision.agent_id)
+        if agent is None:
+            return
+        match decision.action:
+            case Action.REQUEST_KILL:
+                await self._request(agent, decision)
+            case Action.HOLD:
+                self.tally.held += 1
+                self._once(agent, f"held {decision.text.partition(':')[2]}", "kill.held", decision.text)
+            case Action.NOTIFY if agent.state in (State.WAITING, State.BLOCKED):
+                self._once(agent, "agent.needs_human", "agent.needs_human", decision.text)
+            case Action.NOTIFY:
+                self._once(agent, f"notify {agent.verdict}", "agent.told", decision.text)
+            case Action.KEEP:
+                pass
+
+    async def _request(self, agent: Agent, decision: Decision) -> None:
+        reason = decision.reason or Reason.STALLED
+        if self._settings.observe:
+            self._once(agent, f"observe {reason}", "kill.observed", f"would end it: {decision.text}")
+            return
+        try:
+            await self._worker.request(agent, reason, KillOptions(), "daemon", decision.text)
+        except RegistryUnavailable as error:
+            self._once(agent, "held registry", "kill.held", f"held: {error}")
+            return
+        if reason is not Reason.GONE:
+            self._own_kills.append(self._clock.mono())
+            self.tally.requested += 1
+
+    def _tell(self, agent: Agent, judgement: Judgement) -> None:
+        """One log line per change of verdict; what was said of the former condition may be said again later."""
+        if judgement.verdict is agent.verdict:
+            return
+        former = agent.verdict
+        agent.said.clear()
+        event = {
+            Verdict.LATE: "agent.channel_lost" if agent.channel_lost else "agent.late",
+            Verdict.STALLED: "agent.stalled",
+            Verdict.UNKNOWN: "agent.unknown",
+            Verdict.EXPIRED: "agent.expired",
+            Verdict.LINGERING: "agent.lingering",
+            Verdict.WAITING: "agent.waiting",
+        }.get(judgement.verdict)
+        if judgement.verdict is Verdict.HEALTHY and former in (Verdict.LATE, Verdict.STALLED, Verdict.UNKNOWN):
+            event = "agent.recovered"
+        if event is not None:
+            self._chronicle.tell(event, agent, judgement.line)
+
+    def _once(self, agent: Agent, key: str, event: str, text: str) -> None:
+        if key not in agent.said:
+            agent.said.add(key)
+            self._chronicle.tell(event, agent, text)
+
+    def _account(self, began: Instant) -> None:
+        took = self._clock.mono() - began.mono
+        self.last_sweep = began
+        self.tally.sweeps += 1
+        self.tally.slowest = max(self.tally.slowest, took)
+        self._log.event("sweep.done", agents=len(self._fleet), ms=round(took * 1000, 1))
+        if took > self._interval:
+            self._log.event("sweep.overrun", took=span(timedelta(seconds=took)))
+        if began.mono - self._summary_at >= SUMMARY_EVERY:
+            counts: dict[str, int] = {}
+            for agent in self._fleet:
+                counts[str(agent.verdict)] = counts.get(str(agent.verdict), 0) + 1
+            tally, self.tally, self._summary_at = self.tally, Tally(), began.mono
+            self._log.event(
+                "sweep.summary",
+                sweeps=tally.sweeps,
+                agents=len(self._fleet),
+                verdicts=counts,
+                requested=tally.requested,
+                slowest_ms=round(tally.slowest * 1000, 1),
+            )
+
+
+def _row(agent: Agent) -> SweepRow:
+    return SweepRow(
+        agent_id=agent.agent_id,
+        silence_seconds=agent.silence.total_seconds(),
+        watched_seconds=agent.age.total_seconds(),
+        beats=agent.beats,
+        promised=agent.promised,
+        last_heartbeat=agent.last_heartbeat,
+        state=agent.state,
+        verdict=agent.verdict,
+        note=agent.note,
+        last_progress=agent.progress,
+        progress_silence_seconds=(agent.progress_age or timedelta()).total_seconds(),
+        lease_left_seconds=agent.lease_left.total_seconds(),
+        tool=agent.tool,
+        speaker_pid=agent.speaker_pid,
+        tool_left_seconds=agent.tool_left.total_seconds(),
+    )
