@@ -1,5 +1,6 @@
 """A fake daemon on a real unix socket, and `agent-watchdog` started as users start it."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -82,10 +83,8 @@ class FakeDaemon:
                 return
             with connection:
                 connection.settimeout(10)
-                try:
+                with contextlib.suppress(OSError):
                     self._one(connection)
-                except OSError:
-                    pass
 
     def _one(self, connection: socket.socket) -> None:
         received = b""

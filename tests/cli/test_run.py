@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Answer, FakeDaemon, Request, Start, lives, stat_of, wait_for
+from tests.cli.conftest import PROGRAM, Answer, FakeDaemon, Request, Start, lives, stat_of, wait_for
 
 
 def test_registers_then_tells_the_pid_then_how_it_ended(start: Start, daemon: FakeDaemon) -> None:
@@ -265,13 +265,11 @@ def test_the_agent_gets_signals_as_if_we_were_not_there(start: Start) -> None:
 
 def test_what_was_ignored_stays_ignored(environment: dict[str, str], tmp_path: Path) -> None:
     """`nohup` in front of us works, and a caller that ignores SIGCHLD gets its exit status all the same."""
-    from tests.cli.conftest import PROGRAM
-
-    # Not sh as the agent: it takes SIGCHLD for itself.
+    # Not sh: dash takes SIGCHLD for itself.
     agent = "awk '/^SigIgn/ { print } END { exit 9 }' /proc/self/status"
     script = f"trap '' HUP CHLD; exec {PROGRAM} run -- {agent}"
     done = subprocess.run(
-        ["sh", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=10
+        ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=10
     )
     assert done.returncode == 9
     ignored = int(done.stdout.split()[1], 16)
@@ -287,8 +285,6 @@ def test_no_descriptor_of_ours_leaks_into_the_agent(start: Start, daemon: FakeDa
 
 def test_standard_input_is_the_agents(environment: dict[str, str]) -> None:
     """Pipes pass us by."""
-    from tests.cli.conftest import PROGRAM
-
     done = subprocess.run(
         [PROGRAM, "run", "--", "cat"], env=environment, input="through\n", capture_output=True, text=True, timeout=10
     )
@@ -297,11 +293,6 @@ def test_standard_input_is_the_agents(environment: dict[str, str]) -> None:
 
 def test_registers_again_with_a_daemon_that_has_forgotten_it(start: Start, daemon: FakeDaemon) -> None:
     """A new registry answers 404 to a beat; the word is not lost."""
-    wrapper = start(
-        "run", "--name", "a", "--stall-after", "1m", "--", "sh", "-c", "read go; agent-watchdog beat; sleep 60"
-    )
-    wrapper.kill()
-    wrapper.communicate()
     forgot: list[Request] = []
 
     def forget_once(request: Request) -> Answer | None:
@@ -310,10 +301,7 @@ def test_registers_again_with_a_daemon_that_has_forgotten_it(start: Start, daemo
             return 404, {"error": "agent_not_found", "message": "no such agent"}
         return None
 
-    daemon.requests.clear()
     daemon.answer = forget_once
-    from tests.cli.conftest import PROGRAM
-
     again = start("run", "--name", "b", "--", "sh", "-c", f"{PROGRAM} beat --note kept; exec sleep 60")
     wait_for(lambda: len(daemon.beats()) == 2)
     registrations = daemon.seen("POST", "/agents")

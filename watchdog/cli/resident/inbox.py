@@ -23,7 +23,7 @@ from _socket import (
 )
 
 from watchdog.control.client import SYSTEM_SOCKET, directory_problem, user_directories
-from watchdog.core.notify import MAX_BYTES, MalformedDatagram, Words, parse_datagram, words_of
+from watchdog.core.notify import MAX_BYTES, Words, parse_datagram, words_of
 
 _ROOM = CMSG_SPACE(12) + CMSG_SPACE(4 * 253)  # struct ucred, and as many descriptors as one message may carry (unix(7))
 _PER_TURN = 64  # then signals get their turn, however fast somebody writes
@@ -87,9 +87,8 @@ class Inbox:
         if sender_uid not in (0, os.getuid()) and sender_uid != _uid_of(agent_pid):
             self.refused += 1
             return None
-        try:
-            fields = parse_datagram(data)
-        except MalformedDatagram:
+        fields = parse_datagram(data)
+        if not fields:
             self.refused += 1
             return None
         return words_of(fields, from_main=sender_pid == agent_pid)
