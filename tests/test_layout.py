@@ -60,7 +60,8 @@ OWNERS = {
 
 # Calls that end processes or remove things, and the only files in which each may stand, with the reason.
 CALLS = {
-    "kill": {"cli/run.py", "owner/contained.py"},  # the wrapper's own unreaped child; a hook's own children
+    # the wrapper: its own unreaped child, and itself; a hook: its own children
+    "kill": {"cli/run.py", "cli/resident/child.py", "owner/contained.py"},
     "killpg": set(),
     "pidfd_send_signal": {"processes/signals.py"},
     "rmtree": set(),

@@ -9,13 +9,13 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from watchdog.control.bodies import read_body
+from watchdog.control.bodies import decoded, read_body
 from watchdog.control.claims import Claim, claim
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import found, own_agent
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Change, Register, parse
-from watchdog.core.beat import beat_of_json
+from watchdog.core.beat import age_of_json, beat_of_json
 from watchdog.core.model import LIVE, KillOptions, Reason, Registration, Status
 from watchdog.core.verdict import span
 from watchdog.errors import AgentNotFound, BadRequest, Conflict, Forbidden
@@ -64,13 +64,18 @@ async def beat(request: web.Request) -> web.Response:
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
     if agent.status not in _SPOKEN:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
-    said, age = beat_of_json(raw)
+    words = decoded(raw)
+    said, age = beat_of_json(words), age_of_json(words)
     if age >= agent.after:
         return web.Response(status=204)
     now, silence = desk.clock.now(), agent.silence
     agent.beat(said, now.mono, now.wall - age)
     if age > ZERO:
         agent.silence = min(silence, age)
+        if said.silent_for is not None:
+            agent.lease_left = max(ZERO, agent.lease_left - age)
+        if said.tool_limit is not None:
+            agent.tool_left = max(ZERO, agent.tool_left - age)
     return web.Response(status=204)
 
 
@@ -111,6 +116,7 @@ async def _take_in(desk: Desk, peer: Peer, body: Register) -> tuple[Agent, list[
     desk.fleet.refuse_taken(body.name, owner)
     parent = None if body.parent is None else _parent(desk, peer, body.parent, owner)
     _refuse_paths(desk, body)
+    await _refuse_task(desk, peer, body)
     reg = _registration(desk, body, owner, parent, taken)
     status = Status.QUEUED if body.queued else Status.STARTING if taken is None else Status.RUNNING
     policy = desk.settings.policy_for(reg)
@@ -201,6 +207,14 @@ def _refuse_paths(desk: Desk, body: Register) -> None:
     socket = _path(body.notify_socket)
     if socket is not None and f"{socket}/".startswith(f"{_path(desk.runtime_dir)}/"):
         raise BadRequest(f"notify_socket: {socket} lies in the daemon's own directory; leave it out, or make your own elsewhere")
+
+
+async def _refuse_task(desk: Desk, peer: Peer, body: Register) -> None:
+    """A task that another user's living agent works on stays his."""
+    row = None if body.task is None else await desk.store.read(desk.store.store.task, body.task)
+    worker = None if row is None or row.assigned_agent is None else desk.fleet.get(row.assigned_agent)
+    if worker is not None and not peer.may(worker.reg.owner_uid):
+        raise Forbidden(f"task: an agent of uid {worker.reg.owner_uid} works on {body.task}; take another id")
 
 
 def _notes(agent: Agent) -> list[str]:
