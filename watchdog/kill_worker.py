@@ -173,7 +173,7 @@ class KillWorker:
             except RegistryUnavailable as error:
                 self._logged(order.agent).event("kill.waiting", request_id=order.request_id, why=str(error))
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
-                self._log.event("kill.failed", exc_info=error, **_who(order.agent), request_id=order.request_id)
+                self._logged(order.agent).event("kill.failed", exc_info=error, request_id=order.request_id)
             await asyncio.sleep(BACK_OFF[min(attempt, len(BACK_OFF) - 1)])
         self._orders.pop(order.request_id, None)
         self._finished[order.request_id] = order.outcome or {"success": False, "message": "withdrawn"}

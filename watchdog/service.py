@@ -28,6 +28,7 @@ from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.owner.hooks.base import CleanupSettings
 from watchdog.owners import Owners
+from watchdog.places import places_for
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
 from watchdog.registry.store import AsyncStore, Store
@@ -301,7 +302,8 @@ def client_path() -> str:
 
 def socket_option(settings: Settings) -> str:
     """` --socket PATH` where the client would not find this daemon by itself."""
-    return "" if settings.default_runtime else f" --socket {shlex.quote(settings.runtime_dir)}/control.sock"
+    default = places_for(os.geteuid(), os.environ).runtime_dir
+    return "" if settings.runtime_dir == default else f" --socket {shlex.quote(settings.runtime_dir)}/control.sock"
 
 
 def _invitation(settings: Settings) -> str:
