@@ -102,6 +102,7 @@ CATALOGUE: dict[str, Entry] = {
     "owner.helper_late": Entry(WARNING, "an owner's helper gave no answer in time and was replaced"),
     "control.denied": Entry(WARNING, "a request on the control socket was refused for permission"),
     "control.failed": Entry(ERROR, "a request on the control socket failed by a fault of ours"),
+    "task.cancelled": Entry(INFO, "an operator cancelled a task; whoever worked on it was stopped"),
     "notify.failed": Entry(WARNING, "the notification command failed"),
     "log.message": Entry(INFO, "something that a library logged, with its own level"),
     "log.lost": Entry(WARNING, "log lines that could not be written since the last such line"),
@@ -300,12 +301,21 @@ def _without_secrets(logger: object, method: str, event: EventDict) -> EventDict
     return event
 
 
+def _printable(logger: object, method: str, event: EventDict) -> EventDict:
+    """Notes are other people's words: no escape sequence and no line end of theirs gets through."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable() and key != "exception":
+            event[key] = ascii(value)
+    return event
+
+
 def _rendering(form: str, *, colours: bool, journal: bool) -> list[Any]:
     if form == "text":
         return [
+            _printable,
             structlog.dev.ConsoleRenderer(
                 colors=colours, timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback
-            )
+            ),
         ]
 
     def render(logger: object, method: str, event: EventDict) -> str:

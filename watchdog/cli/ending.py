@@ -41,7 +41,9 @@ def add_verbs(verbs: Verbs) -> None:
     """Add the six parsers."""
     parser = _act(verbs, "kill", "end agents with their whole process trees", _KILL, kill)
     parser.add_argument("--force", action="store_true", help="KILL at once, without TERM and grace")
-    parser.add_argument("--grace", type=duration, metavar="D", help="time between TERM and KILL (default: the policy's)")
+    parser.add_argument(
+        "--grace", type=duration, metavar="D", help="time between TERM and KILL (default: the policy's)"
+    )
     parser.add_argument("--stall-after", type=duration, metavar="D", help="with `stalled`: silent for longer than that")
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
     parser.add_argument("--no-cleanup", action="store_true", help="leave worktree, temp dir and the rest as they are")
@@ -171,4 +173,8 @@ def _tell(result: Json) -> None:
     for process in entries(result.get("processes")):
         say(f"  {clean(process.get('pid')):>8} {clean(process.get('name')):<16} {clean(process.get('how'))}")
     for hook in entries(result.get("cleanup")):
-        say(f"  cleanup {clean(hook.get('hook'))}: {clean(hook.get('outcome'))}; {clean(hook.get('message'))}".rstrip("; "))
+        say(
+            f"  cleanup {clean(hook.get('hook'))}: {clean(hook.get('outcome'))}; {clean(hook.get('message'))}".rstrip(
+                "; "
+            )
+        )

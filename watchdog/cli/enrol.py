@@ -89,5 +89,3 @@ def _surrounding(arguments: argparse.Namespace) -> str | None:
 
 def _absolute(path: str | None) -> str | None:
     return None if path is None else os.path.abspath(path)
-
-

@@ -61,32 +61,26 @@ def events(arguments: argparse.Namespace) -> int:
             return refused(code, answer)
         found = answer.get("agent")
         agent = str(found["agent_id"]) if isinstance(found, dict) else arguments.agent
-    lost = began = False
+    if not arguments.follow:
+        for event in client.stream(_path(after, agent, follow=False), socket_of(arguments)):
+            _print(event, arguments)
+        return 0
+    ask(arguments, "GET", "/v1/status")  # no daemon now: say so, do not wait for one
     while True:
-        query = {"after": str(after)} | ({"agent": agent} if agent else {}) | ({"follow": "1"} if arguments.follow else {})
         try:
-            for event in client.stream(f"/v1/events?{urllib.parse.urlencode(query)}", socket_of(arguments)):
-                began = True
-                lost = False
+            for event in client.stream(_path(after, agent, follow=True), socket_of(arguments)):
                 _print(event, arguments)
                 identifier = event.get("id")
                 after = identifier if isinstance(identifier, int) else after
-            if not arguments.follow:
-                return 0
+            warn(f"the daemon stops; waiting for the next one (last event {after})")
         except DaemonUnreachable:
-            # A stream that never had anything to say has not failed; without --follow, or before the first
-            # connection, there is nothing to go on with.
-            if not arguments.follow or not (began or _was_there(arguments)):
-                raise
-        if not lost:
-            warn(f"the daemon has gone; waiting for it (last event {after})")
-            lost = True
+            pass
         time.sleep(_RETRY_SECONDS)
 
 
-def _was_there(arguments: argparse.Namespace) -> bool:
-    """Whether a daemon was ever seen by this command: remembered on the namespace."""
-    return bool(getattr(arguments, "seen", False))
+def _path(after: int, agent: str | None, *, follow: bool) -> str:
+    query = {"after": str(after)} | ({"agent": agent} if agent else {}) | ({"follow": "1"} if follow else {})
+    return f"/v1/events?{urllib.parse.urlencode(query)}"
 
 
 def _print(event: Json, arguments: argparse.Namespace) -> None:

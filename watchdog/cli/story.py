@@ -94,7 +94,8 @@ def _signals(agent: Json) -> Iterator[str]:
         yield f"  tool        {clean(agent.get('tool'))}, {ago(agent.get('tool_left_seconds'))} of its limit left"
     if agent.get("progress") is not None:
         stands = agent.get("progress_age_seconds")
-        yield f"  progress    {clean(agent.get('progress'))}{f', the same for {ago(stands)}' if stands is not None else ''}"
+        same = f", the same for {ago(stands)}" if stands is not None else ""
+        yield f"  progress    {clean(agent.get('progress'))}{same}"
     yield f"  activity    {clean(agent.get('activity') or 'none seen from outside, or not looked for')}"
     if agent.get("late_looks"):
         yield f"  looks       {clean(agent.get('late_looks'))} in a row found it silent"
@@ -126,21 +127,28 @@ def _event(event: Json) -> list[str]:
     change = ""
     if event.get("to_status"):
         before = event.get("from_status")
-        change = f" ({clean(before)} → {clean(event.get('to_status'))})" if before else f" ({clean(event.get('to_status'))})"
+        change = (
+            f" ({clean(before)} → {clean(event.get('to_status'))})" if before else f" ({clean(event.get('to_status'))})"
+        )
     first = f"{clean(event.get('event'))}{change}: {clean(event.get('why'))} [by {clean(event.get('who'))}]"
     return [first, *_facts(event.get("evidence"))]
 
 
 def _run(run: Json) -> list[str]:
     tries = f" after {clean(run.get('attempts'))} tries" if run.get("attempts") not in (None, 1) else ""
-    first = f"cleanup {clean(run.get('hook'))}: {clean(run.get('status'))}{tries}; {clean(run.get('message'))}".rstrip("; ")
+    first = f"cleanup {clean(run.get('hook'))}: {clean(run.get('status'))}{tries}; {clean(run.get('message'))}".rstrip(
+        "; "
+    )
     return [first, *_facts(run.get("details"))]
 
 
 def _request(request: Json) -> Iterator[str]:
     yield f"kill request {clean(request.get('request_id'))[:8]}: {clean(request.get('status'))}"
-    yield f"  asked for by {clean(request.get('by'))}, reason {clean(request.get('reason'))}, {clock(request.get('created_at'))}"
-    options = ", ".join(f"{clean(k)} {clean(v)}" for k, v in entry(request.get("options")).items() if v not in (None, ""))
+    asked = clock(request.get("created_at"))
+    yield f"  asked for by {clean(request.get('by'))}, reason {clean(request.get('reason'))}, {asked}"
+    options = ", ".join(
+        f"{clean(k)} {clean(v)}" for k, v in entry(request.get("options")).items() if v not in (None, "")
+    )
     if options:
         yield f"  options: {options}"
     if request.get("step"):

@@ -21,7 +21,8 @@ _EPILOG = """\
 targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled, all.
 at night: `agent-watchdog list` (who), `why NAME` (what happened, with evidence), `hold NAME --for 2h` (hands off),
 `kill NAME` (end its whole process tree, then clean up). `VERB --help` says more.
-exit status: 0 done or already so, 1 any target not, 64 usage, 69 no daemon, 75 try again, 77 permission, 78 configuration.
+exit status: 0 done or already so, 1 any target not, 64 usage, 69 no daemon, 75 try again, 77 no permission,
+78 configuration.
 """
 
 
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> int:
         arguments = build().parse_args(argv)
         call: Callable[[argparse.Namespace], int] | None = getattr(arguments, "call", None)
         if call is None:
-            warn(f"{arguments.verb} takes --socket before itself only: agent-watchdog [--socket PATH] {arguments.verb} ...")
+            warn(f"before {arguments.verb} nothing but --socket PATH may stand")
             return 64
         status = call(arguments)
         sys.stdout.flush()

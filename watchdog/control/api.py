@@ -9,19 +9,20 @@
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
 from watchdog.control import ending, events, holding, reading, registering
 from watchdog.control.bodies import MAX_BODY
-from watchdog.control.desk import DESK, PEER, Bell, Desk
-from watchdog.control.peers import Gate, peer_of
+from watchdog.control.desk import DESK, Bell, Desk, peer_at
+from watchdog.control.peers import Gate
 from watchdog.control.results import denial
 from watchdog.errors import Forbidden, WatchdogError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-__all__ = ["Bell", "ControlServer", "Desk", "application", "bind"]
+__all__ = ["Bell", "Desk", "application", "bind", "serve"]
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/agents", registering.register),
@@ -55,24 +56,20 @@ def application(desk: Desk) -> web.Application:
 async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Say who asks; turn what goes wrong into JSON, and keep it with this request."""
     desk = request.app[DESK]
+    peer = None
     try:
-        assert request.transport is not None
-        peer = peer_of(request.transport.get_extra_info("socket"), desk.settings.control.admin_group)
-    except (AssertionError, OSError):
-        return _problem(400, "bad_request", "the kernel does not say who you are; are you still there?")
-    request[PEER] = peer
-    try:
+        peer = peer_at(request)
         return await handler(request)
     except WatchdogError as error:
-        if isinstance(error, Forbidden):
+        if isinstance(error, Forbidden) and peer is not None:
             denial(desk, peer, request.path, str(error))
         return _problem(error.http_status, error.code, str(error))
     except web.HTTPException as error:
         if error.status == 404:
-            return _problem(404, "not_found", f"there is no {request.path}; see the README, \"HTTP\"")
+            return _problem(404, "not_found", f'there is no {request.path}; see the README, "HTTP"')
         return _problem(error.status, "bad_request", f"{request.method} {request.path}: {error.reason}")
     except Exception as error:  # noqa: BLE001 - one request's failure must stay this request's
-        desk.log.failure("control.failed", error, route=request.path, uid=peer.uid)
+        desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
 
 
@@ -90,7 +87,8 @@ def bind(path: str) -> socket.socket:
         if os.path.lexists(path):
             os.unlink(path)
         listener.bind(path)
-        os.chmod(path, 0o666)  # a user's daemon has its directory at 0700 (invariant: only that uid gets here)
+        # Who may come is the directory's mode (a user's daemon: 0700) and the API's to say, not this file's.
+        os.chmod(path, 0o666)  # noqa: S103  everybody may connect; unix(7) asks for write permission
         listener.listen(128)
     except OSError:
         listener.close()
@@ -98,27 +96,29 @@ def bind(path: str) -> socket.socket:
     return listener
 
 
-class ControlServer:
-    """Serves the application on one listening socket."""
+@asynccontextmanager
+async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncIterator[None]:
+    """Answer on `listener` (None: one bound at the desk's own path) for as long as the body runs.
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._runner = web.AppRunner(
-            application(desk), access_log=None, keepalive_timeout=30.0, shutdown_timeout=2.0, handle_signals=False
-        )
-        self._server: asyncio.AbstractServer | None = None
-
-    async def start(self, listener: socket.socket) -> None:
-        """Begin to accept."""
-        await self._runner.setup()
-        inner = self._runner.server
+    At the end nobody new is accepted, followers are let go, and what is being answered has 2 s to finish; the socket's
+    file is removed when it was made here.
+    """
+    made = listener is None
+    listener = bind(desk.socket_path) if listener is None else listener
+    runner = web.AppRunner(application(desk), access_log=None, keepalive_timeout=30.0, shutdown_timeout=2.0)
+    try:
+        await runner.setup()
+        inner = runner.server
         assert inner is not None
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(Gate(inner), sock=listener)
-
-    async def close(self) -> None:
-        """Accept nobody any more, let followers go, finish what is being answered (2 s)."""
-        if self._server is not None:
-            self._server.close()
-        self._desk.bell.close()
-        await self._runner.cleanup()
+        server = await asyncio.get_running_loop().create_unix_server(Gate(inner), sock=listener)
+        try:
+            yield
+        finally:
+            server.close()
+            desk.bell.close()
+    finally:
+        await runner.cleanup()
+        listener.close()
+        if made:
+            with suppress(FileNotFoundError):
+                os.unlink(desk.socket_path)

@@ -163,7 +163,8 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
     """Commit the request and, unless told not to, wait for its outcome."""
     grace = agent.policy.grace if order.options.grace is None else order.options.grace
     try:
-        request_id = await desk.request_kill(agent, order.reason, order.options, peer.by)
+        why = order.options.text or f"asked for by {peer.by}"
+        request_id = await desk.request_kill(agent, order.reason, order.options, peer.by, why)
         if not order.wait:
             return outcome_of(agent, request_id, None, order.options, waited=False)
         limit = grace + agent.policy.verify + CLEANUP

@@ -44,10 +44,10 @@ async def events(request: web.Request) -> web.StreamResponse:
             await response.write(lines.encode())
             after = rows[-1].id
         if len(rows) < _BATCH:
-            if not follow or desk.bell.closing or _gone(request):
+            if not follow or desk.bell.closed() or _gone(request):
                 break
             await _ring_or_second(bell)
-            if desk.bell.closing:
+            if desk.bell.closed():
                 follow = False  # one last look
         try:
             rows = await _after(desk, after, agent_id, owner)

@@ -119,7 +119,7 @@ async def _take_in(desk: Desk, peer: Peer, body: Register) -> tuple[Agent, list[
     await _refuse_task(desk, peer, body)
     reg = _registration(desk, body, owner, parent, taken)
     status = Status.QUEUED if body.queued else Status.STARTING if taken is None else Status.RUNNING
-    policy = desk.settings.policy_for(reg)
+    policy = desk.settings.policy_for(reg.agent_type, reg.name, reg.tags)
     agent = Agent(reg, policy, status, promised=body.stall_after_seconds is not None)
     agent.notify_socket = body.notify_socket or desk.open_notify(reg.agent_id, owner)
     store, now = desk.store, desk.now()
@@ -206,7 +206,9 @@ def _refuse_paths(desk: Desk, body: Register) -> None:
             raise Conflict(f"temp_dir: {wanted} is that of another living agent; each needs one of its own")
     socket = _path(body.notify_socket)
     if socket is not None and f"{socket}/".startswith(f"{_path(desk.runtime_dir)}/"):
-        raise BadRequest(f"notify_socket: {socket} lies in the daemon's own directory; leave it out, or make your own elsewhere")
+        raise BadRequest(
+            f"notify_socket: {socket} lies in the daemon's own directory; leave it out, or make your own elsewhere"
+        )
 
 
 async def _refuse_task(desk: Desk, peer: Peer, body: Register) -> None:
@@ -238,7 +240,7 @@ async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
         if held is not None:
             raise Conflict(f"replace: {name} is held: {held}")
         text = f"replaced by a new agent of the same name ({peer.by})"
-        request_id = await desk.request_kill(agent, Reason.OPERATOR, KillOptions(text=text), peer.by)
+        request_id = await desk.request_kill(agent, Reason.OPERATOR, KillOptions(text=text), peer.by, text)
         limit = agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
         outcome = await desk.finished(request_id, limit.total_seconds())
         if outcome is None or not outcome.get("success"):
@@ -258,9 +260,7 @@ async def _identify(desk: Desk, peer: Peer, agent: Agent, taken: Claim) -> None:
     before = agent.reg.owner_uid
     if taken.uid != before:
         desk.fleet.refuse_taken(agent.reg.name, taken.uid)
-    done = await store.write(
-        store.store.set_identity, agent.agent_id, taken.identity, Status.RUNNING, now, peer.by
-    )
+    done = await store.write(store.store.set_identity, agent.agent_id, taken.identity, Status.RUNNING, now, peer.by)
     if not done or agent.status not in LIVE:
         raise Conflict(f"agent {agent.agent_id} takes no pid any more; it has ended or has another")
     if taken.uid != before:
