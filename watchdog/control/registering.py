@@ -15,7 +15,7 @@ from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import found, own_agent
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Change, Register, parse
-from watchdog.core.beat import age_of_json, beat_of_json
+from watchdog.core.beat import beat_of_json
 from watchdog.core.model import LIVE, KillOptions, Reason, Registration, Status
 from watchdog.core.verdict import span
 from watchdog.errors import AgentNotFound, BadRequest, Conflict, Forbidden
@@ -56,22 +56,19 @@ async def change(request: web.Request) -> web.Response:
 async def beat(request: web.Request) -> web.Response:
     """One word of an agent.
 
-    `age_seconds` (from `run`, after we were away): the beat is that old. It then counts only if it is younger than the
-    silence that is allowed, and it can only shorten the silence that was watched, never lengthen it.
+    `age_seconds` (from `run`, after we were away): the beat is that old. What it says holds, its lease and tool limit
+    less that age; it can only shorten the silence that was watched, never lengthen it.
     """
     desk, peer = desk_of(request), peer_at(request)
     raw = await read_body(request)
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
     if agent.status not in _SPOKEN:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
-    words = decoded(raw)
-    said, age = beat_of_json(words), age_of_json(words)
-    if age >= agent.after:
-        return web.Response(status=204)
+    said, age = beat_of_json(decoded(raw))
     now, silence = desk.clock.now(), agent.silence
     agent.beat(said, now.mono, now.wall - age)
     if age > ZERO:
-        agent.silence = min(silence, age)
+        agent.silence = min(silence, max(ZERO, age - max(agent.lease_left, agent.tool_left)))
         if said.silent_for is not None:
             agent.lease_left = max(ZERO, agent.lease_left - age)
         if said.tool_limit is not None:
@@ -119,7 +116,7 @@ async def _take_in(desk: Desk, peer: Peer, body: Register) -> tuple[Agent, list[
     await _refuse_task(desk, peer, body)
     reg = _registration(desk, body, owner, parent, taken)
     status = Status.QUEUED if body.queued else Status.STARTING if taken is None else Status.RUNNING
-    policy = desk.settings.policy_for(reg.agent_type, reg.name, reg.tags)
+    policy = desk.settings.policy_for(reg)
     agent = Agent(reg, policy, status, promised=body.stall_after_seconds is not None)
     agent.notify_socket = body.notify_socket or desk.open_notify(reg.agent_id, owner)
     store, now = desk.store, desk.now()
