@@ -176,15 +176,16 @@ class World:
 
     def run(self, name: str, *command: str, options: tuple[str, ...] = (), **environ: str) -> subprocess.Popen[bytes]:
         """Start an agent through `run`; returns the wrapper."""
-        wrapper = subprocess.Popen(
-            [str(BIN / "agent-watchdog"), "run", "--name", name, *options, "--", *command],
-            env={**self.environ, **environ},
-            cwd=self.dir,
-            stdin=subprocess.DEVNULL,
-            stdout=(self.dir / f"{name}.out").open("wb"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with (self.dir / f"{name}.out").open("wb") as out:
+            wrapper = subprocess.Popen(
+                [str(BIN / "agent-watchdog"), "run", "--name", name, *options, "--", *command],
+                env={**self.environ, **environ},
+                cwd=self.dir,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self.started.append(wrapper)
         return wrapper
 

@@ -42,7 +42,7 @@ class Hearing:
         Who connected once to the former socket and still lives now talks to nobody: the channel is lost until it
         beats again. A sender that has gone was short-lived (`systemd-notify`), and the next one finds the new socket.
         """
-        if agent.notify_socket == os.path.join(self._directory, agent.agent_id):
+        if agent.reg.source != "run":
             self.sockets.open(agent.agent_id, agent.reg.owner_uid)
             agent.channel_lost = row.speaker_pid is not None and os.path.exists(f"/proc/{row.speaker_pid}")
         self.admit(agent)

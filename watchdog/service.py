@@ -217,7 +217,7 @@ class Daemon:
         for problem in (*bad_rows, *bad_requests):
             self.log.event("row.quarantined", agent_id=problem.agent_id, why=problem.message)
         for row in rows:
-            agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status)
+            agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
             agent.restore(row)
             self.hearing.readmit(agent, row)
         for request in requests:

@@ -36,7 +36,7 @@ def test_a_silent_agent_is_ended_whole_and_cleaned_up(world: World) -> None:
     assert not any(alive(pid) for pid in processes)
     assert not pids_with("AGENT_WATCHDOG_ID", agent["agent_id"])
     assert not temp_dir.exists()
-    assert not tree.exists()
+    assert not tree.exists(), world.cli("why", "alpha").stdout
     assert str(tree) not in git(repository, "worktree", "list")
     assert "alpha-work" in git(repository, "branch", "--list", "alpha-work")
     trash = list((repository / ".git" / "agent-watchdog" / "trash").glob("*/tree/README"))

@@ -196,16 +196,17 @@ def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:
 
 
 def _refuse_paths(desk: Desk, body: Register) -> None:
-    """A temp dir is removed when its agent ends, so it belongs to one; our own sockets are nobody's `notify_socket`."""
+    """A temp dir is removed when its agent ends, so it belongs to one; a socket of its own has only who came by `run`."""
     wanted = _path(body.temp_dir)
     for agent in desk.fleet:
         if wanted is not None and agent.reg.temp_dir == wanted:
             raise Conflict(f"temp_dir: {wanted} is that of another living agent; each needs one of its own")
     socket = _path(body.notify_socket)
-    if socket is not None and f"{socket}/".startswith(f"{_path(desk.runtime_dir)}/"):
-        raise BadRequest(
-            f"notify_socket: {socket} lies in the daemon's own directory; leave it out, or make your own elsewhere"
-        )
+    if socket is not None and body.source != "run":
+        raise BadRequest("notify_socket: only `run` owns its agent's socket; leave it out, and the daemon makes one")
+    own = f"{_path(desk.runtime_dir)}/"
+    if socket is not None and socket.startswith(own) and socket != f"{own}notify/{body.agent_id}":
+        raise BadRequest(f"notify_socket: {socket} is not {own}notify/{body.agent_id}; that directory holds nothing else")
 
 
 async def _refuse_task(desk: Desk, peer: Peer, body: Register) -> None:
