@@ -1,0 +1,1 @@
+"""Tests of `watchdog.processes`, on real processes."""

@@ -1,0 +1,99 @@
+"""Raw reads below /proc, and the fields of /proc/PID/stat.
+
+Knows formats, judges nothing. A read that fails raises the OSError that the kernel gave: what ENOENT means (gone, or
+hidden from us) is decided in `identity`.
+"""
+
+import os
+from typing import NamedTuple
+
+PROC = "/proc"
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PF_KTHREAD = 0x00200000  # include/linux/sched.h; field 9 of stat
+
+
+class Stat(NamedTuple):
+    """What proc(5) calls stat, as far as we use it. Ticks are 1/`TICKS_PER_SECOND` s; start is counted from boot."""
+
+    pid: int
+    name: str
+    state: str
+    parent_pid: int
+    group: int
+    session: int
+    kernel_thread: bool
+    cpu_ticks: int  # utime + stime of the whole thread group
+    threads: int
+    start_ticks: int
+    rss_pages: int
+
+    @property
+    def dead(self) -> bool:
+        """A zombie without a living thread. A dead leader is counted in `threads` until it is reaped (seen on 6.18)."""
+        return self.state in "ZX" and self.threads <= 1
+
+
+def parse_stat(data: bytes) -> Stat:
+    """The fields of one stat line. comm may hold spaces, parentheses and newlines: it ends at the last ")".
+
+    Raises ValueError for a line that is cut short.
+    """
+    head, _, tail = data.rpartition(b")")
+    pid, _, comm = head.partition(b" (")
+    fields = tail.split()
+    if len(fields) < 22:
+        raise ValueError(f"stat line has {len(fields)} fields after the name, expected at least 22")
+    return Stat(
+        pid=int(pid),
+        name=comm.decode("utf-8", "replace"),
+        state=chr(fields[0][0]),
+        parent_pid=int(fields[1]),
+        group=int(fields[2]),
+        session=int(fields[3]),
+        kernel_thread=bool(int(fields[6]) & PF_KTHREAD),
+        cpu_ticks=int(fields[11]) + int(fields[12]),
+        threads=int(fields[17]),
+        start_ticks=int(fields[19]),
+        rss_pages=int(fields[21]),
+    )
+
+
+def read(path: str, *, dir_fd: int | None = None, limit: int = 1 << 20) -> bytes:
+    """At most `limit` bytes of a file below /proc; `path` is relative to `dir_fd`, or absolute. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        data = os.read(fd, 4096)
+        if len(data) < 1024:  # stat, status, cgroup, fdinfo of one process come whole in the first read
+            return data
+        parts = [data]
+        size = len(data)
+        while data and size < limit:
+            data = os.read(fd, 65536)
+            parts.append(data)
+            size += len(data)
+        return b"".join(parts)[:limit]
+    finally:
+        os.close(fd)
+
+
+def status_value(pid: int, key: str) -> str:
+    """The text behind `key:` in /proc/PID/status. Raises OSError, and ValueError when the key is not there."""
+    for line in read(f"{PROC}/{pid}/status").splitlines():
+        name, _, value = line.partition(b":")
+        if name == key.encode():
+            return value.strip().decode("utf-8", "replace")
+    raise ValueError(f"/proc/{pid}/status has no {key}")
+
+
+def cgroup_path(data: bytes) -> str | None:
+    """One path out of /proc/PID/cgroup: v2, or in a hybrid hierarchy where v2 is unused, systemd's own (cgroups(7))."""
+    found: str | None = None
+    for line in data.splitlines():
+        number, _, rest = line.partition(b":")
+        controllers, _, path = rest.partition(b":")
+        if number == b"0" and path != b"/":
+            return path.decode("utf-8", "surrogateescape")
+        if number == b"0" or controllers == b"name=systemd":
+            found = path.decode("utf-8", "surrogateescape") if found in (None, "/") else found
+    return found

@@ -1,0 +1,283 @@
+"""Which process belongs to which agent: pure, on one `ProcessTable`.
+
+Evidence that a process is an agent's: it is the main process; it is in the cgroup that `run` made; it carries the
+marker (and is of the owner's uid, or descends from the agent); it is in the session or the group that the agent itself
+leads; it descends from a member; it was a member before. Where several agents have evidence, the innermost agent wins:
+what a child agent starts is the child's. Merely sitting in a session, group or cgroup proves nothing.
+
+Never a member: pid 1, threads of the kernel, the daemon and its ancestors and children, a `run` wrapper, spared
+programs and what those started, and children of a service manager in a unit of their own. Such a fence ends at the next
+agent's main process: an agent in a pane of a spared tmux server is an agent.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from watchdog.core.model import Identity, TreeMember
+from watchdog.processes import identity as identities
+from watchdog.processes import procfs
+from watchdog.processes.table import SERVICE_MANAGERS, ProcessTable, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """One agent, as far as its tree depends on it."""
+
+    agent_id: str
+    owner_uid: int
+    main: Identity | None
+    parent_id: str | None = None
+    wrapped: bool = False  # started by `run`: the main process's parent is our wrapper, not a member
+    wrapper: Identity | None = None  # known wrapper: what is re-parented to it is the agent's
+    cgroup: str | None = None  # the cgroup that `run` made for it, and nobody else's
+    home_cgroup: str | None = None  # where its main process was last seen; tells a stray from a unit of its own
+    remembered: tuple[Identity, ...] = ()  # members of the last look
+    spare: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    """What stands between a process and the next agent's main process above it."""
+
+    names: frozenset[str] = frozenset()  # spared programs
+    units: frozenset[str | None] = frozenset()  # cgroups of children of a service manager
+    closed: bool = False  # the daemon itself
+
+    def keeps_out(self, root: Root, home: str | None) -> bool:
+        if self.closed or self.names & {name[:15] for name in root.spare}:
+            return True
+        return any(not _inside(unit, home) and not _inside(unit, root.cgroup) for unit in self.units)
+
+
+def _inside(path: str | None, of: str | None) -> bool:
+    if path is None or of is None:
+        return False
+    return path == of or (of != "/" and path.startswith(f"{of}/"))
+
+
+def trees(table: ProcessTable, agents: Iterable[Root]) -> dict[str, tuple[TreeMember, ...]]:
+    """The living members of each agent's tree, the main process first, then in order of start. No process is in two."""
+    sorting = _Sorting(table, {root.agent_id: root for root in agents})
+    members: dict[str, list[TreeMember]] = {agent_id: [] for agent_id in sorting.roots}
+    for pid in sorted(table.rows, key=lambda pid: (table.rows[pid].stat.start_ticks, pid)):
+        agent_id, via = sorting.verdict(pid)
+        row = table.rows[pid]
+        if agent_id is None or pid in sorting.hidden or row.stat.dead:
+            continue
+        members[agent_id].append(_member(table, sorting.roots[agent_id], row, via))
+    return {agent_id: tuple(sorted(found, key=lambda m: m.via != "main")) for agent_id, found in members.items()}
+
+
+def protected_from(agent_id: str, found: Mapping[str, tuple[TreeMember, ...]]) -> frozenset[tuple[int, int]]:
+    """(pid, start ticks) of all other agents' members: what a kill of this one must not touch (`signals.Guard`)."""
+    return frozenset(
+        (member.identity.pid, member.identity.start_ticks)
+        for other, members in found.items()
+        if other != agent_id
+        for member in members
+    )
+
+
+def with_inodes(members: Iterable[TreeMember]) -> tuple[TreeMember, ...]:
+    """The members that are still there, with their pidfd's inode where the kernel has one: fit to be remembered.
+
+    Not pure: opens a pidfd for each. One that cannot be looked at is kept as it is.
+    """
+    found = []
+    for member in members:
+        try:
+            identity = identities.complete(member.identity)
+        except identities.LookFailed:
+            identity = member.identity
+        if identity is not None:
+            found.append(replace(member, identity=identity))
+    return tuple(found)
+
+
+def _member(table: ProcessTable, root: Root, row: Row, via: str) -> TreeMember:
+    identity = table.identity(row.stat.pid)
+    for known in (root.main, *root.remembered):  # they may know the inode
+        if known is not None and known.same_process(identity):
+            identity = known
+            break
+    return TreeMember(
+        identity=identity,
+        parent_pid=row.stat.parent_pid,
+        uid=row.uid,
+        name=row.stat.name,
+        state=row.stat.state,
+        via=via,
+        cpu_seconds=row.stat.cpu_ticks / procfs.TICKS_PER_SECOND,
+        rss_bytes=row.stat.rss_pages * procfs.PAGE_BYTES,
+    )
+
+
+class _Sorting:
+    """Decides process by process, parents before children, and remembers what it decided."""
+
+    def __init__(self, table: ProcessTable, roots: dict[str, Root]) -> None:
+        self.table = table
+        self.roots = roots
+        self.rows = table.rows
+        self.mains = {
+            root.main.pid: agent_id
+            for agent_id, root in roots.items()
+            if root.main is not None
+            and root.main.pid not in (1, table.scanner_pid)
+            and table.find(root.main) is not None
+        }
+        self.spared = frozenset(name[:15] for root in roots.values() for name in root.spare)
+        self.hidden = frozenset(self._ancestry(table.scanner_pid)) | {table.scanner_pid, 0, 1}
+        self.remembered: dict[int, list[str]] = {}
+        self.sessions: dict[int, str] = {}
+        self.groups: dict[int, str] = {}
+        self.wrappers: dict[int, str | None] = {}
+        self.homes: dict[str, str | None] = {}
+        for agent_id, root in roots.items():
+            self._enter(agent_id, root)
+        self.cgroups = {root.cgroup: agent_id for agent_id, root in roots.items() if root.cgroup not in (None, "", "/")}
+        self.around = self._nesting()
+        self.decided: dict[int, tuple[str | None, str]] = {}
+        self.heirs: dict[int, str | None] = {}
+        self.fences: dict[int, _Fence] = {}
+
+    def verdict(self, pid: int) -> tuple[str | None, str]:
+        """The agent that owns the process (or None), and by which evidence."""
+        chain = []
+        current: int | None = pid
+        while current is not None and current not in self.decided and current not in chain:
+            chain.append(current)
+            current = self._parent(current)
+        for each in reversed(chain):
+            self._decide(each)
+        return self.decided[pid]
+
+    def _enter(self, agent_id: str, root: Root) -> None:
+        main = self.table.find(root.main)
+        self.homes[agent_id] = (main.cgroup if main is not None else None) or root.home_cgroup
+        for identity in root.remembered:
+            if self.table.find(identity) is not None:
+                self.remembered.setdefault(identity.pid, []).append(agent_id)
+        if root.wrapper is not None and self.table.find(root.wrapper) is not None:
+            self.wrappers[root.wrapper.pid] = agent_id
+        elif root.wrapped and main is not None:
+            self.wrappers.setdefault(main.stat.parent_pid, None)
+        if root.main is None:
+            return
+        number = root.main.pid
+        if main is not None:
+            led = [main.stat]
+        elif number not in self.rows:
+            # The leader is gone. Its number stays taken while session or group last, so a member that we knew and
+            # that is still in it proves that it is the same one.
+            rows = [self.table.find(identity) for identity in root.remembered]
+            led = [row.stat for row in rows if row is not None]
+        else:
+            return
+        if any(stat.session == number for stat in led):
+            self.sessions[number] = agent_id
+        if any(stat.group == number for stat in led):
+            self.groups[number] = agent_id
+
+    def _parent(self, pid: int) -> int | None:
+        """The parent, unless it is younger than its child: then the number has passed on during the scan."""
+        row = self.rows[pid]
+        parent = self.rows.get(row.stat.parent_pid)
+        if parent is None or parent.stat.pid == pid or parent.stat.start_ticks > row.stat.start_ticks:
+            return None
+        return parent.stat.pid
+
+    def _ancestry(self, pid: int) -> list[int]:
+        found: list[int] = []
+        current = self._parent(pid) if pid in self.rows else None
+        while current is not None and current != pid and current not in found:
+            found.append(current)
+            current = self._parent(current)
+        return found
+
+    def _nesting(self) -> dict[str, frozenset[str]]:
+        """For each agent all agents that it runs inside of: by ancestry, by marker, by its own word."""
+        direct: dict[str, set[str]] = {}
+        for agent_id, root in self.roots.items():
+            around = {root.parent_id} if root.parent_id in self.roots else set()
+            row = self.table.find(root.main)
+            if row is not None:
+                around |= {self.mains[above] for above in self._ancestry(row.stat.pid) if above in self.mains}
+                if row.marker in self.roots and self.roots[row.marker].owner_uid == row.uid:
+                    around.add(row.marker)
+            direct[agent_id] = {name for name in around if name is not None and name != agent_id}
+        closed: dict[str, frozenset[str]] = {}
+        for agent_id in self.roots:
+            found: set[str] = set()
+            queue = list(direct[agent_id])
+            while queue:
+                name = queue.pop()
+                if name not in found:
+                    found.add(name)
+                    queue.extend(direct[name])
+            closed[agent_id] = frozenset(found - {agent_id})
+        return closed
+
+    def _decide(self, pid: int) -> None:
+        row = self.rows[pid]
+        parent = self._parent(pid)
+        if pid <= 1 or row.stat.kernel_thread:
+            self._settle(pid, None, "", None, _Fence())
+        elif pid in self.mains:
+            self._settle(pid, self.mains[pid], "main", self.mains[pid], _Fence())
+        elif pid in self.wrappers:
+            heir = self.wrappers[pid]  # None for an inferred one: it is left out, and claims nothing
+            self._settle(pid, None, "", heir, self._fence(row, parent) if heir is None else _Fence())
+        else:
+            fence = self._fence(row, parent)
+            heir_of = self.heirs.get(parent) if parent is not None else None
+            owner, via = self._choose(row, heir_of, fence)
+            self._settle(pid, owner, via, owner, fence)
+
+    def _settle(self, pid: int, owner: str | None, via: str, heir: str | None, fence: _Fence) -> None:
+        self.decided[pid] = (owner, via)
+        self.heirs[pid] = heir
+        self.fences[pid] = fence
+
+    def _fence(self, row: Row, parent: int | None) -> _Fence:
+        above = self.fences.get(parent, _Fence()) if parent is not None else _Fence()
+        pid = row.stat.pid
+        names, units, closed = above.names, above.units, above.closed
+        if row.stat.name in self.spared:
+            names |= {row.stat.name}
+        if parent is not None and self.rows[parent].stat.name in SERVICE_MANAGERS:
+            units |= {row.cgroup}
+        closed = closed or pid == self.table.scanner_pid
+        return _Fence(names, units, closed)
+
+    def _choose(self, row: Row, heir_of: str | None, fence: _Fence) -> tuple[str | None, str]:
+        evidence = self._evidence(row, heir_of)
+        open_to = [(name, via) for name, via in evidence if not fence.keeps_out(self.roots[name], self.homes[name])]
+        names = {name for name, _ in open_to}
+        for name, via in open_to:  # strongest evidence first, among the innermost
+            if not any(name in self.around[other] and other not in self.around[name] for other in names):
+                return name, via
+        return None, ""
+
+    def _evidence(self, row: Row, heir_of: str | None) -> list[tuple[str, str]]:
+        """(agent, via), the strongest first."""
+        pid = row.stat.pid
+        found: list[tuple[str, str]] = []
+        if row.cgroup is not None:
+            found += [(name, "cgroup") for path, name in self.cgroups.items() if _inside(row.cgroup, path)]
+        if row.marker in self.roots:
+            root = self.roots[row.marker]
+            if row.uid == root.owner_uid or (
+                root.main is not None
+                and self.mains.get(root.main.pid) == row.marker
+                and root.main.pid in self._ancestry(pid)
+            ):
+                found.append((row.marker, "marker"))
+        if heir_of is not None:
+            found.append((heir_of, "descent"))
+        if row.stat.session in self.sessions:
+            found.append((self.sessions[row.stat.session], "session"))
+        if row.stat.group in self.groups:
+            found.append((self.groups[row.stat.group], "group"))
+        found += [(name, "remembered") for name in self.remembered.get(pid, ())]
+        return found
