@@ -120,7 +120,7 @@ def _with_details(row: Row, proc_fd: int, want_marker: bool, want_cgroup: bool, 
     try:
         if want_marker:
             marker = _remembered_marker(row, previous) if row.stat.state == "D" else _marker(pid, proc_fd)
-        if want_cgroup:
+        if want_cgroup or marker is not None:
             cgroup = procfs.cgroup_path(procfs.read(f"{pid}/cgroup", dir_fd=proc_fd))
     except (FileNotFoundError, ProcessLookupError):
         pass  # vanished since its stat was read: what we have is true of that time

@@ -40,13 +40,8 @@ class _Fence:
     """What stands between a process and the next agent's main process above it."""
 
     names: frozenset[str] = frozenset()  # spared programs
-    units: frozenset[str | None] = frozenset()  # cgroups of children of a service manager
+    unit: int | None = None  # pid of the last child of a service manager on the way
     closed: bool = False  # the daemon itself
-
-    def keeps_out(self, root: Root, home: str | None) -> bool:
-        if self.closed or self.names & {name[:15] for name in root.spare}:
-            return True
-        return any(not _inside(unit, home) and not _inside(unit, root.cgroup) for unit in self.units)
 
 
 def _inside(path: str | None, of: str | None) -> bool:
@@ -132,7 +127,8 @@ class _Sorting:
         self.sessions: dict[int, str] = {}
         self.groups: dict[int, str] = {}
         self.wrappers: dict[int, str | None] = {}
-        self.homes: dict[str, str | None] = {}
+        self.homes: dict[str, frozenset[str]] = {}
+        self.above: dict[str, frozenset[int]] = {}  # the ancestors of the main process
         for agent_id, root in roots.items():
             self._enter(agent_id, root)
         self.cgroups = {root.cgroup: agent_id for agent_id, root in roots.items() if root.cgroup not in (None, "", "/")}
@@ -154,10 +150,14 @@ class _Sorting:
 
     def _enter(self, agent_id: str, root: Root) -> None:
         main = self.table.find(root.main)
-        self.homes[agent_id] = (main.cgroup if main is not None else None) or root.home_cgroup
+        homes = {root.home_cgroup, root.cgroup, main.cgroup if main is not None else None}
         for identity in root.remembered:
-            if self.table.find(identity) is not None:
+            known = self.table.find(identity)
+            if known is not None:
                 self.remembered.setdefault(identity.pid, []).append(agent_id)
+                homes.add(known.cgroup)
+        self.homes[agent_id] = frozenset(home for home in homes if home)
+        self.above[agent_id] = frozenset(self._ancestry(main.stat.pid)) if main is not None else frozenset()
         if root.wrapper is not None and self.table.find(root.wrapper) is not None:
             self.wrappers[root.wrapper.pid] = agent_id
         elif root.wrapped and main is not None:
@@ -232,7 +232,8 @@ class _Sorting:
             fence = self._fence(row, parent)
             heir_of = self.heirs.get(parent) if parent is not None else None
             owner, via = self._choose(row, heir_of, fence)
-            self._settle(pid, owner, via, owner, fence)
+            # Whoever has passed a unit's fence has passed it for what it starts.
+            self._settle(pid, owner, via, owner, fence if owner is None else replace(fence, unit=None))
 
     def _settle(self, pid: int, owner: str | None, via: str, heir: str | None, fence: _Fence) -> None:
         self.decided[pid] = (owner, via)
@@ -242,17 +243,25 @@ class _Sorting:
     def _fence(self, row: Row, parent: int | None) -> _Fence:
         above = self.fences.get(parent, _Fence()) if parent is not None else _Fence()
         pid = row.stat.pid
-        names, units, closed = above.names, above.units, above.closed
+        names, unit, closed = above.names, above.unit, above.closed
         if row.stat.name in self.spared:
             names |= {row.stat.name}
         if parent is not None and self.rows[parent].stat.name in SERVICE_MANAGERS:
-            units |= {row.cgroup}
+            unit = pid
         closed = closed or pid == self.table.scanner_pid
-        return _Fence(names, units, closed)
+        return _Fence(names, unit, closed)
+
+    def _keeps_out(self, fence: _Fence, row: Row, agent_id: str, via: str) -> bool:
+        if fence.closed or fence.names & {name[:15] for name in self.roots[agent_id].spare}:
+            return True
+        if fence.unit is None or via == "remembered" or fence.unit in self.above[agent_id]:
+            return False
+        cgroups = (self.rows[fence.unit].cgroup, row.cgroup)
+        return not any(_inside(path, home) for path in cgroups for home in self.homes[agent_id])
 
     def _choose(self, row: Row, heir_of: str | None, fence: _Fence) -> tuple[str | None, str]:
         evidence = self._evidence(row, heir_of)
-        open_to = [(name, via) for name, via in evidence if not fence.keeps_out(self.roots[name], self.homes[name])]
+        open_to = [(name, via) for name, via in evidence if not self._keeps_out(fence, row, name, via)]
         names = {name for name, _ in open_to}
         for name, via in open_to:  # strongest evidence first, among the innermost
             if not any(name in self.around[other] and other not in self.around[name] for other in names):
