@@ -26,8 +26,8 @@ def test_a_beat_between_two_sweeps_leaves_only_the_time_since_it() -> None:
     one.beat(Beat(), 7, WALL)
     one.watch(0, 10, 20)
 
-    assert 3 * S == one.silence
-    assert 10 * S == one.age
+    assert one.silence == 3 * S
+    assert one.age == 10 * S
 
 
 def test_time_that_nobody_watched_is_not_silence() -> None:
@@ -36,7 +36,7 @@ def test_time_that_nobody_watched_is_not_silence() -> None:
     one.beat(Beat(), 0, WALL)
     one.watch(0, 3600, 20)
 
-    assert 20 * S == one.silence
+    assert one.silence == 20 * S
 
 
 def test_the_same_content_again_is_a_new_beat() -> None:
@@ -45,7 +45,7 @@ def test_the_same_content_again_is_a_new_beat() -> None:
     for second in (1, 2, 3):
         one.beat(Beat(state=State.WORKING, note="same"), second, WALL)
 
-    assert 3 == one.beats
+    assert one.beats == 3
 
 
 def test_silence_begins_when_a_lease_ends() -> None:
@@ -55,7 +55,7 @@ def test_silence_begins_when_a_lease_ends() -> None:
     for now in range(10, 60, 10):
         one.watch(now - 10, now, 20)
 
-    assert 30 * S == one.silence
+    assert one.silence == 30 * S
     assert timedelta() == one.lease_left
 
 
@@ -64,7 +64,7 @@ def test_a_plain_beat_does_not_end_a_lease_and_zero_does() -> None:
     one = agent()
     one.beat(Beat(silent_for=600 * S), 0, WALL)
     one.beat(Beat(), 5, WALL)
-    assert 600 * S == one.lease_left
+    assert one.lease_left == 600 * S
 
     one.beat(Beat(silent_for=timedelta()), 6, WALL)
     assert timedelta() == one.lease_left
@@ -73,7 +73,11 @@ def test_a_plain_beat_does_not_end_a_lease_and_zero_does() -> None:
 def test_a_lease_of_ten_years_is_capped() -> None:
     """Leases, tools and an own limit are believed up to wait_limit."""
     one = agent()
-    one.beat(Beat(silent_for=timedelta(days=3650), tool="make", tool_limit=timedelta(days=99), after=timedelta(days=9)), 0, WALL)
+    one.beat(
+        Beat(silent_for=timedelta(days=3650), tool="make", tool_limit=timedelta(days=99), after=timedelta(days=9)),
+        0,
+        WALL,
+    )
 
     assert {one.policy.wait_limit} == {one.lease_left, one.tool_left, one.after}
 
@@ -93,8 +97,8 @@ def test_its_own_rhythm_raises_a_limit_that_is_too_short() -> None:
     slow = agent(interval=60 * S)
     slow.policy = Policy(after=5 * S)
 
-    assert 120 * S == slow.after
-    assert 5 * S == agent(stall_after=5 * S).after
+    assert slow.after == 120 * S
+    assert agent(stall_after=5 * S).after == 5 * S
 
 
 def test_a_plain_beat_after_waiting_means_working() -> None:
@@ -103,7 +107,7 @@ def test_a_plain_beat_after_waiting_means_working() -> None:
     one.beat(Beat(state=State.WAITING), 0, WALL)
     one.beat(Beat(), 1, WALL)
 
-    assert State.WORKING == one.state
+    assert one.state == State.WORKING
 
 
 def test_looks_closer_than_an_interval_count_once() -> None:
@@ -118,7 +122,7 @@ def test_looks_closer_than_an_interval_count_once() -> None:
         one.judged(judgement, now, 10)
         verdicts.append(judgement.verdict)
 
-    assert [Verdict.LATE, Verdict.LATE, Verdict.LATE, Verdict.STALLED] == verdicts
+    assert verdicts == [Verdict.LATE, Verdict.LATE, Verdict.LATE, Verdict.STALLED]
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=60))
@@ -150,7 +154,7 @@ def test_a_name_that_two_carry_is_refused_with_their_ids() -> None:
 
     with pytest.raises(Ambiguous, match=f"{'a' * 32} .uid 1000., {'b' * 32} .uid 1001."):
         both.one("alpha")
-    assert "a" * 32 == both.one("alpha", frozenset({"a" * 32})).agent_id
+    assert both.one("alpha", frozenset({"a" * 32})).agent_id == "a" * 32
 
 
 def test_targets_find_by_id_prefix_tag_task_and_type() -> None:
@@ -160,7 +164,7 @@ def test_targets_find_by_id_prefix_tag_task_and_type() -> None:
 
     for target in ("a" * 32, "a" * 8, "alpha", "tag:x", "task:T-1", "type:codex"):
         assert [one] == both.many(target), target
-    assert 2 == len(both.many("all"))
+    assert len(both.many("all")) == 2
     with pytest.raises(AgentNotFound):
         both.many("aaaa")
 

@@ -93,7 +93,9 @@ def rank(module: str) -> int:
     for length in range(len(parts), 0, -1):
         if (found := RANK.get(".".join(parts[:length]))) is not None:
             return found
-    raise AssertionError(f"{module} has no rank: give it one in tests/test_layout.py and a line in watchdog/__init__.py")
+    raise AssertionError(
+        f"{module} has no rank: give it one in tests/test_layout.py and a line in watchdog/__init__.py"
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=[name_of(p) for p in FILES])

@@ -20,7 +20,7 @@ AGENTS = Path(__file__).parent / "agents"
 T = TypeVar("T")
 
 
-def wait_for(look: Callable[[], T], what: str, seconds: float = 20.0) -> T:
+def wait_for(look: Callable[[], T | None], what: str, seconds: float = 20.0) -> T:
     """The first true answer of `look`, within a deadline."""
     deadline = time.monotonic() + seconds
     while True:
@@ -147,7 +147,7 @@ class World:
             return None
 
         try:
-            return wait_for(look, f"{event} {fields}", seconds)  # type: ignore[return-value]
+            return wait_for(look, f"{event} {fields}", seconds)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.log.read_text()[-4000:]}") from None
 
@@ -207,9 +207,11 @@ class World:
             return agent if agent is not None and agent["status"] in statuses else None
 
         try:
-            return wait_for(look, f"{name} is {statuses}", seconds)  # type: ignore[return-value]
+            return wait_for(look, f"{name} is {statuses}", seconds)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.cli('why', name, check=False).stdout}\n{self.log.read_text()[-3000:]}") from None
+            raise AssertionError(
+                f"{error}\n{self.cli('why', name, check=False).stdout}\n{self.log.read_text()[-3000:]}"
+            ) from None
 
     def close(self) -> None:
         """End what is left, each by its own pid."""

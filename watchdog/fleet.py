@@ -229,7 +229,9 @@ class Fleet:
     def refuse_taken(self, name: str, owner_uid: int) -> None:
         """Raise Conflict when the owner has a living agent of that name."""
         for agent in self.named(name, owner_uid):
-            raise Conflict(f"{name} is the name of a living agent of yours ({agent.agent_id}); end it first or take another name")
+            raise Conflict(
+                f"{name} is the name of a living agent of yours ({agent.agent_id}); end it first or take another name"
+            )
 
     def one(self, target: str, visible: frozenset[str] | None = None) -> Agent:
         """The living agent of a name, id, unique id prefix (8 or more characters) or pid.

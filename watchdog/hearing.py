@@ -21,9 +21,7 @@ from watchdog.registry.rows import AgentRow
 class Hearing:
     """Owns the notify sockets and the pidfd watches."""
 
-    def __init__(
-        self, fleet: Fleet, directory: str, clock: Clock, look_soon: Callable[[], None], log: Log
-    ) -> None:
+    def __init__(self, fleet: Fleet, directory: str, clock: Clock, look_soon: Callable[[], None], log: Log) -> None:
         self._fleet = fleet
         self._directory = directory
         self._clock = clock

@@ -15,13 +15,21 @@ class Cleanup:
     """Runs the configured hooks for an agent that is proved dead. Raises RegistryUnavailable; then call again."""
 
     def __init__(
-        self, hooks: Sequence[HookSpec], owners: Owners, store: AsyncStore, clock: Clock, chronicle: Chronicle
+        self,
+        hooks: Sequence[HookSpec],
+        owners: Owners,
+        store: AsyncStore,
+        clock: Clock,
+        chronicle: Chronicle,
+        *,
+        observe: bool,
     ) -> None:
         self._hooks = hooks
         self._owners = owners
         self._store = store
         self._clock = clock
         self._chronicle = chronicle
+        self._observe = observe
 
     async def run(self, agent: Agent, outcome: Status, reason: Reason, request_id: str) -> list[dict[str, object]]:
         """What each hook did, in order."""
@@ -44,7 +52,7 @@ class Cleanup:
 
         journal = _Journal(self._store, self._clock, request_id)
         results = await cleanup.run_hooks(
-            self._hooks, context_for, self._owners, journal, _Told(self._chronicle, agent)
+            self._hooks, context_for, self._owners, journal, _Told(self._chronicle, agent), observe=self._observe
         )
         return [{"hook": spec.name, "outcome": result.outcome, "message": result.message} for spec, result in results]
 
@@ -84,6 +92,8 @@ class _Told:
         self._agent = agent
 
     def info(self, event: str, **facts: object) -> None:
-        self._chronicle.tell(event, self._agent, f"{facts['hook']}: {facts['outcome']}: {facts['message']}", evidence=facts)
+        self._chronicle.tell(
+            event, self._agent, f"{facts['hook']}: {facts['outcome']}: {facts['message']}", evidence=facts
+        )
 
     warning = info

@@ -29,7 +29,9 @@ from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
+NOTHING = Ended(members=(), reason=None, gracefully=True, signalled=False)
 OWN = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
+DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
 BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
 RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
 
@@ -92,8 +94,8 @@ class KillWorker:
 
         One is open per agent: a second only raises `force` of the first. Raises Conflict in observe mode.
         """
-        if self._observe:
-            raise Conflict("the daemon only observes (mode = \"observe\"): it ends nothing")
+        if self._observe and reason not in DEAD:
+            raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
         if agent.request_id is not None:
             self._press(self._orders[agent.request_id], options)
             return agent.request_id
@@ -192,7 +194,7 @@ class KillWorker:
             if not await self._claim(order):
                 return True
             async with self._slots:
-                ended = await self._end(order)
+                ended = NOTHING if self._observe else await self._end(order)
             if ended.reason is not None:
                 await self._unkillable(order, ended)
                 return False
@@ -407,7 +409,9 @@ class KillWorker:
     def _told_signal(self, order: Order) -> Callable[[str, list[int]], None]:
         def told(name: str, pids: list[int]) -> None:
             why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
-            self._chronicle.tell("kill.signal_sent", order.agent, why, self._me, {"request_id": order.request_id, "pids": pids})
+            self._chronicle.tell(
+                "kill.signal_sent", order.agent, why, self._me, {"request_id": order.request_id, "pids": pids}
+            )
 
         return told
 

@@ -116,7 +116,8 @@ class Daemon:
     def _lock(self, held: AsyncExitStack) -> None:
         """One daemon per runtime directory and per state directory, by flock(2): it vanishes with the process."""
         for directory in dict.fromkeys((self.settings.runtime_dir, self.settings.state_dir)):
-            file = held.enter_context(open(os.path.join(directory, "agent-watchdogd.lock"), "a+", encoding="ascii"))
+            path = os.path.join(directory, "agent-watchdogd.lock")
+            file = held.enter_context(open(path, "a+", encoding="ascii"))  # noqa: SIM115 - `held` closes it
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -162,7 +163,7 @@ class Daemon:
             clock=clock,
             scanner=scanner,
             hearing=self.hearing,
-            cleanup=Cleanup(settings.hooks, self.owners, self.store, clock, self.chronicle),
+            cleanup=Cleanup(settings.hooks, self.owners, self.store, clock, self.chronicle, observe=settings.observe),
             guard=self._guard,
             chronicle=self.chronicle,
             log=log,
@@ -225,7 +226,7 @@ class Daemon:
             if found is not None:
                 self.worker.resume(request, found)
         for agent in self.fleet:
-            if agent.reg.boot_id != self.boot_id and agent.request_id is None and not self.settings.observe:
+            if agent.reg.boot_id != self.boot_id and agent.request_id is None:
                 await self.worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
 
     def _listen_to_signals(self) -> None:

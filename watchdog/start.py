@@ -31,7 +31,9 @@ def main(argv: list[str] | None = None) -> int:
         epilog="Exit: 0 told to stop, 64 usage, 70 its scheduler died, 75 one runs already, 78 configuration.",
     )
     parser.add_argument("--config", metavar="FILE", help="the TOML file (default: $AGENT_WATCHDOG_CONFIG, /etc or XDG)")
-    parser.add_argument("--check", action="store_true", help="say everything that is wrong with the configuration, and end")
+    parser.add_argument(
+        "--check", action="store_true", help="say everything that is wrong with the configuration, and end"
+    )
     parser.add_argument("--observe", action="store_true", help="decide and log the same, but signal and clean nothing")
     options = parser.parse_args(argv)
     try:

@@ -263,7 +263,7 @@ class Sweeper:
 
     async def _request(self, agent: Agent, decision: Decision) -> None:
         reason = decision.reason or Reason.STALLED
-        if self._settings.observe:
+        if self._settings.observe and reason is not Reason.GONE:
             self._once(agent, f"observe {reason}", "kill.observed", f"would end it: {decision.text}")
             return
         try:

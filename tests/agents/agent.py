@@ -29,8 +29,9 @@ class Speaker:
 
 
 def main() -> None:
-    speaker = Speaker() if "NOTIFY_SOCKET" in os.environ else None
-    every, times, progress = None, None, None
+    speaker = Speaker()
+    every: float | None = None
+    progress: str | None = None
     for word in sys.argv[1:]:
         key, _, value = word.partition("=")
         if key == "deaf":

@@ -84,9 +84,7 @@ class FakeWorker:
             store = self.office.desk.store
             to = Status.STOPPED if reason is Reason.STOP else Status.KILLED
             now = self.office.desk.now()
-            await store.write(
-                store.store.transition, agent.agent_id, {agent.status}, to, now=now, who=by, why=why
-            )
+            await store.write(store.store.transition, agent.agent_id, {agent.status}, to, now=now, who=by, why=why)
             self.ended.append(agent.reg.name)
             self.office.desk.fleet.drop(agent.agent_id)
         return request_id
@@ -282,5 +280,3 @@ def wait_for(look: Callable[[], T], what: str, seconds: float = 20.0) -> T:
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(0.01)
     return found
-
-

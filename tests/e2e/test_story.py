@@ -40,8 +40,8 @@ def test_a_silent_agent_is_ended_whole_and_cleaned_up(world: World) -> None:
     assert str(tree) not in git(repository, "worktree", "list")
     assert "alpha-work" in git(repository, "branch", "--list", "alpha-work")
     trash = list((repository / ".git" / "agent-watchdog" / "trash").glob("*/tree/README"))
-    assert 1 == len(trash)
-    assert "hello\n" == trash[0].read_text()
+    assert len(trash) == 1
+    assert trash[0].read_text() == "hello\n"
 
     story = world.json("why", "alpha")
     names = [event["event"] for event in story["events"]]
@@ -55,7 +55,7 @@ def test_a_silent_agent_is_ended_whole_and_cleaned_up(world: World) -> None:
         ("cleanup.hook_finished", "agent.ended"),
     ):
         assert names.index(earlier) < names.index(later), names
-    assert 1 == names.count("agent.stalled")
+    assert names.count("agent.stalled") == 1
     text = world.cli("why", "alpha").stdout
     for word in ("silent for", "SIGTERM", "SIGKILL", "temp_dir", "worktree", "T-1"):
         assert word in text, text
@@ -72,10 +72,10 @@ def test_a_dirty_worktree_is_kept_and_said_so(world: World) -> None:
 
     world.wait_status("beta", "killed")
 
-    assert "hours of work\n" == (tree / "new.txt").read_text()
+    assert (tree / "new.txt").read_text() == "hours of work\n"
     assert str(tree) in git(repository, "worktree", "list")
     kept = world.wait_event("cleanup.hook_finished", name="beta", hook="worktree")
-    assert "kept" == kept["outcome"]
+    assert kept["outcome"] == "kept"
     assert "new.txt" in kept["message"] or "untracked" in kept["message"]
 
 
@@ -101,7 +101,7 @@ def test_an_end_of_its_own_is_found_within_a_second(
 
     assert (code, number) == (ended["exit_code"], ended["exit_signal"])
     assert not temp_dir.exists()
-    assert 0 == world.count("kill.signal_sent")
+    assert world.count("kill.signal_sent") == 0
 
 
 def test_what_an_agent_leaves_behind_is_ended(world: World) -> None:
@@ -123,10 +123,11 @@ def test_who_promised_no_beat_lives(world: World) -> None:
     loud = world.run("loud", *world.script("agent.py", "beat=0.3/3"))
     world.wait_status("loud", "killed")
 
-    assert "running" == world.agents()["quiet"]["status"]
-    assert "no heartbeat is promised" in (world.dir / "quiet.out").read_text() or "promise" in (
-        world.dir / "quiet.out"
-    ).read_text()
+    assert world.agents()["quiet"]["status"] == "running"
+    assert (
+        "no heartbeat is promised" in (world.dir / "quiet.out").read_text()
+        or "promise" in (world.dir / "quiet.out").read_text()
+    )
     assert loud.wait(10) != 0
 
 
@@ -140,8 +141,8 @@ def test_rows_without_optional_fields_are_closed_like_any_other(world: World) ->
     world.wait_status("plain", "completed")
     world.wait_status("temp", "completed")
 
-    assert 0 == plain.wait(10)
-    assert 0 == temp.wait(10)
+    assert plain.wait(10) == 0
+    assert temp.wait(10) == 0
 
 
 def test_observe_mode_decides_the_same_and_touches_nothing(world: World) -> None:
@@ -151,17 +152,17 @@ def test_observe_mode_decides_the_same_and_touches_nothing(world: World) -> None
     agent = world.wait_status("epsilon", "running")
     said = world.wait_event("kill.observed", name="epsilon")
     gone = world.run("zeta", *world.script("agent.py", "exit=0"), options=("--temp-dir", "auto"))
-    assert 0 == gone.wait(10)
+    assert gone.wait(10) == 0
     temp_dir = Path(world.json("why", "zeta")["agent"]["temp_dir"])
     world.wait_status("zeta", "completed")
 
     assert "silent for" in said["why"]
     assert alive(agent["pid"])
     assert temp_dir.is_dir()
-    assert 1 == world.count("kill.observed", name="epsilon")
-    assert 0 == world.count("kill.signal_sent")
-    assert 0 == world.count("cleanup.hook_finished", outcome="done")
-    assert 0 != world.cli("kill", "epsilon", check=False).returncode
+    assert world.count("kill.observed", name="epsilon") == 1
+    assert world.count("kill.signal_sent") == 0
+    assert world.count("cleanup.hook_finished", outcome="done") == 0
+    assert world.cli("kill", "epsilon", check=False).returncode != 0
     assert alive(agent["pid"])
 
 
@@ -169,13 +170,15 @@ def test_a_command_hook_gets_the_facts_as_json(world: World) -> None:
     """A hook of one's own: JSON on stdin, run as the owner, its answer in the log."""
     seen = world.dir / "seen.json"
     with world.config.open("a") as config:
-        config.write(f'[[hook]]\nname = "mine"\non = ["killed"]\ncommand = ["/bin/sh", "-c", "cat > {seen}; echo noted"]\n')
+        config.write(
+            f'[[hook]]\nname = "mine"\non = ["killed"]\ncommand = ["/bin/sh", "-c", "cat > {seen}; echo noted"]\n'
+        )
     world.start()
     world.run("eta", *world.script("agent.py", "beat=0.3/3"), options=("--task", "T-9"))
     world.wait_status("eta", "killed")
 
     facts = json.loads(seen.read_text())
-    assert ("eta", "T-9", "killed") == (facts["name"], facts["task_id"], facts["outcome"])
+    assert (facts["name"], facts["task_id"], facts["outcome"]) == ("eta", "T-9", "killed")
     assert "noted" in world.wait_event("cleanup.hook_finished", hook="mine")["message"]
 
 
@@ -185,8 +188,12 @@ def test_a_second_daemon_says_who_runs_already(world: World) -> None:
     assert world.daemon is not None
     first = world.daemon.pid
     second = subprocess.run(
-        [BIN / "agent-watchdogd", "--config", world.config], env=world.environ, capture_output=True, text=True, timeout=20
+        [BIN / "agent-watchdogd", "--config", world.config],
+        env=world.environ,
+        capture_output=True,
+        text=True,
+        timeout=20,
     )
 
-    assert 75 == second.returncode
+    assert second.returncode == 75
     assert f"pid {first}" in second.stderr

@@ -20,7 +20,9 @@ def directory() -> Iterator[str]:
         yield made
 
 
-def listen(directory: str, talk: Callable[[dict[str, str]], None], until: Callable[[list[tuple[str, Message]]], bool]) -> list[tuple[str, Message]]:
+def listen(
+    directory: str, talk: Callable[[dict[str, str]], object], until: Callable[[list[tuple[str, Message]]], bool]
+) -> list[tuple[str, Message]]:
     """Open sockets for agents a and b, let `talk` speak in a thread, return what was heard."""
     heard: list[tuple[str, Message]] = []
 
@@ -51,9 +53,14 @@ def test_the_kernel_says_who_sent_it_even_when_he_has_gone(directory: str) -> No
     """A short-lived systemd-notify is attributed by its agent's socket, with uid and pid."""
     heard = listen(
         directory,
-        lambda paths: subprocess.run(
-            ["systemd-notify", "--no-block", "WATCHDOG=1"], env={**os.environ, "NOTIFY_SOCKET": paths["a"]}, check=True
-        ) and None,
+        lambda paths: (
+            subprocess.run(
+                ["systemd-notify", "--no-block", "WATCHDOG=1"],
+                env={**os.environ, "NOTIFY_SOCKET": paths["a"]},
+                check=True,
+            )
+            and None
+        ),
         lambda heard: len(heard) == 1,
     )
 
@@ -66,13 +73,16 @@ def test_a_barrier_is_closed_so_that_systemd_notify_returns(directory: str) -> N
     """`systemd-notify` waits until its BARRIER=1 descriptor is closed; it must not wait out its 5 s."""
     heard = listen(
         directory,
-        lambda paths: subprocess.run(
-            ["systemd-notify", "WATCHDOG=1"], env={**os.environ, "NOTIFY_SOCKET": paths["a"]}, check=True, timeout=4
-        ) and None,
+        lambda paths: (
+            subprocess.run(
+                ["systemd-notify", "WATCHDOG=1"], env={**os.environ, "NOTIFY_SOCKET": paths["a"]}, check=True, timeout=4
+            )
+            and None
+        ),
         lambda heard: len(heard) == 2,
     )
 
-    assert [b"WATCHDOG=1", b"BARRIER=1"] == [message.data for _, message in heard]
+    assert [message.data for _, message in heard] == [b"WATCHDOG=1", b"BARRIER=1"]
 
 
 def test_a_flood_on_one_socket_loses_nothing_on_another(directory: str) -> None:
@@ -98,22 +108,24 @@ def test_a_flood_on_one_socket_loses_nothing_on_another(directory: str) -> None:
 
     heard = listen(directory, talk, lambda heard: done.is_set() and sum(agent == "b" for agent, _ in heard) >= 200)
 
-    assert 200 == sum(agent == "b" for agent, _ in heard)
+    assert sum(agent == "b" for agent, _ in heard) == 200
 
 
 def test_an_oversized_datagram_is_marked_and_costs_nothing_else(directory: str) -> None:
     """Over 4096 bytes: told as truncated; the next one is heard as ever."""
+
     def talk(paths: dict[str, str]) -> None:
         send(paths["a"], b"X" * 9000)
         send(paths["a"])
 
     heard = listen(directory, talk, lambda heard: len(heard) == 2)
 
-    assert [True, False] == [message.truncated for _, message in heard]
+    assert [message.truncated for _, message in heard] == [True, False]
 
 
 def test_many_descriptors_are_all_closed(directory: str) -> None:
     """A message with more descriptors than we have room for leaks none."""
+
     def talk(paths: dict[str, str]) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
             speaker.connect(paths["a"])

@@ -206,7 +206,9 @@ def _refuse_paths(desk: Desk, body: Register) -> None:
         raise BadRequest("notify_socket: only `run` owns its agent's socket; leave it out, and the daemon makes one")
     own = f"{_path(desk.runtime_dir)}/"
     if socket is not None and socket.startswith(own) and socket != f"{own}notify/{body.agent_id}":
-        raise BadRequest(f"notify_socket: {socket} is not {own}notify/{body.agent_id}; that directory holds nothing else")
+        raise BadRequest(
+            f"notify_socket: {socket} is not {own}notify/{body.agent_id}; that directory holds nothing else"
+        )
 
 
 async def _refuse_task(desk: Desk, peer: Peer, body: Register) -> None:

@@ -74,7 +74,7 @@ class NotifySockets:
             try:
                 os.chown(path, owner_uid, -1)
             except PermissionError:  # a root without CAP_CHOWN: the credentials are checked all the same
-                os.chmod(path, 0o666)
+                os.chmod(path, 0o666)  # noqa: S103 - `Hearing` believes nobody but the owner and root
 
     def close(self, agent_id: str) -> None:
         """Read what is left, then remove the socket."""
@@ -137,7 +137,7 @@ class NotifySockets:
 
 
 def receive(listener: socket.socket) -> tuple[Message | None, list[int]]:
-    """One datagram with its credentials, or None when nothing waits; and the descriptors that came along, to be closed."""
+    """One datagram with its credentials (None: nothing waits), and the descriptors that came along, to be closed."""
     room = socket.CMSG_SPACE(UCRED.size) + socket.CMSG_SPACE(MAX_FDS * 4)
     try:
         data, ancillary, flags, _ = listener.recvmsg(MAX_BYTES + 1, room, socket.MSG_CMSG_CLOEXEC)
