@@ -60,7 +60,8 @@ OWNERS = {
 
 # Calls that end processes or remove things, and the only files in which each may stand, with the reason.
 CALLS = {
-    "kill": {"cli/run.py", "owner/contained.py"},  # the wrapper's own unreaped child; a hook's own children
+    # the wrapper: its own unreaped child, and itself; a hook: its own children
+    "kill": {"cli/run.py", "cli/resident/child.py", "owner/contained.py"},
     "killpg": set(),
     "pidfd_send_signal": {"processes/signals.py"},
     "rmtree": set(),
@@ -92,7 +93,9 @@ def rank(module: str) -> int:
     for length in range(len(parts), 0, -1):
         if (found := RANK.get(".".join(parts[:length]))) is not None:
             return found
-    raise AssertionError(f"{module} has no rank: give it one in tests/test_layout.py and a line in watchdog/__init__.py")
+    raise AssertionError(
+        f"{module} has no rank: give it one in tests/test_layout.py and a line in watchdog/__init__.py"
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=[name_of(p) for p in FILES])

@@ -141,7 +141,8 @@ class Agent:
 
     def restore(self, row: AgentRow) -> None:
         """Take over what an earlier daemon watched; the time without one does not count."""
-        self.beats, self.promised, self.last_heartbeat = row.beats, row.promised, row.last_heartbeat
+        self.beats, self.last_heartbeat = row.beats, row.last_heartbeat
+        self.promised = row.promised or self.reg.stall_after is not None
         self.state, self.note, self.tool, self.progress = row.state, row.note, row.tool, row.last_progress
         self.age = timedelta(seconds=row.watched_seconds)
         self.silence = timedelta(seconds=row.silence_seconds)
@@ -228,7 +229,9 @@ class Fleet:
     def refuse_taken(self, name: str, owner_uid: int) -> None:
         """Raise Conflict when the owner has a living agent of that name."""
         for agent in self.named(name, owner_uid):
-            raise Conflict(f"{name} is the name of a living agent of yours ({agent.agent_id}); end it first or take another name")
+            raise Conflict(
+                f"{name} is the name of a living agent of yours ({agent.agent_id}); end it first or take another name"
+            )
 
     def one(self, target: str, visible: frozenset[str] | None = None) -> Agent:
         """The living agent of a name, id, unique id prefix (8 or more characters) or pid.

@@ -46,7 +46,9 @@ class Schedule:
         self._running = 0
         self.dead = asyncio.Event()
 
-    def every(self, interval: timedelta, name: str, job: Callable[[], Awaitable[None]], *, watched: bool = False) -> None:
+    def every(
+        self, interval: timedelta, name: str, job: Callable[[], Awaitable[None]], *, watched: bool = False
+    ) -> None:
         """Run `job` now and then at each interval. A `watched` one that stops running is a reason to exit."""
 
         async def run() -> None:

@@ -53,7 +53,7 @@ def test_the_longest_silent_go_first_when_the_budget_is_short() -> None:
 
     decisions = {d.agent_id: d for d in decide(looks, Limits(budget=2))}
 
-    assert [Action.HOLD, Action.REQUEST_KILL, Action.REQUEST_KILL] == [decisions[str(n)].action for n in range(3)]
+    assert [decisions[str(n)].action for n in range(3)] == [Action.HOLD, Action.REQUEST_KILL, Action.REQUEST_KILL]
     assert "budget" in decisions["0"].text
 
 
@@ -63,13 +63,15 @@ def test_the_dead_cost_no_budget_and_no_mass_hold() -> None:
 
     decisions = {d.agent_id: d.action for d in decide(looks, Limits(budget=0, mass="mass stall"))}
 
-    assert {"dead": Action.REQUEST_KILL, "silent": Action.HOLD} == decisions
+    assert decisions == {"dead": Action.REQUEST_KILL, "silent": Action.HOLD}
 
 
 @pytest.mark.parametrize(("silent", "healthy", "expected"), [(2, 0, False), (3, 0, True), (3, 3, True), (3, 4, False)])
 def test_many_silent_at_once_is_a_mass_stall(silent: int, healthy: int, expected: bool) -> None:
     """At least three, and at least half of those that promised beats."""
-    looks = [look(f"s{n}", Verdict.LATE) for n in range(silent)] + [look(f"h{n}", Verdict.HEALTHY) for n in range(healthy)]
+    looks = [look(f"s{n}", Verdict.LATE) for n in range(silent)] + [
+        look(f"h{n}", Verdict.HEALTHY) for n in range(healthy)
+    ]
 
     assert expected is (mass_stall(looks, 3, 0.5) is not None)
 

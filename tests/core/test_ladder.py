@@ -40,9 +40,21 @@ def test_each_state_has_its_next_step(kill: Kill, now: float, expected: Next) ->
     assert expected == next_step(kill, now)
 
 
-@given(st.builds(replace, st.just(KILL), main_alive=st.booleans(), rest_alive=st.integers(0, 5), stable=st.booleans(),
-                 main_termed=st.booleans(), rest_termed=st.booleans(), force=st.booleans(),
-                 polite=st.sampled_from(Polite), killing_since=st.none() | st.floats(100, 200)), st.floats(100, 400))
+@given(
+    st.builds(
+        replace,
+        st.just(KILL),
+        main_alive=st.booleans(),
+        rest_alive=st.integers(0, 5),
+        stable=st.booleans(),
+        main_termed=st.booleans(),
+        rest_termed=st.booleans(),
+        force=st.booleans(),
+        polite=st.sampled_from(Polite),
+        killing_since=st.none() | st.floats(100, 200),
+    ),
+    st.floats(100, 400),
+)
 def test_verified_means_nobody_is_left(kill: Kill, now: float) -> None:
     """VERIFIED only after a look that found nobody alive and nobody new; KILL only after the grace, or by force."""
     step = next_step(kill, now)
@@ -81,7 +93,9 @@ def test_every_kill_comes_to_an_end(deaths: list[int], polite: Polite) -> None:
                 fallen = next(dying, 0)
                 if fallen:
                     now = min(step.until, now + 0.01)
-                    kill = replace(kill, main_alive=kill.main_alive and fallen < 2, rest_alive=max(0, kill.rest_alive - fallen))
+                    kill = replace(
+                        kill, main_alive=kill.main_alive and fallen < 2, rest_alive=max(0, kill.rest_alive - fallen)
+                    )
                 else:
                     now = step.until
     pytest.fail("the kill never ended")

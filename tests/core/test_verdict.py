@@ -24,31 +24,71 @@ def seen(**signals: object) -> Observation:
 
 CASES = [
     ("an ended main process is gone", seen(presence=Presence.ABSENT), Verdict.GONE),
-    ("gone comes before everything", seen(presence=Presence.ABSENT, state=State.IDLE, ttl_left=seconds(-1)), Verdict.GONE),
+    (
+        "gone comes before everything",
+        seen(presence=Presence.ABSENT, state=State.IDLE, ttl_left=seconds(-1)),
+        Verdict.GONE,
+    ),
     ("a failed look is unknown", seen(presence=Presence.UNKNOWN, silence=seconds(9999), late_looks=9), Verdict.UNKNOWN),
-    ("an unread heartbeat file is unknown", seen(unread=seconds(30), silence=seconds(999), late_looks=9), Verdict.UNKNOWN),
-    ("an unread file is judged after wait_limit", seen(unread=seconds(21601), silence=seconds(21601), late_looks=1), Verdict.STALLED),
-    ("a queued agent is never judged", seen(status=Status.QUEUED, presence=Presence.NO_PID, age=seconds(10**6)), Verdict.STARTING),
+    (
+        "an unread heartbeat file is unknown",
+        seen(unread=seconds(30), silence=seconds(999), late_looks=9),
+        Verdict.UNKNOWN,
+    ),
+    (
+        "an unread file is judged after wait_limit",
+        seen(unread=seconds(21601), silence=seconds(21601), late_looks=1),
+        Verdict.STALLED,
+    ),
+    (
+        "a queued agent is never judged",
+        seen(status=Status.QUEUED, presence=Presence.NO_PID, age=seconds(10**6)),
+        Verdict.STARTING,
+    ),
     ("no pid yet is starting", seen(presence=Presence.NO_PID, has_beaten=False, age=seconds(10)), Verdict.STARTING),
-    ("a promise without a first beat is starting", seen(has_beaten=False, age=seconds(299), silence=seconds(299)), Verdict.STARTING),
+    (
+        "a promise without a first beat is starting",
+        seen(has_beaten=False, age=seconds(299), silence=seconds(299)),
+        Verdict.STARTING,
+    ),
     ("no promise needs no first beat", seen(promised=False, has_beaten=False, age=seconds(9999)), Verdict.HEALTHY),
     ("ttl over is expired", seen(ttl_left=seconds(0)), Verdict.EXPIRED),
     ("done and still there lingers", seen(state=State.DONE, state_age=seconds(60)), Verdict.LINGERING),
     ("done just now waits", seen(state=State.DONE, state_age=seconds(59)), Verdict.WAITING),
     ("idle is never stalled", seen(state=State.IDLE, silence=seconds(10**6), late_looks=99), Verdict.WAITING),
-    ("waiting for a human has no limit", seen(state=State.WAITING, silence=seconds(10**6), late_looks=99), Verdict.WAITING),
+    (
+        "waiting for a human has no limit",
+        seen(state=State.WAITING, silence=seconds(10**6), late_looks=99),
+        Verdict.WAITING,
+    ),
     ("blocked is not a stall", seen(state=State.BLOCKED, silence=seconds(10**6), late_looks=99), Verdict.WAITING),
     ("a lease runs", seen(lease_left=seconds(1), silence=seconds(500), late_looks=9), Verdict.WAITING),
-    ("a declared tool runs", seen(tool="make", tool_left=seconds(1), silence=seconds(500), late_looks=9), Verdict.WAITING),
+    (
+        "a declared tool runs",
+        seen(tool="make", tool_left=seconds(1), silence=seconds(500), late_looks=9),
+        Verdict.WAITING,
+    ),
     ("a tool over its limit excuses nothing", seen(tool="make", silence=seconds(500), late_looks=1), Verdict.STALLED),
     ("silent but in time is healthy", seen(silence=seconds(119.9)), Verdict.HEALTHY),
     ("the first silent look is late", seen(silence=seconds(120)), Verdict.LATE),
     ("the second silent look is stalled", seen(silence=seconds(130), late_looks=1), Verdict.STALLED),
     ("after a start one look more confirms", seen(silence=seconds(500), first_look=True), Verdict.LATE),
-    ("activity delays", seen(silence=seconds(500), late_looks=9, activity="its processes used 80% of a core"), Verdict.LATE),
-    ("activity is believed up to busy_limit", seen(silence=seconds(3720), late_looks=9, activity="busy"), Verdict.STALLED),
+    (
+        "activity delays",
+        seen(silence=seconds(500), late_looks=9, activity="its processes used 80% of a core"),
+        Verdict.LATE,
+    ),
+    (
+        "activity is believed up to busy_limit",
+        seen(silence=seconds(3720), late_looks=9, activity="busy"),
+        Verdict.STALLED,
+    ),
     ("a lost channel delays", seen(silence=seconds(500), late_looks=9, channel_lost=True), Verdict.LATE),
-    ("a lost channel is believed up to wait_limit", seen(silence=seconds(21600), late_looks=9, channel_lost=True), Verdict.STALLED),
+    (
+        "a lost channel is believed up to wait_limit",
+        seen(silence=seconds(21600), late_looks=9, channel_lost=True),
+        Verdict.STALLED,
+    ),
     ("progress that moves is healthy", seen(progress_age=seconds(1799)), Verdict.HEALTHY),
     ("beats without progress stall", seen(progress_age=seconds(1800), late_looks=1), Verdict.STALLED),
     ("idle needs no progress", seen(progress_age=seconds(9999), state=State.IDLE), Verdict.WAITING),
@@ -75,7 +115,7 @@ def test_a_slow_rhythm_gets_a_long_start() -> None:
     """A promise of one beat in four hours allows four hours for the first."""
     slow = seen(has_beaten=False, age=seconds(3600), after=timedelta(hours=4))
 
-    assert Verdict.STARTING == judge(slow, POLICY).verdict
+    assert judge(slow, POLICY).verdict == Verdict.STARTING
     assert not judge(slow, POLICY).overdue
 
 
@@ -83,9 +123,9 @@ def test_one_confirming_look_follows_a_start_even_with_confirm_one() -> None:
     """confirm_sweeps = 1 still gives one look of grace after the daemon's own start."""
     policy = Policy(confirm_sweeps=1)
 
-    assert Verdict.LATE == judge(seen(silence=seconds(500), first_look=True), policy).verdict
-    assert Verdict.STALLED == judge(seen(silence=seconds(500), first_look=True, late_looks=1), policy).verdict
-    assert Verdict.STALLED == judge(seen(silence=seconds(500)), policy).verdict
+    assert judge(seen(silence=seconds(500), first_look=True), policy).verdict == Verdict.LATE
+    assert judge(seen(silence=seconds(500), first_look=True, late_looks=1), policy).verdict == Verdict.STALLED
+    assert judge(seen(silence=seconds(500)), policy).verdict == Verdict.STALLED
 
 
 durations = st.timedeltas(min_value=timedelta(), max_value=timedelta(days=400))
@@ -137,12 +177,21 @@ def test_a_missing_signal_never_makes_it_worse(observation: Observation) -> None
     if observation.status is not Status.QUEUED:
         assert (verdict is Verdict.GONE) == (observation.presence is Presence.ABSENT)
         if observation.presence is Presence.UNKNOWN:
-            assert Verdict.UNKNOWN == verdict
+            assert verdict == Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("duration", "text"),
-    [(0, "0s"), (0.42, "0.4s"), (42, "42s"), (60, "1m"), (200, "3m20s"), (7500, "2h05m"), (273600, "3d4h"), (-5, "-5s")],
+    [
+        (0, "0s"),
+        (0.42, "0.4s"),
+        (42, "42s"),
+        (60, "1m"),
+        (200, "3m20s"),
+        (7500, "2h05m"),
+        (273600, "3d4h"),
+        (-5, "-5s"),
+    ],
 )
 def test_durations_read_as_people_say_them(duration: float, text: str) -> None:
     """One or two units, never a long fraction."""

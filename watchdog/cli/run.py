@@ -11,16 +11,15 @@ one call waits for everything. It costs no descriptor and no `select`.
 
 import fcntl
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable
+from _collections_abc import Callable
 
-from watchdog.cli.resident import child
+from watchdog.cli.resident import child, signals
 from watchdog.cli.resident.inbox import Inbox, open_inbox
 from watchdog.cli.resident.link import Link
 from watchdog.cli.resident.options import HELP, Options, parse_options
-from watchdog.cli.resident.prctl import become_subreaper
+from watchdog.cli.resident.prctl import become_subreaper, set_name
 from watchdog.control.client import find_socket
 from watchdog.errors import BadRequest, WatchdogError
 
@@ -29,20 +28,20 @@ RELEASE_SECONDS = 1.0  # that the daemon may take until the agent executes its c
 REPORT_SECONDS = 1.0  # that the report of its end may delay our own
 BACKSTOP_SECONDS = 10.0  # a kernel that sends no SIGIO costs delay, not beats
 # Faults of our own are not to be waited for; the kernel kills a process that has them blocked.
-_OUR_OWN = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
-_AWAITED = signal.valid_signals() - _OUR_OWN - {signal.SIGKILL, signal.SIGSTOP}
+_OUR_OWN = {signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGTRAP, signals.SIGSYS}
+_AWAITED = signals.valid_signals() - _OUR_OWN - {signals.SIGKILL, signals.SIGSTOP}
 
 
-def main(arguments: list[str], socket_path: str | None = None) -> int:
+def main(arguments: list[str]) -> int:
     """Run one agent to its end; its exit status, 64 for a call not understood, 127 and 126 as shells have them."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if signals.getsignal(signals.SIGINT) is signals.default_int_handler:
+        signals.signal(signals.SIGINT, signals.SIG_DFL)
     try:
         options = parse_options(arguments, os.urandom(16).hex())
         if options is None:
             sys.stdout.write(HELP)
             return 0
-        return Wrapper(options, options.socket or socket_path).run()
+        return Wrapper(options).run()
     except WatchdogError as error:
         _say(str(error) + ("; see --help" if isinstance(error, BadRequest) else ""))
         return error.exit_code
@@ -51,10 +50,9 @@ def main(arguments: list[str], socket_path: str | None = None) -> int:
 class Wrapper:
     """One agent and what is known of it. `run` is the whole story."""
 
-    def __init__(self, options: Options, socket_path: str | None) -> None:
+    def __init__(self, options: Options) -> None:
         self.options = options
-        self.told_socket = socket_path
-        self.control = find_socket(socket_path)
+        self.control = find_socket(options.socket)
         self.mark: str | None = None  # inside the temp dir that we made
         self.pid = 0
         self.status: int | None = None  # as waitpid(2) gives it, once the agent has ended
@@ -65,8 +63,8 @@ class Wrapper:
 
     def run(self) -> int:
         """Register, start, tell the pid, let go; pass on until the end; report, and end likewise."""
-        self.mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED))
-        children_ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL) == signal.SIG_IGN  # or there is no status
+        self.mask = signals.pthread_sigmask(signals.SIG_BLOCK, _AWAITED)
+        children_ignored = signals.signal(signals.SIGCHLD, signals.SIG_DFL) == signals.SIG_IGN  # or there is no status
         try:
             self._prepare()
             self._turn_until(lambda: self.link.settled, REGISTER_SECONDS)
@@ -93,12 +91,13 @@ class Wrapper:
 
     def _prepare(self) -> None:
         options = self.options
+        set_name()
         become_subreaper()
         if options.auto_temp_dir:
             self._make_temp_dir()
         self.inbox = open_inbox(self.control, options.agent_id)
         body = options.registration(None if self.inbox is None else self.inbox.path)
-        self.link = Link(lambda: find_socket(self.told_socket), _send_sigio, body)
+        self.link = Link(lambda: find_socket(options.socket), _send_sigio, body)
         if self.inbox is None:
             _say(f"{options.name}: no directory for its notify socket; it cannot beat by sd_notify")
         else:
@@ -153,21 +152,23 @@ class Wrapper:
             wait = max(0.0, min(moment for moment in due if moment is not None) - now)
             if self.inbox is not None and self.inbox.more:
                 wait = 0.0
-            info = signal.sigtimedwait(_AWAITED, wait)
+            info = signals.sigtimedwait(_AWAITED, wait)
             while info is not None:
                 self._take(info)
-                info = signal.sigtimedwait(_AWAITED, 0)
+                info = signals.sigtimedwait(_AWAITED, 0)
 
-    def _take(self, info: signal.struct_siginfo) -> None:
+    def _take(self, info: signals.struct_siginfo) -> None:
         number, from_kernel = info.si_signo, info.si_code > 0  # sigaction(2): SI_USER, SI_TKILL, SI_QUEUE are <= 0
-        if number == signal.SIGCHLD:
+        if number == signals.SIGCHLD:
             self._reap()
-        elif number == signal.SIGIO and from_kernel:
+        elif number == signals.SIGIO and from_kernel:
             pass  # only woke us
-        elif not self.pid or self.status is not None:
-            child.die_of(number)  # no agent to forward it to
-            signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
-        elif number == signal.SIGCONT:
+        elif self.status is not None:
+            pass  # what ended the agent has come to us too; we end as it did
+        elif not self.pid:
+            child.die_of(number)  # no agent yet to forward it to
+            signals.pthread_sigmask(signals.SIG_BLOCK, _AWAITED)
+        elif number == signals.SIGCONT:
             # To a group it has come already; a second one could be seen by a program that handles it.
             found = child.proc_stat(self.pid)
             if not self.terminal or (found is not None and found[0] in "tT"):
@@ -178,12 +179,12 @@ class Wrapper:
     def _is_for_agent(self, number: int, from_kernel: bool, sender: int) -> bool:
         if from_kernel:
             # The kernel hangs up the session's leader alone, everything else on a terminal is sent to the group.
-            return number == signal.SIGHUP and (not self.terminal or os.getsid(0) == os.getpid())
+            return number == signals.SIGHUP and (not self.terminal or os.getsid(0) == os.getpid())
         # `kill 0` by the agent's own tree has reached it, where it is in our group.
         return not (self.terminal and child.descends_from(sender, self.pid))
 
     def _forward(self, number: int) -> None:
-        try:
+        try:  # noqa: SIM105  contextlib costs memory
             os.kill(self.pid, number)
         except PermissionError:
             pass  # it runs as another uid now; who may signal it will not need us
@@ -225,8 +226,8 @@ def _send_sigio(descriptor: int) -> None:
 
 
 def _say(message: str) -> None:
-    """One line on stderr, for a person. Only before the agent starts and after it has ended: the screen is its own."""
-    try:
+    """One line for a person; only before the agent starts and after it has ended: the screen is its own."""
+    try:  # noqa: SIM105  contextlib costs memory
         os.write(2, f"agent-watchdog run: {message}\n".encode("utf-8", "backslashreplace"))
     except OSError:
         pass  # closed

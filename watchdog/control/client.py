@@ -8,8 +8,8 @@ import os
 import stat
 import sys
 import time
+from _collections_abc import Iterator
 from _socket import AF_UNIX, SO_PEERCRED, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, socket
-from collections.abc import Iterator
 from errno import EACCES, EPERM
 
 from watchdog.errors import BadRequest, DaemonUnreachable, UnsafeDirectory
@@ -73,7 +73,8 @@ def request(
             connection.settimeout(max(0.001, deadline - time.monotonic()))
             piece = connection.recv(_CHUNK)
             if not piece:
-                return decode_response(bytes(received))
+                status, content = split_response(bytes(received))
+                return status, decode_json(content)
             received += piece
     except TimeoutError:
         raise DaemonUnreachable(f"the daemon at {socket_path} did not answer within {timeout:g} s") from None
@@ -132,8 +133,8 @@ def encode_request(method: str, path: str, body: object | None = None) -> bytes:
     return head.encode() + b"\r\n" + content
 
 
-def decode_response(received: bytes) -> tuple[int, dict[str, object]]:
-    """Status and JSON object of a whole answer (read until the end of the connection). Raises DaemonUnreachable."""
+def split_response(received: bytes) -> tuple[int, bytes]:
+    """Status and body of a whole answer (read until the end of the connection). Raises DaemonUnreachable."""
     head, blank, content = received.partition(b"\r\n\r\n")
     if not blank:
         raise DaemonUnreachable("the daemon ended the connection before it had answered")
@@ -142,7 +143,7 @@ def decode_response(received: bytes) -> tuple[int, dict[str, object]]:
         content = b"".join(_unchunked(content, iter(())))
     elif len(content) < _length(headers):
         raise DaemonUnreachable("the daemon ended the connection in the middle of its answer")
-    return status, decode_json(content)
+    return status, content
 
 
 def _length(headers: dict[str, str]) -> int:

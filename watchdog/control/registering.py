@@ -15,7 +15,7 @@ from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import found, own_agent
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Change, Register, parse
-from watchdog.core.beat import age_of_json, beat_of_json
+from watchdog.core.beat import beat_of_json
 from watchdog.core.model import LIVE, KillOptions, Reason, Registration, Status
 from watchdog.core.verdict import span
 from watchdog.errors import AgentNotFound, BadRequest, Conflict, Forbidden
@@ -56,22 +56,19 @@ async def change(request: web.Request) -> web.Response:
 async def beat(request: web.Request) -> web.Response:
     """One word of an agent.
 
-    `age_seconds` (from `run`, after we were away): the beat is that old. It then counts only if it is younger than the
-    silence that is allowed, and it can only shorten the silence that was watched, never lengthen it.
+    `age_seconds` (from `run`, after we were away): the beat is that old. What it says holds, its lease and tool limit
+    less that age; it can only shorten the silence that was watched, never lengthen it.
     """
     desk, peer = desk_of(request), peer_at(request)
     raw = await read_body(request)
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
     if agent.status not in _SPOKEN:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
-    words = decoded(raw)
-    said, age = beat_of_json(words), age_of_json(words)
-    if age >= agent.after:
-        return web.Response(status=204)
+    said, age = beat_of_json(decoded(raw))
     now, silence = desk.clock.now(), agent.silence
     agent.beat(said, now.mono, now.wall - age)
     if age > ZERO:
-        agent.silence = min(silence, age)
+        agent.silence = min(silence, max(ZERO, age - max(agent.lease_left, agent.tool_left)))
         if said.silent_for is not None:
             agent.lease_left = max(ZERO, agent.lease_left - age)
         if said.tool_limit is not None:
@@ -199,15 +196,18 @@ def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:
 
 
 def _refuse_paths(desk: Desk, body: Register) -> None:
-    """A temp dir is removed when its agent ends, so it belongs to one; our own sockets are nobody's `notify_socket`."""
+    """A temp dir is removed when its agent ends, so it belongs to one; a socket of its own has only who came by `run`."""
     wanted = _path(body.temp_dir)
     for agent in desk.fleet:
         if wanted is not None and agent.reg.temp_dir == wanted:
             raise Conflict(f"temp_dir: {wanted} is that of another living agent; each needs one of its own")
     socket = _path(body.notify_socket)
-    if socket is not None and f"{socket}/".startswith(f"{_path(desk.runtime_dir)}/"):
+    if socket is not None and body.source != "run":
+        raise BadRequest("notify_socket: only `run` owns its agent's socket; leave it out, and the daemon makes one")
+    own = f"{_path(desk.runtime_dir)}/"
+    if socket is not None and socket.startswith(own) and socket != f"{own}notify/{body.agent_id}":
         raise BadRequest(
-            f"notify_socket: {socket} lies in the daemon's own directory; leave it out, or make your own elsewhere"
+            f"notify_socket: {socket} is not {own}notify/{body.agent_id}; that directory holds nothing else"
         )
 
 

@@ -22,13 +22,14 @@ KEYS = (
 def beat_of(fields: dict[str, str], from_main: bool) -> Beat | None:
     """The beat that a datagram's fields are, or None when they are none. `from_main` as in `notify.words_of`."""
     words = words_of(fields, from_main=from_main)
-    return None if words is None else beat_of_json(words)
+    return None if words is None else beat_of_json(words)[0]
 
 
-def beat_of_json(body: object) -> Beat:
-    """The beat that an HTTP body says; an empty object is a plain beat. Raises BadRequest, naming the key.
+def beat_of_json(body: object) -> tuple[Beat, timedelta]:
+    """The beat that an HTTP body says, and how long ago it was said; `{}` is a plain beat. Raises BadRequest.
 
-    `age_seconds` is no part of a beat; see `age_of_json`.
+    `age_seconds` comes from `run`, which keeps the last word while the daemon is away. Leases and limits in the same
+    body count from when it was said.
     """
     if not isinstance(body, dict):
         raise BadRequest('a beat is a JSON object, for example {} or {"state": "working"}')
@@ -44,7 +45,7 @@ def beat_of_json(body: object) -> Beat:
     promises = body.get("promises", True)
     if not isinstance(promises, bool):
         raise BadRequest("promises: must be true or false")
-    return Beat(
+    beat = Beat(
         state=None if state is None else State(state),
         progress=_number(body, "progress"),
         silent_for=_duration(body, "silent_for_seconds"),
@@ -54,15 +55,7 @@ def beat_of_json(body: object) -> Beat:
         after=after,
         promises=promises,
     )
-
-
-def age_of_json(body: object) -> timedelta:
-    """How long ago the beat was said (`age_seconds`): `run` keeps the last word while the daemon is away.
-
-    Leases and limits in the same body count from when it was said. Raises BadRequest.
-    """
-    age = _duration(body, "age_seconds") if isinstance(body, dict) else None
-    return timedelta() if age is None else age
+    return beat, _duration(body, "age_seconds") or timedelta()
 
 
 def beat_to_json(beat: Beat) -> dict[str, object]:

@@ -14,23 +14,18 @@ STATES = ("working", "idle", "waiting", "blocked", "done")  # model.State, held 
 Words = dict[str, str | float | bool]
 
 
-class MalformedDatagram(ValueError):
-    """The datagram is no sd_notify message: too long, a NUL in it, or not UTF-8. To be dropped and counted."""
-
-
 def parse_datagram(data: bytes) -> dict[str, str]:
     """Split one datagram into its `KEY=VALUE` lines; the first of a key counts, lines without `=` are passed over.
 
-    Raises MalformedDatagram. Receive with room for MAX_BYTES + 1, or a cut message looks like a whole one.
+    Empty when it is no sd_notify message (longer than MAX_BYTES, a NUL in it, not UTF-8): to be dropped and counted.
+    Receive with room for MAX_BYTES + 1, or a message that was cut looks like a whole one.
     """
-    if len(data) > MAX_BYTES:
-        raise MalformedDatagram(f"longer than {MAX_BYTES} bytes")
-    if b"\0" in data:
-        raise MalformedDatagram("contains a NUL byte")
+    if len(data) > MAX_BYTES or b"\0" in data:
+        return {}
     try:
         text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise MalformedDatagram(str(error)) from None
+    except UnicodeDecodeError:
+        return {}
     fields: dict[str, str] = {}
     for line in text.split("\n"):
         key, equals, value = line.partition("=")

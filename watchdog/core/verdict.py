@@ -77,7 +77,8 @@ def _unknown(seen: Observation, policy: Policy) -> Judgement | None:
         return Judgement(Verdict.UNKNOWN, "the look at its processes failed; that never means dead")
     if seen.unread is not None and seen.unread <= policy.wait_limit:
         return Judgement(
-            Verdict.UNKNOWN, f"its heartbeat file could not be read for {span(seen.unread)} (≤ {span(policy.wait_limit)})"
+            Verdict.UNKNOWN,
+            f"its heartbeat file could not be read for {span(seen.unread)} (≤ {span(policy.wait_limit)})",
         )
     return None
 
@@ -149,7 +150,9 @@ def _progress_stands(seen: Observation, policy: Policy) -> bool:
 
 def _silent(seen: Observation, policy: Policy) -> str:
     if seen.silence < seen.after and seen.progress_age is not None:
-        return f"beats, but its progress stands still for {span(seen.progress_age)} (limit {span(policy.progress_limit)})"
+        return (
+            f"beats, but its progress stands still for {span(seen.progress_age)} (limit {span(policy.progress_limit)})"
+        )
     return f"silent for {span(seen.silence)}, promised {span(seen.after)}"
 
 

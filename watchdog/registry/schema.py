@@ -135,7 +135,9 @@ agent_lifecycle = Table(
     Column("tool", CleanText),
     Column("tool_left_seconds", Float(53)),
     Column("note", CleanText),
-    Column("speaker_pid", Integer),  # who sent the last word; tells after a restart whether he still talks to our old socket
+    Column(
+        "speaker_pid", Integer
+    ),  # who sent the last word; tells after a restart whether he still talks to our old socket
     Column("watched_seconds", Float(53), nullable=False, server_default="0"),
     Column("created_at", UtcTime, nullable=False),
     Column("started_at", UtcTime),

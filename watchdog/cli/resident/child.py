@@ -4,12 +4,12 @@ Signals go to the agent's bare pid: it is our own child that we have not yet wai
 """
 
 import os
-import signal
 import time
-from collections.abc import Collection
+from _collections_abc import Collection
 from errno import EACCES, ENOENT, ENOEXEC, ENOTDIR
 
-from watchdog.cli.resident.prctl import die_with_parent, leave_no_core
+from watchdog.cli.resident import signals
+from watchdog.cli.resident.prctl import die_with_parent, leave_core
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
 _NOT_FOR_AGENTS = ("WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
@@ -49,7 +49,7 @@ class Start:
 
     def release(self) -> None:
         """Let the child execute the command."""
-        try:
+        try:  # noqa: SIM105  contextlib costs memory
             os.write(self._gate, b"!")
         except BrokenPipeError:
             pass  # it died while it waited
@@ -119,15 +119,15 @@ def stop_like(agent_pid: int, number: int) -> None:
     if found is None or found[0] not in "tT":
         return
     watcher = _watcher(agent_pid)
-    if number == signal.SIGSTOP:
+    if number == signals.SIGSTOP:
         os.kill(os.getpid(), number)
     else:
-        before = signal.signal(number, signal.SIG_DFL)
+        before = signals.signal(number, signals.SIG_DFL)
         os.kill(os.getpid(), number)  # while blocked: one that the terminal sent to the group becomes the same one
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})  # here we stop
-        signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-        signal.signal(number, before)
-    os.kill(watcher, signal.SIGKILL)
+        signals.pthread_sigmask(signals.SIG_UNBLOCK, {number})  # here we stop
+        signals.pthread_sigmask(signals.SIG_BLOCK, {number})
+        signals.signal(number, before)
+    os.kill(watcher, signals.SIGKILL)
     os.waitpid(watcher, 0)
 
 
@@ -141,22 +141,23 @@ def end_like(status: int) -> int:
 
 def die_of(number: int) -> None:
     """Die of that signal's default, without a core file. Returns when that does not kill."""
-    leave_no_core()
-    if number not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(number, signal.SIG_DFL)
+    leave_core(False)
+    if number not in (signals.SIGKILL, signals.SIGSTOP):
+        signals.signal(number, signals.SIG_DFL)
     os.kill(os.getpid(), number)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    signals.pthread_sigmask(signals.SIG_UNBLOCK, {number})
+    leave_core(True)
 
 
 def _restore(mask: Collection[int], lead: bool, ignore_children: bool) -> None:
     """In the child: what Python and we changed; whatever else was ignored stays ignored, as after any exec."""
     if lead:
         os.setsid()
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+    for number in (signals.SIGPIPE, signals.SIGXFSZ):
+        signals.signal(number, signals.SIG_DFL)
     if ignore_children:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signals.signal(signals.SIGCHLD, signals.SIG_IGN)
+    signals.pthread_sigmask(signals.SIG_SETMASK, mask)
 
 
 def _execute(command: list[str], environment: dict[str, str]) -> int:
@@ -186,11 +187,11 @@ def _watcher(agent_pid: int) -> int:
         return watcher
     try:
         die_with_parent()
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        signals.pthread_sigmask(signals.SIG_SETMASK, ())
         while os.getppid() == wrapper:
             found = proc_stat(agent_pid)
             if found is None or found[0] not in "tT":
-                os.kill(wrapper, signal.SIGCONT)
+                os.kill(wrapper, signals.SIGCONT)
             time.sleep(0.25)  # nothing in Linux tells a process that is no parent when another is continued
     finally:
         os._exit(0)

@@ -6,6 +6,7 @@ who sent it; foreign uids are refused. Nothing here blocks.
 
 import os
 import sys
+from _collections_abc import Iterator
 from _socket import (
     AF_UNIX,
     CMSG_SPACE,
@@ -20,10 +21,9 @@ from _socket import (
     SOL_SOCKET,
     socket,
 )
-from collections.abc import Iterator
 
 from watchdog.control.client import SYSTEM_SOCKET, directory_problem, user_directories
-from watchdog.core.notify import MAX_BYTES, MalformedDatagram, Words, parse_datagram, words_of
+from watchdog.core.notify import MAX_BYTES, Words, parse_datagram, words_of
 
 _ROOM = CMSG_SPACE(12) + CMSG_SPACE(4 * 253)  # struct ucred, and as many descriptors as one message may carry (unix(7))
 _PER_TURN = 64  # then signals get their turn, however fast somebody writes
@@ -78,7 +78,7 @@ class Inbox:
     def close(self) -> None:
         """Close and remove the socket."""
         self._socket.close()
-        try:
+        try:  # noqa: SIM105  contextlib costs memory
             os.unlink(self.path)
         except OSError:
             pass
@@ -87,9 +87,8 @@ class Inbox:
         if sender_uid not in (0, os.getuid()) and sender_uid != _uid_of(agent_pid):
             self.refused += 1
             return None
-        try:
-            fields = parse_datagram(data)
-        except MalformedDatagram:
+        fields = parse_datagram(data)
+        if not fields:
             self.refused += 1
             return None
         return words_of(fields, from_main=sender_pid == agent_pid)

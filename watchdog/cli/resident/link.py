@@ -5,10 +5,10 @@ last word is kept and everything is tried again each second. The daemon forgets 
 """
 
 import os
+from _collections_abc import Callable
 from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, socket
-from collections.abc import Callable
 
-from watchdog.control.client import check_peer, decode_response, directory_problem, encode_request
+from watchdog.control.client import check_peer, decode_json, directory_problem, encode_request, split_response
 from watchdog.core.notify import Words, merge_words
 from watchdog.errors import BadRequest, DaemonUnreachable, Forbidden, UnsafeDirectory, WatchdogError
 
@@ -141,7 +141,7 @@ class Link:
                 self._out = self._out[self._connection.send(self._out) :]
             while piece := self._connection.recv(65536):
                 self._in += piece
-            answer = decode_response(bytes(self._in))
+            answer = split_response(bytes(self._in))
         except BlockingIOError:
             if now < self._deadline:
                 return False
@@ -161,12 +161,15 @@ class Link:
         if self._sent is not None:
             self._keep_sent()
 
-    def _answered(self, status: int, answer: dict[str, object], now: float) -> None:
-        if status >= 500 or status == 429:
-            self._failed(str(answer.get("message", f"the daemon answered {status}")), now)
+    def _answered(self, status: int, content: bytes, now: float) -> None:
+        # What an accepted request answers is known to us already; not to need `json` saves 0.9 MB.
+        refused = None
+        if status >= 300:
+            refused = str(decode_json(content).get("message", f"the daemon answered {status}"))
+        if refused is not None and (status >= 500 or status == 429):
+            self._failed(refused, now)
             return
         self.unreachable = None
-        refused = str(answer.get("message", f"the daemon answered {status}")) if status >= 300 else None
         if self._kind == "register":
             self._registration_answered(status, refused, now)
         elif status == 404 and self._kind in ("beat", "pid"):

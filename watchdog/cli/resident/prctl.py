@@ -1,17 +1,18 @@
-"""prctl(2) for `run`. The standard library has no call for it, and `ctypes` would cost each wrapper 0.7 MB.
+"""prctl(2) for `run`. The standard library has no call for it, and `ctypes` would cost each wrapper 0.5 MB.
 
 `_ctypes` is the C half of `ctypes`; on an interpreter that was built without it nothing here is done, and `run` works
 without: orphans of the agent then go to init, and the agent outlives a wrapper that is killed.
 """
 
-import signal
+from watchdog.cli.resident.signals import SIGKILL
 
 SET_PDEATHSIG = 1  # <linux/prctl.h>
 SET_DUMPABLE = 4
+SET_NAME = 15
 SET_CHILD_SUBREAPER = 36
 
 
-def prctl(option: int, value: int) -> bool:
+def prctl(option: int, value: int | bytes) -> bool:
     """Set one option of the calling process; False when the kernel or the interpreter does not have it."""
     try:
         from _ctypes import call_function, dlopen, dlsym  # may be missing
@@ -19,9 +20,14 @@ def prctl(option: int, value: int) -> bool:
         return False
     try:
         address = dlsym(dlopen("", 0), "prctl")
+        return bool(call_function(address, (option, value, 0, 0, 0)) == 0)
     except OSError:
         return False
-    return bool(call_function(address, (option, value, 0, 0, 0)) == 0)
+
+
+def set_name() -> bool:
+    """`ps` shows us under our own name, though an interpreter was executed by its path."""
+    return prctl(SET_NAME, b"agent-watchdog")
 
 
 def become_subreaper() -> bool:
@@ -31,12 +37,12 @@ def become_subreaper() -> bool:
 
 def die_with_parent() -> bool:
     """The kernel kills the calling process when its parent ends (cleared when it executes a set-uid program)."""
-    return prctl(SET_PDEATHSIG, signal.SIGKILL)
+    return prctl(SET_PDEATHSIG, SIGKILL)
 
 
-def leave_no_core() -> bool:
-    """No core file of us when we die of the agent's signal.
+def leave_core(wanted: bool) -> bool:
+    """Whether the kernel may write a core file of us; not when we die of the agent's signal.
 
     Not RLIMIT_CORE: where core_pattern is a pipe the kernel does not heed it (core(5)).
     """
-    return prctl(SET_DUMPABLE, 0)
+    return prctl(SET_DUMPABLE, int(wanted))
