@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 
+from watchdog.activity import seen_doing
 from watchdog.beat_files import BeatFiles
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock, Instant
@@ -29,13 +30,12 @@ from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
 SCAN_EVERY = 60.0  # seconds; a scan of 2,000 processes takes 50 to 100 ms
-BUSY = 0.05  # share of one core that counts as activity of a silent agent's tree
 SUMMARY_EVERY = 600.0  # seconds
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the summary line and the metrics tell."""
+    """What the summary line tells."""
 
     sweeps: int = 0
     requested: int = 0
@@ -158,20 +158,7 @@ class Sweeper:
             self._log.event("sweep.scan_failed", error=str(error))
             return
         for agent in self._fleet:
-            agent.activity = self._activity(agent, elapsed)
-
-    def _activity(self, agent: Agent, elapsed: float) -> str | None:
-        """What a silent agent's tree was seen doing; delays a verdict, never renews a promise."""
-        for child in self._fleet.children(agent.agent_id):
-            if child.verdict in (Verdict.HEALTHY, Verdict.WAITING) and child.promised and child.request_id is None:
-                return f"its child agent {child.reg.name} is at work"
-        used = {m.identity: m.cpu_seconds for m in agent.members}
-        before, agent.cpu_used = agent.cpu_used, used
-        if before is None or elapsed <= 0 or elapsed == float("inf"):
-            return None
-        spent = sum(seconds - before.get(identity, 0.0) for identity, seconds in used.items())
-        share = spent / elapsed
-        return f"its processes used {share:.0%} of a core" if share >= BUSY else None
+            agent.activity = seen_doing(agent, self._fleet, elapsed)
 
     # -- judge and record ----------------------------------------------------------------------------------------
 
