@@ -25,7 +25,6 @@ from watchdog.holds import Holds
 from watchdog.kill_worker import KillWorker
 from watchdog.logs import Log
 from watchdog.processes.identity import presence
-from watchdog.registry.rows import SweepRow
 from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
@@ -189,7 +188,7 @@ class Sweeper:
 
     async def record(self) -> bool:
         """Write what was watched, for all in one statement; False while the registry is away."""
-        rows = [_row(agent) for agent in self._fleet]
+        rows = [agent.row() for agent in self._fleet]
         try:
             if rows:
                 await self._store.write(self._store.store.save_sweep, rows)
@@ -307,28 +306,3 @@ class Sweeper:
                 requested=tally.requested,
                 slowest_ms=round(tally.slowest * 1000, 1),
             )
-
-
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()
-
-
-def _row(agent: Agent) -> SweepRow:
-    return SweepRow(
-        agent_id=agent.agent_id,
-        silence_seconds=agent.silence.total_seconds(),
-        watched_seconds=agent.age.total_seconds(),
-        beats=agent.beats,
-        promised=agent.promised,
-        stall_after_seconds=_seconds(agent.after_said or agent.reg.stall_after),
-        last_heartbeat=agent.last_heartbeat,
-        state=agent.state,
-        verdict=agent.verdict,
-        note=agent.note,
-        last_progress=agent.progress,
-        progress_silence_seconds=(agent.progress_age or timedelta()).total_seconds(),
-        lease_left_seconds=agent.lease_left.total_seconds(),
-        tool=agent.tool,
-        speaker_pid=agent.speaker_pid,
-        tool_left_seconds=agent.tool_left.total_seconds(),
-    )
