@@ -89,6 +89,14 @@ class Agent:
         return after
 
     @property
+    def silent(self) -> bool:
+        """Whether only its activity, which takes a scan to see, still speaks for it."""
+        excused = self.lease_left > ZERO or self.tool_left > ZERO or self.state not in (None, State.WORKING)
+        if not self.promised or excused or self.request_id is not None:
+            return False
+        return self.silence >= self.after and self.verdict is not Verdict.STALLED
+
+    @property
     def ttl_left(self) -> timedelta | None:
         return None if self.reg.ttl is None else self.reg.ttl - self.age
 

@@ -144,10 +144,7 @@ class Sweeper:
 
     async def _scan_if_needed(self, now: float, present: dict[str, Presence]) -> None:
         """One /proc scan: once a minute, and when somebody may be late and activity must be known."""
-        late = any(
-            a.promised and a.silence >= a.after and present[a.agent_id] is Presence.ALIVE and a.request_id is None
-            for a in self._fleet
-        )
+        late = any(a.silent and present[a.agent_id] is Presence.ALIVE for a in self._fleet)
         if not len(self._fleet) or (not late and now - self._scanned < SCAN_EVERY):
             return
         elapsed, self._scanned = now - self._scanned, now
