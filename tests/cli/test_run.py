@@ -312,10 +312,11 @@ def test_registers_again_with_a_daemon_that_has_forgotten_it(start: Start, daemo
 
 
 def test_stays_below_ten_megabytes(start: Start, daemon: FakeDaemon) -> None:
-    """At most 2 MB over the bare interpreter, whose own size differs from version to version (7.8 MB for 3.11)."""
+    """At most 2.5 MB over the bare interpreter, whose own size differs from version to version (7.5 MB for 3.11)."""
 
     def resident(pid: int) -> int:
-        return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0])
+        # Exact; VmRSS is summed up lazily since Linux 6.2.
+        return int(Path(f"/proc/{pid}/smaps_rollup").read_text().partition("Rss:")[2].split()[0])
 
     # Without byte code the compiler's memory stays with us; installations have it.
     source = Path(__file__).parents[2] / "watchdog"
@@ -327,4 +328,4 @@ def test_stays_below_ten_megabytes(start: Start, daemon: FakeDaemon) -> None:
     bare.communicate(b"\n")
     wrapper = start("run", "--stall-after", "1m", "--", "sleep", "60")
     wait_for(lambda: daemon.seen("PATCH", key="pid"))
-    assert resident(wrapper.pid) < bare_size + 2048
+    assert resident(wrapper.pid) < bare_size + 2560
