@@ -160,13 +160,14 @@ def test_a_terminal_gets_readable_lines(begin: Begin, environ: dict[str, str], c
     reader, writer = pty.openpty()
     with TextIOWrapper(os.fdopen(writer, "wb", buffering=0), write_through=True) as stream:
         sink = begin(stream=stream, environ=environ)
-        get_logger().event("agent.late", agent_id="a1")
+        get_logger().event("agent.late", agent_id="a1", note="\x1b]0;evil\n")
         sink.finish()
         text = os.read(reader, 4096).decode()
     os.close(reader)
     assert ("\x1b[" in text) is coloured
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     assert re.search(r"\[warning *\] agent\.late +agent_id=a1", plain)
+    assert "\x1b]" not in text
 
 
 def test_a_renamed_file_is_opened_anew(begin: Begin, tmp_path: Path) -> None:

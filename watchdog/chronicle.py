@@ -5,6 +5,7 @@ that is worth a line goes through `tell`.
 """
 
 import asyncio
+from collections.abc import Callable, Mapping
 
 from watchdog.clock import Clock
 from watchdog.errors import WatchdogError
@@ -24,14 +25,17 @@ class Chronicle:
         self._log = log
         self._writes: set[asyncio.Task[None]] = set()
         self.lost = 0
+        self.on_write: Callable[[], None] = lambda: None  # rings for those who follow the history
 
-    def tell(self, event: str, agent: Agent, why: str, who: str = "daemon", **evidence: object) -> None:
+    def tell(
+        self, event: str, agent: Agent, why: str, who: str = "daemon", evidence: Mapping[str, object] | None = None
+    ) -> None:
         """One thing that happened to one agent."""
-        self._log.event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why, **evidence)
+        self._log.bind(**(evidence or {})).event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)
         if len(self._writes) >= PENDING:
             self.lost += 1
             return
-        write = asyncio.create_task(self._write(event, agent, why, who, evidence))
+        write = asyncio.create_task(self._write(event, agent, why, who, evidence or {}))
         self._writes.add(write)
         write.add_done_callback(self._writes.discard)
 
@@ -40,7 +44,7 @@ class Chronicle:
         if self._writes:
             await asyncio.wait(set(self._writes))
 
-    async def _write(self, event: str, agent: Agent, why: str, who: str, evidence: dict[str, object]) -> None:
+    async def _write(self, event: str, agent: Agent, why: str, who: str, evidence: Mapping[str, object]) -> None:
         try:
             await self._store.write(
                 self._store.store.add_event,
@@ -54,3 +58,5 @@ class Chronicle:
             )
         except WatchdogError:
             self.lost += 1
+        else:
+            self.on_write()

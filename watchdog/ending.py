@@ -8,7 +8,7 @@ import asyncio
 import os
 import select
 import signal
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -76,7 +76,6 @@ class Ending:
         guard: Callable[[str], Guard],
         intend: Callable[[str, list[TreeMember], dict[str, object] | None], Awaitable[None]],
         log: Log,
-        remembered: Iterable[TreeMember],
         signalled: Callable[[str, list[int]], None],
     ) -> None:
         """`guard` gives what must not be signalled for this agent's sake, as of now; `intend` commits an intent; `signalled` is told what went out to whom."""
@@ -88,8 +87,6 @@ class Ending:
         self._log = log
         self._signalled = signalled
         self._members: dict[Identity, Member] = {}
-        for seen in remembered:
-            self._admit(seen)
 
     async def run(self) -> Ended:
         """End the tree.
@@ -210,11 +207,7 @@ class Ending:
                 try:
                     result = send(member.seen.identity, sig, guard)
                 except SignalRefused as refusal:
-                    if member.refused is None:
-                        self._log.event(
-                            "kill.refused", agent_id=self._plan.agent_id, pid=member.seen.identity.pid, why=str(refusal)
-                        )
-                    member.refused = "protected"
+                    self._refused(member, refusal)
                     break
                 if result is SendResult.NOT_PERMITTED:
                     member.refused = "not_permitted"
@@ -227,6 +220,16 @@ class Ending:
                     sent.append(member.seen.identity.pid)
         if sent:
             self._signalled(signals[0].name, sent[:64])
+
+    def _refused(self, member: Member, refusal: SignalRefused) -> None:
+        """The guard said no. Who turned out to be another agent's, or spared, was never ours to end."""
+        identity = member.seen.identity
+        if member.refused is None:
+            self._log.event("kill.refused", agent_id=self._plan.agent_id, pid=identity.pid, why=str(refusal))
+        member.refused = "protected"
+        if refusal.reason in ("other_agent", "spared") and identity != self._plan.main:
+            os.close(member.pidfd)
+            del self._members[identity]
 
     async def _exit_or(self, until: float) -> None:
         """Wait for the next exit of a member, a raised `force`, or the instant."""

@@ -141,7 +141,8 @@ class Agent:
 
     def restore(self, row: AgentRow) -> None:
         """Take over what an earlier daemon watched; the time without one does not count."""
-        self.beats, self.promised, self.last_heartbeat = row.beats, row.promised, row.last_heartbeat
+        self.beats, self.last_heartbeat = row.beats, row.last_heartbeat
+        self.promised = row.promised or self.reg.stall_after is not None
         self.state, self.note, self.tool, self.progress = row.state, row.note, row.tool, row.last_progress
         self.age = timedelta(seconds=row.watched_seconds)
         self.silence = timedelta(seconds=row.silence_seconds)

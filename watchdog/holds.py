@@ -14,8 +14,12 @@ class Holds:
     """The holds that are on."""
 
     def __init__(self, rows: Iterable[HoldRow] = ()) -> None:
-        """Start with what the registry has."""
-        self._holds: dict[int, HoldRow] = {row.id: row for row in rows if row.ended_at is None}
+        self._holds: dict[int, HoldRow] = {}
+        self.load(rows)
+
+    def load(self, rows: Iterable[HoldRow]) -> None:
+        """Take in what the registry has, at start."""
+        self._holds |= {row.id: row for row in rows if row.ended_at is None}
 
     def put(self, row: HoldRow) -> None:
         """Take in a hold whose row is committed; an earlier one on the same target no longer counts."""
@@ -42,7 +46,7 @@ class Holds:
         return sorted((row for row in self._holds.values() if _on(row, now)), key=lambda row: row.id)
 
     def reason_for(self, agent_id: str | None, now: datetime) -> str | None:
-        """Why nothing is done about that agent (None: about anybody), or None. A hold on all is not repeated per agent."""
+        """Why nothing is done about that agent (None: about anybody), or None. A hold on all is not told per agent."""
         for row in self.current(now):
             if row.agent_id == agent_id:
                 return f"{row.reason} (by uid {row.by_uid}{_until(row)})"

@@ -8,19 +8,20 @@ the same story after its restart (`resume`). Many orders run at once; each waits
 """
 
 import asyncio
+import os
 import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 
 from watchdog.chronicle import Chronicle
-from watchdog.cleanup import Cleanup
 from watchdog.clock import Clock
 from watchdog.core.model import Identity, KillOptions, Polite, Presence, Reason, Status, TreeMember
 from watchdog.ending import Ended, Ending, Plan
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
-from watchdog.intake.notify import NotifySockets
+from watchdog.hearing import Hearing
+from watchdog.journal import Cleanup
 from watchdog.logs import Log
 from watchdog.processes.identity import exit_status, presence
 from watchdog.processes.signals import Guard
@@ -62,12 +63,11 @@ class KillWorker:
         store: AsyncStore,
         clock: Clock,
         scanner: Scanner,
-        intake: NotifySockets,
+        hearing: Hearing,
         cleanup: Cleanup,
         guard: Callable[[str], Guard],
         chronicle: Chronicle,
         log: Log,
-        me: str,
         observe: bool,
         parallel: int,
     ) -> None:
@@ -75,19 +75,19 @@ class KillWorker:
         self._store = store
         self._clock = clock
         self._scanner = scanner
-        self._intake = intake
+        self._hearing = hearing
         self._cleanup = cleanup
         self._guard = guard
         self._chronicle = chronicle
         self._log = log
-        self._me = me
+        self._me = f"daemon {os.getpid()}"
         self._observe = observe
         self._slots = asyncio.Semaphore(parallel)
         self._orders: dict[str, Order] = {}
         self._finished: dict[str, dict[str, object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def request(self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str) -> str:
+    async def request(self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "") -> str:
         """Commit an order to end one agent and start on it; returns its id.
 
         One is open per agent: a second only raises `force` of the first. Raises Conflict in observe mode.
@@ -121,10 +121,10 @@ class KillWorker:
             raise Conflict(f"another kill request for {agent.reg.name} is open already")
         order = Order(row.request_id, agent, reason, options, by, why, agent.beats)
         self._begin(order)
-        self._log.event("kill.requested", **_who(agent), request_id=order.request_id, reason=reason, by=by, why=why)
+        self._logged(agent).event("kill.requested", request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
 
-    async def resume(self, row: RequestRow, agent: Agent) -> None:
+    def resume(self, row: RequestRow, agent: Agent) -> None:
         """Go on with an order that an earlier daemon left."""
         options, beats, why = _from_json(row.options)
         order = Order(row.request_id, agent, row.reason, options, row.by, why, beats)
@@ -132,7 +132,7 @@ class KillWorker:
         order.members = tuple(_member(member) for member in row.members)
         order.former = row.claimed_by
         self._begin(order)
-        self._log.event("kill.resumed", **_who(agent), request_id=order.request_id, step=order.step or "requested")
+        self._logged(agent).event("kill.resumed", request_id=order.request_id, step=order.step or "requested")
 
     async def finished(self, request_id: str, timeout: float) -> dict[str, object] | None:
         """The outcome of an order, or None when it is not done within `timeout` seconds."""
@@ -171,9 +171,9 @@ class KillWorker:
                 if await self._story(order):
                     break
             except RegistryUnavailable as error:
-                self._log.event("kill.waiting", **_who(order.agent), request_id=order.request_id, why=str(error))
+                self._logged(order.agent).event("kill.waiting", request_id=order.request_id, why=str(error))
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
-                self._log.failure("kill.failed", error, **_who(order.agent), request_id=order.request_id)
+                self._logged(order.agent).event("kill.failed", exc_info=error, request_id=order.request_id)
             await asyncio.sleep(BACK_OFF[min(attempt, len(BACK_OFF) - 1)])
         self._orders.pop(order.request_id, None)
         self._finished[order.request_id] = order.outcome or {"success": False, "message": "withdrawn"}
@@ -203,7 +203,7 @@ class KillWorker:
     async def _claim(self, order: Order) -> bool:
         """Take the agent's row, unless the reason has gone; a beat withdraws a stall up to the last moment."""
         agent = order.agent
-        self._intake.drain(agent.agent_id)
+        self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
             return await self._withdraw(order, "a heartbeat came before the claim")
         if order.reason in OWN and not order.step and self._present(agent) is Presence.ABSENT:
@@ -229,7 +229,7 @@ class KillWorker:
         before, agent.status = agent.status, Status.ENDING
         # No await between this look and the first one of `_end`: a beat that came while the claim was being
         # committed withdraws it.
-        self._intake.drain(agent.agent_id)
+        self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
             agent.status = before
             await self._store.write(
@@ -250,7 +250,7 @@ class KillWorker:
         await self._finish_request(order, "withdrawn", {"why": why}, why)
         agent.request_id = None
         order.outcome = {"success": False, "error": "withdrawn", "agent_id": agent.agent_id, "message": why}
-        self._log.event("kill.withdrawn", **_who(agent), request_id=order.request_id, why=why)
+        self._logged(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
         return False
 
     async def _end(self, order: Order) -> Ended:
@@ -275,9 +275,11 @@ class KillWorker:
             if not saved:
                 raise Conflict(f"kill request {order.request_id} is not ours any more: nothing is signalled")
 
-        remembered = {m.identity: m for m in (*order.members, *agent.members)}
+        # What an earlier daemon knew of the tree is remembered; the next scan sorts out what still belongs to it.
+        known = {member.identity for member in agent.members}
+        agent.members += tuple(member for member in order.members if member.identity not in known)
         return await Ending(
-            order.plan, self._scanner, self._clock, self._guard, intend, self._log, remembered.values(), self._told_signal(order)
+            order.plan, self._scanner, self._clock, self._guard, intend, self._log, self._told_signal(order)
         ).run()
 
     async def _unkillable(self, order: Order, ended: Ended) -> None:
@@ -295,7 +297,7 @@ class KillWorker:
         self._finished[order.request_id] = order.outcome
         if "unkillable" not in agent.said:
             agent.said.add("unkillable")
-            self._log.event("kill.unkillable", **_who(agent), request_id=order.request_id, why=why)
+            self._logged(agent).event("kill.unkillable", request_id=order.request_id, why=why)
         if await self._store.write(
             self._store.store.transition,
             agent.agent_id,
@@ -334,9 +336,8 @@ class KillWorker:
         }
         order.step = "cleanup"
         await self._store.write(self._store.store.save_step, order.request_id, "cleanup", outcome=order.outcome)
-        self._log.event(
+        self._logged(agent).event(
             "kill.finished" if ended.signalled else "agent.gone",
-            **_who(agent),
             request_id=order.request_id,
             status=status,
             why=order.outcome["message"],
@@ -374,9 +375,8 @@ class KillWorker:
             error_message=error,
         )
         await self._finish_request(order, "done", outcome, str(outcome["message"]))
-        self._intake.close(agent.agent_id)
-        self._fleet.drop(agent.agent_id)
-        self._log.event("agent.ended", **_who(agent), status=status, why=outcome["message"])
+        self._hearing.forget(agent)
+        self._logged(agent).event("agent.ended", status=status, why=outcome["message"])
 
     async def _learn_exit(self, agent: Agent) -> None:
         """How the main process ended: the kernel's word through the pidfd, else `run`'s, else unknown."""
@@ -388,6 +388,9 @@ class KillWorker:
         deadline = self._clock.mono() + (RUN_REPORT if agent.reg.source == "run" else 0.0)
         while agent.exit_code is None and agent.exit_signal is None and self._clock.mono() < deadline:
             await asyncio.sleep(0.05)
+
+    def _logged(self, agent: Agent) -> Log:
+        return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
 
     async def _finish_request(self, order: Order, status: str, outcome: dict[str, object], why: str) -> None:
         await self._store.write(
@@ -404,7 +407,7 @@ class KillWorker:
     def _told_signal(self, order: Order) -> Callable[[str, list[int]], None]:
         def told(name: str, pids: list[int]) -> None:
             why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
-            self._chronicle.tell("kill.signal_sent", order.agent, why, self._me, request_id=order.request_id, pids=pids)
+            self._chronicle.tell("kill.signal_sent", order.agent, why, self._me, {"request_id": order.request_id, "pids": pids})
 
         return told
 
@@ -465,10 +468,6 @@ def _task(order: Order, agent: Agent, status: Status) -> tuple[str, str | None]:
             return agent.policy.task_status, f"Agent stopped: {order.why}"
         case _:
             return "failed", f"Agent failed: {order.why}"
-
-
-def _who(agent: Agent) -> dict[str, object]:
-    return {"agent_id": agent.agent_id, "name": agent.reg.name}
 
 
 def _to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:

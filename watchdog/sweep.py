@@ -19,8 +19,8 @@ from watchdog.core.model import KillOptions, Presence, Reason, State, Status, Ve
 from watchdog.core.verdict import Judgement, judge, span
 from watchdog.errors import RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
+from watchdog.hearing import Hearing
 from watchdog.holds import Holds
-from watchdog.intake.notify import NotifySockets
 from watchdog.kill_worker import KillWorker
 from watchdog.logs import Log
 from watchdog.processes.identity import presence
@@ -53,7 +53,7 @@ class Sweeper:
         store: AsyncStore,
         clock: Clock,
         settings: Settings,
-        intake: NotifySockets,
+        hearing: Hearing,
         beat_files: BeatFiles,
         scanner: Scanner,
         holds: Holds,
@@ -65,7 +65,7 @@ class Sweeper:
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._intake = intake
+        self._hearing = hearing
         self._beat_files = beat_files
         self._scanner = scanner
         self._holds = holds
@@ -76,7 +76,7 @@ class Sweeper:
         self._last: float | None = None
         self._scanned = float("-inf")
         self._own_kills: deque[float] = deque()
-        self._mass_since: float | None = None
+        self.mass_since: float | None = None
         self._registry_down = False
         self._summary_at = clock.mono()
         self.tally = Tally()
@@ -93,14 +93,14 @@ class Sweeper:
         """
         async with self.lock:
             began = self._clock.now()
-            self._intake.drain_all()
+            self._hearing.sockets.drain_all()
             self._beat_files.look()
-            self._watch(began)
+            self.reckon()
             present = self._presence()
             await self._scan_if_needed(began.mono, present)
-            looks = [look for agent in self._fleet if (look := self._judge(agent, present, began.mono))]
+            looks = [look for agent in self._fleet if (look := self._judge(agent, present, began))]
             recorded = await self.record()
-            for decision in decide(looks, self._limits(looks, began.mono, recorded)):
+            for decision in decide(looks, self._limits(looks, began, recorded)):
                 await self._apply(decision)
             self._account(began)
 
@@ -115,15 +115,16 @@ class Sweeper:
 
     # -- observe -------------------------------------------------------------------------------------------------
 
-    def _watch(self, now: Instant) -> None:
+    def reckon(self) -> None:
         """Reckon watched time: at most two intervals, however long we were away (suspended, stopped, starved)."""
-        last, self._last = self._last, now.mono
+        now = self._clock.mono()
+        last, self._last = self._last, now
         if last is None:
             return
-        if now.mono - last > 3 * self._interval:
-            self._log.event("clock.gap", seconds=round(now.mono - last, 1), counted=2 * self._interval)
+        if now - last > 3 * self._interval:
+            self._log.event("clock.gap", seconds=round(now - last, 1), counted=2 * self._interval)
         for agent in self._fleet:
-            agent.watch(last, now.mono, 2 * self._interval)
+            agent.watch(last, now, 2 * self._interval)
 
     def _presence(self) -> dict[str, Presence]:
         """What the kernel says of each main process: one poll for all pidfds, a look at /proc for the rest."""
@@ -174,18 +175,18 @@ class Sweeper:
 
     # -- judge and record ----------------------------------------------------------------------------------------
 
-    def _judge(self, agent: Agent, present: dict[str, Presence], now: float) -> Look | None:
+    def _judge(self, agent: Agent, present: dict[str, Presence], now: Instant) -> Look | None:
         """A look at one agent, or None when it is being ended or its judging failed (said once)."""
         if agent.status in (Status.ENDING, Status.UNKILLABLE):
             return None
         try:
-            judgement = judge(agent.observe(present[agent.agent_id], now, self._interval), agent.policy)
+            judgement = judge(agent.observe(present[agent.agent_id], now.mono, self._interval), agent.policy)
             self._tell(agent, judgement)
-            agent.judged(judgement, now, self._interval)
+            agent.judged(judgement, now.mono, self._interval)
         except Exception as error:  # noqa: BLE001 - one agent's bad data must not stop the sweep of the others
             if "sweep.failed" not in agent.said:
                 agent.said.add("sweep.failed")
-                self._log.failure("sweep.failed", error, agent_id=agent.agent_id, name=agent.reg.name)
+                self._log.event("sweep.failed", exc_info=error, agent_id=agent.agent_id, name=agent.reg.name)
             return None
         return Look(
             agent_id=agent.agent_id,
@@ -196,7 +197,7 @@ class Sweeper:
             state=agent.state,
             state_age=agent.state_age,
             requested=agent.request_id is not None,
-            held=self._holds.reason_for(agent.agent_id),
+            held=self._holds.reason_for(agent.agent_id, now.wall),
         )
 
     async def record(self) -> bool:
@@ -215,15 +216,15 @@ class Sweeper:
             self._log.event("registry.recovered")
         return True
 
-    def _limits(self, looks: list[Look], now: float, recorded: bool) -> Limits:
-        while self._own_kills and now - self._own_kills[0] >= 60:
+    def _limits(self, looks: list[Look], now: Instant, recorded: bool) -> Limits:
+        while self._own_kills and now.mono - self._own_kills[0] >= 60:
             self._own_kills.popleft()
-        hold = self._holds.reason_for(None)
+        hold = self._holds.reason_for(None, now.wall)
         if not recorded:
             hold = "the registry cannot be written"
         return Limits(
             hold=hold,
-            mass=self._mass(looks, now),
+            mass=self._mass(looks, now.mono),
             budget=max(0, self._settings.kill.max_per_minute - len(self._own_kills)),
         )
 
@@ -231,13 +232,13 @@ class Sweeper:
         """The mass stall that holds kills back, said once when it begins and ends, and believed for `max_seconds`."""
         hold = self._settings.hold
         mass = mass_stall(looks, hold.mass_stall_count, hold.mass_stall_fraction)
-        if mass is not None and self._mass_since is None:
-            self._mass_since = now
+        if mass is not None and self.mass_since is None:
+            self.mass_since = now
             self._log.event("hold.started", reason="mass_stall", why=mass)
-        elif mass is None and self._mass_since is not None:
-            self._mass_since = None
+        elif mass is None and self.mass_since is not None:
+            self.mass_since = None
             self._log.event("hold.ended", reason="mass_stall")
-        if self._mass_since is not None and now - self._mass_since >= hold.max_seconds:
+        if self.mass_since is not None and now - self.mass_since >= hold.max_seconds:
             return None
         return mass
 
@@ -303,7 +304,7 @@ class Sweeper:
         self.last_sweep = began
         self.tally.sweeps += 1
         self.tally.slowest = max(self.tally.slowest, took)
-        self._log.event("sweep.done", agents=len(self._fleet), ms=round(took * 1000, 1))
+        self._log.event("sweep.finished", agents=len(self._fleet), ms=round(took * 1000, 1))
         if took > self._interval:
             self._log.event("sweep.overrun", took=span(timedelta(seconds=took)))
         if began.mono - self._summary_at >= SUMMARY_EVERY:
@@ -321,6 +322,10 @@ class Sweeper:
             )
 
 
+def _seconds(duration: timedelta | None) -> float | None:
+    return None if duration is None else duration.total_seconds()
+
+
 def _row(agent: Agent) -> SweepRow:
     return SweepRow(
         agent_id=agent.agent_id,
@@ -328,6 +333,7 @@ def _row(agent: Agent) -> SweepRow:
         watched_seconds=agent.age.total_seconds(),
         beats=agent.beats,
         promised=agent.promised,
+        stall_after_seconds=_seconds(agent.after_said or agent.reg.stall_after),
         last_heartbeat=agent.last_heartbeat,
         state=agent.state,
         verdict=agent.verdict,

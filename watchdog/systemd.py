@@ -2,12 +2,13 @@
 
 import os
 import socket
+from collections.abc import MutableMapping
 
 
 class Supervisor:
     """READY=1, STATUS=, WATCHDOG=1, STOPPING=1 to $NOTIFY_SOCKET."""
 
-    def __init__(self, environ: dict[str, str]) -> None:
+    def __init__(self, environ: MutableMapping[str, str]) -> None:
         """Takes the address out of `environ`, so that nothing we start can speak for us."""
         address = environ.pop("NOTIFY_SOCKET", "")
         usec, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import sys
+import uuid
 
 import pytest
 
@@ -17,16 +18,37 @@ from watchdog.processes.tree import Root, protected_from, trees, with_inodes
 UIDS = frozenset({os.getuid()})
 
 
+_run = ""  # part of every agent id of the test that runs: tests beside it have agents too
+
+
+@pytest.fixture(autouse=True)
+def _agent_ids_of_this_test() -> None:
+    global _run
+    _run = uuid.uuid4().hex[:8]
+
+
+def marked(name: str, **more: str) -> dict[str, str]:
+    """The environment of that agent."""
+    return {"AGENT_WATCHDOG_ID": f"{name}-{_run}", "RUN": _run, **more}
+
+
+def settled(*pids: int) -> None:
+    """Wait until these have become what they exec: before, they still have their parent's environment."""
+    until(lambda: all(procfs.read(f"/proc/{pid}/comm") == b"sleep\n" for pid in pids), "sleeping")
+
+
 def look(*roots: Root, remembered: ProcessTable | None = None) -> dict[str, dict[int, TreeMember]]:
     """pid -> member of each agent, by one real scan."""
     mains = frozenset(root.main.pid for root in roots if root.main is not None)
     found = trees(scan(HOST, UIDS, cgroups_of=mains, previous=remembered), roots)
-    return {agent: {member.identity.pid: member for member in members} for agent, members in found.items()}
+    return {
+        agent.removesuffix(f"-{_run}"): {member.identity.pid: member for member in members}
+        for agent, members in found.items()
+    }
 
 
-def root(agent_id: str, pid: int | None, **more: object) -> Root:
-    main = None if pid is None else known(pid)
-    return dataclasses.replace(Root(agent_id, os.getuid(), main), **more)  # type: ignore[arg-type] # fields by name
+def root(name: str, pid: int, **more: object) -> Root:
+    return dataclasses.replace(Root(f"{name}-{_run}", os.getuid(), known(pid)), **more)  # type: ignore[arg-type] # fields by name
 
 
 ESCAPES = """
@@ -42,10 +64,10 @@ exec sleep 300
 
 def test_every_way_out_is_found(family: Family) -> None:
     """Plain, setsid, double fork, job control, orphan of the group, child without a marker of one that has left."""
-    main = family.start("bash", "-c", ESCAPES, env={"AGENT_WATCHDOG_ID": "a"}, session=True)
+    main = family.start("bash", "-c", ESCAPES, env=marked("a"), session=True)
     names = {"plain", "setsid", "double", "orphan", "job", "jobshell", "stray", "straysh"}
     pids = family.pids(main, names)
-    until(lambda: procfs.read(f"/proc/{pids['plain']}/cmdline").startswith(b"sleep"), "exec")
+    settled(main.pid, *(pid for name, pid in pids.items() if name not in ("jobshell", "straysh")))
     found = look(root("a", main.pid))["a"]
     assert set(found) == {main.pid, *pids.values()}
     assert next(iter(found)) == main.pid
@@ -65,7 +87,7 @@ exec sleep 300
     main = family.start("bash", "-c", script, session=True)
     pids = family.pids(main, {"one", "shell"})
     before = root("a", main.pid)
-    members = with_inodes(trees(scan(HOST, UIDS), [before])["a"])
+    members = with_inodes(trees(scan(HOST, UIDS), [before])[before.agent_id])
     assert {member.identity.pid for member in members} == {main.pid, *pids.values()}
     main.kill()
     main.wait()
@@ -105,14 +127,19 @@ def test_a_child_agents_processes_are_the_childs(family: Family) -> None:
     """By ancestry, and by the marker also after a double fork; in the parent's session they stay the child's."""
     script = """
 sleep 300 & echo mine $!
-AGENT_WATCHDOG_ID=child bash -c 'sleep 300 & echo near $!; (sleep 300 & echo far $!); exec sleep 301' & echo child $!
+export AGENT_WATCHDOG_ID=child-$RUN
+bash -c 'sleep 300 & echo near $!; (sleep 300 & echo far $!); exec sleep 301' & echo child $!
+export AGENT_WATCHDOG_ID=parent-$RUN
 bash -c 'sleep 300 & echo plain $!; exec sleep 302' & echo unmarked $!
 wait
 """
-    main = family.start("bash", "-c", script, env={"AGENT_WATCHDOG_ID": "parent"}, session=True)
+    main = family.start("bash", "-c", script, env=marked("parent"), session=True)
     pids = family.pids(main, {"mine", "near", "far", "child", "plain", "unmarked"})
+    settled(*pids.values())
     found = look(
-        root("unmarked", pids["unmarked"]), root("child", pids["child"], parent_id="parent"), root("parent", main.pid)
+        root("unmarked", pids["unmarked"]),
+        root("child", pids["child"], parent_id=f"parent-{_run}"),
+        root("parent", main.pid),
     )
     assert set(found["parent"]) == {main.pid, pids["mine"]}
     assert set(found["child"]) == {pids["child"], pids["near"], pids["far"]}
@@ -131,8 +158,8 @@ sys.stdin.read()
     main = family.start("bash", "-c", script, env={"WRAPPER": wrapper}, session=True)
     pids = family.pids(main, {"adopted", "main", "wrapper"})
     parent = root("parent", main.pid)
-    child = root("child", pids["main"], parent_id="parent", wrapper=known(pids["wrapper"]))
-    until(lambda: procfs.read(f"/proc/{pids['adopted']}/comm") == b"sleep\n", "exec")
+    child = root("child", pids["main"], parent_id=f"parent-{_run}", wrapper=known(pids["wrapper"]))
+    settled(pids["adopted"], pids["main"])
     found = look(parent, child)
     assert set(found["parent"]) == {main.pid}
     assert set(found["child"]) == {pids["main"], pids["adopted"]}
@@ -149,7 +176,7 @@ print("inner", subprocess.Popen(["sleep", "300"]).pid, flush=True)
 sys.stdin.read()' <&0 & echo server $!
 wait
 """
-    main = family.start("bash", "-c", script, env={"AGENT_WATCHDOG_ID": "a", "PYTHON": sys.executable}, session=True)
+    main = family.start("bash", "-c", script, env=marked("a", PYTHON=sys.executable), session=True)
     pids = family.pids(main, {"server", "pane", "inner"})
     spare = frozenset({"tmux: server"})
     found = look(root("a", main.pid, spare=spare), root("b", pids["inner"]))
@@ -160,7 +187,7 @@ wait
 
 def test_the_daemon_its_ancestors_and_its_children_are_in_no_tree(family: Family) -> None:
     """A daemon that was started inside an agent does not count itself to that agent."""
-    child = family.start("sleep", "300", env={"AGENT_WATCHDOG_ID": "a"})
+    child = family.start("sleep", "300", env=marked("a"))
     found = look(root("a", os.getppid()), root("b", os.getpid()))
     assert not {child.pid, os.getpid(), os.getppid()} & (set(found["a"]) | set(found["b"]))
 
@@ -168,7 +195,7 @@ def test_the_daemon_its_ancestors_and_its_children_are_in_no_tree(family: Family
 @needs_root
 def test_a_marker_of_another_uid_counts_only_below_the_agent(family: Family) -> None:
     """Anybody can write anybody's agent id into an environment; ancestry cannot be claimed."""
-    claim = {"AGENT_WATCHDOG_ID": "a"}
+    claim = marked("a")
     main = family.start(
         "bash", "-c", "setpriv --reuid 65534 --clear-groups sleep 300 & echo own $!; wait", session=True, env=claim
     )
@@ -176,10 +203,10 @@ def test_a_marker_of_another_uid_counts_only_below_the_agent(family: Family) -> 
     liar = family.start("bash", "-c", "(setsid sleep 300 & echo liar $!)", env=claim, user=65534)
     false = family.pids(liar, {"liar"})["liar"]
     until(lambda: os.stat(f"/proc/{own}").st_uid == 65534, "setuid")
-    main_root = Root("a", 0, known(main.pid))
+    agent = root("a", main.pid)
     table = scan(HOST, frozenset({0, 65534}))
-    assert table.rows[false].marker == "a"
-    assert {m.identity.pid: m.via for m in trees(table, [main_root])["a"]} == {main.pid: "main", own: "marker"}
+    assert table.rows[false].marker == agent.agent_id
+    assert {m.identity.pid: m.via for m in trees(table, [agent])[agent.agent_id]} == {main.pid: "main", own: "marker"}
 
 
 def test_a_scan_keeps_of_an_environment_the_marker_alone(family: Family) -> None:
@@ -187,7 +214,7 @@ def test_a_scan_keeps_of_an_environment_the_marker_alone(family: Family) -> None
     child = family.start(
         "sleep", "300", env={"AGENT_WATCHDOG_ID": "a-1", "SECRET": "hunter2", "XAGENT_WATCHDOG_ID": "x"}
     )
-    until(lambda: procfs.read(f"/proc/{child.pid}/comm") == b"sleep\n", "exec")
+    settled(child.pid)
     assert scan(HOST, UIDS).rows[child.pid].marker == "a-1"
     assert "hunter2" not in repr(scan(HOST, UIDS))
     assert scan(HOST, frozenset({12345})).rows[child.pid].marker is None

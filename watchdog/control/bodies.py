@@ -1,6 +1,7 @@
 """Reading a request's body: bounded in size and time, so that a slow client holds nothing but its own connection."""
 
 import asyncio
+import json
 
 from aiohttp import web
 
@@ -19,6 +20,15 @@ async def read_body(request: web.Request) -> bytes:
         raise BadRequest(f"the body did not come within {BODY_SECONDS:g} s") from None
     except web.HTTPRequestEntityTooLarge:
         raise BadRequest(f"the body is longer than {MAX_BODY} bytes") from None
+
+
+def decoded(raw: bytes) -> object:
+    """The JSON value of a body; an empty body is an empty object."""
+    try:
+        value: object = json.loads(raw or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    return value
 
 
 def flag(request: web.Request, key: str) -> bool:

@@ -12,8 +12,9 @@ from aiohttp import web
 
 from watchdog.clock import Clock
 from watchdog.config import Settings
-from watchdog.control.peers import Peer
+from watchdog.control.peers import Peer, peer_of
 from watchdog.core.model import KillOptions, Reason
+from watchdog.errors import BadRequest
 from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
 from watchdog.logs import Log
@@ -24,11 +25,15 @@ Json = dict[str, object]
 
 
 class Bell:
-    """Wakes everybody who waits for something new. Take `next()` before looking, then wait for it: no ring is missed."""
+    """Wakes everybody who waits for something new. Take `next()`, look, then wait for it: no ring is missed."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
-        self.closing = False
+        self._closed = False
+
+    def closed(self) -> bool:
+        """Whether the daemon stops."""
+        return self._closed
 
     def ring(self) -> None:
         """Something was added to the history."""
@@ -37,7 +42,7 @@ class Bell:
 
     def close(self) -> None:
         """The daemon stops: whoever follows is let go."""
-        self.closing = True
+        self._closed = True
         self.ring()
 
     def next(self) -> asyncio.Event:
@@ -50,7 +55,8 @@ class Desk:
     """The rooms behind the counter.
 
     `admit` is called after an agent's row is committed and puts it into the fleet; `identified` after a pid became
-    known. `request_kill` commits a request, or finds the open one and raises its force, and gives its id; `finished`
+    known. `request_kill` (agent, reason, options, by, why) commits a request, or
+    finds the open one and raises its force, and gives its id; `finished`
     waits at most that many seconds for its outcome (None: not yet). `open_notify` makes the daemon's socket for an
     agent (id, owner uid) and gives its path. `facts` is what the loop knows for `status`: mode, last sweep, ...
     """
@@ -69,7 +75,7 @@ class Desk:
     identified: Callable[[Agent], None]
     open_notify: Callable[[str, int], str]
     close_notify: Callable[[str], None]
-    request_kill: Callable[[Agent, Reason, KillOptions, str], Awaitable[str]]
+    request_kill: Callable[[Agent, Reason, KillOptions, str, str], Awaitable[str]]
     finished: Callable[[str, float], Awaitable[Json | None]]
     look_soon: Callable[[], None]
     facts: Callable[[], Json] = dict
@@ -86,14 +92,13 @@ class Desk:
         """Wall time, for people."""
         return self.clock.now().wall
 
-    def event(self, name: str, **fields: object) -> None:
+    def event(self, event: str, /, **fields: object) -> None:
         """One line in the log, and a ring for those who follow the history."""
-        self.log.event(name, **fields)
+        self.log.event(event, exc_info=None, **fields)
         self.bell.ring()
 
 
 DESK = web.AppKey("desk", Desk)
-PEER = "peer"  # web.RequestKey came with aiohttp 3.14; we take 3.11
 
 
 def desk_of(request: web.Request) -> Desk:
@@ -102,7 +107,11 @@ def desk_of(request: web.Request) -> Desk:
 
 
 def peer_at(request: web.Request) -> Peer:
-    """Who asks, as the middleware read it from the kernel."""
-    peer = request[PEER]
-    assert isinstance(peer, Peer)
-    return peer
+    """Who asks, read from the kernel. Raises BadRequest when the connection is gone already."""
+    group = desk_of(request).settings.control.admin_group
+    try:
+        if request.transport is not None:
+            return peer_of(request.transport.get_extra_info("socket"), group)
+    except OSError:
+        pass
+    raise BadRequest("the kernel does not say who you are; are you still there?")

@@ -72,10 +72,10 @@ async def cancel(request: web.Request) -> web.Response:
 async def _polite(request: web.Request, body: Stop, targets: list[str], *, cancel: bool) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     options = KillOptions(text=body.reason or ("task cancelled" if cancel else ""))
-    order = Order(Reason.STOP, options, body.children, body.wait, body.dry_run)
+    order = Order(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run)
     results = await _end(desk, peer, targets, order, request.path)
     if cancel and not body.dry_run:
-        await _mark_cancelled(desk, peer, targets, results, body.reason)
+        await _mark_cancelled(desk, peer, results, body.reason)
     return _respond(targets, results, body.dry_run, desk)
 
 
@@ -163,7 +163,8 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
     """Commit the request and, unless told not to, wait for its outcome."""
     grace = agent.policy.grace if order.options.grace is None else order.options.grace
     try:
-        request_id = await desk.request_kill(agent, order.reason, order.options, peer.by)
+        why = order.options.text or f"asked for by {peer.by}"
+        request_id = await desk.request_kill(agent, order.reason, order.options, peer.by, why)
         if not order.wait:
             return outcome_of(agent, request_id, None, order.options, waited=False)
         limit = grace + agent.policy.verify + CLEANUP
@@ -173,17 +174,23 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
     return outcome_of(agent, request_id, outcome, order.options, waited=True)
 
 
-async def _mark_cancelled(desk: Desk, peer: Peer, targets: list[str], results: list[Json], reason: str) -> None:
-    """A task whose agents are all dead is cancelled; without agents only an admin, or the last agent's owner, may say so."""
+async def _mark_cancelled(desk: Desk, peer: Peer, results: list[Json], reason: str) -> None:
+    """A task whose agents are all dead is cancelled, if it is still theirs."""
     why = f"cancelled by {peer.by}" + (f": {reason}" if reason else "")
-    for target in targets:
-        task_id = target[5:]
-        mine = [result for result in results if task_id in (result.get("task_id"), target) or result.get("target") == target]
-        if not all(result.get("success") for result in mine) or not mine:
+    alive = {result.get("task_id") for result in results if not result["success"]}
+    for result in results:
+        task_id, agent_id = result.get("task_id"), str(result["agent_id"])
+        if not isinstance(task_id, str) or task_id in alive:
             continue
-        await desk.store.write(desk.store.store.update_task, task_id, "cancelled", why, None, desk.now())
-        await desk.store.write(desk.store.store.add_event, "task.cancelled", None, peer.by, f"{task_id}: {why}", desk.now())
-        desk.event("task.cancelled", task_id=task_id, by=peer.by, why=why)
+        store, now = desk.store, desk.now()
+        if await store.write(store.store.update_task, task_id, "cancelled", why, agent_id, now):
+            agent = await store.read(store.store.agent, agent_id)
+            owner = agent.registration.owner_uid if agent else None
+            evidence = {"task_id": task_id}
+            await store.write(
+                store.store.add_event, "task.cancelled", agent_id, peer.by, why, now, evidence=evidence, owner_uid=owner
+            )
+            desk.event("task.cancelled", task_id=task_id, agent_id=agent_id, by=peer.by, why=why)
 
 
 def _respond(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> web.Response:

@@ -29,6 +29,8 @@ async def hold(request: web.Request) -> web.Response:
             agent_id = agent.agent_id if agent else None
             store = desk.store
             row = await store.write(store.store.add_hold, agent_id, reason, peer.uid, desk.now(), until)
+            for older in desk.holds.lift(agent_id):
+                await store.write(store.store.end_hold, older.id, desk.now())
             desk.holds.put(row)
             await _say(desk, peer, agent, "hold.started", reason)
             result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held: {reason}"}
@@ -86,12 +88,12 @@ async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
         if body.dry_run:
             return {**_named(agent), "success": True, "action": "would_remove", "message": "would be removed"}
         reason = Reason.GONE if agent.identity is not None else Reason.STOP
-        options = KillOptions(text=body.reason or f"removed by {peer.by}")
-        request_id = await desk.request_kill(agent, reason, options, peer.by)
+        why = body.reason or f"removed by {peer.by}"
+        request_id = await desk.request_kill(agent, reason, KillOptions(text=why), peer.by, why)
         outcome = await desk.finished(request_id, 120.0)
         if outcome is None or not outcome.get("success"):
-            why = "it goes on" if outcome is None else outcome.get("message")
-            raise Conflict(f"{agent.reg.name} is not removed yet: {why}")
+            told = "it goes on" if outcome is None else outcome.get("message")
+            raise Conflict(f"{agent.reg.name} is not removed yet: {told}")
     except WatchdogError as error:
         return failure(agent.agent_id, error, agent)
     return {**_named(agent), "success": True, "action": "removed", "message": str(outcome.get("message"))}
@@ -107,7 +109,13 @@ async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound)
     except WatchdogError as other:
         return failure(target, other)
     message = f"already closed: {row.status}; its history is kept for retention_days"
-    return {"success": True, "agent_id": row.agent_id, "name": row.registration.name, "action": "none", "message": message}
+    return {
+        "success": True,
+        "agent_id": row.agent_id,
+        "name": row.registration.name,
+        "action": "none",
+        "message": message,
+    }
 
 
 def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> list[tuple[Agent | None, Json | None]]:
@@ -116,7 +124,9 @@ def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> list[tup
     if not targets:
         if peer.admin:
             return [(None, None)]
-        refusal = Forbidden("a hold on all agents is for root and the admin group; name your agents, or say `all` for yours")
+        refusal = Forbidden(
+            "a hold on all agents is for root and the admin group; name your agents, or say `all` for yours"
+        )
         return [(None, _refused(desk, peer, "", refusal, route))]
     seen: set[str] = set()
     for target in targets:

@@ -83,7 +83,7 @@ class Gate:
         request_seconds: float = REQUEST_SECONDS,
         total: int | None = None,
     ) -> None:
-        """`total` bounds the connections of all uids but root and the daemon's own (default: a quarter of the limit)."""
+        """`total` bounds the connections of all but root and the daemon's own uid (default: a quarter of the limit)."""
         self.inner = inner
         self.per_uid = per_uid
         self.first_byte_seconds = first_byte_seconds
@@ -122,7 +122,7 @@ class Guarded(asyncio.Protocol):
         self._head = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         try:
             uid = peer_of(transport.get_extra_info("socket")).uid
         except OSError:  # it has gone already

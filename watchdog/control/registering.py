@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from watchdog.control.bodies import read_body
+from watchdog.control.bodies import decoded, read_body
 from watchdog.control.claims import Claim, claim
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import found, own_agent
@@ -56,21 +56,23 @@ async def change(request: web.Request) -> web.Response:
 async def beat(request: web.Request) -> web.Response:
     """One word of an agent.
 
-    `age_seconds` (from `run`, after we were away): the beat is that old. It then counts only if it is younger than the
-    silence that is allowed, and it can only shorten the silence that was watched, never lengthen it.
+    `age_seconds` (from `run`, after we were away): the beat is that old. What it says holds, its lease and tool limit
+    less that age; it can only shorten the silence that was watched, never lengthen it.
     """
     desk, peer = desk_of(request), peer_at(request)
     raw = await read_body(request)
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
     if agent.status not in _SPOKEN:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
-    said, age = beat_of_json(raw)
-    if age >= agent.after:
-        return web.Response(status=204)
+    said, age = beat_of_json(decoded(raw))
     now, silence = desk.clock.now(), agent.silence
     agent.beat(said, now.mono, now.wall - age)
     if age > ZERO:
-        agent.silence = min(silence, age)
+        agent.silence = min(silence, max(ZERO, age - max(agent.lease_left, agent.tool_left)))
+        if said.silent_for is not None:
+            agent.lease_left = max(ZERO, agent.lease_left - age)
+        if said.tool_limit is not None:
+            agent.tool_left = max(ZERO, agent.tool_left - age)
     return web.Response(status=204)
 
 
@@ -111,6 +113,7 @@ async def _take_in(desk: Desk, peer: Peer, body: Register) -> tuple[Agent, list[
     desk.fleet.refuse_taken(body.name, owner)
     parent = None if body.parent is None else _parent(desk, peer, body.parent, owner)
     _refuse_paths(desk, body)
+    await _refuse_task(desk, peer, body)
     reg = _registration(desk, body, owner, parent, taken)
     status = Status.QUEUED if body.queued else Status.STARTING if taken is None else Status.RUNNING
     policy = desk.settings.policy_for(reg)
@@ -193,14 +196,25 @@ def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:
 
 
 def _refuse_paths(desk: Desk, body: Register) -> None:
-    """A temp dir is removed when its agent ends, so it belongs to one; our own sockets are nobody's `notify_socket`."""
+    """A temp dir is removed when its agent ends, so it belongs to one; a socket of its own has only who came by `run`."""
     wanted = _path(body.temp_dir)
     for agent in desk.fleet:
         if wanted is not None and agent.reg.temp_dir == wanted:
             raise Conflict(f"temp_dir: {wanted} is that of another living agent; each needs one of its own")
     socket = _path(body.notify_socket)
-    if socket is not None and f"{socket}/".startswith(f"{_path(desk.runtime_dir)}/"):
-        raise BadRequest(f"notify_socket: {socket} lies in the daemon's own directory; leave it out, or make your own elsewhere")
+    if socket is not None and body.source != "run":
+        raise BadRequest("notify_socket: only `run` owns its agent's socket; leave it out, and the daemon makes one")
+    own = f"{_path(desk.runtime_dir)}/"
+    if socket is not None and socket.startswith(own) and socket != f"{own}notify/{body.agent_id}":
+        raise BadRequest(f"notify_socket: {socket} is not {own}notify/{body.agent_id}; that directory holds nothing else")
+
+
+async def _refuse_task(desk: Desk, peer: Peer, body: Register) -> None:
+    """A task that another user's living agent works on stays his."""
+    row = None if body.task is None else await desk.store.read(desk.store.store.task, body.task)
+    worker = None if row is None or row.assigned_agent is None else desk.fleet.get(row.assigned_agent)
+    if worker is not None and not peer.may(worker.reg.owner_uid):
+        raise Forbidden(f"task: an agent of uid {worker.reg.owner_uid} works on {body.task}; take another id")
 
 
 def _notes(agent: Agent) -> list[str]:
@@ -224,7 +238,7 @@ async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
         if held is not None:
             raise Conflict(f"replace: {name} is held: {held}")
         text = f"replaced by a new agent of the same name ({peer.by})"
-        request_id = await desk.request_kill(agent, Reason.OPERATOR, KillOptions(text=text), peer.by)
+        request_id = await desk.request_kill(agent, Reason.OPERATOR, KillOptions(text=text), peer.by, text)
         limit = agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
         outcome = await desk.finished(request_id, limit.total_seconds())
         if outcome is None or not outcome.get("success"):
@@ -244,9 +258,7 @@ async def _identify(desk: Desk, peer: Peer, agent: Agent, taken: Claim) -> None:
     before = agent.reg.owner_uid
     if taken.uid != before:
         desk.fleet.refuse_taken(agent.reg.name, taken.uid)
-    done = await store.write(
-        store.store.set_identity, agent.agent_id, taken.identity, Status.RUNNING, now, peer.by
-    )
+    done = await store.write(store.store.set_identity, agent.agent_id, taken.identity, Status.RUNNING, now, peer.by)
     if not done or agent.status not in LIVE:
         raise Conflict(f"agent {agent.agent_id} takes no pid any more; it has ended or has another")
     if taken.uid != before:

@@ -8,26 +8,23 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from watchdog.core.names import name_problem
 from watchdog.errors import BadRequest
-from watchdog.fleet import RESERVED
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_WORD = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 
 
 def _name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError("must be 1 to 64 of A-Z a-z 0-9 . _ -")
-    if value.isdigit():
-        raise ValueError("must not be all digits: a number is taken for a pid; put a letter in it")
-    if value in RESERVED:
-        raise ValueError(f"{value} is a target of its own ({', '.join(sorted(RESERVED))} are reserved); take another name")
+    problem = name_problem(value)
+    if problem is not None:
+        raise ValueError(f"{value!r} {problem}; take another name")
     return value
 
 
 def _word(value: str) -> str:
-    if not _NAME.fullmatch(value):
+    if not _WORD.fullmatch(value):
         raise ValueError("must be 1 to 64 of A-Z a-z 0-9 . _ -")
     return value
 
@@ -79,7 +76,7 @@ class Register(Body):
     """POST /agents."""
 
     name: Name
-    agent_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}\Z")] | None = None
+    agent_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
     pid: Pid | None = None
     type: Kind = ""
     tags: Annotated[list[Word], Field(max_length=32)] = []

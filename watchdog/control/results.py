@@ -49,12 +49,17 @@ def outcome_of(agent: Agent, request_id: str, outcome: Json | None, options: Kil
     if outcome is not None:
         result |= {key: value for key, value in outcome.items() if value is not None or key not in result}
     elif waited:
-        result |= {"error": "kill_failed", "message": f"not ended yet; it goes on (agent-watchdog why {agent.reg.name})"}
+        result |= {
+            "error": "kill_failed",
+            "message": f"not ended yet; it goes on (agent-watchdog why {agent.reg.name})",
+        }
     else:
         result["message"] = f"a kill request is committed; see agent-watchdog why {agent.reg.name}"
     if not result["success"]:
         result.setdefault("error", "kill_failed")
-        result["http_status"] = {"permission_denied": 403, "protected": 409, "withdrawn": 409}.get(str(result["error"]), 500)
+        result["http_status"] = {"permission_denied": 403, "protected": 409, "withdrawn": 409}.get(
+            str(result["error"]), 500
+        )
     return result
 
 

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from watchdog.core.notify import MAX_DATAGRAM
+from watchdog.core.notify import MAX_BYTES
 
 REST = 0.5  # seconds between two looks at a socket that was just read; a wake-up per beat costs 200 µs
 BUDGET = 64  # datagrams per look; a plain kernel queues 10 (net.unix.max_dgram_qlen), systemd raises it to 512
@@ -23,7 +23,7 @@ UCRED = struct.Struct("3i")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One datagram as the kernel vouches for it. `data` is at most MAX_DATAGRAM bytes; `truncated`: there was more."""
+    """One datagram as the kernel vouches for it. `data` is at most MAX_BYTES bytes; `truncated`: there was more."""
 
     data: bytes
     pid: int
@@ -140,7 +140,7 @@ def receive(listener: socket.socket) -> tuple[Message | None, list[int]]:
     """One datagram with its credentials, or None when nothing waits; and the descriptors that came along, to be closed."""
     room = socket.CMSG_SPACE(UCRED.size) + socket.CMSG_SPACE(MAX_FDS * 4)
     try:
-        data, ancillary, flags, _ = listener.recvmsg(MAX_DATAGRAM + 1, room, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, flags, _ = listener.recvmsg(MAX_BYTES + 1, room, socket.MSG_CMSG_CLOEXEC)
     except (BlockingIOError, InterruptedError):
         return None, []
     pid, uid = 0, -1
@@ -154,5 +154,5 @@ def receive(listener: socket.socket) -> tuple[Message | None, list[int]]:
             held = array.array("i")
             held.frombytes(payload[: len(payload) - len(payload) % held.itemsize])
             descriptors.extend(held)
-    truncated = bool(flags & socket.MSG_TRUNC) or len(data) > MAX_DATAGRAM
-    return Message(data[:MAX_DATAGRAM], pid, uid, truncated), descriptors
+    truncated = bool(flags & socket.MSG_TRUNC) or len(data) > MAX_BYTES
+    return Message(data[:MAX_BYTES], pid, uid, truncated), descriptors

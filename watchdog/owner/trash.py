@@ -207,6 +207,43 @@ def remove_container(trash: int, name: str, freed: Freed) -> bool:
     return True
 
 
+def copy_tree(source: str, container: int, name: str) -> None:
+    """Copy a small tree of plain files and links (a worktree's entry) to a new directory of the container, durably."""
+    top = os.path.join(paths.real_path(container), name)
+    for directory, names, files in os.walk(source, onerror=_raise):
+        target = os.path.normpath(os.path.join(top, os.path.relpath(directory, source)))
+        os.mkdir(target, PRIVATE)
+        links = [entry for entry in names if os.path.islink(os.path.join(directory, entry))]
+        for file in [*files, *links]:
+            _copy_file(os.path.join(directory, file), os.path.join(target, file))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _copy_file(source: str, target: str) -> None:
+    if os.path.islink(source):
+        os.symlink(os.readlink(source), target)
+        return
+    # O_NONBLOCK: a FIFO would hold us for ever; it is refused instead.
+    reader = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(reader).st_mode):
+            raise PathRefused("not_regular", f"{source} is no regular file")
+        writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            while data := os.read(reader, 1 << 20):
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(writer, view) :]
+            os.fsync(writer)
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+
+
 def drop_if_empty(parent: int, name: str) -> None:
     """Take the trash directory away when nothing is in it any more."""
     try:

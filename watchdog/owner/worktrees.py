@@ -162,7 +162,8 @@ def _unheld(git: Git, tree: Linked) -> list[str]:
     except FileNotFoundError:
         seen = set()
     kept = git.run("reflog", "show", "--format=%H", tree.branch, good=(0, 128)).split()
-    stdin = "\n".join([*sorted(seen), *(f"^{name}" for name in kept), "--not", "--branches", "--tags", "--remotes"])
-    if seen and git.run("rev-list", "--ignore-missing", "--max-count=1", "--stdin", stdin=stdin + "\n").strip():
+    stdin = "".join(f"{name}\n" for name in [*sorted(seen), *(f"^{name}" for name in kept)])
+    held = ("--not", "--branches", "--tags", "--remotes")
+    if seen and git.run("rev-list", "--ignore-missing", "--max-count=1", "--stdin", *held, stdin=stdin).strip():
         reasons.append("its reflog holds commits that nothing else holds")
     return reasons

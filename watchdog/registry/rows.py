@@ -69,6 +69,7 @@ class SweepRow:
     watched_seconds: float
     beats: int
     promised: bool
+    stall_after_seconds: float | None = None  # may have been changed by the agent's own word
     last_heartbeat: datetime | None = None
     state: State | None = None
     verdict: Verdict | None = None

@@ -12,7 +12,6 @@ Ignored files go to the trash with the tree. The branch is left. A run killed at
 
 import errno
 import os
-import shutil
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
@@ -90,11 +89,9 @@ def _save_entry(container: int, tree: worktrees.Linked, agent_id: str) -> None:
         pass
     else:
         raise PathRefused("trash_taken", "the trash already holds a tree of this agent")
-    place = paths.real_path(container)
     for stale in (ENTRY, ENTRY + ".new"):
-        if os.path.lexists(os.path.join(place, stale)):
-            shutil.rmtree(stale, dir_fd=container)
-    shutil.copytree(tree.git_dir, os.path.join(place, ENTRY + ".new"), symlinks=True)
+        trash.remove_container(container, stale, trash.Freed())
+    trash.copy_tree(tree.git_dir, container, ENTRY + ".new")
     os.rename(ENTRY + ".new", ENTRY, src_dir_fd=container, dst_dir_fd=container)
     manifest = {
         "agent_id": agent_id,

@@ -1,0 +1,286 @@
+"""The control socket for tests: the real application on a real unix socket, with a real SQLite registry.
+
+Only the kill worker is a fake: it answers what a test told it to, and closes the agent as the real one does. The
+loop runs in a thread of its own, so that tests speak to it as clients do.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from watchdog.clock import Clock
+from watchdog.config import Settings
+from watchdog.control import client
+from watchdog.control.api import Desk, serve
+from watchdog.core.model import KillOptions, Reason, Status
+from watchdog.fleet import Agent, Fleet
+from watchdog.holds import Holds
+from watchdog.logs import Log, get_logger
+from watchdog.metrics import Metrics
+from watchdog.processes.identity import boot_id
+from watchdog.registry.store import AsyncStore, Store
+
+T = TypeVar("T")
+HOST = "test-host"
+ME = os.getuid()
+ROOT = ME == 0
+ALICE, BOB = 61001, 61002  # uids that nobody has
+
+# Raw HTTP with nothing but the standard library: runs as another uid, who may not read our package.
+_CALL = """
+import json, socket, sys
+path, method, target, body = sys.argv[1:]
+s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(path)
+s.sendall(f"{method} {target} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\nContent-Length: {len(body.encode())}\\r\\n\\r\\n{body}".encode())
+got = b""
+while piece := s.recv(65536):
+    got += piece
+head, _, content = got.partition(b"\\r\\n\\r\\n")
+print(json.dumps([int(head.split()[1]), content.decode()]))
+"""
+
+
+@dataclass
+class FakeWorker:
+    """Takes requests; ends an agent at once unless `stubborn` holds its name."""
+
+    office: "Office"
+    stubborn: set[str] = field(default_factory=set)
+    asked: list[tuple[str, Reason, KillOptions, str]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    outcomes: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    async def request(self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str) -> str:
+        self.asked.append((agent.reg.name, reason, options, by))
+        request_id = f"request-{len(self.asked)}"
+        stays = agent.reg.name in self.stubborn
+        self.outcomes[request_id] = {
+            "success": not stays,
+            **({"error": "kill_failed"} if stays else {}),
+            "agent_id": agent.agent_id,
+            "action": "force_kill" if options.force else "graceful_kill",
+            "pid": agent.identity.pid if agent.identity else None,
+            "kill_signal": "SIGKILL" if options.force else "SIGTERM",
+            "task_id": agent.reg.task_id,
+            "killed_at": "2026-01-01T00:00:00Z",
+            "grace_period_seconds": 0.0 if options.force else 10.0,
+            "killed_gracefully": not options.force,
+            "message": "something of it lives" if stays else "1 process ended",
+            "processes": [{"pid": 1234, "name": "agent", "how": "after SIGTERM"}],
+            "status": "killed",
+            "cleanup": [],
+        }
+        if not stays:
+            store = self.office.desk.store
+            to = Status.STOPPED if reason is Reason.STOP else Status.KILLED
+            now = self.office.desk.now()
+            await store.write(
+                store.store.transition, agent.agent_id, {agent.status}, to, now=now, who=by, why=why
+            )
+            self.ended.append(agent.reg.name)
+            self.office.desk.fleet.drop(agent.agent_id)
+        return request_id
+
+    async def finished(self, request_id: str, seconds: float) -> dict[str, object] | None:
+        return self.outcomes[request_id]
+
+
+class Recorder(Log):
+    """Keeps the events, and refuses unlisted ones as the real log does in tests."""
+
+    def __init__(self) -> None:
+        super().__init__(get_logger()._logger)
+        self.events: list[dict[str, object]] = []
+
+    def event(self, event: str, /, *, exc_info: BaseException | bool | None = None, **fields: object) -> None:
+        super().event(event, exc_info=exc_info, **fields)
+        if isinstance(exc_info, BaseException):
+            fields["error"] = repr(exc_info)
+        self.events.append({"event": event, **fields})
+
+
+class Office:
+    """A served desk."""
+
+    def __init__(self, directory: Path, settings: Settings | None = None) -> None:
+        self.directory = directory
+        self.socket_path = str(directory / "control.sock")
+        self.worker = FakeWorker(self)
+        self.log = Recorder()
+        self.looked = 0
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.settings = settings or Settings()
+        self._up = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    # -- the daemon's side
+
+    def start(self) -> None:
+        """Serve; a second start plays a restarted daemon on the same registry."""
+        self._up.clear()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        assert self._up.wait(20)
+        assert self._failure is None, self._failure
+
+    def stop(self) -> None:
+        if self._thread is not None:
+            self.loop.call_soon_threadsafe(self._told.set)
+            self._thread.join(20)
+            assert not self._thread.is_alive()
+            self._thread = None
+
+    async def _serve(self) -> None:
+        self.loop, self._told = asyncio.get_running_loop(), asyncio.Event()
+        store = AsyncStore(Store(f"sqlite:///{self.directory}/registry.db").open())
+        fleet, holds = Fleet(), Holds()
+        self.desk = Desk(
+            fleet=fleet,
+            store=store,
+            settings=self.settings,
+            clock=Clock(),
+            holds=holds,
+            metrics=Metrics(dict, lambda: {"operator": len(holds.current(self.desk.now()))}),
+            log=self.log,
+            host=HOST,
+            boot_id=boot_id(),
+            runtime_dir=str(self.directory),
+            admit=fleet.add,
+            identified=lambda agent: None,
+            open_notify=lambda agent_id, uid: f"{self.directory}/notify/{agent_id}",
+            close_notify=lambda agent_id: None,
+            request_kill=self.worker.request,
+            finished=self.worker.finished,
+            look_soon=self._look,
+            facts=lambda: {"mode": "enforce"},
+        )
+        try:
+            async with serve(self.desk):
+                self._up.set()
+                await self._told.wait()
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            self._up.set()
+            store.close()
+
+    def _look(self) -> None:
+        self.looked += 1
+
+    def on_loop(self, work: Callable[[], T] | Callable[[], Awaitable[T]]) -> T:
+        """Run something where the fleet lives."""
+
+        async def run() -> Any:
+            result = work()
+            return await result if isinstance(result, Awaitable) else result
+
+        coroutine: Coroutine[Any, Any, T] = run()
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(20)
+
+    def agent(self, name: str) -> Agent:
+        """The living agent of that name, as the daemon has it."""
+        return next(agent for agent in self.desk.fleet if agent.reg.name == name)
+
+    def age(self, name: str, silence: float = 0.0, **changes: Any) -> Agent:
+        """Make an agent look as if it had been watched silent for that long."""
+        agent = self.agent(name)
+
+        def work() -> None:
+            agent.silence = timedelta(seconds=silence)
+            for key, value in changes.items():
+                setattr(agent, key, value)
+
+        self.on_loop(work)
+        return agent
+
+    # -- the clients' side
+
+    def ask(self, method: str, path: str, body: object | None = None) -> tuple[int, Any]:
+        """One request of our own uid."""
+        return client.request(method, path, body, socket_path=self.socket_path, timeout=20)
+
+    def ask_as(self, uid: int, method: str, path: str, body: object | None = None) -> tuple[int, Any]:
+        """One request of another uid, from a process of its own. Needs root."""
+        text = "" if body is None else json.dumps(body)
+        done = subprocess.run(
+            ["/usr/bin/python3", "-I", "-c", _CALL, self.socket_path, method, path, text],
+            user=uid,
+            group=uid,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            cwd="/",
+        )
+        assert done.returncode == 0, done.stderr
+        status, content = json.loads(done.stdout)
+        return status, json.loads(content) if content.startswith(("{", "[")) and "\n" not in content else content
+
+    def register(self, name: str, uid: int | None = None, **body: object) -> str:
+        """A registered agent's id."""
+        call = self.ask if uid is None else lambda *a: self.ask_as(uid, *a)  # type: ignore[misc]
+        status, answer = call("POST", "/v1/agents", {"name": name, **body})
+        assert status == 201, answer
+        return str(answer["agent_id"])
+
+    def process(self, uid: int | None = None) -> int:
+        """The pid of a process that only sleeps."""
+        extra: dict[str, Any] = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
+        process = subprocess.Popen(["sleep", "600"], cwd="/", **extra)
+        self.processes.append(process)
+        return process.pid
+
+    def end_process(self, pid: int) -> None:
+        """End one of ours and reap it."""
+        process = next(process for process in self.processes if process.pid == pid)
+        process.kill()
+        process.wait(10)
+
+    def connect(self) -> socket.socket:
+        """A bare connection."""
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(20)
+        connection.connect(self.socket_path)
+        return connection
+
+    def close(self) -> None:
+        self.stop()
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
+
+
+def make_office(settings: Settings | None = None) -> Iterator[Office]:
+    """An office in a directory that every uid may enter."""
+    with tempfile.TemporaryDirectory(prefix="awc-", dir="/tmp") as name:
+        os.chmod(name, 0o755)
+        office = Office(Path(name), settings)
+        office.start()
+        try:
+            yield office
+        finally:
+            office.close()
+
+
+def wait_for(look: Callable[[], T], what: str, seconds: float = 20.0) -> T:
+    """The first true answer of `look`, within a deadline."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+    return found
+
+

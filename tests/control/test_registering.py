@@ -1,0 +1,226 @@
+"""POST /agents, PATCH /agents/ID, POST /agents/ID/beat."""
+
+import os
+import uuid
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.control.office import ME, Office
+from watchdog.core.model import Status, Verdict
+
+
+def test_an_agent_without_a_pid_is_starting_and_gets_its_environment(office: Office) -> None:
+    """Register, spawn with env, PATCH pid: the row is there before the answer, the pid makes it running."""
+    status, answer = office.ask("POST", "/v1/agents", {"name": "alpha", "task": "T-1", "stall_after_seconds": 120})
+    assert status == 201
+    agent_id = answer["agent_id"]
+    assert answer["env"] == {
+        "AGENT_WATCHDOG_ID": agent_id,
+        "NOTIFY_SOCKET": f"{office.directory}/notify/{agent_id}",
+        "AGENT_WATCHDOG_SOCKET": office.socket_path,
+    }
+    store = office.desk.store.store
+    row, task = store.agent(agent_id), store.task("T-1")
+    assert row is not None and row.status is Status.STARTING and row.registration.owner_uid == ME
+    assert task is not None and task.assigned_agent == agent_id
+    assert office.agent("alpha").promised
+    status, answer = office.ask("PATCH", f"/v1/agents/{agent_id}", {"pid": office.process()})
+    assert (status, answer["status"]) == (200, "running")
+    row = store.agent(agent_id)
+    assert row is not None and row.status is Status.RUNNING
+    assert row.identity == office.agent("alpha").identity is not None
+
+
+def test_identity_and_owner_come_from_the_kernel(office: Office) -> None:
+    """What a process is and whose it is is read from /proc; a body that claims it is refused."""
+    pid = office.process()
+    office.register("alpha", pid=pid)
+    reg = office.agent("alpha").reg
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    assert reg.identity is not None
+    assert (reg.identity.pid, reg.identity.start_ticks) == (pid, int(stat[19]))
+    assert (reg.owner_uid, reg.command) == (ME, "sleep")
+    status, answer = office.ask("POST", "/agents", {"name": "beta", "owner_uid": 0, "start_ticks": 1})
+    assert status == 400
+    assert "owner_uid: unknown key; known are" in answer["message"]
+    assert "start_ticks: unknown key" in answer["message"]
+
+
+def test_every_fault_is_named_with_its_key_at_once(office: Office) -> None:
+    """Wrong values are told together: key, what is wrong, what would be right."""
+    body = {
+        "name": "12",
+        "pid": "77",
+        "tags": ["a b"],
+        "ttl_seconds": -1,
+        "worktree": "../x",
+        "temp_dir": "/tmp/a/../b",
+        "beat_file": "/tmp/a\nb",
+        "task": "\u001b[31m",
+    }
+    status, answer = office.ask("POST", "/v1/agents", body)
+    assert (status, answer["error"]) == (400, "bad_request")
+    for key in ("name:", "pid:", "tags.0:", "ttl_seconds:", "worktree:", "temp_dir:", "beat_file:", "task:"):
+        assert any(line.startswith(key) for line in answer["message"].splitlines()), key
+    assert "\x1b" not in answer["message"]
+    assert len(office.desk.fleet) == 0
+
+
+@pytest.mark.parametrize("name", ["all", "stalled", "orphans", "42", "a b", "", "x" * 65, "tag:x", "ä"])
+def test_a_name_that_means_something_else_is_refused(office: Office, name: str) -> None:
+    """Reserved words, pids and groups stay what they are."""
+    status, answer = office.ask("POST", "/v1/agents", {"name": name})
+    assert status == 400
+    assert answer["message"].startswith("name: ")
+
+
+def test_a_name_belongs_to_one_living_agent_of_its_owner(office: Office) -> None:
+    """A taken name is refused with the id of who has it; after its end it may be taken again."""
+    first = office.register("alpha")
+    status, answer = office.ask("POST", "/v1/agents", {"name": "alpha"})
+    assert (status, answer["error"]) == (409, "conflict")
+    assert first in answer["message"]
+    assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
+    assert office.register("alpha") != first
+
+
+def test_replace_ends_the_old_one_first(office: Office) -> None:
+    """With replace, the living agent of that name is ended and then the name is free."""
+    office.register("alpha")
+    office.register("alpha", replace=True)
+    assert office.worker.ended == ["alpha"]
+    office.worker.stubborn.add("alpha")
+    status, answer = office.ask("POST", "/v1/agents", {"name": "alpha", "replace": True})
+    assert status == 409
+    assert "has not ended" in answer["message"]
+
+
+def test_the_same_registration_again_is_no_second_agent(office: Office) -> None:
+    """An answer can be lost: same id, uid and process give 200; another process gives 409; an ended id stays used."""
+    agent_id, pid = uuid.uuid4().hex, office.process()
+    body = {"name": "alpha", "agent_id": agent_id, "pid": pid}
+    assert office.ask("POST", "/v1/agents", body)[0] == 201
+    assert office.ask("POST", "/v1/agents", body)[0] == 200
+    assert len(office.desk.fleet) == 1
+    assert office.ask("POST", "/v1/agents", {**body, "pid": office.process()})[0] == 409
+    assert office.ask("POST", "/v1/agents", {**body, "name": "beta"})[0] == 409
+    office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
+    status, answer = office.ask("POST", "/v1/agents", body)
+    assert status == 409
+    assert "has ended" in answer["message"]
+
+
+@pytest.mark.parametrize("bad", ["zz", "A" * 32, "0" * 31, "0" * 32 + "\n"])
+def test_an_id_that_is_no_id_is_refused(office: Office, bad: str) -> None:
+    """Ids become file names; they are 32 hex digits and nothing else."""
+    assert office.ask("POST", "/v1/agents", {"name": "alpha", "agent_id": bad})[0] == 400
+
+
+def test_processes_that_are_never_agents_are_refused(office: Office) -> None:
+    """pid 1, the daemon, its ancestors, kernel threads, processes that are gone, others' main processes."""
+    gone = office.process()
+    office.end_process(gone)
+    taken = office.process()
+    office.register("alpha", pid=taken)
+    cases = {0: 400, 1: 400, -1: 400, os.getpid(): 400, os.getppid(): 400, gone: 404, taken: 409, 2**22 + 1: 400}
+    if Path("/proc/2/comm").exists() and Path("/proc/2/comm").read_text() == "kthreadd\n":
+        cases[2] = 400 if ME == 0 else 403
+    for pid, expected in cases.items():
+        status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "pid": pid})
+        assert (status, answer["message"].startswith("pid: ")) == (expected, True), (pid, answer)
+    assert len(office.desk.fleet) == 1
+
+
+def test_a_limit_shorter_than_two_beats_is_refused_or_raised(office: Office) -> None:
+    """Asked for: refused. Only the configuration's: raised for this agent, and said (case C12)."""
+    status, answer = office.ask(
+        "POST", "/v1/agents", {"name": "alpha", "stall_after_seconds": 50, "interval_seconds": 30}
+    )
+    assert status == 400
+    assert "at least 60" in answer["message"]
+    status, answer = office.ask("POST", "/v1/agents", {"name": "alpha", "interval_seconds": 14400})
+    assert status == 201
+    assert "raised to 8h" in answer["notes"][0]
+    assert office.agent("alpha").after == timedelta(hours=8)
+    told = [event for event in office.log.events if event["event"] == "agent.registered"]
+    assert "raised to 8h" in str(told[0]["note"])
+
+
+def test_parents_are_living_agents_and_temp_dirs_have_one_agent(office: Office) -> None:
+    """A parent is named by name or id; two living agents cannot share a directory that is removed at the end."""
+    parent = office.register("alpha", temp_dir="/tmp/x/")
+    office.register("child", parent="alpha")
+    assert office.agent("child").reg.parent_id == parent
+    status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "parent": "nobody"})
+    assert (status, answer["message"][:7]) == (400, "parent:")
+    status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "temp_dir": "/tmp//x"})
+    assert (status, answer["message"][:9]) == (409, "temp_dir:")
+    own = f"{office.directory}/notify/{parent}"
+    status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "notify_socket": own})
+    assert (status, answer["message"][:14]) == (400, "notify_socket:")
+
+
+def test_a_queued_agent_starts_with_its_pid(office: Office) -> None:
+    """Queued is never judged; the pid makes it running (case C5)."""
+    agent_id = office.register("alpha", queued=True)
+    assert office.agent("alpha").status is Status.QUEUED
+    assert office.ask("PATCH", f"/v1/agents/{agent_id}", {"pid": office.process()})[0] == 200
+    assert office.agent("alpha").status is Status.RUNNING
+    status, answer = office.ask("PATCH", f"/v1/agents/{agent_id}", {"pid": office.process()})
+    assert status == 409
+    assert "already" in answer["message"]
+
+
+def test_run_tells_how_its_agent_ended(office: Office) -> None:
+    """Exit status or signal is recorded and the next look comes soon."""
+    agent_id = office.register("alpha")
+    before = office.looked
+    assert office.ask("PATCH", f"/v1/agents/{agent_id}", {"exit_code": 3})[0] == 200
+    assert (office.agent("alpha").exit_code, office.looked) == (3, before + 1)
+    assert office.ask("PATCH", f"/v1/agents/{agent_id}", {"exit_signal": 9})[0] == 200
+    assert office.agent("alpha").exit_signal == 9
+    for body in ({}, {"exit_code": 1, "exit_signal": 9}, {"exit_code": 256}, {"exit_code": True}):
+        assert office.ask("PATCH", f"/v1/agents/{agent_id}", body)[0] == 400, body
+
+
+def test_a_beat_renews_silence_and_the_same_again_is_a_new_one(office: Office) -> None:
+    """Content says what the agent does; each message counts (case C15)."""
+    agent_id = office.register("alpha", stall_after_seconds=120)
+    office.age("alpha", 100)
+    said = {"state": "working", "progress": 1, "note": "builds"}
+    for count in (1, 2):
+        assert office.ask("POST", f"/v1/agents/{agent_id}/beat", said) == (204, {})
+        agent = office.agent("alpha")
+        assert (agent.beats, agent.silence, agent.note) == (count, timedelta(), "builds")
+    status, answer = office.ask("POST", f"/agents/{agent_id}/beat", {"state": "dancing"})
+    assert (status, answer["message"][:6]) == (400, "state:")
+
+
+def test_an_old_beat_shortens_silence_but_never_lengthens_it(office: Office) -> None:
+    """`run` passes on the last word from our absence: it counts only as far as it is younger than the limit."""
+    agent_id = office.register("alpha", stall_after_seconds=120)
+    path = f"/v1/agents/{agent_id}/beat"
+    for age, silence, left in ((30, 100, 30), (30, 10, 10), (500, 100, 100)):
+        office.age("alpha", silence)
+        assert office.ask("POST", path, {"age_seconds": age})[0] == 204
+        assert office.agent("alpha").silence == timedelta(seconds=left), age
+    assert office.agent("alpha").beats == 2
+    office.ask("POST", path, {"age_seconds": 30, "silent_for_seconds": 100})
+    assert office.agent("alpha").lease_left == timedelta(seconds=70)
+
+
+def test_a_beat_for_one_that_is_ended_or_has_ended_is_a_conflict(office: Office) -> None:
+    """Who is being ended cannot beat its way out; who has ended is told so."""
+    agent_id = office.register("alpha")
+    office.age("alpha", status=Status.ENDING, verdict=Verdict.STALLED)
+    status, answer = office.ask("POST", f"/v1/agents/{agent_id}/beat", {})
+    assert status == 409
+    assert "is being ended" in answer["message"]
+    office.age("alpha", status=Status.STARTING)
+    office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
+    status, answer = office.ask("POST", f"/v1/agents/{agent_id}/beat", {})
+    assert (status, answer["error"]) == (409, "conflict")
+    assert "has ended" in answer["message"]
+    assert office.ask("POST", f"/v1/agents/{'0' * 32}/beat", {})[0] == 404

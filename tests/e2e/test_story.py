@@ -1,0 +1,192 @@
+"""The main job, end to end: a real agent falls silent, is ended whole, and its place is put in order."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.world import BIN, World, alive, git, make_repository, pids_with, wait_for
+
+
+def test_a_silent_agent_is_ended_whole_and_cleaned_up(world: World) -> None:
+    """Beats, silence, confirmation, TERM, KILL, temp dir, worktree, task, and our row last; `why` tells it all."""
+    repository = make_repository(world.dir / "repo")
+    tree = world.dir / "wt-alpha"
+    git(repository, "worktree", "add", "-q", str(tree), "-b", "alpha-work")
+    git(repository, "branch", "alpha-merged", "alpha-work")
+    world.start()
+    world.run(
+        "alpha",
+        *world.script("stubborn.sh", "2"),
+        options=("--stall-after", "3s", "--task", "T-1", "--worktree", "wt-alpha", "--temp-dir", "auto"),
+    )
+    agent = world.wait_status("alpha", "running")
+    temp_dir = Path(world.json("why", "alpha")["agent"]["temp_dir"])
+    assert temp_dir.is_dir()
+    wait_for(lambda: len(pids_with("AGENT_WATCHDOG_ID", agent["agent_id"])) >= 4, "wrapper, child and grandchild live")
+    processes = pids_with("AGENT_WATCHDOG_ID", agent["agent_id"])
+    assert any(os.getsid(pid) == pid for pid in processes), "one has a session of its own"
+
+    ended = world.wait_status("alpha", "killed")
+
+    assert agent["agent_id"] == ended["agent_id"]
+    assert not any(alive(pid) for pid in processes)
+    assert not pids_with("AGENT_WATCHDOG_ID", agent["agent_id"])
+    assert not temp_dir.exists()
+    assert not tree.exists(), world.cli("why", "alpha").stdout
+    assert str(tree) not in git(repository, "worktree", "list")
+    assert "alpha-work" in git(repository, "branch", "--list", "alpha-work")
+    trash = list((repository / ".git" / "agent-watchdog" / "trash").glob("*/tree/README"))
+    assert 1 == len(trash)
+    assert "hello\n" == trash[0].read_text()
+
+    story = world.json("why", "alpha")
+    names = [event["event"] for event in story["events"]]
+    for earlier, later in (
+        ("agent.registered", "agent.late"),
+        ("agent.late", "agent.stalled"),
+        ("agent.stalled", "kill.requested"),
+        ("kill.requested", "agent.ending"),
+        ("agent.ending", "kill.signal_sent"),
+        ("kill.signal_sent", "cleanup.hook_finished"),
+        ("cleanup.hook_finished", "agent.ended"),
+    ):
+        assert names.index(earlier) < names.index(later), names
+    assert 1 == names.count("agent.stalled")
+    text = world.cli("why", "alpha").stdout
+    for word in ("silent for", "SIGTERM", "SIGKILL", "temp_dir", "worktree", "T-1"):
+        assert word in text, text
+
+
+def test_a_dirty_worktree_is_kept_and_said_so(world: World) -> None:
+    """Uncommitted work stays where it is, registered, whatever became of its agent."""
+    repository = make_repository(world.dir / "repo")
+    tree = world.dir / "wt-beta"
+    git(repository, "worktree", "add", "-q", str(tree), "-b", "beta-work")
+    (tree / "new.txt").write_text("hours of work\n")
+    world.start()
+    world.run("beta", *world.script("agent.py", "beat=0.3/4", "deaf"), options=("--worktree", str(tree)))
+
+    world.wait_status("beta", "killed")
+
+    assert "hours of work\n" == (tree / "new.txt").read_text()
+    assert str(tree) in git(repository, "worktree", "list")
+    kept = world.wait_event("cleanup.hook_finished", name="beta", hook="worktree")
+    assert "kept" == kept["outcome"]
+    assert "new.txt" in kept["message"] or "untracked" in kept["message"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "code", "number"),
+    [("exit=0", "completed", 0, None), ("exit=3", "failed", 3, None), ("sleep", "failed", None, 9)],
+)
+def test_an_end_of_its_own_is_found_within_a_second(
+    world: World, ending: str, status: str, code: int | None, number: int | None
+) -> None:
+    """Exit 0, exit 3, and SIGKILL by somebody else: found by pidfd, recorded as it was, cleaned up, nobody signalled."""
+    world.configure(sweep={"interval_seconds": 5}, stall={"after_seconds": 60})
+    world.start()
+    world.run("gamma", *world.script("agent.py", "for=1", ending), options=("--temp-dir", "auto"))
+    agent = world.wait_status("gamma", "running")
+    temp_dir = Path(world.json("why", "gamma")["agent"]["temp_dir"])
+    if number is not None:
+        os.kill(agent["pid"], signal.SIGKILL)
+    wait_for(lambda: not alive(agent["pid"]), "the agent ends")
+
+    world.wait_event("agent.gone", seconds=1.0, name="gamma")
+    ended = world.wait_status("gamma", status, seconds=5)
+
+    assert (code, number) == (ended["exit_code"], ended["exit_signal"])
+    assert not temp_dir.exists()
+    assert 0 == world.count("kill.signal_sent")
+
+
+def test_what_an_agent_leaves_behind_is_ended(world: World) -> None:
+    """The main process exits; its child in another session is ended too, before anything is cleaned."""
+    world.start()
+    world.run("delta", "/bin/sh", "-c", "setsid sleep 1000 & sleep 0.5; exit 0")
+    agent = world.wait_status("delta", "running")
+    left = wait_for(lambda: pids_with("AGENT_WATCHDOG_ID", agent["agent_id"]), "it runs")
+
+    world.wait_status("delta", "completed")
+
+    assert not any(alive(pid) for pid in left)
+
+
+def test_who_promised_no_beat_lives(world: World) -> None:
+    """`run -- sleep 600` says that silence will not be judged, and it is not."""
+    world.start()
+    world.run("quiet", "sleep", "600")
+    loud = world.run("loud", *world.script("agent.py", "beat=0.3/3"))
+    world.wait_status("loud", "killed")
+
+    assert "running" == world.agents()["quiet"]["status"]
+    assert "no heartbeat is promised" in (world.dir / "quiet.out").read_text() or "promise" in (
+        world.dir / "quiet.out"
+    ).read_text()
+    assert loud.wait(10) != 0
+
+
+def test_rows_without_optional_fields_are_closed_like_any_other(world: World) -> None:
+    """Case F3: no worktree, no temp dir, neither; only the steps that need the field are passed over."""
+    world.start()
+    (world.dir / "t").mkdir()
+    plain = world.run("plain", *world.script("agent.py", "exit=0"))
+    temp = world.run("temp", *world.script("agent.py", "exit=0"), options=("--temp-dir", "auto"))
+
+    world.wait_status("plain", "completed")
+    world.wait_status("temp", "completed")
+
+    assert 0 == plain.wait(10)
+    assert 0 == temp.wait(10)
+
+
+def test_observe_mode_decides_the_same_and_touches_nothing(world: World) -> None:
+    """The same verdict and line as in enforce mode; no signal, no hook, no second saying."""
+    world.start("--observe")
+    world.run("epsilon", *world.script("agent.py", "beat=0.3/3", "deaf"), options=("--temp-dir", "auto"))
+    agent = world.wait_status("epsilon", "running")
+    said = world.wait_event("kill.observed", name="epsilon")
+    gone = world.run("zeta", *world.script("agent.py", "exit=0"), options=("--temp-dir", "auto"))
+    assert 0 == gone.wait(10)
+    temp_dir = Path(world.json("why", "zeta")["agent"]["temp_dir"])
+    world.wait_status("zeta", "completed")
+
+    assert "silent for" in said["why"]
+    assert alive(agent["pid"])
+    assert temp_dir.is_dir()
+    assert 1 == world.count("kill.observed", name="epsilon")
+    assert 0 == world.count("kill.signal_sent")
+    assert 0 == world.count("cleanup.hook_finished", outcome="done")
+    assert 0 != world.cli("kill", "epsilon", check=False).returncode
+    assert alive(agent["pid"])
+
+
+def test_a_command_hook_gets_the_facts_as_json(world: World) -> None:
+    """A hook of one's own: JSON on stdin, run as the owner, its answer in the log."""
+    seen = world.dir / "seen.json"
+    with world.config.open("a") as config:
+        config.write(f'[[hook]]\nname = "mine"\non = ["killed"]\ncommand = ["/bin/sh", "-c", "cat > {seen}; echo noted"]\n')
+    world.start()
+    world.run("eta", *world.script("agent.py", "beat=0.3/3"), options=("--task", "T-9"))
+    world.wait_status("eta", "killed")
+
+    facts = json.loads(seen.read_text())
+    assert ("eta", "T-9", "killed") == (facts["name"], facts["task_id"], facts["outcome"])
+    assert "noted" in world.wait_event("cleanup.hook_finished", hook="mine")["message"]
+
+
+def test_a_second_daemon_says_who_runs_already(world: World) -> None:
+    """Exit 75, with the pid and what to do."""
+    world.start()
+    assert world.daemon is not None
+    first = world.daemon.pid
+    second = subprocess.run(
+        [BIN / "agent-watchdogd", "--config", world.config], env=world.environ, capture_output=True, text=True, timeout=20
+    )
+
+    assert 75 == second.returncode
+    assert f"pid {first}" in second.stderr

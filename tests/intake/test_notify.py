@@ -1,0 +1,126 @@
+"""The daemon's notify sockets: who sent what, and that nobody is lost or starved."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from watchdog.intake.notify import Message, NotifySockets
+
+
+@pytest.fixture
+def directory() -> Iterator[str]:
+    """A short path: a unix socket's has 108 bytes."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        yield made
+
+
+def listen(directory: str, talk: Callable[[dict[str, str]], None], until: Callable[[list[tuple[str, Message]]], bool]) -> list[tuple[str, Message]]:
+    """Open sockets for agents a and b, let `talk` speak in a thread, return what was heard."""
+    heard: list[tuple[str, Message]] = []
+
+    async def main() -> None:
+        sockets = NotifySockets(directory, lambda agent, message: heard.append((agent, message)))
+        paths = {name: sockets.open(name, os.geteuid()) for name in ("a", "b")}
+        speaker = threading.Thread(target=talk, args=(paths,))
+        speaker.start()
+        async with asyncio.timeout(30):
+            while not until(heard):
+                await asyncio.sleep(0.02)
+        await asyncio.to_thread(speaker.join)
+        sockets.close("a")
+        sockets.close_all()
+        assert not os.path.exists(paths["a"])
+        assert os.path.exists(paths["b"])
+
+    asyncio.run(main())
+    return heard
+
+
+def send(path: str, data: bytes = b"WATCHDOG=1") -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+        speaker.sendto(data, path)
+
+
+def test_the_kernel_says_who_sent_it_even_when_he_has_gone(directory: str) -> None:
+    """A short-lived systemd-notify is attributed by its agent's socket, with uid and pid."""
+    heard = listen(
+        directory,
+        lambda paths: subprocess.run(
+            ["systemd-notify", "--no-block", "WATCHDOG=1"], env={**os.environ, "NOTIFY_SOCKET": paths["a"]}, check=True
+        ) and None,
+        lambda heard: len(heard) == 1,
+    )
+
+    ((agent, message),) = heard
+    assert ("a", b"WATCHDOG=1", os.geteuid()) == (agent, message.data, message.uid)
+    assert message.pid > 1
+
+
+def test_a_barrier_is_closed_so_that_systemd_notify_returns(directory: str) -> None:
+    """`systemd-notify` waits until its BARRIER=1 descriptor is closed; it must not wait out its 5 s."""
+    heard = listen(
+        directory,
+        lambda paths: subprocess.run(
+            ["systemd-notify", "WATCHDOG=1"], env={**os.environ, "NOTIFY_SOCKET": paths["a"]}, check=True, timeout=4
+        ) and None,
+        lambda heard: len(heard) == 2,
+    )
+
+    assert [b"WATCHDOG=1", b"BARRIER=1"] == [message.data for _, message in heard]
+
+
+def test_a_flood_on_one_socket_loses_nothing_on_another(directory: str) -> None:
+    """200 of 200 beats of b arrive while a is flooded without pause."""
+    done = threading.Event()
+
+    def talk(paths: dict[str, str]) -> None:
+        def flood() -> None:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+                speaker.setblocking(False)
+                while not done.is_set():
+                    try:
+                        speaker.sendto(b"WATCHDOG=1", paths["a"])
+                    except BlockingIOError:
+                        continue
+
+        flooder = threading.Thread(target=flood)
+        flooder.start()
+        for _ in range(200):
+            send(paths["b"])
+        done.set()
+        flooder.join()
+
+    heard = listen(directory, talk, lambda heard: done.is_set() and sum(agent == "b" for agent, _ in heard) >= 200)
+
+    assert 200 == sum(agent == "b" for agent, _ in heard)
+
+
+def test_an_oversized_datagram_is_marked_and_costs_nothing_else(directory: str) -> None:
+    """Over 4096 bytes: told as truncated; the next one is heard as ever."""
+    def talk(paths: dict[str, str]) -> None:
+        send(paths["a"], b"X" * 9000)
+        send(paths["a"])
+
+    heard = listen(directory, talk, lambda heard: len(heard) == 2)
+
+    assert [True, False] == [message.truncated for _, message in heard]
+
+
+def test_many_descriptors_are_all_closed(directory: str) -> None:
+    """A message with more descriptors than we have room for leaks none."""
+    def talk(paths: dict[str, str]) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+            speaker.connect(paths["a"])
+            for _ in range(5):
+                socket.send_fds(speaker, [b"WATCHDOG=1"], [0] * 200)
+
+    before = len(os.listdir("/proc/self/fd"))
+    listen(directory, talk, lambda heard: len(heard) == 5)
+
+    assert before == len(os.listdir("/proc/self/fd"))

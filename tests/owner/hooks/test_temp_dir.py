@@ -1,0 +1,416 @@
+"""The temp dir hook on real files: what it removes, and the many things that it refuses."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.owner.repositories import context, git
+from watchdog.core.model import HookOutcome, HookResult
+from watchdog.owner.hooks import base
+from watchdog.owner.hooks.temp_dir import MARK, temp_dir
+
+AGENT = "a" * 32
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and foreign uids need root")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A directory that `cleanup.roots` names."""
+    place = tmp_path / "root"
+    place.mkdir()
+    return place
+
+
+def run(path: Path | str | None, root: Path, **settings: object) -> HookResult:
+    """The hook in this process, with one root."""
+    values = base.CleanupSettings(roots=(str(root),), **settings)  # type: ignore[arg-type]
+    return temp_dir(context(temp_dir=None if path is None else str(path)), values)
+
+
+def trash_of(place: Path) -> Path:
+    return place / f".agent-watchdog-trash-{os.geteuid()}"
+
+
+def test_a_registered_dir_below_a_root_is_removed_and_counted(root: Path) -> None:
+    """Bytes and entries freed are told; no trash stays."""
+    path = root / "work"
+    (path / "sub").mkdir(parents=True)
+    (path / "sub" / "file").write_bytes(b"x" * 10_000)
+    (path / "link").symlink_to("/etc/passwd")
+
+    result = run(path, root)
+
+    assert result.outcome is HookOutcome.DONE, result.message
+    assert not path.exists()
+    assert not trash_of(root).exists()
+    assert result.details["entries"] == 4
+    assert int(str(result.details["bytes"])) >= 10_000
+
+
+def test_a_dir_outside_the_roots_needs_our_mark(tmp_path: Path, root: Path) -> None:
+    """`run --temp-dir auto` leaves the mark, with the agent's id."""
+    path = tmp_path / "elsewhere"
+    path.mkdir()
+    assert run(path, root).details["refused"] == "outside_roots"
+
+    (path / MARK).write_text(AGENT + "\n")
+    assert run(path, root).outcome is HookOutcome.DONE
+
+
+def test_the_mark_of_another_agent_refuses_even_below_a_root(root: Path) -> None:
+    """A directory that was registered twice belongs to whose mark it carries."""
+    path = root / "work"
+    path.mkdir()
+    (path / MARK).write_text("b" * 32)
+
+    assert run(path, root).details["refused"] == "other_agent"
+    assert path.is_dir()
+
+
+def test_a_mark_that_is_a_fifo_hangs_nobody(tmp_path: Path, root: Path) -> None:
+    """It is no mark, and opening it does not block."""
+    path = tmp_path / "elsewhere"
+    path.mkdir()
+    os.mkfifo(path / MARK)
+
+    assert run(path, root).details["refused"] == "outside_roots"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        ".",
+        "..",
+        "/",
+        "//",
+        "/.",
+        "~",
+        "$HOME",
+        "relative/dir",
+        "../../canary",
+        "{root}",
+        "{root}/",
+        "{root}/.",
+        "{root}/..",
+        "{root}/canary/..",
+        "{root}/./canary",
+        "{root}/canary\n",
+        "{root}/canary\x00",
+        "{root}/can\tary",
+        "{root}-evil",
+        "{parent}",
+        "{parent}/canary",
+        "{home}",
+        "{home}/..",
+        "/tmp",
+        "/var/tmp",
+        "/home",
+        "/etc",
+        "/proc/self/cwd",
+        "/dev/shm",
+        "{root}/link",
+        "{root}/link/inner",
+        "{root}/file",
+    ],
+)
+def test_hostile_paths_are_refused_before_anything_is_touched(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Case G3: empty, relative, traversing, the root itself, a home, a link, a prefix twin."""
+    home = root / "home"
+    (home / "inner").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    for place in (root / "canary", tmp_path / "canary", tmp_path / "root-evil", tmp_path / "outside" / "inner"):
+        place.mkdir(parents=True)
+        (place / "keep").write_text("keep")
+    (root / "link").symlink_to(tmp_path / "outside")
+    (root / "file").write_text("keep")
+    before = sorted(str(found) for found in tmp_path.rglob("*"))
+    monkeypatch.chdir(root / "canary")
+
+    result = run(path.format(root=root, parent=tmp_path, home=home), root)
+
+    assert result.outcome in (HookOutcome.KEPT, HookOutcome.NOTHING), result
+    assert result.outcome is HookOutcome.KEPT or path == "/home"
+    assert sorted(str(found) for found in tmp_path.rglob("*")) == before
+
+
+def test_a_parent_of_a_home_or_of_the_daemons_own_dirs_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only the protected directory itself."""
+    (root / "people" / "me").mkdir(parents=True)
+    (root / "state" / "registry").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(root / "people" / "me"))
+
+    assert run(root / "people", root).details["refused"] == "protected"
+    protected = (str(root / "state" / "registry"),)
+    assert run(root / "state", root, protected=protected).details["refused"] == "protected"
+
+
+def test_a_git_checkout_is_no_temp_dir(root: Path) -> None:
+    """What a repository holds is for the worktree hook to judge."""
+    git(root, "init", "-q", "work")
+
+    assert run(root / "work", root).details["refused"] == "git_checkout"
+
+
+def test_a_link_inside_is_removed_as_a_link(root: Path, tmp_path: Path) -> None:
+    """Case E10: what it points to is not touched; a hard link costs the other name nothing."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    (shared / "module").write_text("shared")
+    path = root / "work"
+    path.mkdir()
+    (path / "node_modules").symlink_to(shared)
+    os.link(shared / "module", path / "hard")
+
+    assert run(path, root).outcome is HookOutcome.DONE
+    assert (shared / "module").read_text() == "shared"
+
+
+def test_depth_costs_neither_recursion_nor_descriptors(root: Path) -> None:
+    """10,000 levels."""
+    path = root / "work"
+    path.mkdir()
+    current = os.open(path, os.O_RDONLY)
+    for _ in range(10_000):
+        os.mkdir("d", dir_fd=current)
+        inner = os.open("d", os.O_RDONLY, dir_fd=current)
+        os.close(current)
+        current = inner
+    os.close(current)
+
+    result = run(path, root)
+
+    assert result.outcome is HookOutcome.DONE, result.message
+    assert result.details["entries"] == 10_001
+
+
+def test_read_only_directories_are_no_obstacle(root: Path) -> None:
+    """Module caches are written so; they are this uid's own all the same."""
+    path = root / "work"
+    (path / "cache" / "inner").mkdir(parents=True)
+    (path / "cache" / "inner" / "file").write_text("x")
+    (path / "cache" / "inner").chmod(0o500)
+    (path / "cache").chmod(0)
+
+    assert run(path, root).outcome is HookOutcome.DONE
+
+
+def test_a_dir_in_which_a_process_lives_is_kept(root: Path) -> None:
+    """A cwd, or an open file."""
+    path = root / "work"
+    path.mkdir()
+    with subprocess.Popen(["sleep", "600"], cwd=path) as somebody:
+        try:
+            result = run(path, root)
+        finally:
+            somebody.kill()
+    assert result.outcome is HookOutcome.KEPT
+    assert f"process {somebody.pid} has its cwd" in result.message
+
+    with (path / "log").open("w") as log, subprocess.Popen(["sleep", "600"], stdout=log) as somebody:
+        try:
+            result = run(path, root)
+        finally:
+            somebody.kill()
+    assert result.outcome is HookOutcome.KEPT
+    assert "open file" in result.message
+
+    assert run(path, root).outcome is HookOutcome.DONE
+
+
+def test_a_served_socket_keeps_the_dir_and_a_stale_one_does_not(root: Path) -> None:
+    """Case G6: a tmux server that nobody could reach any more."""
+    path = root / "work"
+    path.mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        os.chdir(path)
+        try:
+            server.bind(str(path / "s") if len(str(path)) < 90 else "s")
+        finally:
+            os.chdir("/")
+        if len(str(path)) < 90:
+            server.listen()
+            assert run(path, root).outcome is HookOutcome.KEPT
+
+    assert run(path, root).outcome is HookOutcome.DONE
+
+
+def test_a_held_lock_keeps_the_dir(root: Path) -> None:
+    """As with systemd-tmpfiles: whoever holds a BSD lock keeps it."""
+    path = root / "work"
+    path.mkdir()
+    fd = os.open(path, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    try:
+        result = run(path, root)
+    finally:
+        os.close(fd)
+
+    assert result.outcome is HookOutcome.KEPT
+    assert "lock" in result.message
+
+
+def test_trash_that_is_a_link_or_open_to_others_is_refused(root: Path, tmp_path: Path) -> None:
+    """In /tmp anybody may have made that name before us."""
+    path = root / "work"
+    path.mkdir()
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    trash_of(root).symlink_to(tmp_path / "elsewhere")
+    assert run(path, root).details["refused"] == "link"
+
+    trash_of(root).unlink()
+    trash_of(root).mkdir()
+    trash_of(root).chmod(0o755)
+    assert run(path, root).details["refused"] == "trash"
+    assert path.is_dir()
+
+
+def test_nothing_registered_and_nothing_there_is_nothing_to_do(root: Path) -> None:
+    """A second run, and an agent without a temp dir."""
+    assert run(None, root).outcome is HookOutcome.NOTHING
+    assert run(root / "gone", root).outcome is HookOutcome.NOTHING
+    assert run(root / "gone" / "too", root).outcome is HookOutcome.NOTHING
+
+
+KILLED_AT = """
+import os, signal, sys
+from tests.owner.repositories import context
+from watchdog.owner.hooks import base
+from watchdog.owner.hooks.temp_dir import temp_dir
+left = int(sys.argv[3])
+def audit(event, args):
+    global left
+    if event in ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.chmod"):
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(audit)
+temp_dir(context(temp_dir=sys.argv[1]), base.CleanupSettings(roots=(sys.argv[2],)))
+"""
+
+
+def test_killed_before_any_effect_the_next_run_finishes(root: Path) -> None:
+    """Invariant 7: SIGKILL before each rename, mkdir, chmod and unlink; then one more run leaves nothing."""
+    for step in range(100):
+        path = root / "work"
+        for inner in ("a/b/c", "a/d", "e"):
+            (path / inner).mkdir(parents=True)
+            (path / inner / "file").write_text("x")
+        argv = [sys.executable, "-c", KILLED_AT, str(path), str(root), str(step)]
+        killed = subprocess.run(argv, capture_output=True, text=True)
+        if killed.returncode == 0:
+            break
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+        assert run(path, root).outcome in (HookOutcome.DONE, HookOutcome.NOTHING)
+        assert list(root.iterdir()) == []
+    assert step > 10
+
+
+MOUNTED = """
+import os, subprocess, sys
+from pathlib import Path
+from tests.owner.repositories import context
+from watchdog.owner.hooks import base
+from watchdog.owner.hooks.temp_dir import temp_dir
+root, how = Path(sys.argv[1]), sys.argv[2]
+path, shared = root / "work", root.parent / "shared"
+target = path if how.startswith("top") else path / "sub"
+target.mkdir(parents=True)
+shared.mkdir()
+(shared / "canary").write_text("canary")
+argv = ["-t", "tmpfs", "none"] if how.endswith("tmpfs") else ["--bind", str(shared)]
+subprocess.run(["mount", *argv, str(target)], check=True)
+(target / "canary").write_text("canary")
+result = temp_dir(context(temp_dir=str(path)), base.CleanupSettings(roots=(str(root),)))
+assert (target / "canary").read_text() == "canary", "emptied"
+print(result.outcome, result.details.get("refused"))
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("how", ["tmpfs", "bind", "top-tmpfs", "top-bind"])
+def test_a_mount_in_or_at_the_dir_keeps_it(root: Path, how: str) -> None:
+    """Also a bind mount of the same device, which st_dev does not tell."""
+    argv = ["unshare", "-m", "--propagation", "private", sys.executable, "-c", MOUNTED, str(root), how]
+    ran = subprocess.run(argv, capture_output=True, text=True)
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["kept", "mount_point" if how.startswith("top") else "mount_inside"]
+
+
+@needs_root
+def test_another_uids_dir_is_refused(root: Path) -> None:
+    """Only what is this uid's own."""
+    path = root / "work"
+    path.mkdir()
+    os.chown(path, 12345, 12345)
+
+    assert run(path, root).details["refused"] == "not_yours"
+
+
+def test_what_cannot_be_deleted_is_told_and_the_rest_goes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case E14: the system's words once, the file stays in the trash, all else is gone."""
+    path = root / "work"
+    (path / "sub").mkdir(parents=True)
+    (path / "sub" / "immutable").write_text("x")
+    (path / "other").write_text("x")
+    unlink = os.unlink
+
+    def refuse(name: str, *, dir_fd: int | None = None) -> None:
+        if name == "immutable":
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+
+    result = run(path, root)
+
+    assert result.outcome is HookOutcome.FAILED
+    assert "immutable: Operation not permitted" in result.message
+    assert [found.name for found in trash_of(root).rglob("*") if found.is_file()] == ["immutable"]
+    monkeypatch.undo()
+    assert run(path, root).outcome is HookOutcome.DONE
+
+
+def test_swapping_a_directory_for_a_link_never_leads_outside(root: Path, tmp_path: Path) -> None:
+    """A race of somebody who exchanges a subdirectory for a link all the time; the canary lives."""
+    canary = tmp_path / "canary"
+    canary.mkdir()
+    (canary / "keep").write_text("keep")
+    stop = threading.Event()
+
+    def swap() -> None:
+        while not stop.is_set():
+            try:
+                place = next(iter([*trash_of(root).glob("*/tree/sub"), root / "work" / "sub"]))
+                place.rename(place.with_name("aside"))
+                place.symlink_to(canary)
+                place.unlink()
+                place.with_name("aside").rename(place)
+            except OSError:
+                continue
+
+    racer = threading.Thread(target=swap)
+    racer.start()
+    try:
+        for _ in range(50):
+            with contextlib.suppress(OSError):
+                (root / "work" / "sub" / "inner").mkdir(parents=True, exist_ok=True)
+            run(root / "work", root)
+    finally:
+        stop.set()
+        racer.join()
+
+    assert (canary / "keep").read_text() == "keep"

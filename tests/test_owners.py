@@ -1,0 +1,389 @@
+"""The daemon's side of owners' helpers, with real ones: deadlines, replacement, other uids, a hook's tree."""
+
+import asyncio
+import os
+import shutil
+import signal
+import stat
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.owner.repositories import context
+from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec, Status
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.hooks import base
+from watchdog.owners import Owners
+
+ME = os.geteuid()
+OTHER = 12345
+needs_root = pytest.mark.skipif(ME != 0, reason="only root can act as another uid")
+
+# The real helper with one call more, which does what no real call does: it opens whatever it is told.
+WITH_OPEN = """
+import os, sys
+from watchdog.owner import helper
+helper.CALLS["open"] = lambda path: os.close(os.open(path, os.O_RDONLY))
+helper.CALLS["print"] = lambda: print("stray")
+helper.CALLS["long"] = lambda: "x" * (2 << 20)
+helper.CALLS["garble"] = lambda: os.write(ends, b"not json\\n") and None
+helper.CALLS["flood"] = lambda: os.write(ends, b"x" * (3 << 20)) and None
+helper.CALLS["die"] = lambda: (sys.stderr.write("my last words"), sys.stderr.flush(), os._exit(1))
+ends = os.dup(1)
+sys.argv = ["helper", *sys.argv[1:]]
+helper.main()
+"""
+
+
+@asynccontextmanager
+async def owners(*argv: str, settings: base.CleanupSettings | None = None) -> AsyncIterator[Owners]:
+    """Owners that are closed at the end."""
+    made = Owners(argv or None, settings=settings)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def opening() -> tuple[str, ...]:
+    return (sys.executable, "-c", WITH_OPEN)
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    """One story on a loop of its own."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await story()
+
+    asyncio.run(bounded())
+
+
+async def gone(pid: int) -> None:
+    """Wait until a process is no more."""
+    while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        await asyncio.sleep(0.02)
+
+
+def test_one_helper_serves_all_calls_of_an_owner() -> None:
+    """Started on demand, as that uid."""
+
+    async def story() -> None:
+        async with owners() as them:
+            first, second = [await them.call(ME, "ping", {}, 20) for _ in range(2)]
+            assert first == second
+            assert first["uid"] == ME
+        await gone(first["pid"])
+
+    run(story)
+
+
+@needs_root
+def test_a_helper_of_another_uid_has_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uid, groups, environment, cwd, session: all that a hook inherits."""
+    monkeypatch.setenv("NOTIFY_SOCKET", "/x")
+    monkeypatch.setenv("AGENT_WATCHDOG_ID", "x")
+    monkeypatch.setenv("GIT_DIR", "/x")
+    monkeypatch.setenv("WATCHDOG_USEC", "1")
+
+    async def story() -> None:
+        async with owners() as them:
+            answer = await them.call(OTHER, "ping", {}, 20)
+            assert answer["uid"] == OTHER
+            pid = answer["pid"]
+            status = Path(f"/proc/{pid}/status").read_text()
+            assert f"Uid:\t{OTHER}\t{OTHER}\t{OTHER}\t{OTHER}" in status
+            groups = next(line for line in status.splitlines() if line.startswith("Groups:"))
+            assert "0" not in groups.split()[1:]
+            assert "CapEff:\t0000000000000000" in status
+            assert os.getsid(pid) == pid
+            assert os.readlink(f"/proc/{pid}/cwd") == "/"
+            names = {item.partition(b"=")[0] for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}
+            assert names - {b""} <= {b"PATH", b"HOME", b"USER", b"LOGNAME", b"LANG", b"LC_CTYPE"}
+
+    run(story)
+
+
+@pytest.mark.skipif(ME == 0, reason="root may act as anybody")
+def test_a_user_daemon_cannot_act_as_another_uid() -> None:
+    """It does not even try."""
+
+    async def story() -> None:
+        async with owners() as them:
+            with pytest.raises(OwnerCallFailed) as failure:
+                await them.call(ME + 1, "ping", {}, 20)
+            assert failure.value.reason == "not_permitted"
+
+    run(story)
+
+
+def test_a_beat_file_is_looked_at_and_never_opened(tmp_path: Path) -> None:
+    """mtime, size and inode of a regular file; anything else, a FIFO first, is an error and hangs nobody."""
+    (tmp_path / "beat").write_text("x")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+
+    async def story() -> None:
+        async with owners() as them:
+            first = await them.call(ME, "beat_file", {"path": str(tmp_path / "beat")}, 20)
+            assert first["mtime_ns"] == (tmp_path / "beat").stat().st_mtime_ns
+            assert first["size"] == 1
+            os.utime(tmp_path / "beat", ns=(1, first["mtime_ns"]))
+            assert await them.call(ME, "beat_file", {"path": str(tmp_path / "beat")}, 20) != first
+            for name, reason in (("fifo", "not_regular"), ("none", "ENOENT"), ("loop", "ELOOP"), ("", "not_regular")):
+                with pytest.raises(OwnerCallFailed) as failure:
+                    await them.call(ME, "beat_file", {"path": str(tmp_path / name)}, 20)
+                assert failure.value.reason == reason
+
+    run(story)
+
+
+def test_a_call_that_hangs_in_a_fifo_changes_nothing_for_others(tmp_path: Path) -> None:
+    """Case H1: it is late, its helper is ended and replaced; the same owner's other calls are answered meanwhile."""
+    os.mkfifo(tmp_path / "fifo")
+
+    async def story() -> None:
+        async with owners(*opening()) as them:
+            before = await them.call(ME, "ping", {}, 20)
+            hanging = asyncio.create_task(them.call(ME, "open", {"path": str(tmp_path / "fifo")}, 1.0))
+            uids = [ME, OTHER] if ME == 0 else [ME]
+            while not hanging.done():
+                for uid in uids:
+                    began = time.monotonic()
+                    await them.call(uid, "ping", {}, 20)
+                    assert time.monotonic() - began < 5
+            with pytest.raises(OwnerCallFailed) as failure:
+                await hanging
+            assert failure.value.reason == "late"
+            after = await them.call(ME, "ping", {}, 20)
+            assert after["pid"] != before["pid"]
+            await gone(before["pid"])
+
+    run(story)
+
+
+def test_a_call_in_flight_survives_the_end_of_its_helper_by_anothers_lateness(tmp_path: Path) -> None:
+    """It is asked again of the new one, within its own deadline."""
+    os.mkfifo(tmp_path / "fifo")
+
+    async def story() -> None:
+        async with owners(*opening()) as them:
+            path = {"path": str(tmp_path / "fifo")}
+            longer = asyncio.create_task(them.call(ME, "open", path, 20))
+            await them.call(ME, "ping", {}, 20)
+            with pytest.raises(OwnerCallFailed, match="no answer"):
+                await them.call(ME, "open", path, 0.3)
+            await them.call(ME, "ping", {}, 20)
+            # A reader is there again: the repeated call opens the FIFO as soon as a writer comes.
+            while not longer.done():
+                try:
+                    os.close(os.open(path["path"], os.O_WRONLY | os.O_NONBLOCK))
+                except OSError:
+                    await asyncio.sleep(0.02)
+                await asyncio.sleep(0)
+            await longer
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"), [("die", "lost"), ("garble", "garbled"), ("flood", "garbled"), ("long", "too_long")]
+)
+def test_a_helper_that_misbehaves_is_replaced(call: str, reason: str) -> None:
+    """Its death, words that are no answer, and a line without end."""
+
+    async def story() -> None:
+        async with owners(*opening()) as them:
+            with pytest.raises(OwnerCallFailed) as failure:
+                await them.call(ME, call, {}, 20)
+            assert failure.value.reason == reason
+            assert (await them.call(ME, "ping", {}, 20))["uid"] == ME
+
+    run(story)
+
+
+def test_stray_output_is_no_answer() -> None:
+    """What prints by accident goes nowhere."""
+
+    async def story() -> None:
+        async with owners(*opening()) as them:
+            assert await them.call(ME, "print", {}, 20) is None
+
+    run(story)
+
+
+def test_an_interpreter_that_cannot_be_run_is_said() -> None:
+    """Missing evidence with a reason, not a crash."""
+
+    async def story() -> None:
+        async with owners("/no/such/python") as them:
+            with pytest.raises(OwnerCallFailed) as failure:
+                await them.call(ME, "ping", {}, 20)
+            assert failure.value.reason == "not_started"
+        async with owners(sys.executable, "-c", "raise SystemExit('my last words')") as them:
+            with pytest.raises(OwnerCallFailed) as lost:
+                await them.call(ME, "ping", {}, 20)
+            assert lost.value.reason == "lost"
+
+    run(story)
+
+
+def spec(**changes: object) -> HookSpec:
+    """A hook that always applies."""
+    return HookSpec(**{"name": "hook", "on": frozenset(Status), **changes})  # type: ignore[arg-type]
+
+
+async def one_hook(them: Owners, about: HookContext, **changes: object) -> HookResult:
+    return await them.run_hook(spec(**changes), about)
+
+
+def test_a_hook_ends_with_its_helper_and_its_whole_tree(tmp_path: Path) -> None:
+    """Nobody is left of a late hook, and the shared helper never heard of it."""
+    note = tmp_path / "pids"
+    script = (
+        f"trap '' TERM; (setsid sh -c 'echo $$ >> {note}; exec sleep 600' &); echo $$ >> {note}; while :; do :; done"
+    )
+
+    async def story() -> None:
+        async with owners() as them:
+            limit = timedelta(seconds=1)
+            result = await one_hook(them, context(), command=("sh", "-c", script), timeout=limit)
+            assert result.outcome is HookOutcome.TIMEOUT
+            pids = [int(line) for line in note.read_text().split()]
+            assert len(pids) == 2
+            for pid in pids:
+                assert not Path(f"/proc/{pid}").exists()
+
+    run(story)
+
+
+def test_closing_in_the_middle_of_a_hook_ends_its_tree(tmp_path: Path) -> None:
+    """The daemon stops: the hook does not run on beside the next daemon's."""
+    note = tmp_path / "pids"
+
+    async def story() -> None:
+        async with owners() as them:
+            command = ("sh", "-c", f"(setsid sh -c 'echo $$ > {note}; exec sleep 600' &) ; sleep 600")
+            running = asyncio.create_task(one_hook(them, context(), command=command))
+            while not note.exists() or not note.read_text():
+                await asyncio.sleep(0.02)
+            await them.close()
+            assert (await running).outcome is HookOutcome.FAILED
+            await gone(int(note.read_text()))
+
+    run(story)
+
+
+def test_when_the_daemon_is_killed_its_hooks_end(tmp_path: Path) -> None:
+    """SIGKILL leaves no word to anybody; the pipe's end says it."""
+    note = tmp_path / "pids"
+    script = f"""
+import asyncio
+from tests.test_owners import one_hook, context
+from watchdog.owners import Owners
+command = ("sh", "-c", "(setsid sh -c 'echo $$ > {note}; exec sleep 600' &) ; sleep 600")
+asyncio.run(one_hook(Owners(), context(), command=command))
+"""
+
+    async def story() -> None:
+        daemon = await asyncio.create_subprocess_exec(sys.executable, "-c", script)
+        while not note.exists() or not note.read_text():
+            await asyncio.sleep(0.02)
+        daemon.send_signal(signal.SIGKILL)
+        await daemon.wait()
+        await gone(int(note.read_text()))
+
+    run(story)
+
+
+def test_hooks_leave_no_descriptor_behind() -> None:
+    """Case H16: also where a grandchild keeps the pipe."""
+
+    async def story() -> None:
+        async with owners() as them:
+            for _ in range(3):
+                await one_hook(them, context(), command=("sh", "-c", "sleep 600 & echo done"))
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(10):
+                result = await one_hook(them, context(), command=("sh", "-c", "sleep 600 & echo done"))
+                assert result.message == "done"
+            await asyncio.sleep(0.1)
+            assert len(os.listdir("/proc/self/fd")) <= before
+
+    run(story)
+
+
+def test_an_unknown_built_in_hook_is_failed() -> None:
+    """With the names that there are."""
+
+    async def story() -> None:
+        async with owners() as them:
+            result = await one_hook(them, context(), run="nonsense")
+            assert result.outcome is HookOutcome.FAILED
+            assert "temp_dir" in result.message
+
+    run(story)
+
+
+@needs_root
+def test_root_puts_away_a_users_worktree_as_that_user(tmp_path: Path) -> None:
+    """Case E16: no root-owned object in .git, no config changed, the user can commit afterwards."""
+    place = Path(f"/tmp/agent-watchdog-test-{os.getpid()}")  # pytest's own directories are closed to other uids
+    place.mkdir()
+    place.chmod(0o755)
+    os.chown(place, OTHER, OTHER)
+    user = {"user": OTHER, "group": OTHER, "extra_groups": []}
+
+    async def story() -> None:
+        script = (
+            "export HOME=. && git init -q -b main main && cd main"
+            " && git config user.email t@e && git config user.name t"
+            " && git commit -q --allow-empty -m first && git worktree add -q -b wt ../wt && mkdir ../temp"
+        )
+        made = await asyncio.create_subprocess_exec("sh", "-c", script, cwd=place, **user)  # type: ignore[arg-type]
+        assert await made.wait() == 0
+        config = (place / "main" / ".git" / "config").read_bytes()
+        about = context(owner_uid=OTHER, worktree=str(place / "wt"), temp_dir=str(place / "temp"))
+        async with owners() as them:
+            moved = await one_hook(them, about, run="worktree")
+            removed = await one_hook(them, about, run="temp_dir")
+        assert moved.outcome is HookOutcome.DONE, moved.message
+        assert removed.outcome is HookOutcome.DONE, removed.message
+        assert (place / "main" / ".git" / "config").read_bytes() == config
+        assert {found.lstat().st_uid for found in place.rglob("*")} == {OTHER}
+        kept = place / "main" / ".git" / "agent-watchdog" / "trash" / ("a" * 32)
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+        again = "cd main && HOME=. git commit -q --allow-empty -m second"
+        commit = await asyncio.create_subprocess_exec("sh", "-c", again, cwd=place, **user)  # type: ignore[arg-type]
+        assert await commit.wait() == 0
+
+    try:
+        run(story)
+    finally:
+        shutil.rmtree(place)
+
+
+@needs_root
+def test_root_acting_as_a_user_cannot_touch_another_users(tmp_path: Path) -> None:
+    """Registered by 12345, owned by root: refused by the kernel and by the hook."""
+    place = Path(f"/tmp/agent-watchdog-test-roots-{os.getpid()}")
+    (place / "inner").mkdir(parents=True)
+    place.chmod(0o755)
+
+    async def story() -> None:
+        async with owners() as them:
+            result = await one_hook(them, context(owner_uid=OTHER, temp_dir=str(place / "inner")), run="temp_dir")
+        assert result.outcome is HookOutcome.KEPT
+        assert result.details["refused"] == "not_yours"
+
+    try:
+        run(story)
+        assert (place / "inner").is_dir()
+    finally:
+        (place / "inner").rmdir()
+        place.rmdir()

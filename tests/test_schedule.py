@@ -1,0 +1,111 @@
+"""A stepped wall clock moves no run by more than a second, and costs nothing (case H3)."""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import time_machine
+
+from watchdog.clock import Clock
+from watchdog.logs import get_logger
+from watchdog.schedule import Every, Schedule
+
+INTERVAL = timedelta(seconds=0.5)
+
+
+class Runs:
+    """Counts runs by the monotonic clock, which no step touches."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+        self.changed = asyncio.Event()
+
+    async def __call__(self) -> None:
+        self.at.append(time.monotonic())
+        self.changed.set()
+
+    async def reach(self, count: int, seconds: float = 20) -> None:
+        async with asyncio.timeout(seconds):
+            while len(self.at) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [timedelta(hours=-1), timedelta(seconds=-0.3), timedelta(hours=1), timedelta(days=365), timedelta(days=-365)],
+    ids=str,
+)
+def test_a_step_of_the_wall_clock_moves_no_run(step: timedelta) -> None:
+    """Each gap between two runs stays within the interval plus one second."""
+
+    async def main() -> tuple[list[float], float]:
+        schedule, runs = Schedule(Clock(), get_logger()), Runs()
+        schedule.every(INTERVAL, "sweep", runs, watched=True)
+        schedule.start()
+        await runs.reach(2)
+        spent = time.process_time()
+        with time_machine.travel(datetime.now(UTC) + step, tick=True):
+            await runs.reach(5)
+        await runs.reach(8)
+        schedule.pause()
+        schedule.shutdown()
+        assert not schedule.dead.is_set()
+        return runs.at, time.process_time() - spent
+
+    at, cpu = asyncio.run(main())
+
+    gaps = [later - earlier for earlier, later in zip(at, at[1:], strict=False)]
+    assert max(gaps) < INTERVAL.total_seconds() + 1
+    assert min(gaps) > 0.1
+    assert cpu < 1
+
+
+def test_a_trigger_never_has_a_backlog() -> None:
+    """Fifty years later the next run is one interval away."""
+    now = datetime(2080, 1, 1, tzinfo=UTC)
+
+    assert now + INTERVAL == Every(INTERVAL).get_next_fire_time(datetime(2030, 1, 1, tzinfo=UTC), now)
+    assert now == Every(INTERVAL).get_next_fire_time(None, now)
+
+
+def test_a_job_that_raises_comes_again() -> None:
+    """An error is bound to its run."""
+
+    async def main() -> int:
+        count, third = 0, asyncio.Event()
+
+        async def job() -> None:
+            nonlocal count
+            count += 1
+            if count == 3:
+                third.set()
+            raise ValueError("one run's fault")
+
+        schedule = Schedule(Clock(), get_logger())
+        schedule.every(timedelta(seconds=0.1), "sweep", job)
+        schedule.start()
+        async with asyncio.timeout(10):
+            await third.wait()
+        schedule.pause()
+        schedule.shutdown()
+        return count
+
+    assert asyncio.run(main()) >= 3
+
+
+def test_a_scheduler_that_runs_nothing_any_more_is_dead() -> None:
+    """Three intervals without a run, and no nudge helped: `dead` is set, and the daemon ends with 70 (case H12)."""
+
+    async def main() -> None:
+        schedule, runs = Schedule(Clock(), get_logger()), Runs()
+        schedule.every(timedelta(seconds=0.3), "sweep", runs, watched=True)
+        schedule.start()
+        await runs.reach(1)
+        schedule._scheduler.pause()
+        async with asyncio.timeout(10):
+            await schedule.dead.wait()
+        schedule.shutdown()
+
+    asyncio.run(main())

@@ -1,0 +1,266 @@
+"""A small world for end-to-end tests: a real daemon, its client, and agents that are real processes.
+
+Everything waits on an event with a deadline. Everything that was started is ended by its own handle or by the
+processes that carry this world's marker directory in their environment.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+BIN = Path(sys.executable).parent
+AGENTS = Path(__file__).parent / "agents"
+T = TypeVar("T")
+
+
+def wait_for(look: Callable[[], T], what: str, seconds: float = 20.0) -> T:
+    """The first true answer of `look`, within a deadline."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def environ_of(pid: int) -> dict[str, str]:
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    return dict(item.split("=", 1) for item in raw.decode(errors="replace").split("\0") if "=" in item)
+
+
+def pids_with(key: str, value: str) -> list[int]:
+    """Living processes whose environment holds key=value."""
+    found = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return [pid for pid in found if pid != os.getpid() and alive(pid) and environ_of(pid).get(key) == value]
+
+
+class World:
+    """One daemon with its directories, and whatever a test starts in it."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.dir = directory
+        self.runtime = directory / "r"
+        self.state = directory / "s"
+        for made in (self.runtime, self.state):
+            made.mkdir(mode=0o700)
+        self.config = directory / "config.toml"
+        self.log = directory / "daemon.log"
+        self.socket = str(self.runtime / "control.sock")
+        self.daemon: subprocess.Popen[bytes] | None = None
+        self.started: list[subprocess.Popen[Any]] = []
+        self.environ = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("AGENT_WATCHDOG", "NOTIFY", "GIT_"))},
+            "AGENT_WATCHDOG_SOCKET": self.socket,
+            "WORLD": str(directory),
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "HOME": str(directory),
+            "PYTHON": sys.executable,
+        }
+        self.configure(**settings)
+
+    def configure(self, **tables: dict[str, Any]) -> None:
+        """Write the configuration: short times, no mass stall, what a test asks for on top."""
+        base: dict[str, dict[str, Any]] = {
+            "daemon": {"state_dir": str(self.state), "runtime_dir": str(self.runtime)},
+            "sweep": {"interval_seconds": 0.5},
+            "stall": {"after_seconds": 3, "start_limit_seconds": 30},
+            "kill": {"grace_seconds": 1, "verify_seconds": 10, "max_per_minute": 1000},
+            "hold": {"mass_stall_count": 1000, "cpu_pressure_percent": 100},
+        }
+        for table, keys in tables.items():
+            base.setdefault(table, {}).update(keys)
+        lines = []
+        for table, keys in base.items():
+            lines.append(f"[{table}]")
+            lines += [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
+        self.config.write_text("\n".join(lines) + "\n")
+
+    # -- the daemon
+
+    def start(self, *options: str, wait: bool = True, prefix: tuple[str, ...] = (), **environ: str) -> None:
+        """Start the daemon and wait until it says that it is ready."""
+        before = len(self.events())
+        with self.log.open("ab") as log:
+            self.daemon = subprocess.Popen(
+                [*prefix, str(BIN / "agent-watchdogd"), "--config", str(self.config), *options],
+                stderr=log,
+                stdout=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL,
+                env={**self.environ, **environ},
+                start_new_session=True,
+            )
+        if wait:
+            self.wait_event("daemon.ready", after=before)
+
+    def stop(self) -> int:
+        """Ask the daemon to end, and wait."""
+        assert self.daemon is not None
+        self.daemon.send_signal(signal.SIGTERM)
+        return self.daemon.wait(20)
+
+    def crash(self) -> None:
+        """SIGKILL."""
+        assert self.daemon is not None
+        self.daemon.kill()
+        self.daemon.wait(20)
+
+    def events(self) -> list[dict[str, Any]]:
+        """All log events so far, as JSON; what is no JSON (a traceback) fails the test that reads it."""
+        if not self.log.exists():
+            return []
+        found = []
+        for line in self.log.read_text().splitlines():
+            if line.startswith("{"):
+                found.append(json.loads(line))
+        return found
+
+    def wait_event(self, event: str, seconds: float = 20.0, after: int = 0, **fields: Any) -> dict[str, Any]:
+        """The first such event with those fields, within a deadline."""
+
+        def look() -> dict[str, Any] | None:
+            if self.daemon is not None and self.daemon.poll() not in (None, 0, -9):
+                raise AssertionError(f"the daemon ended with {self.daemon.returncode}:\n{self.log.read_text()[-3000:]}")
+            for entry in self.events()[after:]:
+                if entry["event"] == event and all(entry.get(k) == v for k, v in fields.items()):
+                    return entry
+            return None
+
+        try:
+            return wait_for(look, f"{event} {fields}", seconds)  # type: ignore[return-value]
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log.read_text()[-4000:]}") from None
+
+    def count(self, event: str, **fields: Any) -> int:
+        return sum(e["event"] == event and all(e.get(k) == v for k, v in fields.items()) for e in self.events())
+
+    # -- clients and agents
+
+    def cli(self, *words: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
+        """One run of the client."""
+        done = subprocess.run(
+            [str(BIN / "agent-watchdog"), *words],
+            env={**self.environ, **environ},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+            cwd=self.dir,
+        )
+        assert not check or done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def json(self, *words: str, check: bool = True) -> Any:
+        """One run of the client with --json."""
+        return json.loads(self.cli(*words, "--json", check=check).stdout)
+
+    def run(self, name: str, *command: str, options: tuple[str, ...] = (), **environ: str) -> subprocess.Popen[bytes]:
+        """Start an agent through `run`; returns the wrapper."""
+        with (self.dir / f"{name}.out").open("wb") as out:
+            wrapper = subprocess.Popen(
+                [str(BIN / "agent-watchdog"), "run", "--name", name, *options, "--", *command],
+                env={**self.environ, **environ},
+                cwd=self.dir,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.started.append(wrapper)
+        return wrapper
+
+    def script(self, name: str, *arguments: str) -> list[str]:
+        """The command of one of the agents in tests/agents."""
+        path = AGENTS / name
+        return [*([sys.executable] if name.endswith(".py") else ["/bin/sh"]), str(path), *arguments]
+
+    def agents(self, *, all_: bool = True) -> dict[str, dict[str, Any]]:
+        """What `list` says, by name (the newest of a name)."""
+        found = self.json("list", *(["--all"] if all_ else []))["agents"]
+        return {a["name"]: a for a in reversed(found)}
+
+    def wait_status(self, name: str, *statuses: str, seconds: float = 30.0) -> dict[str, Any]:
+        """Wait until an agent of that name has one of these statuses."""
+
+        def look() -> dict[str, Any] | None:
+            agent = self.agents().get(name)
+            return agent if agent is not None and agent["status"] in statuses else None
+
+        try:
+            return wait_for(look, f"{name} is {statuses}", seconds)  # type: ignore[return-value]
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.cli('why', name, check=False).stdout}\n{self.log.read_text()[-3000:]}") from None
+
+    def close(self) -> None:
+        """End what is left, each by its own pid."""
+        if self.daemon is not None and self.daemon.poll() is None:
+            self.daemon.kill()
+            self.daemon.wait()
+        for _ in range(50):
+            left = pids_with("WORLD", str(self.dir))
+            if not left:
+                break
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            time.sleep(0.02)
+        for process in self.started:
+            process.wait()
+
+
+def make_world(**settings: Any) -> Iterator[World]:
+    """A world in a short path (a unix socket's path has 108 bytes), removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="aw-", dir="/tmp", ignore_cleanup_errors=True) as directory:
+        world = World(Path(directory), **settings)
+        try:
+            yield world
+        finally:
+            world.close()
+
+
+def git(directory: Path, *words: str) -> str:
+    """Git without anybody's configuration."""
+    environ = {
+        **os.environ,
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_SYSTEM": "/dev/null",
+        "GIT_AUTHOR_NAME": "A",
+        "GIT_AUTHOR_EMAIL": "a@example.org",
+        "GIT_COMMITTER_NAME": "A",
+        "GIT_COMMITTER_EMAIL": "a@example.org",
+    }
+    done = subprocess.run(["git", *words], cwd=directory, env=environ, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, f"git {words}: {done.stderr}"
+    return done.stdout
+
+
+def make_repository(directory: Path) -> Path:
+    """A repository with one commit on main."""
+    directory.mkdir(parents=True, exist_ok=True)
+    git(directory, "init", "-q", "-b", "main")
+    (directory / "README").write_text("hello\n")
+    git(directory, "add", ".")
+    git(directory, "commit", "-q", "-m", "first")
+    return directory

@@ -1,0 +1,180 @@
+"""`kill`, `stop`, `cancel`, `remove`, `hold`, `unhold`: the verbs that end an agent, or keep hands off."""
+
+import argparse
+
+from watchdog.cli.asking import Json, Verbs, add_verb, ask, duration
+from watchdog.cli.output import clean, entries, exit_of, refused, say, say_json, warn
+
+_KILL = """\
+End agents with their whole process trees, prove it, then clean up after them: TERM (and CONT), the grace period, KILL,
+and a look that finds nobody left. Only what was registered is ended. What has ended already is fine (exit status 0).
+
+  agent-watchdog kill alpha                   politely: 10 s grace, or what the policy says
+  agent-watchdog kill alpha --force           KILL at once; work in memory is lost
+  agent-watchdog kill stalled --dry-run       who would be ended?
+  agent-watchdog kill stalled --stall-after 30m
+
+An agent that is held is not ended: `unhold` it first. Child agents are spared unless --children. The work in its
+worktree is never thrown away; `why NAME` says afterwards what was kept.
+"""
+_STOP = """\
+Ask agents to stop: TERM, and the grace period of their policy before anything harder. Their outcome is `stopped`.
+"""
+_CANCEL = """\
+Stop whoever works on a task, and mark the task itself as cancelled.
+"""
+_REMOVE = """\
+Close the rows of agents whose process is gone. A living agent is refused: `kill` it. Their history is kept.
+"""
+_HOLD = """\
+Do nothing to these agents, and say why: neither the daemon nor `kill` ends them until `unhold`, or until --for is
+over. Without TARGET (root and admins): the daemon ends nobody by itself; `kill NAME` still works.
+"""
+_UNHOLD = """\
+Lift the hold on these agents; without TARGET, the hold on all. Their silence counts on from where it was.
+"""
+_TARGETS = "name, id, pid, tag:X, task:X, type:X, stalled or all"
+_WAIT_SECONDS = 900.0
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Add the six parsers."""
+    parser = _act(verbs, "kill", "end agents with their whole process trees", _KILL, kill)
+    parser.add_argument("--force", action="store_true", help="KILL at once, without TERM and grace")
+    parser.add_argument(
+        "--grace", type=duration, metavar="D", help="time between TERM and KILL (default: the policy's)"
+    )
+    parser.add_argument("--stall-after", type=duration, metavar="D", help="with `stalled`: silent for longer than that")
+    parser.add_argument("--children", action="store_true", help="their child agents too, after them")
+    parser.add_argument("--no-cleanup", action="store_true", help="leave worktree, temp dir and the rest as they are")
+    parser.add_argument("--dry-run", action="store_true", help="say who would be ended, and do nothing")
+    parser = _act(verbs, "stop", "ask agents to stop", _STOP, stop)
+    parser.add_argument("--children", action="store_true", help="their child agents too, after them")
+    parser.add_argument("--dry-run", action="store_true", help="say who would be stopped, and do nothing")
+    parser = _act(verbs, "cancel", "stop who works on a task, and cancel it", _CANCEL, cancel, targets="TASK")
+    parser.add_argument("--children", action="store_true", help="their child agents too, after them")
+    parser.add_argument("--dry-run", action="store_true", help="say who would be stopped, and do nothing")
+    parser = _act(verbs, "remove", "close the rows of agents whose process is gone", _REMOVE, remove)
+    parser.add_argument("--with-messages", action="store_true", help="what foreign registries keep for them, too")
+    parser.add_argument("--dry-run", action="store_true", help="say which would be closed, and do nothing")
+    parser = _act(verbs, "hold", "do nothing to agents until told otherwise", _HOLD, hold, many="*")
+    parser.add_argument("--for", dest="span", type=duration, metavar="D", help="for that long only, like 2h")
+    _act(verbs, "unhold", "lift holds", _UNHOLD, unhold, many="*", reason=False)
+
+
+def _act(
+    verbs: Verbs,
+    name: str,
+    help_line: str,
+    text: str,
+    call: object,
+    *,
+    targets: str = "TARGET",
+    many: str = "+",
+    reason: bool = True,
+) -> argparse.ArgumentParser:
+    parser = add_verb(verbs, name, help_line, text)
+    parser.add_argument("targets", metavar=targets, nargs=many, help="a task's id" if targets == "TASK" else _TARGETS)
+    if reason:
+        parser.add_argument("--reason", default="", metavar="TEXT", help="why; kept in the history")
+    parser.set_defaults(call=call)
+    return parser
+
+
+def kill(arguments: argparse.Namespace) -> int:
+    """POST /kill."""
+    if arguments.stall_after is not None and "stalled" not in arguments.targets:
+        warn("--stall-after: goes with the target `stalled` only")
+        return 64
+    body: Json = {
+        "targets": arguments.targets,
+        "force": arguments.force,
+        "children": arguments.children,
+        "cleanup": not arguments.no_cleanup,
+        "reason": arguments.reason,
+        "dry_run": arguments.dry_run,
+    }
+    if arguments.grace is not None:
+        body["grace_seconds"] = arguments.grace
+    if arguments.stall_after is not None:
+        body["stall_after_seconds"] = arguments.stall_after
+    return _end(arguments, "/v1/kill", body, timeout=_WAIT_SECONDS + (arguments.grace or 0.0))
+
+
+def stop(arguments: argparse.Namespace) -> int:
+    """POST /stop."""
+    return _end(arguments, "/v1/stop", _polite(arguments))
+
+
+def cancel(arguments: argparse.Namespace) -> int:
+    """POST /cancel."""
+    return _end(arguments, "/v1/cancel", _polite(arguments))
+
+
+def _polite(arguments: argparse.Namespace) -> Json:
+    return {
+        "targets": arguments.targets,
+        "children": arguments.children,
+        "reason": arguments.reason,
+        "dry_run": arguments.dry_run,
+    }
+
+
+def remove(arguments: argparse.Namespace) -> int:
+    """POST /remove."""
+    body: Json = {
+        "targets": arguments.targets,
+        "reason": arguments.reason,
+        "with_messages": arguments.with_messages,
+        "dry_run": arguments.dry_run,
+    }
+    return _end(arguments, "/v1/remove", body)
+
+
+def hold(arguments: argparse.Namespace) -> int:
+    """POST /hold."""
+    body: Json = {"targets": arguments.targets, "reason": arguments.reason}
+    if arguments.span is not None:
+        body["for_seconds"] = arguments.span
+    return _end(arguments, "/v1/hold", body)
+
+
+def unhold(arguments: argparse.Namespace) -> int:
+    """POST /unhold."""
+    return _end(arguments, "/v1/unhold", {"targets": arguments.targets})
+
+
+def _end(arguments: argparse.Namespace, path: str, body: Json, timeout: float = _WAIT_SECONDS) -> int:
+    """Ask, print each target's result, and give the exit status that sums them up."""
+    status, answer = ask(arguments, "POST", path, body, timeout=timeout)
+    if "success" not in answer:  # the request itself was refused
+        if arguments.json:
+            say_json({"success": False, **answer})
+        return refused(status, answer)
+    results = entries(answer.get("results")) if "results" in answer else [answer]
+    if arguments.json:
+        say_json(answer)
+        return exit_of(results)
+    if not results:
+        say("nothing to do: no agent fits")
+    for result in results:
+        _tell(result)
+    return exit_of(results)
+
+
+def _tell(result: Json) -> None:
+    identifier = clean(result.get("agent_id"))
+    name = clean(result.get("name") or identifier or "all agents")
+    short = f" ({identifier[:8]})" if result.get("name") and identifier else ""
+    if not result.get("success"):
+        warn(f"{name}{short}: {clean(result.get('error'))}: {clean(result.get('message'))}")
+    else:
+        say(f"{name}{short}: {clean(result.get('message'))}")
+    for process in entries(result.get("processes")):
+        say(f"  {clean(process.get('pid')):>8} {clean(process.get('name')):<16} {clean(process.get('how'))}")
+    for hook in entries(result.get("cleanup")):
+        say(
+            f"  cleanup {clean(hook.get('hook'))}: {clean(hook.get('outcome'))}; {clean(hook.get('message'))}".rstrip(
+                "; "
+            )
+        )

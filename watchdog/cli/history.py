@@ -1,0 +1,96 @@
+"""`events` and `why`: what happened, from the daemon's own history."""
+
+import argparse
+import json
+import sys
+import time
+import urllib.parse
+
+from watchdog.cli.asking import Json, Verbs, add_verb, ask, socket_of
+from watchdog.cli.output import clean, clock, refused, say, say_json, warn
+from watchdog.cli.story import story
+from watchdog.control import client
+from watchdog.errors import DaemonUnreachable
+
+_EVENTS = """\
+What happened, one event a line, oldest first. --after ID goes on where you stopped: with --json each line has its id.
+--follow waits for what comes next, and goes on by itself when the daemon is restarted.
+"""
+_WHY = """\
+One agent's whole story, in the order of time and with the evidence: who registered it, what it said and when, what
+the last look made of that, who asked for its end and why, what was done to each of its processes, what cleanup
+removed or kept, and what would have to change for another verdict. Works for agents that have ended, too.
+"""
+_RETRY_SECONDS = 1.0
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Add the parsers of `why` and `events`."""
+    parser = add_verb(verbs, "why", "one agent's whole story, with evidence", _WHY)
+    parser.add_argument("agent", metavar="AGENT", help="name, id or pid")
+    parser.set_defaults(call=why)
+    parser = add_verb(verbs, "events", "what happened, one event a line", _EVENTS)
+    parser.add_argument("--agent", metavar="A", help="only this agent's")
+    parser.add_argument("--after", type=int, default=0, metavar="ID", help="only events with a higher id")
+    parser.add_argument("--follow", action="store_true", help="wait for more, until Ctrl-C")
+    parser.set_defaults(call=events)
+
+
+def why(arguments: argparse.Namespace) -> int:
+    """Print the story of one agent."""
+    code, answer = ask(arguments, "GET", f"/v1/agents/{urllib.parse.quote(arguments.agent, safe='')}")
+    if code >= 300:
+        return refused(code, answer)
+    if arguments.json:
+        say_json(answer)
+        return 0
+    for line in story(answer):
+        say(line)
+    return 0
+
+
+def events(arguments: argparse.Namespace) -> int:
+    """Print the history; with --follow, over restarts of the daemon."""
+    if arguments.after < 0:
+        warn("--after: must be 0 or more")
+        return 64
+    after, agent = arguments.after, None
+    if arguments.agent:
+        code, answer = ask(arguments, "GET", f"/v1/agents/{urllib.parse.quote(arguments.agent, safe='')}")
+        if code >= 300:
+            return refused(code, answer)
+        found = answer.get("agent")
+        agent = str(found["agent_id"]) if isinstance(found, dict) else arguments.agent
+    if not arguments.follow:
+        for event in client.stream(_path(after, agent, follow=False), socket_of(arguments)):
+            _print(event, arguments)
+        return 0
+    ask(arguments, "GET", "/v1/status")  # no daemon now: say so, do not wait for one
+    while True:
+        try:
+            for event in client.stream(_path(after, agent, follow=True), socket_of(arguments)):
+                _print(event, arguments)
+                identifier = event.get("id")
+                after = identifier if isinstance(identifier, int) else after
+            warn(f"the daemon stops; waiting for the next one (last event {after})")
+        except DaemonUnreachable:
+            pass
+        time.sleep(_RETRY_SECONDS)
+
+
+def _path(after: int, agent: str | None, *, follow: bool) -> str:
+    query = {"after": str(after)} | ({"agent": agent} if agent else {}) | ({"follow": "1"} if follow else {})
+    return f"/v1/events?{urllib.parse.urlencode(query)}"
+
+
+def _print(event: Json, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        say(json.dumps(event))
+    else:
+        change = f" {event['from_status'] or ''}→{event['to_status']}" if event.get("to_status") else ""
+        agent = f" {clean(event.get('agent_id'))[:8]}" if event.get("agent_id") else ""
+        say(
+            f"{clean(event.get('id'))}  {clock(event.get('at'))}  {clean(event.get('event'))}{agent}{clean(change)}"
+            f"  {clean(event.get('why'))} ({clean(event.get('who'))})"
+        )
+    sys.stdout.flush()

@@ -1,0 +1,112 @@
+"""`list` and `status`: who is watched, and whether the watchdog itself does its work."""
+
+import argparse
+import json
+import sys
+import time
+import urllib.parse
+
+from watchdog.cli.asking import Json, Verbs, add_verb, ask
+from watchdog.cli.output import ago, clean, clock, entries, entry, refused, say, say_json, table
+
+_LIST = """\
+The agents that are watched, one a line: what they are (status), what the last look made of it (verdict), how long
+they have been silent of what is allowed, and in the last column why.
+
+Of other people's agents you see name, id, owner, status and verdict. `why NAME` tells one agent's whole story.
+"""
+_STATUS = """\
+Whether the daemon does its work: when it last looked, how many agents in which verdict, holds that are on, kills that
+are open. If this does not answer (exit status 69), nothing is watched.
+"""
+_WATCH_SECONDS = 2.0
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Add the parsers of `list` and `status`."""
+    parser = add_verb(verbs, "list", "who is watched, with verdict and silence", _LIST)
+    parser.add_argument("--all", action="store_true", help="agents that have ended, too")
+    parser.add_argument("--tag", metavar="T", help="only agents with that tag")
+    parser.add_argument("--watch", action="store_true", help="again every 2 seconds, until Ctrl-C")
+    parser.set_defaults(call=list_agents)
+    add_verb(verbs, "status", "whether the watchdog itself is well", _STATUS).set_defaults(call=status)
+
+
+def list_agents(arguments: argparse.Namespace) -> int:
+    """Print the agents once, or again and again."""
+    query = {"all": "1"} if arguments.all else {}
+    if arguments.tag:
+        query["tag"] = arguments.tag
+    path = "/v1/agents" + (f"?{urllib.parse.urlencode(query)}" if query else "")
+    while True:
+        code, answer = ask(arguments, "GET", path)
+        if code >= 300:
+            return refused(code, answer)
+        if arguments.watch and sys.stdout.isatty() and not arguments.json:
+            sys.stdout.write("\x1b[H\x1b[2J")
+        if arguments.json:
+            say(json.dumps(answer)) if arguments.watch else say_json(answer)
+        else:
+            _print(entries(answer.get("agents")), arguments)
+        if not arguments.watch:
+            return 0
+        sys.stdout.flush()
+        time.sleep(_WATCH_SECONDS)
+
+
+def _print(agents: list[Json], arguments: argparse.Namespace) -> None:
+    if not agents:
+        say("no agents" + (f" with tag {clean(arguments.tag)}" if arguments.tag else "") + " are watched")
+        return
+    rows = [_row(agent) for agent in sorted(agents, key=_order)]
+    table(("NAME", "ID", "UID", "STATUS", "VERDICT", "SILENT", "PID", "TASK", "WHY"), rows)
+
+
+def _order(agent: Json) -> tuple[bool, str, str]:
+    ended = agent.get("completed_at") is not None
+    return ended, str(agent.get("name")), str(agent.get("created_at"))
+
+
+def _row(agent: Json) -> list[object]:
+    silent = ""
+    if agent.get("promised") and agent.get("after_seconds") is not None:
+        silent = f"{ago(agent.get('silence_seconds'))} of {ago(agent.get('after_seconds'))}"
+    why = str(agent.get("why") or "")
+    for word, value in (("held", agent.get("held")), ("note", agent.get("note"))):
+        if value:
+            why += f"{'; ' if why else ''}{word}: {value}"
+    return [
+        agent.get("name"),
+        str(agent.get("agent_id") or "")[:8],
+        agent.get("owner_uid"),
+        agent.get("status"),
+        agent.get("verdict") or "-",
+        silent or "-",
+        agent.get("pid") or "-",
+        agent.get("task_id") or "-",
+        why[:120],
+    ]
+
+
+def status(arguments: argparse.Namespace) -> int:
+    """Print what the daemon says of itself."""
+    code, answer = ask(arguments, "GET", "/v1/status")
+    if code >= 300:
+        return refused(code, answer)
+    if arguments.json:
+        say_json(answer)
+        return 0
+    plain = {key: value for key, value in answer.items() if not isinstance(value, dict | list)}
+    width = max((len(key) for key in plain), default=0)
+    for key, value in plain.items():
+        say(f"{clean(key).ljust(width)}  {clock(value) if key.endswith('_at') else clean(value)}")
+    for key in ("verdicts", "statuses"):
+        tally = ", ".join(f"{clean(count)} {clean(name)}" for name, count in entry(answer.get(key)).items())
+        say(f"{key.ljust(width)}  {tally or 'none'}")
+    holds = entries(answer.get("holds"))
+    say(f"{'holds'.ljust(width)}  {'none' if not holds else ''}".rstrip())
+    for hold in holds:
+        target = f"agent {clean(hold.get('agent_id'))[:8]}" if hold.get("agent_id") else "all agents"
+        until = f", until {clock(hold.get('until'))}" if hold.get("until") else ""
+        say(f"  {target}: {clean(hold.get('reason') or 'held')} (by uid {clean(hold.get('by_uid'))}{until})")
+    return 0

@@ -1,0 +1,191 @@
+"""The text of `why`: from the daemon's JSON about one agent to lines for a person. Prints nothing itself."""
+
+from collections.abc import Iterator
+
+from watchdog.cli.output import Json, ago, clean, clock, entries, entry
+
+_EVIDENCE_LINES = 12
+_LINE = 110
+
+
+def story(answer: Json) -> Iterator[str]:
+    """All lines: who it is, what was seen last, what happened in order of time, and what would have to change."""
+    agent = entry(answer.get("agent"))
+    yield from _heading(agent)
+    yield ""
+    yield "signals at the last look" if agent.get("completed_at") is None else "signals when it ended"
+    yield from _signals(agent)
+    members = entries(agent.get("members"))
+    if members:
+        yield ""
+        yield "its processes at the last scan"
+        for member in members:
+            yield (
+                f"  {clean(member.get('pid')):>8} {clean(member.get('name')):<16} state {clean(member.get('state'))}, "
+                f"known by {clean(member.get('via'))}, {clean(member.get('cpu_seconds'))} s of CPU"
+            )
+    yield ""
+    yield "what happened"
+    yield from _timeline(answer)
+    for request in entries(answer.get("requests")):
+        yield ""
+        yield from _request(request)
+    yield ""
+    yield "what would have to change"
+    outlook = agent.get("outlook")
+    for sentence in outlook if isinstance(outlook, list) else []:
+        yield f"  {clean(sentence)}"
+
+
+def _heading(agent: Json) -> Iterator[str]:
+    yield (
+        f"{clean(agent.get('name'))}  {clean(agent.get('status'))}"
+        f"{', ' + clean(agent.get('verdict')) if agent.get('verdict') else ''}"
+    )
+    if agent.get("why"):
+        yield f"  {clean(agent.get('why'))}"
+    if agent.get("held"):
+        yield f"  HELD: {clean(agent.get('held'))}"
+    pairs = [
+        ("agent id", agent.get("agent_id")),
+        ("owner", f"uid {agent.get('owner_uid')}"),
+        ("pid", agent.get("pid") or "none was told"),
+        ("program", agent.get("command")),
+        ("type", agent.get("type")),
+        ("tags", ", ".join(str(tag) for tag in _list(agent.get("tags")))),
+        ("task", agent.get("task_id")),
+        ("parent", agent.get("parent_id")),
+        ("registered", f"{clock(agent.get('created_at'))} by {agent.get('source')}"),
+        ("ended", clock(agent.get("completed_at"))),
+        ("exit", _exit(agent)),
+        ("worktree", agent.get("worktree")),
+        ("temp dir", agent.get("temp_dir")),
+    ]
+    for key, value in pairs:
+        if value not in (None, ""):
+            yield f"  {key:<11} {clean(value)}"
+
+
+def _exit(agent: Json) -> str:
+    if agent.get("exit_signal") is not None:
+        return f"by signal {agent['exit_signal']}"
+    return "" if agent.get("exit_code") is None else f"status {agent['exit_code']}"
+
+
+def _signals(agent: Json) -> Iterator[str]:
+    after = ago(agent.get("after_seconds"))
+    if agent.get("beats"):
+        yield (
+            f"  heartbeat   {clean(agent.get('beats'))} so far, the last at {clock(agent.get('last_heartbeat'))}; "
+            f"silent for {ago(agent.get('silence_seconds'))} of watched time"
+        )
+    else:
+        yield f"  heartbeat   none yet in {ago(agent.get('watched_seconds'))} of watched time"
+    if agent.get("promised"):
+        yield f"  promise     yes{f': stalled after {after} of silence' if after else ''}"
+    else:
+        yield "  promise     none: its silence is told, never punished"
+    if agent.get("state"):
+        since = f" for {ago(agent['state_age_seconds'])}" if agent.get("state_age_seconds") is not None else ""
+        yield f"  state       says {clean(agent.get('state'))}{since}"
+    if agent.get("lease_left_seconds"):
+        yield f"  lease       {ago(agent.get('lease_left_seconds'))} left"
+    if agent.get("tool"):
+        yield f"  tool        {clean(agent.get('tool'))}, {ago(agent.get('tool_left_seconds'))} of its limit left"
+    if agent.get("progress") is not None:
+        stands = agent.get("progress_age_seconds")
+        same = f", the same for {ago(stands)}" if stands is not None else ""
+        yield f"  progress    {clean(agent.get('progress'))}{same}"
+    yield f"  activity    {clean(agent.get('activity') or 'none seen from outside, or not looked for')}"
+    if agent.get("late_looks"):
+        yield f"  looks       {clean(agent.get('late_looks'))} in a row found it silent"
+    if agent.get("channel_lost"):
+        yield "  channel     lost with a restart of the daemon; nobody could hear it"
+    if agent.get("ttl_left_seconds") is not None:
+        yield f"  time        {ago(agent.get('ttl_left_seconds'))} of its time to live left"
+    if agent.get("note"):
+        yield f"  note        {clean(agent.get('note'))}"
+
+
+def _timeline(answer: Json) -> Iterator[str]:
+    """Events and cleanup runs, one after the other as they happened."""
+    moments: list[tuple[str, int, list[str]]] = []
+    for event in entries(answer.get("events")):
+        identifier = event.get("id")
+        moments.append((str(event.get("at")), identifier if isinstance(identifier, int) else 0, _event(event)))
+    for number, run in enumerate(entries(answer.get("cleanup"))):
+        moments.append((str(run.get("finished_at") or run.get("started_at")), 1 << 62 | number, _run(run)))
+    if not moments:
+        yield "  (its history is older than the registry keeps)"
+    for at, _, lines in sorted(moments, key=lambda moment: moment[:2]):
+        yield f"  {clock(at)}  {lines[0]}"
+        for line in lines[1:]:
+            yield f"  {'':19}  {line}"
+
+
+def _event(event: Json) -> list[str]:
+    change = ""
+    if event.get("to_status"):
+        before = event.get("from_status")
+        change = (
+            f" ({clean(before)} → {clean(event.get('to_status'))})" if before else f" ({clean(event.get('to_status'))})"
+        )
+    first = f"{clean(event.get('event'))}{change}: {clean(event.get('why'))} [by {clean(event.get('who'))}]"
+    return [first, *_facts(event.get("evidence"))]
+
+
+def _run(run: Json) -> list[str]:
+    tries = f" after {clean(run.get('attempts'))} tries" if run.get("attempts") not in (None, 1) else ""
+    first = f"cleanup {clean(run.get('hook'))}: {clean(run.get('status'))}{tries}; {clean(run.get('message'))}".rstrip(
+        "; "
+    )
+    return [first, *_facts(run.get("details"))]
+
+
+def _request(request: Json) -> Iterator[str]:
+    yield f"kill request {clean(request.get('request_id'))[:8]}: {clean(request.get('status'))}"
+    asked = clock(request.get("created_at"))
+    yield f"  asked for by {clean(request.get('by'))}, reason {clean(request.get('reason'))}, {asked}"
+    options = ", ".join(
+        f"{clean(k)} {clean(v)}" for k, v in entry(request.get("options")).items() if v not in (None, "")
+    )
+    if options:
+        yield f"  options: {options}"
+    if request.get("step"):
+        yield f"  last step committed: {clean(request.get('step'))}"
+    for line in _facts(request.get("evidence")):
+        yield f"  {line}"
+    outcome = entry(request.get("outcome"))
+    if outcome.get("message"):
+        yield f"  outcome: {clean(outcome.get('message'))}"
+    for process in entries(outcome.get("processes")):
+        yield f"    {clean(process.get('pid')):>8} {clean(process.get('name')):<16} ended {clean(process.get('how'))}"
+    for hook in entries(outcome.get("cleanup")):
+        yield f"    cleanup {clean(hook.get('hook'))}: {clean(hook.get('outcome'))}; {clean(hook.get('message'))}"
+
+
+def _facts(evidence: object, prefix: str = "") -> list[str]:
+    """Evidence as `key: value` lines, cut where it gets long (`--json` has all of it)."""
+    lines: list[str] = []
+    for key, value in entry(evidence).items():
+        name = f"{prefix}{key}"
+        if value in (None, "", [], {}) or key in ("processes", "cleanup") or (key == "request_id" and not prefix):
+            continue
+        if isinstance(value, dict):
+            lines += _facts(value, f"{name}.")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            lines += [_cut(f"{name}: " + ", ".join(f"{k} {v}" for k, v in item.items())) for item in entries(value)]
+        else:
+            lines.append(_cut(f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"))
+    if not prefix and len(lines) > _EVIDENCE_LINES:
+        return [*lines[:_EVIDENCE_LINES], f"... {len(lines) - _EVIDENCE_LINES} more lines (--json)"]
+    return lines
+
+
+def _cut(text: str) -> str:
+    text = clean(text)
+    return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []

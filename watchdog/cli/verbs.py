@@ -1,0 +1,81 @@
+"""All verbs of `agent-watchdog` but `run` and `beat`, which have their own readers of arguments.
+
+Verbs only: parse, call the daemon, print. One file per group; each adds its parsers and sets `call`.
+
+Exit status: 0 done (or already so), 1 any target not, 64 usage, 69 no daemon, 75 try again, 77 refused for
+permission, 78 configuration. 2 is never used: it would tell a vendor's hook runner to block its agent.
+"""
+
+import argparse
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from watchdog.cli import ending, enrol, history, listing
+from watchdog.cli.output import clean, warn
+from watchdog.errors import WatchdogError
+
+_EPILOG = """\
+targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled, all.
+at night: `agent-watchdog list` (who), `why NAME` (what happened, with evidence), `hold NAME --for 2h` (hands off),
+`kill NAME` (end its whole process tree, then clean up). `VERB --help` says more.
+exit status: 0 done or already so, 1 any target not, 64 usage, 69 no daemon, 75 try again, 77 no permission,
+78 configuration.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that ends with 64 (EX_USAGE) instead of 2."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where to look."""
+        warn(f"{clean(message)}\nusage: see {self.prog} --help")
+        raise SystemExit(64)
+
+
+def build() -> argparse.ArgumentParser:
+    """The parser of everything."""
+    parser = Parser(
+        prog="agent-watchdog",
+        description="Watch AI coding agents, see why one is stalled, end it whole.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--socket", metavar="PATH", help="the daemon's control socket (default: found by itself)")
+    parser.add_argument(
+        "--version", action="version", version=f"agent-watchdog {importlib.metadata.version('agent-watchdogd')}"
+    )
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True, parser_class=Parser)
+    verbs.add_parser("run", help="start a program as a watched agent: run --name N -- CMD", add_help=False)
+    verbs.add_parser("beat", help="say from within an agent that it makes progress", add_help=False)
+    for group in (enrol, listing, history, ending):
+        group.add_verbs(verbs)
+    return parser
+
+
+def main(argv: list[str]) -> int:
+    """Run one verb; the exit status. `argv` is without the program's name."""
+    try:
+        arguments = build().parse_args(argv)
+        call: Callable[[argparse.Namespace], int] | None = getattr(arguments, "call", None)
+        if call is None:
+            warn(f"before {arguments.verb} nothing but --socket PATH may stand")
+            return 64
+        status = call(arguments)
+        sys.stdout.flush()
+        return status
+    except SystemExit as end:  # argparse: --help, --version, usage
+        return end.code if isinstance(end.code, int) else 64
+    except WatchdogError as error:
+        for line in str(error).splitlines():
+            warn(clean(line))
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # `| head` has read enough; nothing may be flushed into the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

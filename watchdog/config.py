@@ -1,0 +1,227 @@
+"""The configuration: one strict TOML file -> frozen `Settings`. Nothing else in the house reads configuration.
+
+All problems are told at once, each with file, key and what would be right; the daemon then exits with 78.
+An empty string means "as the circumstances say": by uid for paths, machine-id for the host, off for the rest.
+"""
+
+import dataclasses
+import os
+import stat
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from watchdog.core.model import HookSpec, Policy, Registration
+from watchdog.errors import ConfigError
+from watchdog.keys import (
+    DEFAULT_HOOKS,
+    SHIPPED_POLICIES,
+    Cleanup,
+    Config,
+    Control,
+    Hold,
+    Kill,
+    Logging,
+    Metrics,
+    Notify,
+    explain,
+)
+from watchdog.places import Places, places_for
+
+_SOCKET_ROOM = 67  # sun_path holds 107 bytes (unix(7)); "/notify/" and 32 hex digits need 40 of them
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the daemon works by. `config` is the file; the rest is made of it, `timedelta`s and resolved paths."""
+
+    config: Config
+    file: str | None  # where it came from; None: no file, all defaults
+    mode: Literal["enforce", "observe"]
+    host: str | None  # None: machine-id
+    state_dir: str
+    runtime_dir: str
+    registry_url: str
+    interval: timedelta
+    retention: timedelta
+    hooks: tuple[HookSpec, ...]
+
+    @property
+    def observe(self) -> bool:
+        """Decide and log the same, but signal and clean nothing."""
+        return self.mode == "observe"
+
+    @property
+    def kill(self) -> Kill:
+        """`[kill]`: of it `parallel` and `max_per_minute` bind all agents; the rest is in each one's policy."""
+        return self.config.kill
+
+    @property
+    def hold(self) -> Hold:
+        """`[hold]`"""
+        return self.config.hold
+
+    @property
+    def cleanup(self) -> Cleanup:
+        """`[cleanup]`"""
+        return self.config.cleanup
+
+    @property
+    def control(self) -> Control:
+        """`[control]`"""
+        return self.config.control
+
+    @property
+    def log(self) -> Logging:
+        """`[log]`"""
+        return self.config.log
+
+    @property
+    def metrics(self) -> Metrics:
+        """`[metrics]`"""
+        return self.config.metrics
+
+    @property
+    def notify(self) -> Notify:
+        """`[notify]`"""
+        return self.config.notify
+
+    def observing(self) -> "Settings":
+        """The same in observe mode (`--observe`)."""
+        return dataclasses.replace(self, mode="observe")
+
+    def policy_for(self, agent: Registration) -> Policy:
+        """The limits that hold for this agent."""
+        return self.policy_of(agent.agent_type, agent.name, agent.tags)
+
+    def policy_of(self, agent_type: str, name: str, tags: Iterable[str]) -> Policy:
+        """`[stall]` and `[kill]`, then the shipped policies, then each `[[policy]]` that fits; the last word wins."""
+        return _policy(self.config, agent_type, name, tuple(tags))
+
+
+def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:
+    """Read the file of --config, of $AGENT_WATCHDOG_CONFIG, or the default one, which may be missing.
+
+    Raises ConfigError with every problem found.
+    """
+    places = places_for(os.geteuid() if uid is None else uid, environ)
+    named = explicit or environ.get("AGENT_WATCHDOG_CONFIG")
+    path = named or places.config_file
+    try:
+        with open(
+            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
+        ) as file:  # a FIFO would wait for a writer
+            _refuse_writable(path, os.fstat(file.fileno()), places.uid)
+            text = file.read()
+    except FileNotFoundError:
+        if named:
+            raise ConfigError([f"{path}: no such file"]) from None
+        return settings_of(Config(), None, places)
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
+    return settings_of(parse(text, path), path, places)
+
+
+def parse(text: bytes, path: str) -> Config:
+    """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; right: ...`."""
+    try:
+        data = tomllib.loads(text.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: not UTF-8 (byte {error.start})"]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{path}: not TOML: {error}"]) from None
+    try:
+        config = Config.model_validate(data)
+    except ValidationError as error:
+        problems = [explain(dict(problem)) for problem in error.errors(include_url=False)]
+        raise ConfigError([f"{path}: {problem}" for problem in problems]) from None
+    return config
+
+
+def settings_of(config: Config, file: str | None, places: Places) -> Settings:
+    """Resolve paths, check what depends on several keys. Raises ConfigError."""
+    state_dir = config.daemon.state_dir or places.state_dir
+    runtime_dir = config.daemon.runtime_dir or places.runtime_dir
+    problems = list(_contradictions(config))
+    if len(os.fsencode(runtime_dir)) > _SOCKET_ROOM:
+        problems.append(
+            f"daemon.runtime_dir: {runtime_dir!r} is too long for sockets in it; right: at most {_SOCKET_ROOM} bytes"
+        )
+    if problems:
+        raise ConfigError([f"{file or 'defaults'}: {problem}" for problem in problems])
+    hooks = DEFAULT_HOOKS if config.hook is None else config.hook
+    return Settings(
+        config=config,
+        file=file,
+        mode=config.daemon.mode,
+        host=config.daemon.host or None,
+        state_dir=state_dir,
+        runtime_dir=runtime_dir,
+        registry_url=config.registry.url or f"sqlite:///{state_dir}/registry.db",
+        interval=timedelta(seconds=config.sweep.interval_seconds),
+        retention=timedelta(days=config.registry.retention_days),
+        hooks=tuple(
+            HookSpec(
+                name=hook.name,
+                on=frozenset(hook.on),
+                run=hook.run,
+                command=hook.command,
+                timeout=timedelta(seconds=hook.timeout_seconds),
+                retries=hook.retries,
+            )
+            for hook in hooks
+        ),
+    )
+
+
+def _policy(config: Config, agent_type: str, name: str, tags: tuple[str, ...]) -> Policy:
+    entries = [entry for entry in (*SHIPPED_POLICIES, *config.policy) if entry.fits(agent_type, name, tags)]
+    merged: dict[str, Any] = {**dict(config.stall), **dict(config.kill)}
+    for entry in entries:
+        merged |= {key: value for key, value in dict(entry).items() if value is not None and key != "match"}
+    fields = {field.name for field in dataclasses.fields(Policy)}
+    values: dict[str, Any] = {}
+    for key, value in merged.items():
+        if key.endswith("_seconds"):
+            key, value = key.removesuffix("_seconds"), timedelta(seconds=value)
+        if key in fields:
+            values[key] = value
+    return Policy(**values)
+
+
+def _contradictions(config: Config) -> Iterable[str]:
+    least = 2 * config.sweep.interval_seconds
+    limits = {"stall.after_seconds": config.stall.after_seconds} | {
+        f"policy[{number}].after_seconds": entry.after_seconds
+        for number, entry in enumerate(config.policy)
+        if entry.after_seconds is not None
+    }
+    for key, after in limits.items():
+        if after < least:
+            yield (
+                f"{key}: {after:g} is less than two sweeps"
+                f" (sweep.interval_seconds = {config.sweep.interval_seconds:g}); right: at least {least:g}"
+            )
+    names = [hook.name for hook in config.hook or ()]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"hook: the name {name!r} is used {names.count(name)} times; right: one name for each, logs go by it"
+    if not config.cleanup.roots or "/" in config.cleanup.roots:
+        yield 'cleanup.roots: must name directories below /; right: ["/tmp", "/var/tmp"]'
+
+
+def _refuse_writable(path: str, found: os.stat_result, uid: int) -> None:
+    """Hooks of this file run with other people's rights; who may write it decides over them."""
+    if not stat.S_ISREG(found.st_mode):
+        raise ConfigError([f"{path}: not a regular file"])
+    too_open = stat.S_IWOTH if uid else stat.S_IWOTH | stat.S_IWGRP
+    if found.st_mode & too_open or found.st_uid not in (0, uid):
+        raise ConfigError(
+            [
+                f"{path}: mode {stat.S_IMODE(found.st_mode):04o} of uid {found.st_uid}: others could change what the"
+                f" daemon runs; right: chmod go-w, owner uid {uid}"
+            ]
+        )

@@ -1,0 +1,124 @@
+"""The control socket: HTTP and JSON on a unix socket, the only door into the daemon.
+
+1. The kernel says who speaks (`peers`); a body never does.
+2. Every route is there twice, bare and below /v1; below /v1 things are only ever added.
+3. Errors are `{"error": code, "message": text}` with the error's own HTTP status; one bad request harms nobody else.
+4. A slow or hostile client costs its own uid's connections: 32, the first byte within 5 s, bodies up to 64 KiB.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+from aiohttp import web
+
+from watchdog.control import ending, events, holding, reading, registering
+from watchdog.control.bodies import MAX_BODY
+from watchdog.control.desk import DESK, Bell, Desk, peer_at
+from watchdog.control.peers import Gate
+from watchdog.control.results import denial
+from watchdog.errors import Forbidden, WatchdogError
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+__all__ = ["Bell", "Desk", "application", "bind", "serve"]
+
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("POST", "/agents", registering.register),
+    ("GET", "/agents", reading.agents),
+    ("GET", "/agents/{agent_id}", reading.agent),
+    ("PATCH", "/agents/{agent_id}", registering.change),
+    ("POST", "/agents/{agent_id}/beat", registering.beat),
+    ("POST", "/kill", ending.kill),
+    ("POST", "/stop", ending.stop),
+    ("POST", "/cancel", ending.cancel),
+    ("POST", "/remove", holding.remove),
+    ("POST", "/hold", holding.hold),
+    ("POST", "/unhold", holding.unhold),
+    ("GET", "/events", events.events),
+    ("GET", "/status", reading.status),
+    ("GET", "/metrics", reading.metrics),
+)
+
+
+def application(desk: Desk) -> web.Application:
+    """The application with all routes; it answers only requests that came over a unix socket."""
+    app = web.Application(middlewares=[_errors], client_max_size=MAX_BODY)
+    app[DESK] = desk
+    for method, path, handler in ROUTES:
+        for prefix in ("", "/v1"):
+            app.router.add_route(method, prefix + path, handler)
+    return app
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Say who asks; turn what goes wrong into JSON, and keep it with this request."""
+    desk = request.app[DESK]
+    peer = None
+    try:
+        peer = peer_at(request)
+        return await handler(request)
+    except WatchdogError as error:
+        if isinstance(error, Forbidden) and peer is not None:
+            denial(desk, peer, request.path, str(error))
+        return _problem(error.http_status, error.code, str(error))
+    except web.HTTPException as error:
+        if error.status == 404:
+            return _problem(404, "not_found", f'there is no {request.path}; see the README, "HTTP"')
+        return _problem(error.status, "bad_request", f"{request.method} {request.path}: {error.reason}")
+    except Exception as error:  # noqa: BLE001 - one request's failure must stay this request's
+        desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
+        return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
+
+
+def _problem(status: int, code: str, message: str) -> web.Response:
+    return web.json_response({"error": code, "message": message}, status=status)
+
+
+def bind(path: str) -> socket.socket:
+    """A listening socket at `path`, connectable by everybody: the kernel says who comes, and the API decides.
+
+    The caller holds the daemon's lock, so what lies there is stale and is replaced. Raises OSError.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        if os.path.lexists(path):
+            os.unlink(path)
+        listener.bind(path)
+        # Who may come is the directory's mode (a user's daemon: 0700) and the API's to say, not this file's.
+        os.chmod(path, 0o666)  # noqa: S103  everybody may connect; unix(7) asks for write permission
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+@asynccontextmanager
+async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncIterator[None]:
+    """Answer on `listener` (None: one bound at the desk's own path) for as long as the body runs.
+
+    At the end nobody new is accepted, followers are let go, and what is being answered has 2 s to finish; the socket's
+    file is removed when it was made here.
+    """
+    made = listener is None
+    listener = bind(desk.socket_path) if listener is None else listener
+    runner = web.AppRunner(application(desk), access_log=None, keepalive_timeout=30.0, shutdown_timeout=2.0)
+    try:
+        await runner.setup()
+        inner = runner.server
+        assert inner is not None
+        server = await asyncio.get_running_loop().create_unix_server(Gate(inner), sock=listener)
+        try:
+            yield
+        finally:
+            server.close()
+            desk.bell.close()
+    finally:
+        await runner.cleanup()
+        listener.close()
+        if made:
+            with suppress(FileNotFoundError):
+                os.unlink(desk.socket_path)

@@ -1,0 +1,100 @@
+"""GET /agents, /agents/ID, /status, /metrics: what the daemon knows, as much of it as the peer may see."""
+
+import importlib.metadata
+import os
+from collections import Counter
+
+from aiohttp import web
+
+from watchdog.control import views
+from watchdog.control.bodies import flag
+from watchdog.control.desk import Desk, desk_of, peer_at
+from watchdog.control.finding import found, stored
+from watchdog.errors import AgentNotFound
+from watchdog.fleet import Agent
+from watchdog.metrics import CONTENT_TYPE
+from watchdog.registry.rows import AgentRow
+
+_EVENTS = 2000  # of one agent's history; a story that is longer is cut at its beginning
+
+
+async def agents(request: web.Request) -> web.Response:
+    """The living agents; with `all`, those that ended too. Of other people's, what everybody may know."""
+    desk, peer = desk_of(request), peer_at(request)
+    tag, name = request.query.get("tag"), request.query.get("name")
+    chosen: list[Agent | AgentRow] = list(desk.fleet)
+    if flag(request, "all"):
+        living = {agent.agent_id for agent in desk.fleet}
+        rows = await desk.store.read(desk.store.store.agents, ended=True, tag=tag)
+        chosen += [row for row in rows if row.agent_id not in living and row.registration.host == desk.host]
+    listed = []
+    for agent in chosen:
+        reg = agent.reg if isinstance(agent, Agent) else agent.registration
+        # A tag is evidence: it must not be found out by asking for it.
+        if (tag is None or (tag in reg.tags and peer.may(reg.owner_uid))) and name in (None, reg.name):
+            entry = views.listed(agent, peer)
+            if peer.may(reg.owner_uid):
+                entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
+            listed.append(entry)
+    return web.json_response({"agents": listed})
+
+
+async def agent(request: web.Request) -> web.Response:
+    """One agent with its whole story; by id, or by name (the living one, else the newest)."""
+    desk, peer = desk_of(request), peer_at(request)
+    word = request.match_info["agent_id"]
+    one: Agent | AgentRow
+    try:
+        one = found(desk, peer, word)
+    except AgentNotFound:
+        one = await stored(desk, peer, word)
+    agent_id, store = one.agent_id, desk.store
+    rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
+    requests = await store.read(store.store.requests_of, agent_id)
+    runs = await store.read(store.store.runs_of, agent_id)
+    return web.json_response(
+        {
+            "agent": views.full(one, desk.holds, desk.now()),
+            "children": [views.public(child) for child in desk.fleet.children(agent_id)],
+            "events": [views.event(row) for row in rows],
+            "requests": [views.request(row) for row in requests],
+            "cleanup": [views.run(row) for row in runs],
+        }
+    )
+
+
+async def status(request: web.Request) -> web.Response:
+    """Whether the daemon does its work, in figures that everybody may see."""
+    desk, peer = desk_of(request), peer_at(request)
+    now = desk.now()
+    owners = {agent.agent_id: agent.reg.owner_uid for agent in desk.fleet}
+    return web.json_response(
+        {
+            "version": importlib.metadata.version("agent-watchdogd"),
+            "pid": os.getpid(),
+            "uid": os.geteuid(),
+            "host": desk.host,
+            "boot_id": desk.boot_id,
+            "socket": desk.socket_path,
+            "agents": len(desk.fleet),
+            "verdicts": _tally(desk, "verdict"),
+            "statuses": _tally(desk, "status"),
+            "open_kills": sum(agent.request_id is not None for agent in desk.fleet),
+            "holds": [
+                views.hold(row, peer, owners.get(row.agent_id) if row.agent_id else None)
+                for row in desk.holds.current(now)
+            ],
+            "you": {"uid": peer.uid, "admin": peer.admin},
+            **desk.facts(),
+        }
+    )
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Figures for Prometheus; no names in them, so everybody may read."""
+    return web.Response(body=desk_of(request).metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _tally(desk: Desk, what: str) -> dict[str, int]:
+    values = (agent.verdict if what == "verdict" else agent.status for agent in desk.fleet)
+    return dict(Counter(str(value) if value else "none" for value in values))

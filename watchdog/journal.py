@@ -1,0 +1,89 @@
+"""Cleanup hooks of one agent, with the registry as their journal."""
+
+from collections.abc import Sequence
+
+from watchdog import cleanup
+from watchdog.chronicle import Chronicle
+from watchdog.clock import Clock
+from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec, Reason, Status
+from watchdog.fleet import Agent
+from watchdog.owners import Owners
+from watchdog.registry.store import AsyncStore
+
+
+class Cleanup:
+    """Runs the configured hooks for an agent that is proved dead. Raises RegistryUnavailable; then call again."""
+
+    def __init__(
+        self, hooks: Sequence[HookSpec], owners: Owners, store: AsyncStore, clock: Clock, chronicle: Chronicle
+    ) -> None:
+        self._hooks = hooks
+        self._owners = owners
+        self._store = store
+        self._clock = clock
+        self._chronicle = chronicle
+
+    async def run(self, agent: Agent, outcome: Status, reason: Reason, request_id: str) -> list[dict[str, object]]:
+        """What each hook did, in order."""
+
+        def context_for(spec: HookSpec) -> HookContext:
+            return HookContext(
+                run_id=f"{agent.agent_id}/{spec.name}",
+                hook=spec.name,
+                agent_id=agent.agent_id,
+                name=agent.reg.name,
+                owner_uid=agent.reg.owner_uid,
+                outcome=outcome,
+                reason=reason,
+                task_id=agent.reg.task_id,
+                worktree=agent.reg.worktree,
+                temp_dir=agent.reg.temp_dir,
+                exit_code=agent.exit_code,
+                exit_signal=agent.exit_signal,
+            )
+
+        journal = _Journal(self._store, self._clock, request_id)
+        results = await cleanup.run_hooks(
+            self._hooks, context_for, self._owners, journal, _Told(self._chronicle, agent)
+        )
+        return [{"hook": spec.name, "outcome": result.outcome, "message": result.message} for spec, result in results]
+
+
+class _Journal:
+    def __init__(self, store: AsyncStore, clock: Clock, request_id: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._request_id = request_id
+
+    async def open_run(self, context: HookContext) -> cleanup.Run:
+        return await self._store.write(
+            self._store.store.open_run,
+            context.run_id,
+            context.agent_id,
+            context.hook,
+            self._clock.now().wall,
+            request_id=self._request_id,
+        )
+
+    async def finish_run(self, context: HookContext, result: HookResult) -> None:
+        await self._store.write(
+            self._store.store.finish_run,
+            context.run_id,
+            HookOutcome(result.outcome),
+            result.message,
+            self._clock.now().wall,
+            result.details,
+        )
+
+
+class _Told:
+    """What a hook's run says, as events of its agent."""
+
+    def __init__(self, chronicle: Chronicle, agent: Agent) -> None:
+        self._chronicle = chronicle
+        self._agent = agent
+
+    def info(self, event: str, **facts: object) -> None:
+        self._chronicle.tell(event, self._agent, f"{facts['hook']}: {facts['outcome']}: {facts['message']}", evidence=facts)
+
+    warning = info

@@ -1,0 +1,316 @@
+"""The keys of the configuration file: what each section may hold, and how a fault in it is put into words.
+
+Every key stands in config/agent-watchdog.toml with its default and the reason for it (tests/test_config.py compares).
+"""
+
+import difflib
+import grp
+import os
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from watchdog.core.model import ENDED, Polite, Status, Step
+from watchdog.logs import CATALOGUE
+
+BUILT_IN_HOOKS = ("worktree", "temp_dir")
+
+
+def _absolute(path: str) -> str:
+    if path and not path.startswith("/"):
+        raise ValueError("must be an absolute path")
+    return os.path.normpath(path) if path else path
+
+
+def _address(value: str) -> str:
+    if value and not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}", value):
+        raise ValueError("must be HOST:PORT, as in 127.0.0.1:9477")
+    return value
+
+
+def _group(name: str) -> str:
+    if name:
+        try:
+            grp.getgrnam(name)
+        except KeyError:
+            raise ValueError("there is no such group on this machine") from None
+    return name
+
+
+def _event(name: str) -> str:
+    if name not in CATALOGUE:
+        raise ValueError(f"is no event{_suggest(name, CATALOGUE)}")
+    return name
+
+
+Seconds = Annotated[float, Field(strict=True, ge=0.05, le=31_536_000, allow_inf_nan=False)]
+SecondsOrZero = Annotated[float, Field(strict=True, ge=0, le=31_536_000, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Path = Annotated[str, AfterValidator(_absolute)]
+Command = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=100)]
+Ladder = Annotated[tuple[Step, ...], Field(min_length=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
+
+
+class Daemon(_Section):
+    """`[daemon]`"""
+
+    mode: Literal["enforce", "observe"] = "enforce"
+    host: str = ""
+    state_dir: Path = ""
+    runtime_dir: Path = ""
+
+
+class Registry(_Section):
+    """`[registry]`"""
+
+    url: str = ""
+    retention_days: Annotated[float, Field(strict=True, gt=0, le=36_500)] = 30
+
+
+class Sweep(_Section):
+    """`[sweep]`"""
+
+    interval_seconds: Annotated[float, Field(strict=True, ge=0.05, le=300)] = 10
+
+
+class Stall(_Section):
+    """`[stall]`"""
+
+    after_seconds: Seconds = 120
+    confirm_sweeps: Count = 2
+    start_limit_seconds: Seconds = 300
+    busy_limit_seconds: SecondsOrZero = 3600
+    wait_limit_seconds: Seconds = 21_600
+    prompt_limit_seconds: Seconds = 300
+    progress_limit_seconds: Seconds = 1800
+    linger_seconds: SecondsOrZero = 60
+
+
+class Kill(_Section):
+    """`[kill]`"""
+
+    grace_seconds: SecondsOrZero = 10
+    verify_seconds: Seconds = 60
+    parallel: Count = 100
+    max_per_minute: Count = 10
+    ladder: Ladder = (Step.KILL,)
+    polite: Polite = Polite.MAIN_FIRST
+    spare: tuple[str, ...] = (
+        "tmux: server",
+        "screen",
+        "zellij",
+        "ssh-agent",
+        "gpg-agent",
+        "adb",
+        "watchman",
+        "sccache",
+    )
+    task_status: Literal["failed", "ready_for_retry"] = "failed"
+
+
+class Hold(_Section):
+    """`[hold]`"""
+
+    mass_stall_count: Count = 3
+    mass_stall_fraction: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.5
+    cpu_pressure_percent: Annotated[float, Field(strict=True, gt=0, le=100)] = 90
+    max_seconds: Seconds = 900
+
+
+class Cleanup(_Section):
+    """`[cleanup]`"""
+
+    roots: tuple[Path, ...] = ("/tmp", "/var/tmp")  # noqa: S108 where temp dirs may be removed, nothing is made there
+    trash_retention_hours: Annotated[float, Field(strict=True, ge=0, le=87_600)] = 72
+    dirty_worktree: Literal["keep", "rescue"] = "keep"
+
+
+class Hook(_Section):
+    """One `[[hook]]`"""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+    on: Annotated[tuple[Status, ...], Field(min_length=1)] = tuple(sorted(ENDED))
+    run: Literal["worktree", "temp_dir"] | None = None
+    command: Command | None = None
+    timeout_seconds: Seconds = 60
+    retries: Annotated[int, Field(strict=True, ge=0, le=100)] = 2
+
+    @model_validator(mode="after")
+    def _check(self) -> "Hook":
+        if (self.run is None) == (not self.command):
+            raise ValueError(f"needs either run (one of {', '.join(BUILT_IN_HOOKS)}) or command (a list of words)")
+        if living := set(self.on) - ENDED:
+            raise ValueError(f"on: {', '.join(sorted(living))}: hooks run after the end: {', '.join(sorted(ENDED))}")
+        return self
+
+
+class Match(_Section):
+    """`match` of a `[[policy]]`: all that are given must fit."""
+
+    type: str | None = None
+    name: str | None = None
+    tag: str | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "Match":
+        if self.type is None and self.name is None and self.tag is None:
+            raise ValueError('needs at least one of type, name, tag, as in { type = "claude" }')
+        return self
+
+
+class PolicyEntry(_Section):
+    """One `[[policy]]`: any stall or kill key that is an agent's own."""
+
+    match: Match
+    after_seconds: Seconds | None = None
+    confirm_sweeps: Count | None = None
+    start_limit_seconds: Seconds | None = None
+    busy_limit_seconds: SecondsOrZero | None = None
+    wait_limit_seconds: Seconds | None = None
+    prompt_limit_seconds: Seconds | None = None
+    progress_limit_seconds: Seconds | None = None
+    linger_seconds: SecondsOrZero | None = None
+    grace_seconds: SecondsOrZero | None = None
+    verify_seconds: Seconds | None = None
+    ladder: Ladder | None = None
+    polite: Polite | None = None
+    spare: tuple[str, ...] | None = None
+    task_status: Literal["failed", "ready_for_retry"] | None = None
+
+    def fits(self, agent_type: str, name: str, tags: Iterable[str]) -> bool:
+        """Does it hold for such an agent?"""
+        match = self.match
+        return (
+            match.type in (None, agent_type) and match.name in (None, name) and (match.tag is None or match.tag in tags)
+        )
+
+
+class Source(_Section):
+    """One `[[source]]`. No kind is known to this version."""
+
+    kind: str
+    path: Path = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Source":
+        raise ValueError(f"kind: {self.kind!r}: this version reads no foreign registry; remove the [[source]]")
+
+
+class Control(_Section):
+    """`[control]`"""
+
+    admin_group: Annotated[str, AfterValidator(_group)] = ""
+
+
+class Logging(_Section):
+    """`[log]`"""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "text"] = "auto"
+    file: Path = ""
+
+
+class Metrics(_Section):
+    """`[metrics]`"""
+
+    listen: Annotated[str, AfterValidator(_address)] = ""
+
+
+class Notify(_Section):
+    """`[notify]`"""
+
+    on: tuple[Annotated[str, AfterValidator(_event)], ...] = ()
+    command: Command = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> "Notify":
+        if bool(self.on) != bool(self.command):
+            raise ValueError("needs both on (events) and command (a list of words), or neither")
+        return self
+
+
+class Config(_Section):
+    """The whole file."""
+
+    daemon: Daemon = Daemon()
+    registry: Registry = Registry()
+    sweep: Sweep = Sweep()
+    stall: Stall = Stall()
+    kill: Kill = Kill()
+    hold: Hold = Hold()
+    cleanup: Cleanup = Cleanup()
+    hook: tuple[Hook, ...] | None = None
+    policy: tuple[PolicyEntry, ...] = ()
+    source: tuple[Source, ...] = ()
+    control: Control = Control()
+    log: Logging = Logging()
+    metrics: Metrics = Metrics()
+    notify: Notify = Notify()
+
+
+# A turn of these often takes minutes without a sign, and their hooks are silent while a tool runs.
+SHIPPED_POLICIES = tuple(
+    PolicyEntry(match=Match(type=name), after_seconds=900) for name in ("claude", "codex", "gemini")
+)
+DEFAULT_HOOKS = (
+    # A stopped agent is to go on later: its worktree stays where it is.
+    Hook(name="worktree", run="worktree", on=tuple(sorted(ENDED - {Status.STOPPED}))),
+    Hook(name="temp_dir", run="temp_dir"),
+)
+
+
+def explain(problem: dict[str, Any]) -> str:
+    """One of pydantic's findings as `key: what is wrong; right: ...`."""
+    place = problem["loc"]
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    model, default = _find(place)
+    kind, given = problem["type"], problem.get("input")
+    if kind == "extra_forbidden":
+        return f"{key}: unknown key{_suggest(str(place[-1]), model.model_fields)}"
+    if kind == "missing":
+        return f"{key}: is missing"
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    message = message.removeprefix("Input should be ")
+    if kind != "value_error":
+        message = f"{given!r} is wrong; right: {message}"
+    elif not isinstance(given, dict):
+        message = f"{given!r} {message}"
+    return message if not key else f"{key}: {message}" + (f" (default: {default!r})" if default is not None else "")
+
+
+def _find(place: tuple[int | str, ...]) -> tuple[type[BaseModel], object]:
+    """The section that a key stands in, and its default where a TOML file could hold it."""
+    model: type[BaseModel] = Config
+    default: object = None
+    keys = [part for part in place if isinstance(part, str)]
+    for depth, key in enumerate(keys):
+        field = model.model_fields.get(key)
+        if field is None:
+            break
+        if depth == len(keys) - 1:
+            value = field.get_default()
+            default = str(value) if isinstance(value, str) else value if isinstance(value, int | float) else None
+            break
+        model = next(iter(_models(field.annotation)), model)
+    return model, default or None
+
+
+def _models(annotation: Any) -> Iterable[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in getattr(annotation, "__args__", ()):
+        yield from _models(part)
+
+
+def _suggest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, else what there is where that is short."""
+    names = sorted(known)
+    if close := difflib.get_close_matches(word, names, 1):
+        return f"; did you mean {close[0]!r}?"
+    return f"; right: {', '.join(names)}" if 0 < len(names) <= 14 else ""

@@ -1,0 +1,103 @@
+"""Where things lie: by uid, by XDG, or as systemd says; and the check that a directory is really ours.
+
+It never repairs a directory that looks wrong: that one may be somebody else's trap.
+"""
+
+import os
+import pwd
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from watchdog.errors import UnsafeDirectory
+
+NAME = "agent-watchdog"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The default paths of one uid's daemon."""
+
+    uid: int
+    config_file: str
+    state_dir: str
+    runtime_dir: str
+
+
+def places_for(uid: int, environ: Mapping[str, str]) -> Places:
+    """Root has the host's places (systemd may name others), anybody else his own.
+
+    A user's $STATE_DIRECTORY is not used: systemd before 254 names ~/.config there. Relative XDG paths are ignored, as
+    the XDG specification says. Raises UnsafeDirectory for a uid without a home.
+    """
+    if uid == 0:
+        return Places(
+            uid,
+            f"/etc/{NAME}/{NAME}.toml",
+            _first(environ.get("STATE_DIRECTORY")) or f"/var/lib/{NAME}",
+            _first(environ.get("RUNTIME_DIRECTORY")) or f"/run/{NAME}",
+        )
+    home = _absolute(environ.get("HOME")) or _home(uid)
+    runtime = _absolute(environ.get("XDG_RUNTIME_DIR"))
+    return Places(
+        uid,
+        f"{_absolute(environ.get('XDG_CONFIG_HOME')) or f'{home}/.config'}/{NAME}/{NAME}.toml",
+        f"{_absolute(environ.get('XDG_STATE_HOME')) or f'{home}/.local/state'}/{NAME}",
+        f"{runtime}/{NAME}" if runtime else f"/tmp/{NAME}-{uid}",  # noqa: S108 checked by `ensure_directory`
+    )
+
+
+def ensure_directories(state_dir: str, runtime_dir: str) -> None:
+    """Make both, or check them. Raises UnsafeDirectory.
+
+    Others must reach their notify sockets in root's runtime directory, nobody else's state is anybody's business.
+    """
+    ensure_directory(state_dir, 0o700)
+    ensure_directory(runtime_dir, 0o755 if os.geteuid() == 0 else 0o700)
+
+
+def ensure_directory(path: str, mode: int) -> None:
+    """Make a directory (parents too), or check one that is there: ours, no link, writable by nobody else.
+
+    Raises UnsafeDirectory, also when it cannot be made.
+    """
+    try:
+        os.makedirs(os.path.dirname(path), 0o755 if os.geteuid() == 0 else 0o700, exist_ok=True)
+        try:
+            os.mkdir(path, 0o700)
+            made = True
+        except FileExistsError:
+            made = False
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError:
+        raise UnsafeDirectory(f"{path}: a link or a file; right: a directory of uid {os.geteuid()}") from None
+    except OSError as error:
+        raise UnsafeDirectory(f"{path}: cannot be used: {error.strerror}") from None
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid():
+            raise UnsafeDirectory(f"{path}: belongs to uid {found.st_uid}; right: uid {os.geteuid()}")
+        if made:
+            os.fchmod(descriptor, mode)  # whatever the umask is
+        elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise UnsafeDirectory(
+                f"{path}: mode {stat.S_IMODE(found.st_mode):04o}, others may write there; right: {mode:04o}"
+            )
+    finally:
+        os.close(descriptor)
+
+
+def _first(paths: str | None) -> str | None:
+    """systemd separates several directories by colons."""
+    return _absolute(paths.split(":")[0]) if paths else None
+
+
+def _absolute(path: str | None) -> str | None:
+    return path.rstrip("/") if path and path.startswith("/") else None
+
+
+def _home(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_dir
+    except KeyError:  # a uid that only a container knows
+        raise UnsafeDirectory(f"uid {uid} has no home directory; right: set HOME, or XDG_STATE_HOME") from None

@@ -1,0 +1,84 @@
+"""The command `agent-watchdogd`: options, environment, configuration, logs; then the daemon."""
+
+import argparse
+import asyncio
+import faulthandler
+import os
+import sys
+from importlib.metadata import packages_distributions
+from typing import NoReturn
+
+from watchdog import config, logs
+from watchdog.errors import ConfigError, WatchdogError
+from watchdog.places import ensure_directories
+from watchdog.service import Daemon
+from watchdog.systemd import Supervisor
+
+EX_USAGE = 64  # not argparse's 2, which vendors' hook runners read as "block the agent"
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"{self.prog}: {message} (see {self.prog} --help)", file=sys.stderr)
+        raise SystemExit(EX_USAGE)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the daemon in the foreground; returns the exit status (sysexits.h)."""
+    parser = _Parser(
+        prog="agent-watchdogd",
+        description="Looks after AI coding agents, ends the stalled ones whole, and puts the place in order.",
+        epilog="Exit: 0 told to stop, 64 usage, 70 its scheduler died, 75 one runs already, 78 configuration.",
+    )
+    parser.add_argument("--config", metavar="FILE", help="the TOML file (default: $AGENT_WATCHDOG_CONFIG, /etc or XDG)")
+    parser.add_argument("--check", action="store_true", help="say everything that is wrong with the configuration, and end")
+    parser.add_argument("--observe", action="store_true", help="decide and log the same, but signal and clean nothing")
+    options = parser.parse_args(argv)
+    try:
+        settings = config.load(options.config)
+        if options.check:
+            print(f"{settings.file or 'no file, all defaults'}: fine")
+            return 0
+        return _run(settings.observing() if options.observe else settings)
+    except WatchdogError as error:
+        print(f"agent-watchdogd: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _run(settings: config.Settings) -> int:
+    _refuse_name_clash()
+    supervisor = Supervisor(os.environ)
+    least = 3 * settings.interval.total_seconds()
+    if supervisor.watchdog_seconds is not None and supervisor.watchdog_seconds < least:
+        raise ConfigError(
+            [
+                f"WatchdogSec={supervisor.watchdog_seconds:g} in the unit is below three sweep intervals;"
+                f" right: at least {least:g}, or a shorter sweep.interval_seconds"
+            ]
+        )
+    os.umask(0o077)
+    ensure_directories(settings.state_dir, settings.runtime_dir)
+    sink = logs.set_up(settings.log.level, settings.log.format, settings.log.file)
+    faulthandler.enable()  # SIGABRT of systemd's watchdog leaves a traceback
+    log = logs.get_logger()
+    log.event("daemon.starting", pid=os.getpid(), config=settings.file or "defaults")
+    try:
+        return asyncio.run(_live(settings, supervisor, log))
+    except WatchdogError as error:
+        log.event("daemon.failed", error=str(error))
+        raise
+    finally:
+        sink.finish()
+
+
+async def _live(settings: config.Settings, supervisor: Supervisor, log: logs.Log) -> int:
+    return await Daemon(settings, supervisor, log).run()
+
+
+def _refuse_name_clash() -> None:
+    """PyPI's `watchdog` overwrites our package silently when both are installed in one environment."""
+    owners = sorted(set(packages_distributions().get("watchdog", [])))
+    if any(name.lower() != "agent-watchdogd" for name in owners):
+        raise ConfigError(
+            [f"this environment holds {' and '.join(owners)}: both own the package `watchdog`; right: one of our own"]
+        )
