@@ -200,7 +200,7 @@ def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:
 
 
 def _refuse_paths(desk: Desk, body: Register) -> None:
-    """A temp dir is removed when its agent ends, so it belongs to one; only `run` has a socket of its own."""
+    """A temp dir is removed when its agent ends, so it belongs to one; only `run` brings a socket of its own."""
     wanted = _path(body.temp_dir)
     for agent in desk.fleet:
         if wanted is not None and agent.reg.temp_dir == wanted:
