@@ -212,6 +212,7 @@ def test_an_old_beat_shortens_silence_but_never_lengthens_it(office: Office) -> 
     assert (office.agent("alpha").silence, office.agent("alpha").late_looks) == (timedelta(seconds=300), 2)
     office.ask("POST", path, {"age_seconds": 30, "silent_for_seconds": 100})
     assert office.agent("alpha").lease_left == timedelta(seconds=70)
+    assert office.agent("alpha").silence == timedelta()
 
 
 def test_a_beat_for_one_that_is_ended_or_has_ended_is_a_conflict(office: Office) -> None:
