@@ -317,7 +317,8 @@ def test_kill_ends_with_77_when_all_that_live_on_are_not_ours(office: Office) ->
     office.register("alpha", ALICE)
     office.register("mine", BOB)
     office.worker.stubborn.add("mine")
-    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from watchdog.cli import verbs as v; sys.exit(v.main(sys.argv[1:]))"
+    code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from watchdog.cli import verbs; "
+    code += "sys.exit(verbs.main(sys.argv[1:]))"
     root = str(Path(verbs.__file__).parents[2])
 
     def as_bob(*words: str) -> int:

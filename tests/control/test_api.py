@@ -4,6 +4,7 @@ import grp
 import json
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -101,6 +102,31 @@ def test_root_registers_for_the_uid_that_the_process_has(office: Office) -> None
     assert office.agent("beta").reg.owner_uid == BOB
     row = office.desk.store.store.agent(later)
     assert row is not None and row.registration.owner_uid == BOB
+
+
+@as_root
+def test_a_process_that_became_anothers_is_no_longer_ones_own(office: Office) -> None:
+    """The uid is read anew at each act: who registered it may not have root end root's process."""
+    code = "import os; os.setresuid(%d, %d, 0); print(flush=True); input(); os.seteuid(0); os.setresuid(0, 0, 0);"
+    code += "print(flush=True); input()"
+    process = subprocess.Popen(
+        ["/usr/bin/python3", "-I", "-c", code % (ALICE, ALICE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None and process.stdout is not None
+    process.stdout.readline()
+    alpha = office.register("alpha", ALICE, pid=process.pid)
+    assert office.ask_as(ALICE, "POST", f"/v1/agents/{alpha}/beat", {})[0] == 204
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    status, answer = office.ask_as(ALICE, "POST", "/v1/kill", {"targets": ["alpha"]})
+    assert (status, answer["error"]) == (403, "permission_denied")
+    assert office.ask_as(ALICE, "POST", f"/v1/agents/{alpha}/beat", {})[0] == 403
+    assert office.agent("alpha").reg.owner_uid == 0
+    row = office.desk.store.store.agent(alpha)
+    assert row is not None and row.registration.owner_uid == 0
+    assert office.worker.asked == []
+    process.communicate(b"\n", timeout=20)
 
 
 @as_root

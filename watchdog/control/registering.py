@@ -65,12 +65,14 @@ async def beat(request: web.Request) -> web.Response:
     if agent.status not in _SPOKEN:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
     said, age = beat_of_json(decoded(raw))
+    now, silence, looks = desk.clock.now(), agent.silence, agent.late_looks
     if agent.beats == 0:
         desk.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)
-    now, silence = desk.clock.now(), agent.silence
     agent.beat(said, now.mono, now.wall - age)
     if age > ZERO:
         agent.silence = min(silence, max(ZERO, age - max(agent.lease_left, agent.tool_left)))
+        if agent.silence >= agent.after:
+            agent.late_looks = looks  # as silent as before: what was confirmed stays so
         if said.silent_for is not None:
             agent.lease_left = max(ZERO, agent.lease_left - age)
         if said.tool_limit is not None:
