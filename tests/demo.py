@@ -84,7 +84,10 @@ class Demo:
         self.tell()
         self.check("healthy is ended", not alive(agents["healthy"]["pid"]))
         self.check("the daemon stops when it is told to", world.stop() == 0)
-        print(f"\n{time.monotonic() - self.began:.0f} s; " + (f"WRONG: {self.wrong}" if self.wrong else "all as it should be"))
+        print(
+            f"\n{time.monotonic() - self.began:.0f} s; "
+            + (f"WRONG: {self.wrong}" if self.wrong else "all as it should be")
+        )
         return 1 if self.wrong else 0
 
     def crash(self, pid: int) -> float:
