@@ -65,6 +65,8 @@ async def beat(request: web.Request) -> web.Response:
     if agent.status not in _SPOKEN:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
     said, age = beat_of_json(decoded(raw))
+    if agent.beats == 0:
+        desk.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)
     now, silence = desk.clock.now(), agent.silence
     agent.beat(said, now.mono, now.wall - age)
     if age > ZERO:
