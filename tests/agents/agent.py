@@ -25,7 +25,8 @@ class Speaker:
 
     def __init__(self) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.connect(os.environ["NOTIFY_SOCKET"])
+        if os.environ.get("NOTIFY_SOCKET"):
+            self.socket.connect(os.environ["NOTIFY_SOCKET"])
 
     def say(self, *words: str) -> None:
         try:
@@ -53,7 +54,8 @@ class Program(Speaker):
         self.command = command
 
     def say(self, *words: str) -> None:
-        subprocess.run([*self.command, *words] if self.command[0] == "systemd-notify" else self.command, check=True)
+        # Its status is not looked at: a shell script's agent goes on too when nobody listens.
+        subprocess.run([*self.command, *words] if self.command[0] == "systemd-notify" else self.command, check=False)
 
 
 def speaker_named(name: str) -> Speaker:
