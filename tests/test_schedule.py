@@ -105,8 +105,29 @@ def test_a_scheduler_that_runs_nothing_any_more_is_dead() -> None:
         schedule.start()
         await runs.reach(1)
         schedule._scheduler.pause()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await schedule.dead.wait()
+        schedule.shutdown()
+
+    asyncio.run(main())
+
+
+def test_a_run_that_never_returns_is_death_too() -> None:
+    """Case H1: nothing else would ever be polled again, so the daemon ends for its supervisor to restart it."""
+
+    async def main() -> None:
+        schedule, begun = Schedule(Clock(), get_logger()), asyncio.Event()
+
+        async def job() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        schedule.every(timedelta(seconds=0.3), "sweep", job, watched=True)
+        schedule.start()
+        async with asyncio.timeout(30):
+            await begun.wait()
+            await schedule.dead.wait()
+        schedule.pause()
         schedule.shutdown()
 
     asyncio.run(main())

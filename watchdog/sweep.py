@@ -25,7 +25,6 @@ from watchdog.holds import Holds
 from watchdog.kill_worker import KillWorker
 from watchdog.logs import Log
 from watchdog.processes.identity import presence
-from watchdog.registry.rows import SweepRow
 from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
@@ -145,10 +144,7 @@ class Sweeper:
 
     async def _scan_if_needed(self, now: float, present: dict[str, Presence]) -> None:
         """One /proc scan: once a minute, and when somebody may be late and activity must be known."""
-        late = any(
-            a.promised and a.silence >= a.after and present[a.agent_id] is Presence.ALIVE and a.request_id is None
-            for a in self._fleet
-        )
+        late = any(a.silent and present[a.agent_id] is Presence.ALIVE for a in self._fleet)
         # What a tree used is measured over an interval: in the blink between two looks that an exit or a deadline
         # called for, no clock tick (10 ms) falls, and a busy agent looks idle.
         if not len(self._fleet) or now - self._scanned < (0.9 * self._interval if late else SCAN_EVERY):
@@ -191,7 +187,7 @@ class Sweeper:
 
     async def record(self) -> bool:
         """Write what was watched, for all in one statement; False while the registry is away."""
-        rows = [_row(agent) for agent in self._fleet]
+        rows = [agent.row() for agent in self._fleet]
         try:
             if rows:
                 await self._store.write(self._store.store.save_sweep, rows)
@@ -309,28 +305,3 @@ class Sweeper:
                 requested=tally.requested,
                 slowest_ms=round(tally.slowest * 1000, 1),
             )
-
-
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()
-
-
-def _row(agent: Agent) -> SweepRow:
-    return SweepRow(
-        agent_id=agent.agent_id,
-        silence_seconds=agent.silence.total_seconds(),
-        watched_seconds=agent.age.total_seconds(),
-        beats=agent.beats,
-        promised=agent.promised,
-        stall_after_seconds=_seconds(agent.after_said or agent.reg.stall_after),
-        last_heartbeat=agent.last_heartbeat,
-        state=agent.state,
-        verdict=agent.verdict,
-        note=agent.note,
-        last_progress=agent.progress,
-        progress_silence_seconds=(agent.progress_age or timedelta()).total_seconds(),
-        lease_left_seconds=agent.lease_left.total_seconds(),
-        tool=agent.tool,
-        speaker_pid=agent.speaker_pid,
-        tool_left_seconds=agent.tool_left.total_seconds(),
-    )
