@@ -108,6 +108,7 @@ def test_nobody_pays_for_five_stall_periods_without_a_daemon(world: World) -> No
     names = {f"{kind}-{by}" for kind in ("run", "own") for by in words}
     for name in sorted(names):
         world.wait_event("agent.first_beat", name=name)
+    world.wait_sweeps(2)
     before = {name: (a["pid"], started_at(a["pid"])) for name, a in world.agents().items()}
     assert world.stop() == 0
     time.sleep(5 * 2.5)  # the case itself: so long nobody watches
@@ -134,6 +135,7 @@ def test_a_lost_channel_that_is_found_again_is_judged_again(world: World) -> Non
     world.start()
     world.registered("lost", *world.script("agent.py", "by=sdnotify", "beat=0.4"))
     world.wait_event("agent.first_beat", name="lost")
+    world.wait_sweeps(2)  # who spoke last is written once a sweep
     world.crash()
     world.start()
     world.wait_event("agent.channel_lost", name="lost")
