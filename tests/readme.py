@@ -3,7 +3,7 @@
 import logging
 from pathlib import Path
 
-from watchdog.logs import CATALOGUE
+from watchdog.catalogue import CATALOGUE
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN = "<!-- events: generated from watchdog/logs.py by `make events`; do not edit -->\n"

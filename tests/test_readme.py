@@ -1,4 +1,4 @@
-"""The README is held to the code: its examples run, its figures are the defaults, its table of events is the catalogue."""
+"""The README is held to the code: its examples run, its figures are the defaults, its event table the catalogue."""
 
 import ast
 import re
@@ -14,10 +14,10 @@ import pytest
 from tests.readme import README, block, table
 from tests.world import World, make_world
 from watchdog import config
+from watchdog.catalogue import CATALOGUE
 from watchdog.cli import verbs
 from watchdog.core.model import Polite
 from watchdog.core.notify import words_of
-from watchdog.logs import CATALOGUE
 
 TEXT = README.read_text()
 PACKAGE = README.parent / "watchdog"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -90,7 +90,7 @@ class World:
         }
         self.configure(**settings)
 
-    def configure(self, **tables: dict[str, Any]) -> None:
+    def configure(self, **tables: Mapping[str, Any]) -> None:
         """Write the configuration: short times, no mass stall, what a test asks for on top."""
         base: dict[str, dict[str, Any]] = {
             "daemon": {"state_dir": str(self.state), "runtime_dir": str(self.runtime)},

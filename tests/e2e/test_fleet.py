@@ -76,7 +76,7 @@ def test_of_twenty_five_agents_exactly_the_five_stalled_ones_die(world: World) -
 
 
 def test_a_busy_a_stopped_and_a_vanished_neighbour_change_nothing(world: World) -> None:
-    """A short neighbour's every end makes the next look come sooner; a busy silent agent is not judged by that blink."""
+    """A short neighbour's every end makes the next look come sooner; a busy silent agent is not judged by a blink."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 60}})
     world.start()
     world.run("busy", *world.script("agent.py", "witness", "busy=0.3"))

@@ -114,9 +114,9 @@ def test_nobody_pays_for_five_stall_periods_without_a_daemon(world: World) -> No
     time.sleep(5 * 2.5)  # the case itself: so long nobody watches
 
     world.start()
-    beats = {name: agent["beats"] for name, agent in world.agents().items()}
+    counts = {name: agent["beats"] for name, agent in world.agents().items()}
     heard = names - {"own-sdnotify"}
-    wait_for(lambda: all(world.agents()[name]["beats"] > beats[name] for name in heard), "they are heard again", 30)
+    wait_for(lambda: all(world.agents()[name]["beats"] > counts[name] for name in heard), "they are heard again", 30)
     world.wait_event("agent.channel_lost", name="own-sdnotify", seconds=30)
     world.wait_sweeps(8)
 
