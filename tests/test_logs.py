@@ -85,7 +85,7 @@ def test_a_line_is_json_with_the_event_first(begin: Begin) -> None:
     sink = begin("info", "json", stream=out)
     log = get_logger(host="h1").bind(agent_id="a1")
     log.event("agent.late", silence=timedelta(seconds=90.5), at=datetime(2026, 1, 1, tzinfo=UTC), tags={"b", "a"})
-    log.event("beat.received")  # debug
+    log.event("sweep.finished")  # debug
     sink.finish()
     (line,) = lines(out)
     assert list(line)[:3] == ["event", "ts", "level"]
