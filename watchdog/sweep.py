@@ -93,8 +93,8 @@ class Sweeper:
         async with self.lock:
             began = self._clock.now()
             self._hearing.sockets.drain_all()
-            self._beat_files.look()
             self.reckon()
+            self._beat_files.look()
             present = self._presence()
             await self._scan_if_needed(began.mono, present)
             looks = [look for agent in self._fleet if (look := self._judge(agent, present, began))]
