@@ -15,7 +15,7 @@ import pytest
 from tests.helpers_of_owners import Stopper, helpers_of
 from tests.world import World, alive, wait_for
 
-TIMES = {
+TIMES: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},
     "stall": {"after_seconds": 3, "start_limit_seconds": 60},
     "log": {"level": "debug"},
@@ -150,7 +150,16 @@ def test_c12_a_limit_under_two_beats_of_its_own_is_refused(world: World) -> None
     world.configure(**TIMES)
     world.start()
     refused = world.cli(
-        "register", "--name", "tight", "--stall-after", "5s", "--interval", "30s", "--pid", str(os.getpid()), check=False
+        "register",
+        "--name",
+        "tight",
+        "--stall-after",
+        "5s",
+        "--interval",
+        "30s",
+        "--pid",
+        str(os.getpid()),
+        check=False,
     )
     run = world.run("tight-run", "/bin/true", options=("--stall-after", "5s", "--beat-every", "30s"))
     assert run.wait(20) == 64
@@ -221,9 +230,11 @@ def test_h1_a_heartbeat_path_that_is_a_fifo_stops_nobody_else(world: World) -> N
     world.registered("a7", *world.script("agent.py", "sleep"), beat_file=str(fifo), stall_after_seconds=2)
     world.wait_event("agent.unknown", name="a7")
     world.registered("mute", *world.script("agent.py", "beat=0.3/2"))
+    world.registered("both", *world.script("agent.py", "beat=0.3/3"), beat_file=str(fifo))
     world.run("well", *world.script("agent.py", "witness", "beat=0.4"))
 
     assert 2.0 <= requested_after(world, "mute") <= 2.0 + SLACK
+    assert 2.0 <= requested_after(world, "both") <= 2.0 + SLACK, "its file is not its only heartbeat"
     assert world.story("a7")["agent"]["verdict"] == "unknown"
     world.wait_status("mute", "killed")
     limited = wait_for(lambda: world.agents()["a7"]["verdict"] != "unknown", "its time as unknown is over", 30)
@@ -277,7 +288,7 @@ def test_h7_a_zombie_is_dead_and_its_parent_is_left_alone(world: World, words: s
     told = world.dir / "child.pid"
     command = world.script("agent.py", "beat=0.3/2", words)
     parent = world.spawn(sys.executable, "-c", NEVER_WAITS, str(told), json.dumps(answer["env"]), *command)
-    pid = int(wait_for(lambda: told.exists() and told.read_text(), "it has started"))
+    pid = int(wait_for(lambda: told.read_text() if told.exists() else None, "it has started"))
     world.ask("PATCH", f"/v1/agents/{answer['agent_id']}", {"pid": pid})
 
     ended = world.wait_status("child", status)
