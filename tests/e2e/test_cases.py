@@ -72,6 +72,11 @@ def requested_after(world: World, name: str) -> float:
     return seconds(order["ts"]) - seconds(world.story(name)["agent"]["last_heartbeat"])
 
 
+def slowest_sweep(world: World) -> float:
+    """Seconds of the longest sweep; a starved machine makes one long, a wait for a helper (3 s) longer."""
+    return float(max(event["ms"] for event in world.events() if event["event"] == "sweep.finished")) / 1000
+
+
 def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
@@ -241,7 +246,7 @@ def test_h1_a_heartbeat_path_that_is_a_fifo_stops_nobody_else(world: World) -> N
 
     assert limited
     assert world.agents()["a7"]["watched_seconds"] >= 9
-    assert world.count("sweep.overrun") == 0
+    assert slowest_sweep(world) < 2.5
     assert world.agents()["well"]["status"] == "running"
     assert world.witnessed() == []
 
@@ -266,7 +271,7 @@ def test_h1_a_helper_that_hangs_stops_no_sweep(world: World) -> None:
         wait_for(lambda: world.agents()["a7"]["verdict"] == "unknown", "a7 is unknown", 30)
         world.wait_sweeps(4)
         assert world.count("sweep.finished") - sweeps >= 8
-        assert world.count("sweep.overrun") == 0
+        assert slowest_sweep(world) < 2.5, "one waited for a helper"
         assert world.count("kill.requested", name="a7") == 0
 
     beats = world.agents()["a7"]["beats"]
