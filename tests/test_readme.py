@@ -1,4 +1,4 @@
-"""The README is held to the code: its examples run, its figures are the defaults, its table of events is the catalogue."""
+"""The README is held to the code: its examples run, its figures are the defaults, its events the catalogue."""
 
 import ast
 import re

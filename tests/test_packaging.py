@@ -1,0 +1,111 @@
+"""What lies in the repository, and what is promised about it."""
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TOP = {
+    "CHANGELOG.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "config",
+    "pyproject.toml",
+    "requirements-dev.lock",
+    "requirements.lock",
+    "systemd",
+    "tests",
+    "watchdog",
+}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+# Where this was written and where packages came from is nobody's business; the parts keep this file out of its own net.
+FORBIDDEN = (
+    "/wo" + "rk/",
+    "/ro" + "ot/",
+    "pypi." + "org/simple",
+    "files.python" + "hosted",
+    "fa" + "cts/",
+    "DESIGN" + ".md",
+)
+
+
+def tracked() -> list[str]:
+    """Files under version control; root's clone may be read by somebody else (git calls that dubious)."""
+    done = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+    if done.returncode != 0:
+        pytest.skip("not a clone: git lists no files here")
+    return [name for name in done.stdout.split("\0") if name]
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    for name in tracked():
+        yield name, (ROOT / name).read_text(encoding="utf-8")
+
+
+def requirement(line: str) -> str:
+    """The normalised name of a requirement (packaging.python.org, name normalization)."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[\[<>=;~! ]", line)[0]).lower()
+
+
+def test_the_top_level_is_as_agreed() -> None:
+    """A newcomer sees a dozen names, each of which he was told of; what else there is begins with a dot."""
+    top = {name.split("/")[0] for name in tracked()}
+
+    assert {name for name in top if not name.startswith(".")} == TOP
+    assert {name for name in top if name.startswith(".")} == {".ci", ".gitignore"}
+
+
+def test_nothing_tells_where_it_was_written() -> None:
+    """No path of a builder's machine and no registry's address in any file."""
+    found = [f"{name}: {word}" for name, text in texts() for word in FORBIDDEN if word in text]
+
+    assert not found
+
+
+@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
+def test_locks_pin_by_hash_and_hold_no_address(lock: str) -> None:
+    """pip takes them from whatever index it is configured for, and refuses what is not the same file."""
+    lines = (ROOT / lock).read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith((" ", "#"))]
+
+    assert pins
+    assert all(re.match(r"[a-z0-9._-]+(\[[a-z,]+\])?==[^ ]+( ; [^\\]+)? \\$", pin) for pin in pins), pins
+    assert sum("--hash=sha256:" in line for line in lines) >= len(pins)
+    assert not [line for line in lines if "://" in line]
+
+
+def test_every_dependency_has_its_reason() -> None:
+    """Each direct one, of an extra too, has a line in the README; and each line is a dependency."""
+    extras = [line for lines in PROJECT["optional-dependencies"].values() for line in lines]
+    wanted = {requirement(line) for line in [*PROJECT["dependencies"], *extras]}
+    section = (ROOT / "README.md").read_text().split("\n## Dependencies\n")[1].split("\n## ")[0]
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| ")][2:]
+
+    assert {row[0].strip() for row in rows} == wanted
+    assert all(len(row[1].strip()) > 15 for row in rows)
+
+
+def test_every_dependency_is_locked() -> None:
+    """The lock for running holds the direct dependencies, the one for working the extras too."""
+    extras = [line for lines in PROJECT["optional-dependencies"].values() for line in lines]
+    for lock, lines in (
+        ("requirements.lock", PROJECT["dependencies"]),
+        ("requirements-dev.lock", [*PROJECT["dependencies"], *extras]),
+    ):
+        locked = {requirement(line) for line in (ROOT / lock).read_text().splitlines() if "==" in line}
+        assert {requirement(line) for line in lines} <= locked
+
+
+def test_the_licence_is_the_one_that_is_promised() -> None:
+    """MIT, as pyproject.toml says."""
+    licence = (ROOT / "LICENSE").read_text()
+
+    assert PROJECT["license"] == "MIT"
+    assert licence.startswith("MIT License\n\nCopyright (c) 2026 agent-watchdogd contributors\n")
