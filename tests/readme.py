@@ -1,12 +1,12 @@
-"""The README's table of log events, from `logs.CATALOGUE`. `python -m tests.readme` writes it anew (`make events`)."""
+"""The README's table of log events, from `catalogue.CATALOGUE`. `python -m tests.readme` writes it anew (`make events`)."""
 
 import logging
 from pathlib import Path
 
-from watchdog.logs import CATALOGUE
+from watchdog.catalogue import CATALOGUE
 
 README = Path(__file__).parent.parent / "README.md"
-BEGIN = "<!-- events: generated from watchdog/logs.py by `make events`; do not edit -->\n"
+BEGIN = "<!-- events: generated from watchdog/catalogue.py by `make events`; do not edit -->\n"
 END = "<!-- end of events -->"
 
 

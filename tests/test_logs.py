@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.logs import CATALOGUE, WARNING, Log, Sink, get_logger, set_up
+from watchdog.catalogue import CATALOGUE, WARNING
+from watchdog.logs import Log, Sink, get_logger, set_up
 
 Begin = Callable[..., Sink]
 

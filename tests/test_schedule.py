@@ -3,6 +3,7 @@
 import asyncio
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 import time_machine
@@ -56,7 +57,7 @@ def test_a_step_of_the_wall_clock_moves_no_run(step: timedelta) -> None:
 
     at, cpu = asyncio.run(main())
 
-    gaps = [later - earlier for earlier, later in zip(at, at[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in pairwise(at)]
     assert max(gaps) < INTERVAL.total_seconds() + 1
     assert min(gaps) > 0.1
     assert cpu < 1
@@ -104,8 +105,29 @@ def test_a_scheduler_that_runs_nothing_any_more_is_dead() -> None:
         schedule.start()
         await runs.reach(1)
         schedule._scheduler.pause()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await schedule.dead.wait()
+        schedule.shutdown()
+
+    asyncio.run(main())
+
+
+def test_a_run_that_never_returns_is_death_too() -> None:
+    """Case H1: nothing else would ever be polled again, so the daemon ends for its supervisor to restart it."""
+
+    async def main() -> None:
+        schedule, begun = Schedule(Clock(), get_logger()), asyncio.Event()
+
+        async def job() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        schedule.every(timedelta(seconds=0.3), "sweep", job, watched=True)
+        schedule.start()
+        async with asyncio.timeout(30):
+            await begun.wait()
+            await schedule.dead.wait()
+        schedule.pause()
         schedule.shutdown()
 
     asyncio.run(main())

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from watchdog.clock import Clock
 from watchdog.core.model import Beat
-from watchdog.errors import WatchdogError
+from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent, Fleet
 from watchdog.logs import Log
 from watchdog.owners import Owners
@@ -54,11 +54,13 @@ class BeatFiles:
                 continue
             try:
                 stamp = await self._owners.call(uid, "beat_file", {"path": agent.reg.beat_file}, DEADLINE)
-            except TimeoutError:
-                self._later[agent.agent_id] = self._clock.mono() + PATIENCE
-                self._unread(agent, f"the look at {agent.reg.beat_file} took over {DEADLINE:.0f}s")
-            except WatchdogError as error:
-                self._unread(agent, str(error))
+            except OwnerCallFailed as error:
+                if error.reason == "late":
+                    self._later[agent.agent_id] = self._clock.mono() + PATIENCE
+                if error.reason == "ENOENT" and agent.beats == 0:
+                    self._stamps[agent.agent_id] = None  # it makes the file with its first beat
+                else:
+                    self._unread(agent, str(error))
             else:
                 self._take(agent, stamp)
 
@@ -66,7 +68,7 @@ class BeatFiles:
         """A stamp that differs from the last one is a beat; the first one seen is only where we begin."""
         agent.unread = None
         known = agent.agent_id in self._stamps
-        if known and self._stamps[agent.agent_id] != stamp and stamp is not None:
+        if known and self._stamps[agent.agent_id] != stamp:
             now = self._clock.now()
             agent.beat(Beat(), now.mono, now.wall)
         self._stamps[agent.agent_id] = stamp

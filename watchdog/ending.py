@@ -78,7 +78,9 @@ class Ending:
         log: Log,
         signalled: Callable[[str, list[int]], None],
     ) -> None:
-        """`guard` gives what must not be signalled for this agent's sake, as of now; `intend` commits an intent; `signalled` is told what went out to whom."""
+        """`guard` gives what must not be signalled for this agent's sake, as of now; `intend` commits an intent;
+        `signalled` is told what went out to whom.
+        """
         self._plan = plan
         self._scanner = scanner
         self._clock = clock
@@ -180,7 +182,7 @@ class Ending:
         return [m.seen for m in self._members.values()]
 
     def _reap(self) -> None:
-        """Mark dead whose pidfd says so: it polls readable when every thread has ended, zombie or not (pidfd_open(2))."""
+        """Mark dead whose pidfd says so: readable when every thread has ended, zombie or not (pidfd_open(2))."""
         poller = select.poll()
         open_ones = {m.pidfd: m for m in self._alive() if m.pidfd >= 0}
         for descriptor in open_ones:

@@ -23,7 +23,7 @@ from watchdog.core.model import (
 )
 from watchdog.core.verdict import Judgement, Observation
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict
-from watchdog.registry.rows import AgentRow
+from watchdog.registry.rows import AgentRow, SweepRow
 
 RESERVED = frozenset({"all", "stalled", "orphans"})
 ZERO = timedelta()
@@ -89,6 +89,14 @@ class Agent:
         return after
 
     @property
+    def silent(self) -> bool:
+        """Whether only its activity, which takes a scan to see, still speaks for it."""
+        excused = self.lease_left > ZERO or self.tool_left > ZERO or self.state not in (None, State.WORKING)
+        if not self.promised or excused or self.request_id is not None:
+            return False
+        return self.silence >= self.after and self.verdict is not Verdict.STALLED
+
+    @property
     def ttl_left(self) -> timedelta | None:
         return None if self.reg.ttl is None else self.reg.ttl - self.age
 
@@ -151,6 +159,28 @@ class Agent:
         self.speaker_pid = row.speaker_pid
         if row.last_progress is not None:
             self.progress_age = timedelta(seconds=row.progress_silence_seconds)
+
+    def row(self) -> SweepRow:
+        """What a sweep writes down of it; `restore` reads it back."""
+        after = self.after_said or self.reg.stall_after
+        return SweepRow(
+            agent_id=self.agent_id,
+            silence_seconds=self.silence.total_seconds(),
+            watched_seconds=self.age.total_seconds(),
+            beats=self.beats,
+            promised=self.promised,
+            stall_after_seconds=None if after is None else after.total_seconds(),
+            last_heartbeat=self.last_heartbeat,
+            state=self.state,
+            verdict=self.verdict,
+            note=self.note,
+            last_progress=self.progress,
+            progress_silence_seconds=(self.progress_age or ZERO).total_seconds(),
+            lease_left_seconds=self.lease_left.total_seconds(),
+            tool=self.tool,
+            tool_left_seconds=self.tool_left.total_seconds(),
+            speaker_pid=self.speaker_pid,
+        )
 
     def observe(self, presence: Presence, now: float, interval: float) -> Observation:
         """What `judge` needs, as a value; a look too soon after the last late one does not count as another."""

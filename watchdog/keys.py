@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from watchdog.catalogue import CATALOGUE
 from watchdog.core.model import ENDED, Polite, Status, Step
-from watchdog.logs import CATALOGUE
 
 BUILT_IN_HOOKS = ("worktree", "temp_dir")
 

@@ -11,48 +11,27 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
-from datetime import timedelta
+from dataclasses import asdict, replace
 
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
-from watchdog.core.model import Identity, KillOptions, Polite, Presence, Reason, Status, TreeMember
+from watchdog.closing import Closing
+from watchdog.core.model import KillOptions, Polite, Presence, Reason, Status, TreeMember
 from watchdog.ending import Ended, Ending, Plan
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
-from watchdog.journal import Cleanup
 from watchdog.logs import Log
-from watchdog.processes.identity import exit_status, presence
+from watchdog.orders import OWN, Order, from_json, member_of, to_json
+from watchdog.processes.identity import presence
 from watchdog.processes.signals import Guard
 from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
 NOTHING = Ended(members=(), reason=None, gracefully=True, signalled=False)
-OWN = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
 BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
-RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
-
-
-@dataclass(slots=True)
-class Order:
-    """A kill request in memory. `beats` is the agent's count when it was decided: one more withdraws a stall."""
-
-    request_id: str
-    agent: Agent
-    reason: Reason
-    options: KillOptions
-    by: str
-    why: str
-    beats: int
-    step: str = ""
-    former: str | None = None  # the daemon, gone now, that had claimed it
-    members: tuple[TreeMember, ...] = ()
-    plan: Plan | None = None
-    outcome: dict[str, object] | None = None
-    done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class KillWorker:
@@ -66,7 +45,7 @@ class KillWorker:
         clock: Clock,
         scanner: Scanner,
         hearing: Hearing,
-        cleanup: Cleanup,
+        closing: Closing,
         guard: Callable[[str], Guard],
         chronicle: Chronicle,
         log: Log,
@@ -78,12 +57,13 @@ class KillWorker:
         self._clock = clock
         self._scanner = scanner
         self._hearing = hearing
-        self._cleanup = cleanup
+        self._closing = closing
         self._guard = guard
         self._chronicle = chronicle
         self._log = log
         self._me = f"daemon {os.getpid()}"
         self._observe = observe
+        self._ordering = asyncio.Lock()  # one at a time: an agent is looked up, then committed
         self._slots = asyncio.Semaphore(parallel)
         self._orders: dict[str, Order] = {}
         self._finished: dict[str, dict[str, object]] = {}
@@ -96,12 +76,10 @@ class KillWorker:
         """
         if self._observe and reason not in DEAD:
             raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
-        if agent.request_id is not None:
-            self._press(self._orders[agent.request_id], options)
-            return agent.request_id
-        now = self._clock.now().wall
-        agent.request_id = "pending"  # no second one while this one is being committed
-        try:
+        async with self._ordering:
+            if agent.request_id is not None:
+                self._press(self._orders[agent.request_id], options)
+                return agent.request_id
             await self._chronicle.settle()
             row = await self._store.write(
                 self._store.store.open_request,
@@ -109,30 +87,27 @@ class KillWorker:
                 agent.agent_id,
                 reason,
                 by=by,
-                now=now,
+                now=self._clock.now().wall,
                 identity=agent.identity,
-                options=_to_json(options, agent.beats, why),
+                options=to_json(options, agent.beats, why),
                 why=why,
                 owner_uid=agent.reg.owner_uid,
             )
-        except BaseException:
-            agent.request_id = None
-            raise
-        if row is None:
-            agent.request_id = None
-            raise Conflict(f"another kill request for {agent.reg.name} is open already")
-        order = Order(row.request_id, agent, reason, options, by, why, agent.beats)
-        self._begin(order)
+            if row is None:
+                raise Conflict(f"another kill request for {agent.reg.name} is open already")
+            order = Order(row.request_id, agent, reason, options, by, why, agent.beats)
+            self._begin(order)
         self._logged(agent).event("kill.requested", request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
 
     def resume(self, row: RequestRow, agent: Agent) -> None:
         """Go on with an order that an earlier daemon left."""
-        options, beats, why = _from_json(row.options)
+        options, beats, why = from_json(row.options)
         order = Order(row.request_id, agent, row.reason, options, row.by, why, beats)
         order.step, order.outcome = row.step or "", dict(row.outcome)
-        order.members = tuple(_member(member) for member in row.members)
+        order.members = tuple(member_of(member) for member in row.members)
         order.former = row.claimed_by
+        order.signalled = order.step not in ("", "looked")
         self._begin(order)
         self._logged(agent).event("kill.resumed", request_id=order.request_id, step=order.step or "requested")
 
@@ -198,8 +173,8 @@ class KillWorker:
             if ended.reason is not None:
                 await self._unkillable(order, ended)
                 return False
-            await self._proved(order, ended)
-        await self._put_in_order(order)
+            await self._closing.prove(order, ended)
+        await self._closing.put_in_order(order)
         return True
 
     async def _claim(self, order: Order) -> bool:
@@ -249,7 +224,7 @@ class KillWorker:
 
     async def _withdraw(self, order: Order, why: str) -> bool:
         agent = order.agent
-        await self._finish_request(order, "withdrawn", {"why": why}, why)
+        await self._closing.finish_request(order, "withdrawn", {"why": why}, why)
         agent.request_id = None
         order.outcome = {"success": False, "error": "withdrawn", "agent_id": agent.agent_id, "message": why}
         self._logged(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
@@ -270,6 +245,7 @@ class KillWorker:
 
         async def intend(step: str, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
             order.step, order.members = step, tuple(members)
+            order.signalled = order.signalled or step != "looked"
             members_json = [asdict(member) for member in order.members]
             saved = await self._store.write(
                 self._store.store.save_step, order.request_id, step, members=members_json, evidence=snapshot
@@ -311,100 +287,8 @@ class KillWorker:
         ):
             agent.status = Status.UNKILLABLE
 
-    async def _proved(self, order: Order, ended: Ended) -> None:
-        """Commit that the whole tree is dead, and how."""
-        agent = order.agent
-        if agent.exit_code is None and agent.exit_signal is None:
-            await self._learn_exit(agent)
-        status = _status(order, agent, ended)
-        now = self._clock.now().wall
-        order.outcome = {
-            "success": True,
-            "agent_id": agent.agent_id,
-            "action": "graceful_kill" if ended.gracefully else "force_kill",
-            "pid": agent.identity.pid if agent.identity else None,
-            "kill_signal": "SIGTERM" if ended.gracefully else "SIGKILL",
-            "task_id": agent.reg.task_id,
-            "killed_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "grace_period_seconds": order.plan.grace.total_seconds() if order.plan else None,
-            "killed_gracefully": ended.gracefully,
-            "seconds_since_heartbeat": round(agent.silence.total_seconds(), 1) if agent.beats else None,
-            "message": _told(order, ended),
-            "status": status.value,
-            "resume": None,
-            "exit_code": agent.exit_code,
-            "exit_signal": agent.exit_signal,
-            "processes": [{"pid": m.seen.identity.pid, "name": m.seen.name, "how": m.how()} for m in ended.members],
-        }
-        order.step = "cleanup"
-        await self._store.write(self._store.store.save_step, order.request_id, "cleanup", outcome=order.outcome)
-        self._logged(agent).event(
-            "kill.finished" if ended.signalled else "agent.gone",
-            request_id=order.request_id,
-            status=status,
-            why=order.outcome["message"],
-        )
-
-    async def _put_in_order(self, order: Order) -> None:
-        """Hooks, then the task, then our row, last."""
-        agent, outcome = order.agent, order.outcome or {}
-        status = Status(str(outcome["status"]))
-        error = None if status in (Status.COMPLETED, Status.STOPPED) else f"{order.reason}: {order.why}"
-        if order.options.cleanup:
-            outcome["cleanup"] = await self._cleanup.run(agent, status, order.reason, order.request_id)
-        if agent.reg.task_id is not None:
-            task_status, message = _task(order, agent, status)
-            await self._store.write(
-                self._store.store.update_task,
-                agent.reg.task_id,
-                task_status,
-                error_message=message,
-                agent_id=agent.agent_id,
-                now=self._clock.now().wall,
-            )
-        await self._chronicle.settle()
-        await self._store.write(
-            self._store.store.transition,
-            agent.agent_id,
-            {Status.ENDING},
-            status,
-            now=self._clock.now().wall,
-            who=order.by,
-            why=str(outcome["message"]),
-            evidence={"processes": outcome.get("processes"), "cleanup": outcome.get("cleanup")},
-            exit_code=outcome.get("exit_code"),
-            exit_signal=outcome.get("exit_signal"),
-            error_message=error,
-        )
-        await self._finish_request(order, "done", outcome, str(outcome["message"]))
-        self._hearing.forget(agent)
-        self._logged(agent).event("agent.ended", status=status, why=outcome["message"])
-
-    async def _learn_exit(self, agent: Agent) -> None:
-        """How the main process ended: the kernel's word through the pidfd, else `run`'s, else unknown."""
-        if agent.pidfd is not None:
-            told = exit_status(agent.pidfd)
-            if told is not None:
-                agent.exit_code, agent.exit_signal = told
-                return
-        deadline = self._clock.mono() + (RUN_REPORT if agent.reg.source == "run" else 0.0)
-        while agent.exit_code is None and agent.exit_signal is None and self._clock.mono() < deadline:
-            await asyncio.sleep(0.05)
-
     def _logged(self, agent: Agent) -> Log:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
-
-    async def _finish_request(self, order: Order, status: str, outcome: dict[str, object], why: str) -> None:
-        await self._store.write(
-            self._store.store.finish_request,
-            order.request_id,
-            status,
-            outcome,
-            now=self._clock.now().wall,
-            who=self._me,
-            why=why,
-            owner_uid=order.agent.reg.owner_uid,
-        )
 
     def _told_signal(self, order: Order) -> Callable[[str, list[int]], None]:
         def told(name: str, pids: list[int]) -> None:
@@ -426,73 +310,3 @@ class KillWorker:
             order.options = replace(order.options, force=True)
             if order.plan is not None:
                 order.plan.hurry.set()
-
-
-def _status(order: Order, agent: Agent, ended: Ended) -> Status:
-    match order.reason:
-        case Reason.GONE:
-            return Status.COMPLETED if not agent.exit_code and not agent.exit_signal else Status.FAILED
-        case Reason.FAILED_TO_START:
-            return Status.FAILED
-        case Reason.LOST:
-            return Status.LOST
-        case Reason.STOP:
-            return Status.STOPPED
-        case _:
-            return Status.KILLED
-
-
-def _told(order: Order, ended: Ended) -> str:
-    """One sentence on how it ended."""
-    agent, count = order.agent, len(ended.members)
-    if order.reason is Reason.GONE:
-        if agent.exit_signal:
-            end = f"ended by signal {agent.exit_signal} from somebody else"
-        elif agent.exit_code is None:
-            end = "ended by itself, exit status unknown"
-        else:
-            end = f"ended by itself with exit status {agent.exit_code}"
-        left = sum(bool(m.sent) for m in ended.members)
-        return f"{end}; {left} processes that it left were ended" if left else end
-    if not ended.signalled:
-        return "there was no process left to end"
-    force = "on TERM" if ended.gracefully else "by KILL, TERM was not enough" if not order.options.force else "by KILL"
-    return f"{order.reason}: {count} processes ended {force}"
-
-
-def _task(order: Order, agent: Agent, status: Status) -> tuple[str, str | None]:
-    match status:
-        case Status.COMPLETED:
-            return "completed", None
-        case Status.LOST:
-            return agent.policy.task_status, "Agent lost: its host was restarted"
-        case Status.KILLED:
-            return agent.policy.task_status, f"Agent killed: {order.why}"
-        case Status.STOPPED:
-            return agent.policy.task_status, f"Agent stopped: {order.why}"
-        case _:
-            return "failed", f"Agent failed: {order.why}"
-
-
-def _to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:
-    grace = None if options.grace is None else options.grace.total_seconds()
-    return {"force": options.force, "grace_seconds": grace, "cleanup": options.cleanup, "beats": beats, "why": why}
-
-
-def _from_json(stored: dict[str, object]) -> tuple[KillOptions, int, str]:
-    grace, beats = stored.get("grace_seconds"), stored.get("beats")
-    options = KillOptions(
-        force=stored.get("force") is True,
-        grace=timedelta(seconds=grace) if isinstance(grace, int | float) else None,
-        cleanup=stored.get("cleanup") is not False,
-    )
-    return options, beats if isinstance(beats, int) else 0, str(stored.get("why", ""))
-
-
-def _member(stored: dict[str, object]) -> TreeMember:
-    """A member as it was committed. A stored one is only a memory: `pin` asks the kernel before anything is done."""
-    fields = dict(stored)
-    identity = fields.pop("identity")
-    if not isinstance(identity, dict):
-        raise TypeError(f"a member of a kill request has no identity: {stored}")
-    return TreeMember(identity=Identity(**identity), **fields)  # type: ignore[arg-type] # checked by its constructor's use

@@ -18,86 +18,13 @@ import queue
 import sys
 import threading
 from collections.abc import Mapping, MutableMapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TextIO
 
 import structlog
 from structlog.stdlib import BoundLogger, ProcessorFormatter
 
-DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One event: the level it is logged with, and what it means in one line."""
-
-    level: int
-    text: str
-
-
-CATALOGUE: dict[str, Entry] = {
-    "daemon.starting": Entry(INFO, "the daemon has read its configuration and begins"),
-    "daemon.ready": Entry(INFO, "the sockets are open and the first sweep is planned"),
-    "daemon.stopping": Entry(INFO, "the daemon was asked to stop; agents go on living"),
-    "daemon.stopped": Entry(INFO, "the daemon ends"),
-    "daemon.failed": Entry(ERROR, "the daemon ends because of a fault of its own"),
-    "sweep.summary": Entry(INFO, "sweeps of the last ten minutes in figures"),
-    "sweep.finished": Entry(DEBUG, "one sweep in figures"),
-    "sweep.overrun": Entry(WARNING, "a sweep took longer than the interval; the next one is late"),
-    "sweep.scan_failed": Entry(ERROR, "/proc could not be read; no tree and no activity is known from this sweep"),
-    "sweep.failed": Entry(ERROR, "a sweep raised; nobody was judged by it"),
-    "scheduler.dead": Entry(ERROR, "no sweep ended for three intervals and no nudge helped; the daemon ends with 70"),
-    "clock.stepped": Entry(WARNING, "the wall clock was set; nobody's silence changes by it"),
-    "clock.gap": Entry(
-        WARNING, "the daemon did not watch for a while (suspend, overload); that time counts for nobody"
-    ),
-    "agent.registered": Entry(INFO, "an agent is watched from now on"),
-    "agent.starting": Entry(INFO, "a queued agent is being started"),
-    "agent.pid_known": Entry(INFO, "the agent's main process is known"),
-    "agent.owner_changed": Entry(INFO, "the main process dropped to another uid, which owns the agent from now on"),
-    "agent.first_beat": Entry(INFO, "the first beat; from now on silence counts"),
-    "agent.late": Entry(WARNING, "silent for longer than agreed; not confirmed, or other activity is seen"),
-    "agent.recovered": Entry(INFO, "an agent that was late or stalled beats again"),
-    "agent.stalled": Entry(WARNING, "silent for longer than agreed, confirmed, with no sign of activity"),
-    "agent.expired": Entry(WARNING, "the agent's time to live is over"),
-    "agent.gone": Entry(INFO, "the main process is proved absent"),
-    "agent.unknown": Entry(WARNING, "the look at the agent failed; nothing is concluded from it"),
-    "agent.waiting": Entry(INFO, "the agent waits, on a lease or for somebody"),
-    "agent.needs_human": Entry(WARNING, "the agent has waited for a human for longer than the prompt limit"),
-    "agent.lingering": Entry(WARNING, "the agent said `done` and is still there"),
-    "agent.told": Entry(WARNING, "an agent's verdict would end it, but its ladder stops before a kill"),
-    "agent.beat_file_unread": Entry(WARNING, "a heartbeat file cannot be read; its agent is unknown until wait_limit"),
-    "agent.unpinned": Entry(WARNING, "no pidfd for an agent's process; its end is found by the next sweep"),
-    "agent.channel_lost": Entry(WARNING, "beats could not reach us over a restart; told once, not held against it"),
-    "agent.ending": Entry(INFO, "the agent is being ended, or put in order after its end"),
-    "agent.unkillable": Entry(ERROR, "processes of the agent cannot be ended; says which and why"),
-    "agent.ended": Entry(INFO, "the agent is over and cleaned up; its row is closed"),
-    "beat.rejected": Entry(WARNING, "a beat was not taken (wrong uid or process, malformed); counted, said once"),
-    "kill.requested": Entry(WARNING, "a kill was ordered; says by whom and why"),
-    "kill.observed": Entry(WARNING, "observe mode: what would be ended now, and why"),
-    "kill.held": Entry(WARNING, "a kill that a verdict asks for is held back; says why"),
-    "kill.resumed": Entry(INFO, "an order that an earlier daemon left is gone on with"),
-    "kill.waiting": Entry(WARNING, "an order waits, as the registry cannot be written"),
-    "kill.failed": Entry(ERROR, "an attempt at an order raised; it is tried again from its last committed step"),
-    "kill.withdrawn": Entry(INFO, "a kill was called off before the first signal, as a beat came"),
-    "kill.signal_sent": Entry(INFO, "a signal went to a process whose identity was proved"),
-    "kill.refused": Entry(WARNING, "the guard let a signal not out; says why"),
-    "kill.finished": Entry(INFO, "the whole tree is proved dead; one line per kill"),
-    "kill.unkillable": Entry(ERROR, "the kill did not end the whole tree; it is tried again with growing pauses"),
-    "cleanup.hook_finished": Entry(INFO, "a cleanup hook is done, had nothing to do, or kept something on purpose"),
-    "cleanup.hook_failed": Entry(WARNING, "a cleanup hook failed or ran out of time; says whether it is tried again"),
-    "cleanup.hook_retried": Entry(INFO, "a cleanup hook failed and is tried again after a pause"),
-    "row.quarantined": Entry(ERROR, "a row of the registry cannot be read and is left alone; the others are served"),
-    "hold.started": Entry(WARNING, "kills are held; says why"),
-    "hold.ended": Entry(INFO, "kills are no longer held"),
-    "registry.unavailable": Entry(ERROR, "the registry cannot be read or written; nobody is ended meanwhile"),
-    "registry.recovered": Entry(INFO, "the registry works again"),
-    "control.denied": Entry(WARNING, "a request on the control socket was refused for permission"),
-    "control.failed": Entry(ERROR, "a request on the control socket failed by a fault of ours"),
-    "task.cancelled": Entry(INFO, "an operator cancelled a task; whoever worked on it was stopped"),
-    "log.message": Entry(INFO, "something that a library logged, with its own level"),
-}
+from watchdog.catalogue import CATALOGUE, WARNING, Entry
 
 _SECRET = frozenset({"env", "environ", "environment", "cmdline", "command_line", "argv", "password"})
 _QUIET = ("apscheduler", "sqlalchemy", "alembic", "aiohttp", "asyncio")  # INFO and DEBUG of these are not our events

@@ -228,7 +228,7 @@ class Owners:
             helper.waiting.pop(number, None)
         if reply.get("ok") is True:
             return reply.get("result")
-        raise OwnerCallFailed(str(reply.get("error"))[:64], str(reply.get("message"))[:2000])
+        raise OwnerCallFailed(str(reply.get("error"))[:64], base.printable(str(reply.get("message")))[:2000])
 
     async def _listen(self, uid: int, helper: _Helper) -> None:
         """Hand answers to whoever waits, until the helper closes its output or says what it must not."""

@@ -16,6 +16,7 @@ from watchdog.clock import Clock
 from watchdog.logs import Log
 
 TICK = 0.25
+PATIENCE = 10.0  # seconds at least until a scheduler counts as dead, however short its interval
 STEP = 0.02  # seconds; NTP slews at most 0.5 ms a second
 
 
@@ -42,7 +43,7 @@ class Schedule:
         self._offset = clock.offset()
         self._ticking: asyncio.Task[None] | None = None
         self._watched: timedelta | None = None
-        self._ended = clock.mono()
+        self._since = 0.0  # seconds, as our own ticks saw them, since the watched job last ended
         self._running = 0
         self.dead = asyncio.Event()
 
@@ -58,7 +59,7 @@ class Schedule:
             finally:
                 self._running -= watched
                 if watched:
-                    self._ended = self._clock.mono()
+                    self._since = 0.0
 
         if watched:
             self._watched = interval
@@ -66,7 +67,7 @@ class Schedule:
 
     def start(self) -> None:
         """Begin; needs a running loop."""
-        self._offset, self._ended = self._clock.offset(), self._clock.mono()
+        self._offset = self._clock.offset()
         self._scheduler.start()
         self._ticking = asyncio.create_task(self._tick(), name="clock tick")
 
@@ -82,7 +83,10 @@ class Schedule:
 
     async def _tick(self) -> None:
         while True:
+            before = self._clock.mono()
             await asyncio.sleep(TICK)
+            # A tick that comes late (we were stopped, starved or suspended) says nothing about the scheduler.
+            self._since += min(self._clock.mono() - before, 2 * TICK)
             offset = self._clock.offset()
             if abs(offset - self._offset) > STEP:
                 self._follow(offset - self._offset)
@@ -99,13 +103,13 @@ class Schedule:
         self._scheduler.wakeup()
 
     def _check(self) -> None:
-        """Nudge a scheduler that is late for its watched job; after three intervals it counts as dead."""
-        if self._watched is None or self._running:
+        """Nudge a scheduler that is late for its watched job; three intervals without an end of it mean death."""
+        if self._watched is None:
             return
-        late = (self._clock.mono() - self._ended) / self._watched.total_seconds()
-        if late > 3:
+        interval = self._watched.total_seconds()
+        if self._since > max(3 * interval, PATIENCE):
             self.dead.set()
-        elif late > 1.5:
+        elif self._since > 1.5 * interval and not self._running:
             for job in self._scheduler.get_jobs():
                 self._move(job, datetime.now(UTC))
             self._scheduler.wakeup()

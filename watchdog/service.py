@@ -14,6 +14,7 @@ from datetime import timedelta
 from watchdog.beat_files import BeatFiles
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
+from watchdog.closing import Closing
 from watchdog.config import Settings
 from watchdog.control.api import serve
 from watchdog.control.desk import Desk
@@ -157,13 +158,14 @@ class Daemon:
         )
         held.push_async_callback(self.owners.close)
         scanner = Scanner(self.fleet, executor, self.host)
+        cleanup = Cleanup(settings.hooks, self.owners, self.store, clock, self.chronicle, observe=settings.observe)
         self.worker = KillWorker(
             fleet=self.fleet,
             store=self.store,
             clock=clock,
             scanner=scanner,
             hearing=self.hearing,
-            cleanup=Cleanup(settings.hooks, self.owners, self.store, clock, self.chronicle, observe=settings.observe),
+            closing=Closing(self.store, clock, self.hearing, cleanup, self.chronicle, log),
             guard=self._guard,
             chronicle=self.chronicle,
             log=log,
@@ -225,6 +227,11 @@ class Daemon:
             found = self.fleet.get(request.agent_id)
             if found is not None:
                 self.worker.resume(request, found)
+            else:  # its row was closed; only this request's own end was not written any more
+                why, who, now = "its agent's row is closed", "daemon", self.clock.now().wall
+                await self.store.write(
+                    store.finish_request, request.request_id, "done", request.outcome, now=now, who=who, why=why
+                )
         for agent in self.fleet:
             if agent.reg.boot_id != self.boot_id and agent.request_id is None:
                 await self.worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")

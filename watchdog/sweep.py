@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from datetime import timedelta
 
+from watchdog.activity import seen_doing
 from watchdog.beat_files import BeatFiles
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock, Instant
@@ -24,18 +25,16 @@ from watchdog.holds import Holds
 from watchdog.kill_worker import KillWorker
 from watchdog.logs import Log
 from watchdog.processes.identity import presence
-from watchdog.registry.rows import SweepRow
 from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
 SCAN_EVERY = 60.0  # seconds; a scan of 2,000 processes takes 50 to 100 ms
-BUSY = 0.05  # share of one core that counts as activity of a silent agent's tree
 SUMMARY_EVERY = 600.0  # seconds
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the summary line and the metrics tell."""
+    """What the summary line tells."""
 
     sweeps: int = 0
     requested: int = 0
@@ -145,10 +144,7 @@ class Sweeper:
 
     async def _scan_if_needed(self, now: float, present: dict[str, Presence]) -> None:
         """One /proc scan: once a minute, and when somebody may be late and activity must be known."""
-        late = any(
-            a.promised and a.silence >= a.after and present[a.agent_id] is Presence.ALIVE and a.request_id is None
-            for a in self._fleet
-        )
+        late = any(a.silent and present[a.agent_id] is Presence.ALIVE for a in self._fleet)
         if not len(self._fleet) or (not late and now - self._scanned < SCAN_EVERY):
             return
         elapsed, self._scanned = now - self._scanned, now
@@ -158,20 +154,7 @@ class Sweeper:
             self._log.event("sweep.scan_failed", error=str(error))
             return
         for agent in self._fleet:
-            agent.activity = self._activity(agent, elapsed)
-
-    def _activity(self, agent: Agent, elapsed: float) -> str | None:
-        """What a silent agent's tree was seen doing; delays a verdict, never renews a promise."""
-        for child in self._fleet.children(agent.agent_id):
-            if child.verdict in (Verdict.HEALTHY, Verdict.WAITING) and child.promised and child.request_id is None:
-                return f"its child agent {child.reg.name} is at work"
-        used = {m.identity: m.cpu_seconds for m in agent.members}
-        before, agent.cpu_used = agent.cpu_used, used
-        if before is None or elapsed <= 0 or elapsed == float("inf"):
-            return None
-        spent = sum(seconds - before.get(identity, 0.0) for identity, seconds in used.items())
-        share = spent / elapsed
-        return f"its processes used {share:.0%} of a core" if share >= BUSY else None
+            agent.activity = seen_doing(agent, self._fleet, elapsed)
 
     # -- judge and record ----------------------------------------------------------------------------------------
 
@@ -202,7 +185,7 @@ class Sweeper:
 
     async def record(self) -> bool:
         """Write what was watched, for all in one statement; False while the registry is away."""
-        rows = [_row(agent) for agent in self._fleet]
+        rows = [agent.row() for agent in self._fleet]
         try:
             if rows:
                 await self._store.write(self._store.store.save_sweep, rows)
@@ -320,28 +303,3 @@ class Sweeper:
                 requested=tally.requested,
                 slowest_ms=round(tally.slowest * 1000, 1),
             )
-
-
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()
-
-
-def _row(agent: Agent) -> SweepRow:
-    return SweepRow(
-        agent_id=agent.agent_id,
-        silence_seconds=agent.silence.total_seconds(),
-        watched_seconds=agent.age.total_seconds(),
-        beats=agent.beats,
-        promised=agent.promised,
-        stall_after_seconds=_seconds(agent.after_said or agent.reg.stall_after),
-        last_heartbeat=agent.last_heartbeat,
-        state=agent.state,
-        verdict=agent.verdict,
-        note=agent.note,
-        last_progress=agent.progress,
-        progress_silence_seconds=(agent.progress_age or timedelta()).total_seconds(),
-        lease_left_seconds=agent.lease_left.total_seconds(),
-        tool=agent.tool,
-        speaker_pid=agent.speaker_pid,
-        tool_left_seconds=agent.tool_left.total_seconds(),
-    )

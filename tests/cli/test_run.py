@@ -311,11 +311,47 @@ def test_registers_again_with_a_daemon_that_has_forgotten_it(start: Start, daemo
     assert again.wait(10) == -signal.SIGTERM
 
 
+def test_a_registration_whose_answer_was_lost_is_found_again(start: Start, daemon: FakeDaemon) -> None:
+    """409 to our own id: the daemon took it the first time; telling the pid shows it."""
+    answers = [(503, "in a moment"), (409, "known")]
+
+    def lose(request: Request) -> Answer | None:
+        if request.path == "/v1/agents" and answers:
+            status, message = answers.pop(0)
+            return status, {"message": message}
+        return None
+
+    daemon.answer = lose
+    wrapper = start("run", "--", "sh", "-c", f"{PROGRAM} beat; exec sleep 60")
+    wait_for(daemon.beats)
+    assert [r.method for r in daemon.requests] == ["POST", "POST", "PATCH", "POST"]
+    wrapper.terminate()
+    assert wrapper.communicate(timeout=10)[1].count("\n") == 2, "not there, no beat promised"
+
+
+def test_a_name_that_is_taken_by_the_time_the_daemon_comes_is_told_at_the_end(start: Start, daemon: FakeDaemon) -> None:
+    """The agent goes on; its screen is its own meanwhile."""
+
+    def taken(request: Request) -> Answer | None:
+        if request.path == "/v1/agents":
+            return (409, {"message": "alpha is taken"}) if "pid" in request.body else (503, {"message": "in a moment"})
+        return 404, {"message": "no such agent"}
+
+    daemon.answer = taken
+    wrapper = start("run", "--stall-after", "1m", "--", "sleep", "60")
+    wait_for(lambda: daemon.seen("PATCH"))
+    time.sleep(1.2)  # longer than a retry after a daemon that was away
+    assert len(daemon.seen("POST")) == 2, "not asked again each second"
+    wrapper.terminate()
+    assert wrapper.communicate(timeout=10)[1].splitlines()[-1].endswith("another living agent has the name")
+
+
 def test_stays_below_ten_megabytes(start: Start, daemon: FakeDaemon) -> None:
-    """At most 2 MB over the bare interpreter, whose own size differs from version to version (7.8 MB for 3.11)."""
+    """At most 2.5 MB over the bare interpreter, whose own size differs from version to version (7.5 MB for 3.11)."""
 
     def resident(pid: int) -> int:
-        return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0])
+        # Exact; VmRSS is summed up lazily since Linux 6.2.
+        return int(Path(f"/proc/{pid}/smaps_rollup").read_text().partition("Rss:")[2].split()[0])
 
     # Without byte code the compiler's memory stays with us; installations have it.
     source = Path(__file__).parents[2] / "watchdog"
@@ -327,4 +363,4 @@ def test_stays_below_ten_megabytes(start: Start, daemon: FakeDaemon) -> None:
     bare.communicate(b"\n")
     wrapper = start("run", "--stall-after", "1m", "--", "sleep", "60")
     wait_for(lambda: daemon.seen("PATCH", key="pid"))
-    assert resident(wrapper.pid) < bare_size + 2048
+    assert resident(wrapper.pid) < bare_size + 2560

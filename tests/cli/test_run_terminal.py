@@ -209,12 +209,24 @@ def test_a_pipeline_of_agents_works(terminal: Terminal) -> None:
     terminal.expect("THROUGH")
 
 
+def test_a_shell_as_the_agent_has_its_own_job_control(terminal: Terminal) -> None:
+    """`run -- bash`: it makes a group of its own and takes the terminal; Ctrl-C and Ctrl-Z are its jobs'."""
+    terminal.type(f"{RUN} bash --norc --noprofile --noediting -i; echo outer=$?")
+    terminal.type("sleep 61; echo inner=$?")
+    wait_for(lambda: [p for p in _children(terminal.bash.pid, 3) if _comm(p) == "sleep"])
+    terminal.press("\x1a")
+    assert "no job control" not in terminal.expect("Stopped")
+    terminal.type("kill %1; echo inner=$((2 + 3))")
+    terminal.expect("inner=5")
+    terminal.type("sleep 62")
+    wait_for(lambda: [p for p in _children(terminal.bash.pid, 3) if b"62" in _command(p)])
+    terminal.press("\x03")
+    terminal.type("exit 3")
+    terminal.expect("outer=3")
+
+
 def test_kill_0_by_the_agent_does_not_come_back_to_it(terminal: Terminal) -> None:
     """It is in our group: the signal has reached it already."""
-    terminal.type(f"{RUN} {sys.executable} listener.py")
-    terminal.expect("[up]")
-    terminal.press("\x1a")
-    terminal.expect("Stopped")
     program = "import os,signal; n=[]; signal.signal(10, lambda *a: n.append(1)); os.kill(0, 10)"
     terminal.type(
         f'{RUN} {sys.executable} -c "{program}; import time; time.sleep(0.5); print(len(n), sep=str(), end=chr(59))"'
@@ -238,6 +250,7 @@ def test_in_tmux_the_same(environment: dict[str, str], tmp_path: Path, runtime: 
         screen.keys("C-z")
         wait_for(lambda: "Stopped" in screen.text())
         screen.type("fg")
+        wait_for(lambda: stat_of(pid)[0] == "S")  # before, readline could take what is typed
         screen.type("hello")
         wait_for(lambda: "[hello]" in screen.text())
         assert screen.text().count("<2>") == 1
@@ -284,6 +297,13 @@ def _comm(pid: int) -> str:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
         return ""
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _children(pid: int, depth: int) -> list[int]:

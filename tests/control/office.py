@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from watchdog.clock import Clock
-from watchdog.config import Settings
+from watchdog.config import load
 from watchdog.control import client
 from watchdog.control.api import Desk, serve
 from watchdog.core.model import KillOptions, Reason, Status
@@ -41,7 +41,9 @@ _CALL = """
 import json, socket, sys
 path, method, target, body = sys.argv[1:]
 s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(path)
-s.sendall(f"{method} {target} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\nContent-Length: {len(body.encode())}\\r\\n\\r\\n{body}".encode())
+head = f"{method} {target} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n"
+head += f"Content-Length: {len(body.encode())}\\r\\n\\r\\n"
+s.sendall((head + body).encode())
 got = b""
 while piece := s.recv(65536):
     got += piece
@@ -110,14 +112,17 @@ class Recorder(Log):
 class Office:
     """A served desk."""
 
-    def __init__(self, directory: Path, settings: Settings | None = None) -> None:
+    def __init__(self, directory: Path, config: str = "") -> None:
         self.directory = directory
         self.socket_path = str(directory / "control.sock")
         self.worker = FakeWorker(self)
         self.log = Recorder()
         self.looked = 0
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.settings = settings or Settings()
+        file = directory / "agent-watchdog.toml"
+        file.write_text(config)
+        file.chmod(0o600)
+        self.settings = load(str(file), environ={"HOME": str(directory)})
         self._up = threading.Event()
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -209,14 +214,13 @@ class Office:
         """One request of our own uid."""
         return client.request(method, path, body, socket_path=self.socket_path, timeout=20)
 
-    def ask_as(self, uid: int, method: str, path: str, body: object | None = None) -> tuple[int, Any]:
+    def ask_as(self, uid: int, method: str, path: str, body: object | None = None, **groups: Any) -> tuple[int, Any]:
         """One request of another uid, from a process of its own. Needs root."""
         text = "" if body is None else json.dumps(body)
+        who: dict[str, Any] = {"user": uid, "group": uid, "extra_groups": []} | groups
         done = subprocess.run(
             ["/usr/bin/python3", "-I", "-c", _CALL, self.socket_path, method, path, text],
-            user=uid,
-            group=uid,
-            extra_groups=[],
+            **who,
             capture_output=True,
             text=True,
             timeout=30,
@@ -228,8 +232,11 @@ class Office:
 
     def register(self, name: str, uid: int | None = None, **body: object) -> str:
         """A registered agent's id."""
-        call = self.ask if uid is None else lambda *a: self.ask_as(uid, *a)  # type: ignore[misc]
-        status, answer = call("POST", "/v1/agents", {"name": name, **body})
+        whole = {"name": name, **body}
+        if uid is None:
+            status, answer = self.ask("POST", "/v1/agents", whole)
+        else:
+            status, answer = self.ask_as(uid, "POST", "/v1/agents", whole)
         assert status == 201, answer
         return str(answer["agent_id"])
 
@@ -261,11 +268,11 @@ class Office:
             process.wait(10)
 
 
-def make_office(settings: Settings | None = None) -> Iterator[Office]:
+def make_office(config: str = "") -> Iterator[Office]:
     """An office in a directory that every uid may enter."""
     with tempfile.TemporaryDirectory(prefix="awc-", dir="/tmp") as name:
         os.chmod(name, 0o755)
-        office = Office(Path(name), settings)
+        office = Office(Path(name), config)
         office.start()
         try:
             yield office

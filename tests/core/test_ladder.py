@@ -36,7 +36,7 @@ KILL = Kill(started=100.0, grace=timedelta(seconds=10), verify=timedelta(seconds
     ],
 )
 def test_each_state_has_its_next_step(kill: Kill, now: float, expected: Next) -> None:
-    """TERM main, the rest at half of the grace or when main has gone, KILL at the end of it, look until nothing is new."""
+    """TERM main, the rest at half of the grace or when main has gone, KILL at its end, look again."""
     assert expected == next_step(kill, now)
 
 

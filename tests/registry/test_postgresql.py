@@ -70,7 +70,9 @@ def test_migrated_and_declared_tables_are_the_same(store: Store) -> None:
 def test_a_story_reads_the_same(store: Store) -> None:
     """Register, sweep, order, claim, step, finish, end."""
     assert store.add_agent(FULL, Status.RUNNING, NOW, "uid 1000").registration == FULL
-    store.save_sweep([SweepRow(FULL.agent_id, 7.0, 9.0, 3, True, last_heartbeat=NOW, note="a\0b", last_progress=float("nan"))])
+    store.save_sweep(
+        [SweepRow(FULL.agent_id, 7.0, 9.0, 3, True, last_heartbeat=NOW, note="a\0b", last_progress=float("nan"))]
+    )
     assert store.open_request("r1", FULL.agent_id, Reason.STALLED, by="daemon", now=NOW) is not None
     assert store.open_request("r2", FULL.agent_id, Reason.STALLED, by="daemon", now=NOW) is None
     assert store.claim_request("r1", "me", NOW)

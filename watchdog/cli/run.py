@@ -171,7 +171,7 @@ class Wrapper:
         elif number == signals.SIGCONT:
             # To a group it has come already; a second one could be seen by a program that handles it.
             found = child.proc_stat(self.pid)
-            if not self.terminal or (found is not None and found[0] in "tT"):
+            if not self._shares_group() or (found is not None and found[0] in "tT"):
                 self._forward(number)
         elif self._is_for_agent(number, from_kernel, info.si_pid):
             self._forward(number)
@@ -179,9 +179,13 @@ class Wrapper:
     def _is_for_agent(self, number: int, from_kernel: bool, sender: int) -> bool:
         if from_kernel:
             # The kernel hangs up the session's leader alone, everything else on a terminal is sent to the group.
-            return number == signals.SIGHUP and (not self.terminal or os.getsid(0) == os.getpid())
+            return number == signals.SIGHUP and (not self._shares_group() or os.getsid(0) == os.getpid())
         # `kill 0` by the agent's own tree has reached it, where it is in our group.
-        return not (self.terminal and child.descends_from(sender, self.pid))
+        return not (self._shares_group() and child.descends_from(sender, self.pid))
+
+    def _shares_group(self) -> bool:
+        """Whether what is sent to our group reaches the agent: not without a terminal, nor a shell as agent."""
+        return os.getpgid(self.pid) == os.getpgid(0)
 
     def _forward(self, number: int) -> None:
         try:  # noqa: SIM105  contextlib costs memory

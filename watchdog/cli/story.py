@@ -6,6 +6,14 @@ from watchdog.cli.output import Json, ago, clean, clock, entries, entry
 
 _EVIDENCE_LINES = 12
 _LINE = 110
+# What the line itself, the heading or the part on the kill request says already; `--json` has it all.
+_TOLD_ELSEWHERE = frozenset(
+    {
+        *("agent_id", "name", "host", "boot_id", "start_ticks", "pidfd_inode", "request_id", "task_id", "reason"),
+        *("success", "action", "message", "status", "killed_at", "killed_gracefully", "kill_signal", "omitted"),
+        *("grace_period_seconds", "seconds_since_heartbeat", "exit_code", "exit_signal", "processes", "cleanup"),
+    }
+)
 
 
 def story(answer: Json) -> Iterator[str]:
@@ -40,7 +48,7 @@ def story(answer: Json) -> Iterator[str]:
 def _heading(agent: Json) -> Iterator[str]:
     yield (
         f"{clean(agent.get('name'))}  {clean(agent.get('status'))}"
-        f"{', ' + clean(agent.get('verdict')) if agent.get('verdict') else ''}"
+        f"{', ' + clean(agent.get('verdict')) if agent.get('verdict') and not agent.get('completed_at') else ''}"
     )
     if agent.get("why"):
         yield f"  {clean(agent.get('why'))}"
@@ -147,7 +155,7 @@ def _request(request: Json) -> Iterator[str]:
     asked = clock(request.get("created_at"))
     yield f"  asked for by {clean(request.get('by'))}, reason {clean(request.get('reason'))}, {asked}"
     options = ", ".join(
-        f"{clean(k)} {clean(v)}" for k, v in entry(request.get("options")).items() if v not in (None, "")
+        f"{clean(k)} {clean(v)}" for k, v in entry(request.get("options")).items() if v not in (None, "", False, 0)
     )
     if options:
         yield f"  options: {options}"
@@ -169,7 +177,7 @@ def _facts(evidence: object, prefix: str = "") -> list[str]:
     lines: list[str] = []
     for key, value in entry(evidence).items():
         name = f"{prefix}{key}"
-        if value in (None, "", [], {}) or key in ("processes", "cleanup") or (key == "request_id" and not prefix):
+        if value in (None, "", [], {}) or (key in _TOLD_ELSEWHERE and not prefix):
             continue
         if isinstance(value, dict):
             lines += _facts(value, f"{name}.")

@@ -40,12 +40,33 @@ def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None =
         raise Unseen(f"pid: {error.strerror or error}; nothing is known of process {pid} (hidepid?)") from error
     if not peer.may(found.uid):
         raise Forbidden(f"pid: process {pid} runs as uid {found.uid}, you are uid {peer.uid}; register your own")
+    if os.geteuid() not in (0, found.uid):
+        raise Forbidden(
+            f"pid: process {pid} runs as uid {found.uid}; this daemon is uid {os.geteuid()}'s and cannot end it"
+        )
     for agent in fleet:
         other = agent.identity
         if agent.agent_id != for_agent and other is not None and other.same_process(found.identity):
             whose = f"agent {agent.agent_id} ({agent.reg.name})" if peer.may(agent.reg.owner_uid) else "another agent"
             raise Conflict(f"pid: process {pid} is the main process of {whose} already")
     return found
+
+
+def uid_now(identity: Identity) -> int:
+    """The real uid of that very process now: one that was registered may have become another user's (setresuid(2)).
+
+    Raises ProcessLookupError when it is gone, LookFailed.
+    """
+    pidfd = identities.pin(identity)
+    if pidfd is None:
+        raise ProcessLookupError
+    try:
+        uid = identities.owner_uid(identity.pid)
+        if identities.pid_of(pidfd) is None:
+            raise ProcessLookupError
+        return uid
+    finally:
+        os.close(pidfd)
 
 
 def _look(pid: int, host: str) -> Claim:

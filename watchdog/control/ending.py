@@ -12,7 +12,7 @@ from aiohttp import web
 
 from watchdog.control.bodies import read_body
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
-from watchdog.control.finding import found, group, is_group, missing, stored
+from watchdog.control.finding import found, group, is_group, missing, still_may, stored
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Kill, Stop, parse
 from watchdog.control.results import denial, dry, ended_already, failure, outcome_of, summary
@@ -40,6 +40,7 @@ class Order:
     children: bool
     wait: bool
     dry_run: bool
+    route: str
     silent_for: timedelta | None = None
 
 
@@ -51,9 +52,9 @@ async def kill(request: web.Request) -> web.Response:
         raise BadRequest("stall_after_seconds: goes with the target `stalled` only")
     grace = None if body.grace_seconds is None else timedelta(seconds=body.grace_seconds)
     options = KillOptions(force=body.force, grace=ZERO if body.force else grace, cleanup=body.cleanup, text=body.reason)
-    order = Order(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, silent)
+    order = Order(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, silent)
     desk, peer = desk_of(request), peer_at(request)
-    return _respond(body.targets, await _end(desk, peer, body.targets, order, request.path), body.dry_run, desk)
+    return _respond(body.targets, await _end(desk, peer, body.targets, order), body.dry_run, desk)
 
 
 async def stop(request: web.Request) -> web.Response:
@@ -72,18 +73,18 @@ async def cancel(request: web.Request) -> web.Response:
 async def _polite(request: web.Request, body: Stop, targets: list[str], *, cancel: bool) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     options = KillOptions(text=body.reason or ("task cancelled" if cancel else ""))
-    order = Order(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run)
-    results = await _end(desk, peer, targets, order, request.path)
+    order = Order(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run, request.path)
+    results = await _end(desk, peer, targets, order)
     if cancel and not body.dry_run:
         await _mark_cancelled(desk, peer, results, body.reason)
     return _respond(targets, results, body.dry_run, desk)
 
 
-async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order, route: str) -> list[Json]:
+async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list[Json]:
     """Find, then end generation by generation: a parent that respawns its children is dead before they are ended."""
     chosen = Chosen()
     for target in targets:
-        await _choose(desk, peer, target, order, chosen, route)
+        await _choose(desk, peer, target, order, chosen)
     if order.children:
         _with_children(desk, peer, chosen)
     if order.dry_run:
@@ -93,7 +94,7 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order, route: 
     return chosen.results
 
 
-async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Chosen, route: str) -> None:
+async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Chosen) -> None:
     """Put one target's agents, or its answer, into `chosen`."""
     try:
         if target == "stalled" and order.silent_for is not None:
@@ -107,7 +108,7 @@ async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Cho
         return
     except WatchdogError as error:
         if isinstance(error, Forbidden):
-            denial(desk, peer, route, str(error))
+            denial(desk, peer, order.route, str(error))
         chosen.results.append(failure(target, error))
         return
     for agent in agents:
@@ -163,6 +164,7 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
     """Commit the request and, unless told not to, wait for its outcome."""
     grace = agent.policy.grace if order.options.grace is None else order.options.grace
     try:
+        await still_may(desk, peer, agent)
         why = order.options.text or f"asked for by {peer.by}"
         request_id = await desk.request_kill(agent, order.reason, order.options, peer.by, why)
         if not order.wait:
@@ -170,6 +172,8 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
         limit = grace + agent.policy.verify + CLEANUP
         outcome = await desk.finished(request_id, limit.total_seconds())
     except WatchdogError as error:
+        if isinstance(error, Forbidden):
+            denial(desk, peer, order.route, str(error))
         return failure(agent.agent_id, error, agent)
     return outcome_of(agent, request_id, outcome, order.options, waited=True)
 

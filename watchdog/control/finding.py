@@ -4,10 +4,11 @@ Everybody may know that an agent is there; so one of somebody else is `permissio
 agents that one may touch are candidates: another user who takes the same name does not make it ambiguous.
 """
 
+from watchdog.control.claims import uid_now
 from watchdog.control.desk import Desk
 from watchdog.control.peers import Peer
 from watchdog.core.model import ENDED
-from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, ProcessNotFound
+from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
 from watchdog.fleet import Agent
 from watchdog.registry.rows import AgentRow
 
@@ -44,10 +45,36 @@ def _anybodys(desk: Desk, word: str) -> bool:
     return True
 
 
+async def still_may(desk: Desk, peer: Peer, agent: Agent) -> None:
+    """Look anew whose process the agent is, and refuse when it became somebody else's. Raises Forbidden, Unseen.
+
+    A process that has gone stays its last owner's.
+    """
+    if agent.identity is None:
+        return
+    try:
+        uid = uid_now(agent.identity)
+    except ProcessLookupError:
+        return
+    except OSError as error:
+        if peer.uid == 0:
+            return
+        raise Unseen(f"whose process {agent.identity.pid} is cannot be seen: {error.strerror or error}") from error
+    if uid != agent.reg.owner_uid:
+        agent.identify(agent.identity, uid)
+        await desk.store.write(desk.store.store.set_owner, agent.agent_id, uid)
+        desk.identified(agent)
+        desk.event("agent.owner_changed", agent_id=agent.agent_id, name=agent.reg.name, uid=uid)
+    if not peer.may(uid):
+        raise Forbidden(f"{agent.reg.name} runs as uid {uid} now; you are uid {peer.uid}")
+
+
 async def own_agent(desk: Desk, peer: Peer, agent_id: str) -> Agent:
     """The living agent of an id or name that the peer may touch. Conflict for one that has ended."""
     try:
-        return found(desk, peer, agent_id)
+        agent = found(desk, peer, agent_id)
+        await still_may(desk, peer, agent)
+        return agent
     except AgentNotFound:
         row = await stored(desk, peer, agent_id)
         raise Conflict(f"agent {row.agent_id} ({row.registration.name}) has ended ({row.status})") from None

@@ -6,7 +6,7 @@ from aiohttp import web
 
 from watchdog.control.bodies import read_body
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
-from watchdog.control.finding import found, group, is_group, missing, stored
+from watchdog.control.finding import found, group, is_group, missing, still_may, stored
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Hold, Remove, Unhold, parse
 from watchdog.control.results import denial, failure
@@ -24,7 +24,7 @@ async def hold(request: web.Request) -> web.Response:
     until = None if body.for_seconds is None else desk.now() + timedelta(seconds=body.for_seconds)
     reason = body.reason or "no reason given"
     results = []
-    for agent, result in _targets(desk, peer, body.targets, request.path):
+    for agent, result in await _targets(desk, peer, body.targets, request.path):
         if result is None:
             agent_id = agent.agent_id if agent else None
             store = desk.store
@@ -44,7 +44,7 @@ async def unhold(request: web.Request) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Unhold, await read_body(request))
     results = []
-    for agent, result in _targets(desk, peer, body.targets, request.path):
+    for agent, result in await _targets(desk, peer, body.targets, request.path):
         if result is None:
             lifted = desk.holds.lift(agent.agent_id if agent else None)
             for row in lifted:
@@ -80,6 +80,7 @@ async def remove(request: web.Request) -> web.Response:
 async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
     """A living process is never removed; what is not there is closed by the one way that closes rows."""
     try:
+        await still_may(desk, peer, agent)
         if agent.identity is not None:
             seen = presence(agent.identity, agent.pidfd, host=desk.host)
             if seen is not Presence.ABSENT:
@@ -118,7 +119,7 @@ async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound)
     }
 
 
-def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> list[tuple[Agent | None, Json | None]]:
+async def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> list[tuple[Agent | None, Json | None]]:
     """(agent, None) for each that may be acted on, (None, None) for "all agents", (None, result) for a refusal."""
     chosen: list[tuple[Agent | None, Json | None]] = []
     if not targets:
@@ -132,6 +133,8 @@ def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> list[tup
     for target in targets:
         try:
             agents = group(desk, peer, target) if is_group(target) else [found(desk, peer, target)]
+            for agent in agents:
+                await still_may(desk, peer, agent)
         except WatchdogError as error:
             chosen.append((None, _refused(desk, peer, target, error, route)))
             continue

@@ -65,9 +65,9 @@ def _in_group(connection: socket.socket, gid: int, name: str) -> bool:
     if gid == wanted:
         return True
     try:
-        raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * 1024)
+        raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 1024)  # the most that Python lets us ask for
     except OSError:
-        return False  # over 1024 groups (ERANGE), or an older kernel: no proof of membership
+        return False  # over 256 groups (ERANGE), or an older kernel: no proof of membership
     return wanted in struct.unpack(f"{len(raw) // 4}I", raw)
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from watchdog.control import views
 from watchdog.control.bodies import flag
 from watchdog.control.desk import Desk, desk_of, peer_at
-from watchdog.control.finding import found, stored
+from watchdog.control.finding import found, still_may, stored
 from watchdog.errors import AgentNotFound
 from watchdog.fleet import Agent
 from watchdog.metrics import CONTENT_TYPE
@@ -46,6 +46,7 @@ async def agent(request: web.Request) -> web.Response:
     one: Agent | AgentRow
     try:
         one = found(desk, peer, word)
+        await still_may(desk, peer, one)
     except AgentNotFound:
         one = await stored(desk, peer, word)
     agent_id, store = one.agent_id, desk.store

@@ -65,10 +65,14 @@ async def beat(request: web.Request) -> web.Response:
     if agent.status not in _SPOKEN:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
     said, age = beat_of_json(decoded(raw))
-    now, silence = desk.clock.now(), agent.silence
+    now, silence, looks = desk.clock.now(), agent.silence, agent.late_looks
+    if agent.beats == 0:
+        desk.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)
     agent.beat(said, now.mono, now.wall - age)
     if age > ZERO:
         agent.silence = min(silence, max(ZERO, age - max(agent.lease_left, agent.tool_left)))
+        if agent.silence >= agent.after:
+            agent.late_looks = looks  # as silent as before: what was confirmed stays so
         if said.silent_for is not None:
             agent.lease_left = max(ZERO, agent.lease_left - age)
         if said.tool_limit is not None:
@@ -196,7 +200,7 @@ def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:
 
 
 def _refuse_paths(desk: Desk, body: Register) -> None:
-    """A temp dir is removed when its agent ends, so it belongs to one; a socket of its own has only who came by `run`."""
+    """A temp dir is removed when its agent ends, so it belongs to one; only `run` brings a socket of its own."""
     wanted = _path(body.temp_dir)
     for agent in desk.fleet:
         if wanted is not None and agent.reg.temp_dir == wanted:

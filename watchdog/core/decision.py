@@ -78,7 +78,7 @@ def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
 
 
 def mass_stall(looks: Iterable[Look], count: int, fraction: float) -> str | None:
-    """The reason to suspect ourselves: `count` agents and `fraction` of those that promised beats are silent at once."""
+    """The reason to suspect ourselves: `count` agents and `fraction` of those that promised beats are silent."""
     bound = [look for look in looks if look.promised and look.judgement.verdict is not Verdict.GONE]
     silent = sum(look.judgement.verdict in (Verdict.LATE, Verdict.STALLED) for look in bound)
     if silent >= count and silent >= fraction * len(bound):

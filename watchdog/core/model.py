@@ -118,7 +118,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The limits that hold for one agent, config and `[[policy]]` merged. See config/agent-watchdog.toml for reasons."""
+    """The limits that hold for one agent, config and `[[policy]]` merged (reasons: config/agent-watchdog.toml)."""
 
     after: timedelta = timedelta(seconds=120)
     confirm_sweeps: int = 2
@@ -165,8 +165,8 @@ class Registration:
 class Beat:
     """One word of an agent. None means "not said", which is not the same as zero or empty.
 
-    `promises` is False for sd_notify words that renew silence but promise nothing (READY=1, STATUS=): many programs send
-    them once at start and never again.
+    `promises` is False for sd_notify words that renew silence but promise nothing (READY=1, STATUS=): many programs
+    send them once at start and never again.
     """
 
     state: State | None = None
@@ -181,7 +181,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class TreeMember:
-    """A process of an agent's tree and how we know (`via`: main, cgroup, marker, session, group, descent, remembered)."""
+    """A process of an agent's tree and how we know: main, cgroup, marker, session, group, descent, remembered."""
 
     identity: Identity
     parent_pid: int

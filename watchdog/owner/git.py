@@ -1,6 +1,6 @@
 """Git's plumbing, run as the owner with everything off that could run a program of the repository.
 
-Hooks, fsmonitor, filters, external diffs, the `ext` transport, pagers and prompts are off: a repository's config is
+Hooks, fsmonitor, filters, external diffs, all transports, pagers and prompts are off: a repository's config is
 written by whoever works in it. Optional locks are off, so a look changes nothing. A git that fails or is late raises:
 no answer never means "clean". This module must not pass --force.
 """
@@ -22,7 +22,6 @@ OFF = (
     "core.ignoreStat=false",
     "core.pager=cat",
     "core.quotePath=false",
-    "protocol.ext.allow=never",
     "submodule.recurse=false",
     "gc.auto=0",
     "maintenance.auto=false",
@@ -38,6 +37,9 @@ def environment() -> dict[str, str]:
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_TERMINAL_PROMPT": "0",
+        # A partial clone fetches what it misses, by programs that its config names: no transport at all (git(1)).
+        "GIT_ALLOW_PROTOCOL": "none",
+        "GIT_NO_LAZY_FETCH": "1",
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_PAGER": "cat",
         "LC_ALL": "C",

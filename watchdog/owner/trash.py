@@ -11,13 +11,16 @@ import itertools
 import json
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from watchdog.errors import PathRefused
 from watchdog.owner import paths
 
 PRIVATE = 0o700
 TREE = "tree"
+Result = TypeVar("Result")
 
 
 def beside_name() -> str:
@@ -40,6 +43,24 @@ def open_trash(parent: int, name: str, *, create: bool = True) -> int:
         os.close(fd)
         raise PathRefused("trash", f"the trash {name} is not this uid's own, or others may enter it")
     return fd
+
+
+def use_trash(parent: int, act: Callable[[int], Result]) -> Result:
+    """`act` on this uid's trash in `parent`, made when there is none. Raises as `open_trash`, and what `act` raises.
+
+    Another run of the same uid takes the trash away as soon as it is empty, perhaps between our making and using it.
+    """
+    for left in reversed(range(50)):
+        try:
+            fd = open_trash(parent, beside_name())
+            try:
+                return act(fd)
+            finally:
+                os.close(fd)
+        except FileNotFoundError:
+            if not left:
+                raise
+    raise AssertionError
 
 
 def write_json(directory: int, name: str, value: object) -> None:

@@ -131,7 +131,11 @@ class _Sorting:
         self.above: dict[str, frozenset[int]] = {}  # the ancestors of the main process
         for agent_id, root in roots.items():
             self._enter(agent_id, root)
-        self.cgroups = {root.cgroup: agent_id for agent_id, root in roots.items() if root.cgroup not in (None, "", "/")}
+        # Innermost first: of two that lie in one another the deeper one is the process's own.
+        self.cgroups = sorted(
+            ((root.cgroup, agent_id) for agent_id, root in roots.items() if root.cgroup not in (None, "", "/")),
+            key=lambda pair: (-len(pair[0] or ""), pair[1]),
+        )
         self.around = self._nesting()
         self.decided: dict[int, tuple[str | None, str]] = {}
         self.heirs: dict[int, str | None] = {}
@@ -273,7 +277,7 @@ class _Sorting:
         pid = row.stat.pid
         found: list[tuple[str, str]] = []
         if row.cgroup is not None:
-            found += [(name, "cgroup") for path, name in self.cgroups.items() if _inside(row.cgroup, path)]
+            found += [(name, "cgroup") for path, name in self.cgroups if _inside(row.cgroup, path)][:1]
         if row.marker in self.roots:
             root = self.roots[row.marker]
             if row.uid == root.owner_uid or (

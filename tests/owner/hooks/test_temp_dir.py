@@ -3,12 +3,14 @@
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -274,6 +276,33 @@ def test_trash_that_is_a_link_or_open_to_others_is_refused(root: Path, tmp_path:
     trash_of(root).chmod(0o755)
     assert run(path, root).details["refused"] == "trash"
     assert path.is_dir()
+
+
+def test_many_at_once_share_one_trash(root: Path) -> None:
+    """Whoever empties it takes it away, perhaps under the others' hands; each finds or makes it again."""
+    for number in range(200):
+        (root / f"work{number}").mkdir()
+
+    def one(number: int) -> HookResult:
+        about = context(temp_dir=str(root / f"work{number}"), agent_id=f"agent{number}")
+        return temp_dir(about, base.CleanupSettings(roots=(str(root),)))
+
+    with ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(one, range(200)))
+
+    assert {result.outcome for result in results} == {HookOutcome.DONE}
+    assert list(root.iterdir()) == []
+
+
+def test_a_name_that_is_no_utf_8_can_be_told(root: Path) -> None:
+    """Messages go into logs and a database."""
+    name = os.fsencode(root) + b"/w\xffrk"
+    os.mkdir(name)
+
+    result = base.result_of(json.loads(json.dumps(base.result_json(run(os.fsdecode(name), root)))))
+
+    assert result.outcome is HookOutcome.DONE
+    assert "w\\udcffrk" in result.message
 
 
 def test_nothing_registered_and_nothing_there_is_nothing_to_do(root: Path) -> None:

@@ -174,7 +174,8 @@ def _execute(command: list[str], environment: dict[str, str]) -> int:
         except OSError as error:
             if error.errno == ENOEXEC:
                 os.execve("/bin/sh", ["/bin/sh", path, *command[1:]], environment)  # noqa: S606  see above
-            if error.errno not in (ENOENT, ENOTDIR):
+            # A directory of PATH that we may not search tells nothing (another user's ~/bin, kept by su).
+            if error.errno not in (ENOENT, ENOTDIR) and os.path.lexists(path):
                 worst = error.errno or EACCES
     return worst
 

@@ -57,6 +57,11 @@ def failed(message: str, **details: object) -> HookResult:
     return HookResult(HookOutcome.FAILED, message, dict(details))
 
 
+def printable(text: str) -> str:
+    """The text without lone surrogates (names that are no UTF-8 have them): neither log nor database takes those."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def context_json(context: HookContext) -> dict[str, object]:
     """The context as a hook reads it on stdin."""
     return {f.name: getattr(context, f.name) for f in fields(context)}
@@ -90,5 +95,5 @@ def result_of(data: object) -> HookResult:
     if not isinstance(outcome, str) or not isinstance(message, str) or not isinstance(details, dict):
         raise ValueError("a hook answers with outcome, message and details")
     return HookResult(
-        HookOutcome(outcome), message[:MESSAGE_LIMIT], {str(key): value for key, value in details.items()}
+        HookOutcome(outcome), printable(message)[:MESSAGE_LIMIT], {str(key): value for key, value in details.items()}
     )

@@ -95,13 +95,12 @@ def _remove(agent_id: str, path: str, settings: base.CleanupSettings) -> HookRes
             return base.kept(f"somebody holds a lock on {path}")
         if user := occupancy.occupant(paths.real_path(directory)):
             return base.kept(f"in use: {user}")
-        bin_fd = trash.open_trash(parent, trash.beside_name())
-        stack.callback(os.close, bin_fd)
-        if user := _rename_away(parent, name, bin_fd, agent_id, directory):
-            return base.kept(f"in use: {user}")
-        trash.remove_container(bin_fd, agent_id, freed)
+        container = trash.use_trash(parent, lambda bin_fd: trash.open_trash(bin_fd, agent_id))
+        stack.callback(os.close, container)
+        user = _rename_away(parent, name, container, directory)
+        trash.use_trash(parent, lambda bin_fd: trash.remove_container(bin_fd, agent_id, freed))
         trash.drop_if_empty(parent, trash.beside_name())
-    return _report(path, freed)
+    return base.kept(f"in use: {user}") if user else _report(path, freed)
 
 
 def _finish_earlier(parent: int, agent_id: str, freed: trash.Freed) -> bool:
@@ -121,25 +120,20 @@ def _finish_earlier(parent: int, agent_id: str, freed: trash.Freed) -> bool:
     return True
 
 
-def _rename_away(parent: int, name: str, bin_fd: int, agent_id: str, directory: int) -> str | None:
+def _rename_away(parent: int, name: str, container: int, directory: int) -> str | None:
     """Rename the checked directory into the trash. Who came in meanwhile gets it back, and is returned in words."""
-    container = trash.open_trash(bin_fd, agent_id)
-    try:
-        os.rename(name, trash.TREE, src_dir_fd=parent, dst_dir_fd=container)
-        trash.sync(parent)
-        # By its name it could have been exchanged since it was checked; by its inode it cannot.
-        moved = os.stat(trash.TREE, dir_fd=container, follow_symlinks=False)
-        same = (moved.st_dev, moved.st_ino) == paths.file_id(directory)
-        user = occupancy.occupant(paths.real_path(directory)) if same else None
-        if same and user is None:
-            return None
-        os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
-        os.rmdir(agent_id, dir_fd=bin_fd)
-        if not same:
-            raise PathRefused("exchanged", f"{name} was exchanged while it was looked at")
-        return user
-    finally:
-        os.close(container)
+    os.rename(name, trash.TREE, src_dir_fd=parent, dst_dir_fd=container)
+    trash.sync(parent)
+    # By its name it could have been exchanged since it was checked; by its inode it cannot.
+    moved = os.stat(trash.TREE, dir_fd=container, follow_symlinks=False)
+    same = (moved.st_dev, moved.st_ino) == paths.file_id(directory)
+    user = occupancy.occupant(paths.real_path(directory)) if same else None
+    if same and user is None:
+        return None
+    os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
+    if not same:
+        raise PathRefused("exchanged", f"{name} was exchanged while it was looked at")
+    return user
 
 
 def _report(path: str, freed: trash.Freed) -> HookResult:

@@ -10,6 +10,7 @@
 Ignored files go to the trash with the tree. The branch is left. A run killed at any point is finished by the next.
 """
 
+import contextlib
 import errno
 import os
 from contextlib import ExitStack
@@ -110,12 +111,8 @@ def _intent_name(agent_id: str) -> str:
 
 
 def _write_intent(parent: int, agent_id: str, tree: worktrees.Linked) -> None:
-    beside = trash.open_trash(parent, trash.beside_name())
-    try:
-        intent = {"path": tree.path, "common": tree.common, "entry": os.path.basename(tree.git_dir)}
-        trash.write_json(beside, _intent_name(agent_id), intent)
-    finally:
-        os.close(beside)
+    intent = {"path": tree.path, "common": tree.common, "entry": os.path.basename(tree.git_dir)}
+    trash.use_trash(parent, lambda beside: trash.write_json(beside, _intent_name(agent_id), intent))
 
 
 def _read_intent(parent: int, agent_id: str) -> dict[str, object] | None:
@@ -130,13 +127,12 @@ def _read_intent(parent: int, agent_id: str) -> dict[str, object] | None:
 
 
 def _drop_intent(parent: int, agent_id: str) -> None:
-    beside = trash.open_trash(parent, trash.beside_name())
-    try:
-        os.unlink(_intent_name(agent_id), dir_fd=beside)
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(beside)
+    with contextlib.suppress(FileNotFoundError):
+        beside = trash.open_trash(parent, trash.beside_name(), create=False)
+        try:
+            os.unlink(_intent_name(agent_id), dir_fd=beside)
+        finally:
+            os.close(beside)
     trash.drop_if_empty(parent, trash.beside_name())
 
 

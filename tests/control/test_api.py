@@ -1,0 +1,283 @@
+"""Who may do what, and that nobody can stop the others: rights, limits, hostile clients, errors."""
+
+import grp
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.control.office import ALICE, BOB, ME, ROOT, Office, make_office, wait_for
+from watchdog.control.api import ROUTES
+from watchdog.control.peers import PER_UID, Gate, peer_of
+
+as_root = pytest.mark.skipif(not ROOT, reason="needs root: other people's processes")
+
+
+def received(connection: socket.socket) -> bytes:
+    """All that comes until the other side closes."""
+    pieces = b""
+    while True:
+        try:
+            piece = connection.recv(65536)
+        except ConnectionResetError:
+            return pieces
+        if not piece:
+            return pieces
+        pieces += piece
+
+
+@as_root
+def test_two_people_cannot_touch_each_others_agents(office: Office) -> None:
+    """Neither can beat for, register a process of, see the evidence of, or end the other's agents; root can."""
+    of_alice, of_bob = office.process(ALICE), office.process(BOB)
+    alpha = office.register("alpha", ALICE, pid=of_alice, task="T-1", worktree="/secret/place")
+    office.age("alpha", note="secret words", verdict=None)
+    assert office.agent("alpha").reg.owner_uid == ALICE
+
+    def bob(method: str, path: str, body: object | None = None) -> tuple[int, object]:
+        return office.ask_as(BOB, method, path, body)
+
+    body = {"name": "mine", "pid": of_alice}
+    assert bob("POST", "/v1/agents", body)[0] == 403
+    queued = office.register("mine", BOB, queued=True)
+    assert bob("PATCH", f"/v1/agents/{queued}", {"pid": of_alice})[0] == 403
+    assert bob("PATCH", f"/v1/agents/{alpha}", {"pid": of_bob})[0] == 403
+    assert bob("PATCH", f"/v1/agents/{alpha}", {"exit_code": 0})[0] == 403
+    assert bob("POST", f"/v1/agents/{alpha}/beat", {})[0] == 403
+    assert bob("POST", "/v1/agents", {"name": "child", "parent": "alpha"})[0] == 403
+    assert bob("POST", "/v1/agents", {"name": "thief", "task": "T-1"})[0] == 403
+    assert office.agent("alpha").beats == 0
+    assert bob("GET", f"/v1/agents/{alpha}")[0] == 403
+    assert bob("GET", "/v1/events?agent=alpha")[0] == 403
+    _, lines = bob("GET", "/v1/events")
+    assert alpha not in str(lines) and queued in str(lines)
+    _, answer = bob("GET", "/v1/agents")
+    assert isinstance(answer, dict)
+    shown = next(agent for agent in answer["agents"] if agent["name"] == "alpha")
+    assert set(shown) == {"agent_id", "name", "owner_uid", "status", "verdict"}
+    assert "secret" not in json.dumps(answer)
+    for route in ("kill", "stop", "remove", "hold", "unhold"):
+        for target in ("alpha", alpha, str(of_alice)):
+            status, answer = bob("POST", f"/v1/{route}", {"targets": [target]})
+            assert status == 403, (route, target, answer)
+    _, answer = bob("POST", "/v1/kill", {"targets": ["task:T-1"]})
+    assert isinstance(answer, dict) and answer["results"][0]["error"] == "permission_denied"
+    _, answer = bob("POST", "/v1/cancel", {"targets": ["T-1"]})
+    assert isinstance(answer, dict) and answer["results"][0]["error"] == "permission_denied"
+    assert bob("POST", "/v1/hold", {})[0] == 403
+    assert bob("POST", "/v1/kill", {"targets": ["all"]})[0] == 200
+    assert office.worker.ended == ["mine"]
+    denied = [event for event in office.log.events if event["event"] == "control.denied"]
+    routes = [event["route"] for event in denied]
+    assert len(routes) == len(set(routes)), "one line per route a minute"
+    assert {"/agents", "/kill", "/hold"} <= set(routes)
+
+    assert office.ask("GET", f"/v1/agents/{alpha}")[1]["agent"]["note"] == "secret words"
+    assert office.ask("POST", f"/v1/agents/{alpha}/beat", {})[0] == 204
+    assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[1]["success"]
+
+
+@as_root
+def test_each_may_have_the_same_name_and_root_must_say_which(office: Office) -> None:
+    """A name is unique among an owner's agents; for root two of them are ambiguous, with their ids."""
+    ids = {office.register("alpha", uid) for uid in (ALICE, BOB)}
+    status, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
+    assert (status, answer["error"]) == (409, "ambiguous")
+    assert all(agent_id in answer["message"] for agent_id in ids)
+    assert office.ask_as(ALICE, "POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
+    assert office.agent("alpha").reg.owner_uid == BOB
+
+
+@as_root
+def test_root_registers_for_the_uid_that_the_process_has(office: Office) -> None:
+    """The owner is who runs it, not who registered it."""
+    office.register("alpha", pid=office.process(ALICE))
+    assert office.agent("alpha").reg.owner_uid == ALICE
+    later = office.register("beta")
+    assert office.agent("beta").reg.owner_uid == 0
+    office.ask("PATCH", f"/v1/agents/{later}", {"pid": office.process(BOB)})
+    assert office.agent("beta").reg.owner_uid == BOB
+    row = office.desk.store.store.agent(later)
+    assert row is not None and row.registration.owner_uid == BOB
+
+
+@as_root
+def test_a_process_that_became_anothers_is_no_longer_ones_own(office: Office) -> None:
+    """The uid is read anew at each act: who registered it may not have root end root's process."""
+    code = "import os; os.setresuid(%d, %d, 0); print(flush=True); input(); os.seteuid(0); os.setresuid(0, 0, 0);"
+    code += "print(flush=True); input()"
+    process = subprocess.Popen(
+        ["/usr/bin/python3", "-I", "-c", code % (ALICE, ALICE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None and process.stdout is not None
+    process.stdout.readline()
+    alpha = office.register("alpha", ALICE, pid=process.pid)
+    assert office.ask_as(ALICE, "POST", f"/v1/agents/{alpha}/beat", {})[0] == 204
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    status, answer = office.ask_as(ALICE, "POST", "/v1/kill", {"targets": ["alpha"]})
+    assert (status, answer["error"]) == (403, "permission_denied")
+    assert office.ask_as(ALICE, "POST", f"/v1/agents/{alpha}/beat", {})[0] == 403
+    assert office.agent("alpha").reg.owner_uid == 0
+    row = office.desk.store.store.agent(alpha)
+    assert row is not None and row.registration.owner_uid == 0
+    assert office.worker.asked == []
+    process.communicate(b"\n", timeout=20)
+
+
+@as_root
+def test_the_admin_group_acts_on_all() -> None:
+    """Membership is what the kernel recorded at connect, primary or supplementary."""
+    games = grp.getgrnam("games").gr_gid
+    for office in make_office('[control]\nadmin_group = "games"\n'):
+        alpha = office.register("alpha", ALICE)
+        cases: list[tuple[int, list[int], int]] = [
+            (BOB, [], 403),
+            (BOB, [BOB + 1], 403),
+            (games, [], 200),
+            (BOB, [BOB + 1, games], 200),
+        ]
+        for group, more, expected in cases:
+            status, _ = office.ask_as(BOB, "GET", f"/v1/agents/{alpha}", group=group, extra_groups=more)
+            assert status == expected, (group, more)
+
+
+def test_the_kernel_tells_who_connects(office: Office) -> None:
+    """uid, gid and pid of a peer are its own; whoever runs the daemon is its admin."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        peer = peer_of(ours)
+    assert (peer.uid, peer.gid, peer.pid, peer.admin) == (ME, os.getgid(), os.getpid(), True)
+
+
+def test_every_route_exists_bare_and_below_v1(office: Office) -> None:
+    """The contract is additive below /v1; the bare ones are the same."""
+    paths = {(method, path) for method, path, _ in ROUTES}
+    assert len(paths) == 14
+    for method, path, _ in ROUTES:
+        for prefix in ("", "/v1"):
+            if path == "/events" or path == "/metrics":
+                continue
+            status, answer = office.ask(method, prefix + path.replace("{agent_id}", "nobody"), {})
+            assert answer.get("error") != "not_found", (method, path, answer)
+            assert status != 500, (method, path, answer)
+    status, answer = office.ask("GET", "/v2/agents")
+    assert (status, answer["error"]) == (404, "not_found")
+    assert office.ask("DELETE", "/v1/agents")[0] == 405
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b'"x"', b'{"targets": "alpha"}', b'{"targets": []}', b"\xff\xfe", b"[" * 5000],
+    ids=range(9),
+)
+def test_a_body_that_is_nonsense_is_refused_as_such(office: Office, body: bytes) -> None:
+    """400 with a message, never 500, and never acted upon."""
+    connection = office.connect()
+    head = f"POST /v1/kill HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    answer = received(connection)
+    connection.close()
+    assert answer.startswith(b"HTTP/1.1 400 "), answer
+    assert office.worker.asked == []
+
+
+def test_a_body_over_64_kib_is_refused(office: Office) -> None:
+    """The bound holds however it is sent."""
+    status, answer = office.ask("POST", "/v1/agents", {"name": "x" * 70_000})
+    assert (status, answer["error"]) == (400, "bad_request")
+    assert "65536" in answer["message"]
+
+
+def test_thirty_two_connections_are_the_most_of_one_uid(office: Office) -> None:
+    """The 33rd is told so at once; when one closes the next is served."""
+    held = [office.connect() for _ in range(PER_UID)]
+    # A connection counts when it is accepted: wait until all are.
+    extra = office.connect()
+    assert b"503" in received(extra)
+    extra.close()
+    for connection in held:
+        connection.close()
+
+    def served() -> bool:
+        return office.ask("GET", "/v1/status")[0] == 200
+
+    wait_for(served, "a free place")
+
+
+@as_root
+def test_one_users_connections_take_nothing_from_another(office: Office) -> None:
+    """Limits are per uid: with all of root's places taken, others are answered."""
+    held = [office.connect() for _ in range(PER_UID)]
+    assert office.ask_as(ALICE, "GET", "/v1/status")[0] == 200
+    for connection in held:
+        connection.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    """An office that waits 0.3 s for the first byte and 0.6 s for a head."""
+    plain = Gate.__init__
+
+    def quick(self: Gate, inner: object) -> None:
+        plain(self, inner, first_byte_seconds=0.3, request_seconds=0.6)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Gate, "__init__", quick)
+    yield from make_office()
+
+
+@pytest.mark.parametrize("word", [b"", b"GET /v1/sta", b"POST /v1/kill HTTP/1.1\r\nHost: x\r\n"], ids=range(3))
+def test_who_does_not_finish_its_request_is_cut(impatient: Office, word: bytes) -> None:
+    """No first byte, or a head that never ends: the connection is ended, its place is free."""
+    connection = impatient.connect()
+    connection.sendall(word)
+    assert impatient.ask("GET", "/v1/status")[0] == 200
+    assert received(connection) == b""
+    connection.close()
+
+
+def test_a_trickle_of_bytes_does_not_move_the_deadline(impatient: Office) -> None:
+    """One byte now and then keeps nobody in."""
+    connection = impatient.connect()
+    connection.settimeout(0.05)
+
+    def cut() -> bool:
+        try:
+            connection.sendall(b"G")
+            return connection.recv(1) == b""
+        except TimeoutError:
+            return False
+        except OSError:
+            return True
+
+    wait_for(cut, "the connection is cut", 10)
+    connection.close()
+
+
+def test_follow_outlives_the_request_deadline(impatient: Office) -> None:
+    """The deadlines are for asking, not for listening."""
+    connection = impatient.connect()
+    connection.sendall(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert connection.recv(4096).startswith(b"HTTP/1.1 200")
+    connection.settimeout(1.2)
+    with pytest.raises(TimeoutError):
+        connection.recv(1)
+    connection.close()
+
+
+def test_a_fault_of_ours_is_told_and_harms_nobody_else(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """500 without a traceback for the client, one line in the log, and the next request is served."""
+
+    def broken(agent_id: str, uid: int) -> str:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setitem(office.desk.__dict__, "open_notify", broken)
+    status, answer = office.ask("POST", "/v1/agents", {"name": "alpha"})
+    assert (status, answer["error"]) == (500, "internal_error")
+    assert "secret" not in answer["message"]
+    assert office.log.events[-1]["event"] == "control.failed"
+    assert office.ask("GET", "/v1/status")[0] == 200
