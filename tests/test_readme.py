@@ -14,10 +14,10 @@ import pytest
 from tests.readme import README, block, table
 from tests.world import World, make_world
 from watchdog import config
+from watchdog.catalogue import CATALOGUE
 from watchdog.cli import verbs
 from watchdog.core.model import Polite
 from watchdog.core.notify import words_of
-from watchdog.catalogue import CATALOGUE
 
 TEXT = README.read_text()
 PACKAGE = README.parent / "watchdog"
