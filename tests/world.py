@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+
+from watchdog.control import client
 
 BIN = Path(sys.executable).parent
 AGENTS = Path(__file__).parent / "agents"
@@ -49,6 +51,15 @@ def environ_of(pid: int) -> dict[str, str]:
     return dict(item.split("=", 1) for item in raw.decode(errors="replace").split("\0") if "=" in item)
 
 
+def started_at(pid: int) -> str | None:
+    """Start ticks of a living process: with its pid they say which one it is. None: dead or gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else fields[19]
+
+
 def pids_with(key: str, value: str) -> list[int]:
     """Living processes whose environment holds key=value."""
     found = (int(name) for name in os.listdir("/proc") if name.isdigit())
@@ -79,7 +90,7 @@ class World:
         }
         self.configure(**settings)
 
-    def configure(self, **tables: dict[str, Any]) -> None:
+    def configure(self, **tables: Mapping[str, Any]) -> None:
         """Write the configuration: short times, no mass stall, what a test asks for on top."""
         base: dict[str, dict[str, Any]] = {
             "daemon": {"state_dir": str(self.state), "runtime_dir": str(self.runtime)},
@@ -188,6 +199,53 @@ class World:
             )
         self.started.append(wrapper)
         return wrapper
+
+    def ask(self, method: str, path: str, body: object | None = None) -> tuple[int, dict[str, Any]]:
+        """One request on the control socket, of our own uid."""
+        return client.request(method, path, body, socket_path=self.socket, timeout=20)
+
+    def spawn(self, *command: str, **environ: str) -> subprocess.Popen[bytes]:
+        """A process that no `run` watches over."""
+        process = subprocess.Popen(
+            command,
+            env={**self.environ, **environ},
+            cwd=self.dir,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self.started.append(process)
+        return process
+
+    def registered(self, name: str, *command: str, **body: Any) -> subprocess.Popen[bytes]:
+        """An agent as an orchestrator starts it: register, spawn with the answer's environment, tell the pid."""
+        status, answer = self.ask("POST", "/v1/agents", {"name": name, **body})
+        assert status == 201, answer
+        process = self.spawn(*command, **answer["env"])
+        status, answer = self.ask("PATCH", f"/v1/agents/{answer['agent_id']}", {"pid": process.pid})
+        assert status == 200, answer
+        return process
+
+    def story(self, name: str) -> dict[str, Any]:
+        """What `why` tells of an agent, as JSON."""
+        status, answer = self.ask("GET", f"/v1/agents/{name}")
+        assert status == 200, answer
+        return answer
+
+    def wait_sweeps(self, count: int, seconds: float = 30.0) -> None:
+        """Wait until the daemon has looked so many times more (needs log level debug)."""
+        goal = self.count("sweep.finished") + count
+        wait_for(lambda: self.count("sweep.finished") >= goal, f"{count} sweeps", seconds)
+
+    def witnessed(self) -> list[str]:
+        """What agents with the word `witness` saw of signals."""
+        path = self.dir / "signals"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def signalled(self) -> set[int]:
+        """Every pid that the daemon says it has signalled."""
+        return {pid for e in self.events() if e["event"] == "kill.signal_sent" for pid in e["pids"]}
 
     def script(self, name: str, *arguments: str) -> list[str]:
         """The command of one of the agents in tests/agents."""

@@ -86,7 +86,7 @@ def test_a_dirty_worktree_is_kept_and_said_so(world: World) -> None:
 def test_an_end_of_its_own_is_found_within_a_second(
     world: World, ending: str, status: str, code: int | None, number: int | None
 ) -> None:
-    """Exit 0, exit 3, and SIGKILL by somebody else: found by pidfd, recorded as it was, cleaned up, nobody signalled."""
+    """Exit 0, exit 3, and SIGKILL by somebody else: found by pidfd, recorded, cleaned up, nobody signalled."""
     world.configure(sweep={"interval_seconds": 5}, stall={"after_seconds": 60})
     world.start()
     world.run("gamma", *world.script("agent.py", "for=1", ending), options=("--temp-dir", "auto"))

@@ -26,7 +26,7 @@ def service(unit: Path) -> configparser.SectionProxy:
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 @pytest.mark.parametrize("manager", UNITS)
 def test_systemd_accepts_the_unit(manager: str, tmp_path: Path) -> None:
-    """No unknown key, no bad value. ExecStart must exist, so it is this environment's daemon."""
+    """No unknown key, no bad value, also in what it pulls in; ExecStart must exist, so it is this one's daemon."""
     program = service(UNITS[manager])["ExecStart"]
     copy = tmp_path / "agent-watchdog.service"
     copy.write_text(UNITS[manager].read_text().replace(program, str(DAEMON)))

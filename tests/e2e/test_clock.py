@@ -1,0 +1,129 @@
+"""A real daemon whose wall clock is set back an hour and forward a year; CLOCK_MONOTONIC is left alone."""
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.world import World, started_at
+
+INTERVAL = 0.5
+STEPS = ("+31536000", "-3600", "+0", "+31536000", "-3600")  # seconds from the true time; the first one is -3600 too
+
+
+def libfaketime() -> Path | None:
+    """Where Debian, or somebody else, put the library."""
+    known = (
+        [Path(line) for line in _packaged() if line.endswith("/libfaketime.so.1")]
+        if shutil.which("dpkg")
+        else [Path("/usr/lib64/faketime/libfaketime.so.1"), Path("/usr/lib/faketime/libfaketime.so.1")]
+    )
+    return next((path for path in known if path.exists()), None)
+
+
+def _packaged() -> list[str]:
+    return subprocess.run(["dpkg", "-L", "libfaketime"], capture_output=True, text=True, check=False).stdout.split()
+
+
+class Ticks:
+    """Reads the daemon's log as it grows, and notes on our own monotonic clock when each event was seen."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+        self.seen: list[tuple[float, str, str]] = []  # when, event, its `why`
+        self._thread.start()
+
+    def _read(self) -> None:
+        known = 0
+        while not self._stop.wait(0.02):
+            events = self._world.events()
+            now = time.monotonic()
+            self.seen += [(now, event["event"], event.get("why", "")) for event in events[known:]]
+            known = len(events)
+
+    def at(self, event: str, word: str = "") -> list[float]:
+        return [when for when, name, why in self.seen if name == event and word in why]
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.skipif(libfaketime() is None, reason="needs libfaketime (Debian: apt install libfaketime)")
+def test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody(world: World) -> None:
+    """Cases H3 a, b, c: idle, in a deaf agent's grace, in a start: sweeps go on, grace lasts as long as it should."""
+    faked = world.dir / "time"
+    faked.write_text("+0\n")
+    world.configure(
+        sweep={"interval_seconds": INTERVAL},
+        stall={"after_seconds": 4, "start_limit_seconds": 60},
+        kill={"grace_seconds": 8, "polite": "all"},
+        log={"level": "debug"},
+    )
+    world.start(
+        LD_PRELOAD=str(libfaketime()),
+        FAKETIME_TIMESTAMP_FILE=str(faked),
+        FAKETIME_NO_CACHE="1",
+        FAKETIME_DONT_FAKE_MONOTONIC="1",
+    )
+    assert world.daemon is not None
+    world.run("well", *world.script("agent.py", "witness", "beat=0.3"))
+    world.run("leased", *world.script("agent.py", "witness", "lease=60"))
+    world.run("idle", *world.script("agent.py", "witness", "state=idle"))
+    assert world.ask("POST", "/v1/agents", {"name": "starting", "stall_after_seconds": 4})[0] == 201
+    world.run("deaf", *world.script("agent.py", "deaf", "beat=0.3/3"))
+    for name in ("well", "leased", "idle", "deaf"):
+        world.wait_event("agent.first_beat", name=name)
+    living = {name: started_at(a["pid"]) for name, a in world.agents().items() if a["pid"]}
+    ticks = Ticks(world)
+    try:
+        cpu, began = cpu_seconds(world.daemon.pid), time.monotonic()
+        faked.write_text("-3600\n")  # while all is quiet
+        world.wait_event("clock.stepped")
+        world.wait_event("kill.signal_sent", name="deaf", seconds=30)
+        for step in STEPS:
+            before = len(world.events())
+            faked.write_text(f"{step}\n")
+            world.wait_event("clock.stepped", after=before)
+            world.wait_sweeps(2)
+        world.wait_event("agent.ended", name="deaf", seconds=30)
+        used, took = cpu_seconds(world.daemon.pid) - cpu, time.monotonic() - began
+        cpu, began = cpu_seconds(world.daemon.pid), time.monotonic()
+        world.wait_sweeps(8)
+        usual = (cpu_seconds(world.daemon.pid) - cpu) / (time.monotonic() - began)  # of a core, with an unmoved clock
+    finally:
+        ticks.stop()
+
+    sweeps = ticks.at("sweep.finished")
+    gaps = [later - earlier for earlier, later in pairwise(sweeps)]
+    assert max(gaps) < INTERVAL + 1, gaps
+    assert len(sweeps) >= 0.7 * took / INTERVAL
+    assert used - usual * took < 1, f"{used:.2f} s of CPU in {took:.1f} s, usually {usual * took:.2f} s"
+    grace = ticks.at("kill.signal_sent", "SIGKILL")[0] - ticks.at("kill.signal_sent", "SIGTERM")[0]
+    assert 7.5 < grace < 10, f"a grace of 8 s lasted {grace:.1f} s"
+    agents = world.agents()
+    assert {name: agents[name]["status"] for name in ("well", "leased", "idle", "starting")} == {
+        "well": "running",
+        "leased": "running",
+        "idle": "running",
+        "starting": "starting",
+    }
+    assert {name: started_at(agents[name]["pid"]) for name in living if name != "deaf"} == {
+        name: ticks_ for name, ticks_ in living.items() if name != "deaf"
+    }
+    assert world.witnessed() == []
+    failed = [e for e in world.events() if e["event"] in ("sweep.failed", "kill.failed")]
+    assert not failed, failed
+    assert world.count("clock.gap") == 0

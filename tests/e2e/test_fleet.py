@@ -1,0 +1,93 @@
+"""Twenty healthy agents beside five stalled ones: exactly the five die, and nobody else gets so much as a signal."""
+
+import os
+import signal
+
+from tests.world import World, pids_with, started_at, wait_for
+
+TIMES = {
+    "sweep": {"interval_seconds": 0.5},
+    "stall": {"after_seconds": 5, "start_limit_seconds": 60},
+    "kill": {"grace_seconds": 1},
+    "log": {"level": "debug"},
+}
+HEALTHY = {
+    "beats-1": "beat=0.5",
+    "beats-2": "by=sdnotify beat=0.5",
+    "beats-3": "by=systemd-notify beat=1",
+    "beats-4": "by=beat beat=1",
+    "lease-1": "lease=600",
+    "lease-2": "by=sdnotify lease=600",
+    "busy-1": "busy=0.3",
+    "busy-2": "busy=0.3",
+    "human-1": "state=waiting",
+    "human-2": "state=blocked",
+    "human-3": "beat=0.5/2 state=waiting",
+    "idle-1": "state=idle",
+    "idle-2": "beat=0.5/2 state=idle",
+    "quiet-1": "sleep",
+    "quiet-2": "grandchild",
+    "quiet-3": "sleep",
+    "parent-1": "nest=child-1",
+    "parent-2": "nest=child-2",
+}
+STALLED = {
+    "mute": "beat=0.3/3",
+    "deaf": "beat=0.3/3 deaf",
+    "deaf-family": "grandchild deaf beat=0.3/3",
+    "stopped": "beat=0.5",
+    "lease-over": "lease=2",
+}
+
+
+def test_of_twenty_five_agents_exactly_the_five_stalled_ones_die(world: World) -> None:
+    """Beating, on a lease, busy, waiting, idle, unpromised and waiting for a child agent: none of these is a stall."""
+    world.configure(**TIMES)
+    world.start()
+    for name, words in HEALTHY.items():
+        world.run(name, *world.script("agent.py", "witness", *words.split()))
+    for name, words in STALLED.items():
+        world.run(name, *world.script("agent.py", *words.split()))
+    everybody = {*HEALTHY, *STALLED, "child-1", "child-2"}
+    healthy = everybody - set(STALLED)
+    assert (len(healthy), len(STALLED)) == (20, 5)
+    for name in sorted(everybody - {"quiet-1", "quiet-2", "quiet-3"}):
+        world.wait_event("agent.first_beat", seconds=60, name=name)
+    agents = world.agents()
+    os.kill(agents["stopped"]["pid"], signal.SIGSTOP)
+    families = {name: pids_with("AGENT_WATCHDOG_ID", agents[name]["agent_id"]) for name in everybody}
+    born = {pid: started_at(pid) for name in healthy for pid in families[name]}
+    assert len(families["deaf-family"]) == 2
+    assert len(born) >= 20
+
+    for name in STALLED:
+        world.wait_status(name, "killed", seconds=60)
+    world.wait_sweeps(4)
+
+    assert not [pid for name in STALLED for pid in families[name] if started_at(pid)]
+    after = world.agents()
+    assert {name for name in everybody if after[name]["status"] != "running"} == set(STALLED)
+    assert {pid: started_at(pid) for pid in born} == born
+    assert world.witnessed() == []
+    assert not world.signalled() & born.keys()
+    assert {e["name"] for e in world.events() if e["event"] == "kill.requested"} == set(STALLED)
+    silent = {name: world.story(name)["agent"]["silence_seconds"] for name in ("busy-1", "parent-1", "parent-2")}
+    assert all(seconds > 5 for seconds in silent.values()), f"they were never in doubt: {silent}"
+
+
+def test_a_busy_a_stopped_and_a_vanished_neighbour_change_nothing(world: World) -> None:
+    """A short neighbour's every end makes the next look come sooner; a busy silent agent is not judged by a blink."""
+    world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 60}})
+    world.start()
+    world.run("busy", *world.script("agent.py", "witness", "busy=0.3"))
+    world.wait_event("agent.late", name="busy", seconds=60)
+
+    ends = 0
+    while ends < 12:
+        ends += 1
+        world.run(f"short-{ends}", "/bin/true")
+        world.wait_event("agent.ended", name=f"short-{ends}")
+
+    assert wait_for(lambda: world.agents()["busy"], "it is listed")["status"] == "running"
+    assert world.witnessed() == []
+    assert world.count("kill.requested", name="busy") == 0

@@ -1,0 +1,217 @@
+"""The daemon is killed, stopped and started again: stories end right, nobody pays for our absence."""
+
+import json
+import os
+import signal
+import sqlite3
+import time
+import uuid
+from pathlib import Path
+
+from tests.world import World, alive, pids_with, started_at, wait_for
+
+TIMES = {
+    "sweep": {"interval_seconds": 0.5},
+    "stall": {"after_seconds": 2.5, "start_limit_seconds": 60},
+    "log": {"level": "debug"},
+}
+
+
+def hook(world: World) -> Path:
+    """Configure a hook that adds a line a run; returns the file."""
+    seen = world.dir / "hooks"
+    with world.config.open("a") as config:
+        config.write(
+            f'[[hook]]\nname = "count"\ncommand = ["/bin/sh", "-c", "cat >> {seen}; echo >> {seen}"]\n'
+            '[[hook]]\nname = "temp_dir"\nrun = "temp_dir"\n'
+        )
+    return seen
+
+
+def runs(seen: Path, name: str) -> list[str]:
+    """The outcomes with which the hook ran for that agent."""
+    lines = seen.read_text().splitlines() if seen.exists() else []
+    facts = [json.loads(line) for line in lines if line.strip()]
+    return [fact["outcome"] for fact in facts if fact["name"] == name]
+
+
+def temp_dir_of(world: World, name: str) -> Path:
+    path = Path(world.story(name)["agent"]["temp_dir"])
+    assert path.is_dir()
+    return path
+
+
+def test_a_daemon_killed_in_the_middle_of_a_kill_ends_the_same_story(world: World) -> None:
+    """SIGKILL after TERM was sent to a deaf agent: the next daemon goes on, hooks run once, others get no signal."""
+    world.configure(**TIMES, kill={"grace_seconds": 4})
+    seen = hook(world)
+    world.start()
+    world.run("well", *world.script("agent.py", "witness", "beat=0.3"))
+    world.run("quiet", *world.script("agent.py", "witness", "sleep"))
+    world.run("deaf", *world.script("agent.py", "deaf", "grandchild", "beat=0.3/3"), options=("--temp-dir", "auto"))
+    world.wait_event("kill.signal_sent", name="deaf")
+    temp_dir = temp_dir_of(world, "deaf")
+    family = pids_with("AGENT_WATCHDOG_ID", world.story("deaf")["agent"]["agent_id"])
+    world.crash()
+    assert len(family) == 2
+    assert all(alive(pid) for pid in family)
+
+    world.start()
+    world.wait_status("deaf", "killed")
+
+    assert not any(alive(pid) for pid in family)
+    assert not temp_dir.exists()
+    assert runs(seen, "deaf") == ["killed"]
+    assert world.count("kill.resumed", name="deaf") == 1
+    assert world.count("kill.requested", name="deaf") == 1
+    assert world.count("kill.finished", name="deaf") == 1
+    assert len(world.story("deaf")["requests"]) == 1
+    assert {name: a["status"] for name, a in world.agents().items()} == {
+        "well": "running",
+        "quiet": "running",
+        "deaf": "killed",
+    }
+    assert world.witnessed() == []
+    assert world.signalled() == set(family)
+
+
+def test_a_daemon_killed_during_a_hook_runs_the_hooks_to_their_end(world: World) -> None:
+    """The tree is proved dead and a hook runs when we die: nobody is signalled again, the row is closed after it."""
+    world.configure(**TIMES)
+    gate = world.dir / "gate"
+    os.mkfifo(gate)
+    with world.config.open("a") as config:
+        config.write(f'[[hook]]\nname = "slow"\ncommand = ["/bin/sh", "-c", "echo begun >> {gate}.log; cat {gate}"]\n')
+    world.start()
+    world.run("mute", *world.script("agent.py", "beat=0.3/3"))
+    wait_for(lambda: (world.dir / "gate.log").exists(), "the hook runs")
+    assert world.story("mute")["agent"]["status"] == "ending"
+    world.crash()
+    signals = world.count("kill.signal_sent")
+
+    world.start()
+    wait_for(lambda: (world.dir / "gate.log").read_text().count("begun") == 2, "it runs again")
+    gate.write_text("go on\n")
+    world.wait_status("mute", "killed")
+
+    assert world.count("kill.signal_sent") == signals
+
+
+def test_nobody_pays_for_five_stall_periods_without_a_daemon(world: World) -> None:
+    """Beats by sdnotify, systemd-notify and `beat`, under `run` and registered; who cannot reach us is told once."""
+    world.configure(**TIMES)
+    world.start()
+    words = {"sdnotify": "beat=0.4", "systemd-notify": "beat=0.6", "beat": "beat=0.6"}
+    for by, beats in words.items():
+        world.run(f"run-{by}", *world.script("agent.py", "witness", f"by={by}", beats))
+        world.registered(f"own-{by}", *world.script("agent.py", "witness", f"by={by}", beats))
+    names = {f"{kind}-{by}" for kind in ("run", "own") for by in words}
+    for name in sorted(names):
+        world.wait_event("agent.first_beat", name=name)
+    world.wait_sweeps(2)
+    before = {name: (a["pid"], started_at(a["pid"])) for name, a in world.agents().items()}
+    assert world.stop() == 0
+    time.sleep(5 * 2.5)  # the case itself: so long nobody watches
+
+    world.start()
+    counts = {name: agent["beats"] for name, agent in world.agents().items()}
+    heard = names - {"own-sdnotify"}
+    wait_for(lambda: all(world.agents()[name]["beats"] > counts[name] for name in heard), "they are heard again", 30)
+    world.wait_event("agent.channel_lost", name="own-sdnotify", seconds=30)
+    world.wait_sweeps(8)
+
+    after = world.agents()
+    assert {name: a["status"] for name, a in after.items()} == dict.fromkeys(names, "running")
+    assert {name: (a["pid"], started_at(a["pid"])) for name, a in after.items()} == before
+    assert [e["name"] for e in world.events() if e["event"] == "agent.channel_lost"] == ["own-sdnotify"]
+    assert world.story("own-sdnotify")["agent"]["verdict"] == "late"
+    assert world.witnessed() == []
+    assert world.signalled() == set()
+
+
+def test_a_lost_channel_that_is_found_again_is_judged_again(world: World) -> None:
+    """One beat through the new socket ends the exception: the next silence counts as anybody's."""
+    world.configure(**TIMES)
+    world.start()
+    world.registered("lost", *world.script("agent.py", "by=sdnotify", "beat=0.4"))
+    world.wait_event("agent.first_beat", name="lost")
+    world.wait_sweeps(2)  # who spoke last is written once a sweep
+    world.crash()
+    world.start()
+    world.wait_event("agent.channel_lost", name="lost")
+
+    world.cli("beat", "--agent", "lost")
+    world.wait_event("agent.recovered", name="lost")
+
+    world.wait_status("lost", "killed")
+
+
+def test_a_daemon_killed_every_two_sweeps_still_ends_a_stalled_agent(world: World) -> None:
+    """What was watched is kept: silence goes on over restarts, and a kill goes on where it stood."""
+    world.configure(**TIMES)
+    world.start()
+    world.run("mute", *world.script("agent.py", "beat=0.3/2"), options=("--stall-after", "1.2s"))
+    world.run("well", *world.script("agent.py", "witness", "beat=0.3"), options=("--stall-after", "20s"))
+    world.wait_event("agent.first_beat", name="mute")
+    pid = world.agents()["mute"]["pid"]
+    lives = 0
+    while alive(pid):
+        lives += 1
+        assert lives < 30, world.cli("why", "mute").stdout
+        world.wait_sweeps(2)
+        world.crash()
+        world.start()
+
+    world.wait_status("mute", "killed")
+    assert lives >= 2
+    assert world.agents()["well"]["status"] == "running"
+    assert world.witnessed() == []
+
+
+def test_an_agent_of_another_boot_is_lost_and_an_impostor_with_its_pid_is_not_touched(world: World) -> None:
+    """Its boot is gone, so none of its processes lives: hooks run, the row says lost, no signal goes out."""
+    world.configure(**TIMES)
+    seen = hook(world)
+    temp_dir = world.dir / "temp"
+    temp_dir.mkdir(mode=0o700)
+    world.start()
+    impostor = world.spawn(*world.script("agent.py", "witness", "sleep"))
+    body = {"pid": impostor.pid, "name": "lost", "stall_after_seconds": 2, "temp_dir": str(temp_dir), "task": "T-1"}
+    assert world.ask("POST", "/v1/agents", body)[0] == 201
+    world.stop()
+    with sqlite3.connect(world.state / "registry.db") as registry:
+        registry.execute("UPDATE agent_lifecycle SET boot_id = ?", (str(uuid.uuid4()),))
+    registry.close()
+
+    world.start()
+    world.wait_status("lost", "lost")
+    world.wait_sweeps(2)
+
+    assert impostor.poll() is None
+    assert runs(seen, "lost") == ["lost"]
+    assert not temp_dir.exists()
+    assert world.signalled() == set()
+    assert world.witnessed() == []
+
+
+def test_who_ended_while_nobody_watched_is_found_at_the_start(world: World) -> None:
+    """Its row is closed, its temp dir removed, what it left behind in a session of its own ended."""
+    world.configure(**TIMES)
+    seen = hook(world)
+    world.start()
+    wrapper = world.run("gone", *world.script("agent.py", "grandchild", "beat=0.3"), options=("--temp-dir", "auto"))
+    world.wait_event("agent.first_beat", name="gone")
+    agent = world.story("gone")["agent"]
+    temp_dir = temp_dir_of(world, "gone")
+    left = wait_for(lambda: set(pids_with("AGENT_WATCHDOG_ID", agent["agent_id"])) - {agent["pid"]}, "it has a child")
+    world.stop()
+    os.kill(agent["pid"], signal.SIGKILL)
+    wrapper.wait(20)
+    assert all(alive(pid) for pid in left)
+
+    world.start()
+    ended = world.wait_status("gone", "completed", "failed")
+
+    assert not any(alive(pid) for pid in left)
+    assert not temp_dir.exists()
+    assert runs(seen, "gone") == [ended["status"]]
