@@ -1,4 +1,4 @@
-"""The README's table of log events, from `catalogue.CATALOGUE`. `python -m tests.readme` writes it anew (`make events`)."""
+"""The README's table of log events, from the catalogue. `python -m tests.readme` writes it anew (`make events`)."""
 
 import logging
 from pathlib import Path
