@@ -33,6 +33,7 @@ RANK = {
     "chronicle": 6,
     "activity": 6,
     "hearing": 6,
+    "lock": 6,
     "beat_files": 6,
     "ending": 7,
     "journal": 7,

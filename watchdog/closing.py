@@ -8,12 +8,13 @@ import os
 
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
-from watchdog.core.model import Status
+from watchdog.core.model import HookOutcome, Status
 from watchdog.ending import Ended
 from watchdog.fleet import Agent
 from watchdog.hearing import Hearing
 from watchdog.journal import Cleanup
 from watchdog.logs import Log
+from watchdog.metrics import Metrics
 from watchdog.orders import Order, status_of, task_of, told
 from watchdog.processes.identity import exit_status
 from watchdog.registry.store import AsyncStore
@@ -25,13 +26,21 @@ class Closing:
     """Knows the store, the hooks and the ears; kills nobody."""
 
     def __init__(
-        self, store: AsyncStore, clock: Clock, hearing: Hearing, cleanup: Cleanup, chronicle: Chronicle, log: Log
+        self,
+        store: AsyncStore,
+        clock: Clock,
+        hearing: Hearing,
+        cleanup: Cleanup,
+        chronicle: Chronicle,
+        metrics: Metrics,
+        log: Log,
     ) -> None:
         self._store = store
         self._clock = clock
         self._hearing = hearing
         self._cleanup = cleanup
         self._chronicle = chronicle
+        self._metrics = metrics
         self._log = log
         self._me = f"daemon {os.getpid()}"
 
@@ -75,7 +84,11 @@ class Closing:
         status = Status(str(outcome["status"]))
         error = None if status is Status.COMPLETED else task_of(order, agent, status)[1]
         if order.options.cleanup:
-            outcome["cleanup"] = await self._cleanup.run(agent, status, order.reason, order.request_id)
+            runs = await self._cleanup.run(agent, status, order.reason, order.request_id)
+            outcome["cleanup"] = runs
+            for run in runs:
+                if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
+                    self._metrics.cleanup_failures.labels(str(run["hook"])).inc()
         if agent.reg.task_id is not None:
             task_status, message = task_of(order, agent, status)
             await self._store.write(
@@ -101,6 +114,7 @@ class Closing:
             error_message=error,
         )
         await self.finish_request(order, "done", outcome, str(outcome["message"]))
+        self._metrics.kills.labels(order.reason.value, status.value).inc()
         self._hearing.forget(agent)
         self._logged(agent).event("agent.ended", status=status, why=outcome["message"])
 

@@ -46,7 +46,8 @@ class Hearing:
         self.admit(agent)
 
     def identified(self, agent: Agent) -> None:
-        """Its process is known: hold it by a pidfd, whose end wakes us at once (0.4 ms; polling /proc takes 100)."""
+        """Its process, and so its owner, is known: hold it by a pidfd, whose end wakes us within 1 ms."""
+        self.sockets.give(agent.agent_id, agent.reg.owner_uid)
         if agent.identity is not None and agent.pidfd is None:
             try:
                 agent.pidfd = identity.pin(agent.identity)

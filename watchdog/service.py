@@ -1,11 +1,8 @@
 """The daemon: composition root, main loop and shutdown order. Start reading at `Daemon.run`."""
 
 import asyncio
-import fcntl
 import os
-import shlex
 import signal
-import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -19,17 +16,16 @@ from watchdog.config import Settings
 from watchdog.control.api import serve
 from watchdog.control.desk import Desk
 from watchdog.core.model import KillOptions, Reason
-from watchdog.errors import AlreadyRunning
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
+from watchdog.lock import client_path, socket_option, take_lock
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.owner.hooks.base import CleanupSettings
 from watchdog.owners import Owners
-from watchdog.places import places_for
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
 from watchdog.registry.store import AsyncStore, Store
@@ -57,7 +53,7 @@ class Daemon:
     async def run(self) -> int:
         """Live: take the lock, make the parts, take up what was left, watch until told to stop, end in order."""
         async with AsyncExitStack() as held:
-            self._lock(held)
+            take_lock(self.settings, held)
             await self._make(held)
             await self._take_up()
             await held.enter_async_context(serve(self.desk))
@@ -114,24 +110,6 @@ class Daemon:
 
     # -- start -------------------------------------------------------------------------------------------------------
 
-    def _lock(self, held: AsyncExitStack) -> None:
-        """One daemon per runtime directory and per state directory, by flock(2): it vanishes with the process."""
-        for directory in dict.fromkeys((self.settings.runtime_dir, self.settings.state_dir)):
-            path = os.path.join(directory, "agent-watchdogd.lock")
-            file = held.enter_context(open(path, "a+", encoding="ascii"))  # noqa: SIM115 - `held` closes it
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.seek(0)
-                who = file.read().strip() or "of unknown pid"
-                raise AlreadyRunning(
-                    f"agent-watchdogd {who} runs here already (it holds {file.name});"
-                    f" talk to it: {client_path()} status{socket_option(self.settings)}"
-                ) from None
-            file.truncate(0)
-            file.write(f"pid {os.getpid()}\n")
-            file.flush()
-
     async def _make(self, held: AsyncExitStack) -> None:
         """Make every part, lowest first. Parts get values and callbacks; nobody gets the daemon itself."""
         settings, clock, log = self.settings, self.clock, self.log
@@ -157,6 +135,7 @@ class Daemon:
             )
         )
         held.push_async_callback(self.owners.close)
+        metrics = Metrics(self._verdicts, self._kinds_of_hold)
         scanner = Scanner(self.fleet, executor, self.host)
         cleanup = Cleanup(settings.hooks, self.owners, self.store, clock, self.chronicle, observe=settings.observe)
         self.worker = KillWorker(
@@ -165,7 +144,7 @@ class Daemon:
             clock=clock,
             scanner=scanner,
             hearing=self.hearing,
-            closing=Closing(self.store, clock, self.hearing, cleanup, self.chronicle, log),
+            closing=Closing(self.store, clock, self.hearing, cleanup, self.chronicle, metrics, log),
             guard=self._guard,
             chronicle=self.chronicle,
             log=log,
@@ -184,6 +163,7 @@ class Daemon:
             holds=self.holds,
             worker=self.worker,
             chronicle=self.chronicle,
+            metrics=metrics,
             log=log,
         )
         self.schedule = Schedule(clock, log)
@@ -193,7 +173,7 @@ class Daemon:
             settings=settings,
             clock=clock,
             holds=self.holds,
-            metrics=Metrics(self._verdicts, self._kinds_of_hold),
+            metrics=metrics,
             log=log,
             host=self.host,
             boot_id=self.boot_id,
@@ -205,6 +185,7 @@ class Daemon:
             request_kill=self.worker.request,
             finished=self.worker.finished,
             look_soon=self.look_soon,
+            facts=self._facts,
         )
         self.chronicle.on_write = self.desk.bell.ring
 
@@ -298,20 +279,19 @@ class Daemon:
             kinds["mass_stall"] += 1
         return kinds
 
+    def _facts(self) -> dict[str, object]:
+        last = self.sweeper.last_sweep
+        return {
+            "mode": self.settings.mode,
+            "interval_seconds": self.settings.interval.total_seconds(),
+            "last_sweep": last.wall.isoformat(timespec="seconds") if last else None,
+            "being_ended": self.worker.busy,
+            "config": self.settings.file or "defaults",
+        }
+
     def _status(self) -> str:
         count = len(self.fleet)
         return f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"
-
-
-def client_path() -> str:
-    """The client beside this daemon, ready for a shell."""
-    return shlex.quote(os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "agent-watchdog"))
-
-
-def socket_option(settings: Settings) -> str:
-    """` --socket PATH` where the client would not find this daemon by itself."""
-    default = places_for(os.geteuid(), os.environ).runtime_dir
-    return "" if settings.runtime_dir == default else f" --socket {shlex.quote(settings.runtime_dir)}/control.sock"
 
 
 def _invitation(settings: Settings) -> str:

@@ -24,6 +24,7 @@ from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.kill_worker import KillWorker
 from watchdog.logs import Log
+from watchdog.metrics import Metrics
 from watchdog.processes.identity import presence
 from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
@@ -38,7 +39,6 @@ class Tally:
 
     sweeps: int = 0
     requested: int = 0
-    held: int = 0
     slowest: float = 0.0
 
 
@@ -58,6 +58,7 @@ class Sweeper:
         holds: Holds,
         worker: KillWorker,
         chronicle: Chronicle,
+        metrics: Metrics,
         log: Log,
     ) -> None:
         self._fleet = fleet
@@ -70,6 +71,7 @@ class Sweeper:
         self._holds = holds
         self._worker = worker
         self._chronicle = chronicle
+        self._metrics = metrics
         self._log = log
         self._interval = settings.interval.total_seconds()
         self._last: float | None = None
@@ -93,13 +95,15 @@ class Sweeper:
         async with self.lock:
             began = self._clock.now()
             self._hearing.sockets.drain_all()
-            self._beat_files.look()
             self.reckon()
+            self._beat_files.look()
             present = self._presence()
             await self._scan_if_needed(began.mono, present)
-            looks = [look for agent in self._fleet if (look := self._judge(agent, present, began))]
+            # Who registered while we looked is judged by the next sweep.
+            seen = [agent for agent in self._fleet if agent.agent_id in present]
+            looks = [look for agent in seen if (look := self._judge(agent, present, began))]
             recorded = await self.record()
-            for decision in decide(looks, self._limits(looks, began, recorded)):
+            for decision in decide(looks, await self._limits(looks, began, recorded)):
                 await self._apply(decision)
             self._account(began)
 
@@ -201,7 +205,14 @@ class Sweeper:
             self._log.event("registry.recovered")
         return True
 
-    def _limits(self, looks: list[Look], now: Instant, recorded: bool) -> Limits:
+    async def _end_holds(self, now: Instant) -> None:
+        """Say and write down that the time of an operator's hold is over."""
+        for row in self._holds.expire(now.wall):
+            self._log.event("hold.ended", reason="operator", why=f"its time is over: {row.reason}", hold=row.id)
+            await self._store.write(self._store.store.end_hold, row.id, now.wall)
+
+    async def _limits(self, looks: list[Look], now: Instant, recorded: bool) -> Limits:
+        await self._end_holds(now)
         while self._own_kills and now.mono - self._own_kills[0] >= 60:
             self._own_kills.popleft()
         hold = self._holds.reason_for(None, now.wall)
@@ -237,7 +248,6 @@ class Sweeper:
             case Action.REQUEST_KILL:
                 await self._request(agent, decision)
             case Action.HOLD:
-                self.tally.held += 1
                 self._once(agent, f"held {decision.text.partition(':')[2]}", "kill.held", decision.text)
             case Action.NOTIFY if agent.state in (State.WAITING, State.BLOCKED):
                 self._once(agent, "agent.needs_human", "agent.needs_human", decision.text)
@@ -283,10 +293,14 @@ class Sweeper:
         if key not in agent.said:
             agent.said.add(key)
             self._chronicle.tell(event, agent, text)
+            if event == "kill.held":
+                self._metrics.vetoes.labels(text.removeprefix("held: ").partition(":")[0]).inc()
 
     def _account(self, began: Instant) -> None:
         took = self._clock.mono() - began.mono
         self.last_sweep = began
+        self._metrics.last_sweep.set(began.wall.timestamp())
+        self._metrics.sweep_seconds.observe(took)
         self.tally.sweeps += 1
         self.tally.slowest = max(self.tally.slowest, took)
         self._log.event("sweep.finished", agents=len(self._fleet), ms=round(took * 1000, 1))

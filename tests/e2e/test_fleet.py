@@ -2,10 +2,11 @@
 
 import os
 import signal
+from typing import Any
 
 from tests.world import World, pids_with, started_at, wait_for
 
-TIMES = {
+TIMES: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},
     "stall": {"after_seconds": 5, "start_limit_seconds": 60},
     "kill": {"grace_seconds": 1},

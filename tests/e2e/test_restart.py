@@ -7,10 +7,11 @@ import sqlite3
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 from tests.world import World, alive, pids_with, started_at, wait_for
 
-TIMES = {
+TIMES: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},
     "stall": {"after_seconds": 2.5, "start_limit_seconds": 60},
     "log": {"level": "debug"},
