@@ -32,6 +32,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     logs         structlog over stdlib logging
     catalogue    every event that is logged, with level and meaning
     places       where things lie, and whether a directory is really ours
+    lock         one daemon per runtime and per state directory
     systemd      our own word to the service manager
     clock        the only reader of clocks
     core/        pure: what a sweep saw -> verdict -> decision; the steps of a kill. No I/O, clock, log or thread.
