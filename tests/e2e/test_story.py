@@ -124,6 +124,7 @@ def test_who_promised_no_beat_lives(world: World) -> None:
     world.wait_status("loud", "killed")
 
     assert world.agents()["quiet"]["status"] == "running"
+    assert world.json("why", "quiet")["agent"]["command"] == "sleep"
     assert (
         "no heartbeat is promised" in (world.dir / "quiet.out").read_text()
         or "promise" in (world.dir / "quiet.out").read_text()
@@ -197,3 +198,19 @@ def test_a_second_daemon_says_who_runs_already(world: World) -> None:
 
     assert second.returncode == 75
     assert f"pid {first}" in second.stderr
+
+
+def test_a_worktree_behind_a_link_is_cleaned_like_any_other(world: World) -> None:
+    """A linked home is common: the path is resolved once, by its owner, when the agent is registered."""
+    repository = make_repository(world.dir / "real" / "repo")
+    (world.dir / "home").symlink_to(world.dir / "real")
+    tree = world.dir / "home" / "wt"
+    git(repository, "worktree", "add", "-q", str(world.dir / "real" / "wt"), "-b", "linked")
+    git(repository, "branch", "merged", "linked")
+    world.start()
+    world.run("theta", *world.script("agent.py", "exit=1"), options=("--worktree", str(tree)))
+
+    world.wait_status("theta", "failed")
+
+    assert world.wait_event("cleanup.hook_finished", name="theta", hook="worktree")["outcome"] == "done"
+    assert not (world.dir / "real" / "wt").exists()
