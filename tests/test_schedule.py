@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import time_machine
 
+from watchdog import schedule as module
 from watchdog.clock import Clock
 from watchdog.logs import get_logger
 from watchdog.schedule import Every, Schedule
@@ -31,6 +32,13 @@ class Runs:
             while len(self.at) < count:
                 self.changed.clear()
                 await self.changed.wait()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three short intervals are enough; a daemon of the world waits longer, however short its interval."""
+    assert module.PATIENCE >= 10
+    monkeypatch.setattr(module, "PATIENCE", 1.0)
 
 
 @pytest.mark.parametrize(
@@ -63,12 +71,35 @@ def test_a_step_of_the_wall_clock_moves_no_run(step: timedelta) -> None:
     assert cpu < 1
 
 
+@pytest.mark.parametrize("step", [timedelta(hours=-1), timedelta(days=365)], ids=str)
+def test_a_run_between_a_step_and_the_next_tick_is_planned_once(
+    monkeypatch: pytest.MonkeyPatch, step: timedelta
+) -> None:
+    """It was planned by the new time already: it must not be moved by the step as well, and wait for a nudge."""
+    monkeypatch.setattr("watchdog.schedule.TICK", 0.7)
+
+    async def main() -> list[float]:
+        schedule, runs = Schedule(Clock(), get_logger()), Runs()
+        schedule.every(timedelta(seconds=2), "sweep", runs, watched=True)
+        schedule.start()
+        await runs.reach(1)
+        await asyncio.sleep(1.7)  # ticks are at 0.7, 1.4 and 2.1 s, the next run at 2 s
+        with time_machine.travel(datetime.now(UTC) + step, tick=True):
+            await runs.reach(4)
+        schedule.pause()
+        schedule.shutdown()
+        return runs.at
+
+    gaps = [later - earlier for earlier, later in pairwise(asyncio.run(main()))]
+    assert max(gaps) < 2.5, gaps
+
+
 def test_a_trigger_never_has_a_backlog() -> None:
     """Fifty years later the next run is one interval away."""
     now = datetime(2080, 1, 1, tzinfo=UTC)
 
-    assert now + INTERVAL == Every(INTERVAL).get_next_fire_time(datetime(2030, 1, 1, tzinfo=UTC), now)
-    assert now == Every(INTERVAL).get_next_fire_time(None, now)
+    assert now + INTERVAL == Every(INTERVAL, Clock()).get_next_fire_time(datetime(2030, 1, 1, tzinfo=UTC), now)
+    assert now == Every(INTERVAL, Clock()).get_next_fire_time(None, now)
 
 
 def test_a_job_that_raises_comes_again() -> None:
@@ -96,7 +127,7 @@ def test_a_job_that_raises_comes_again() -> None:
     assert asyncio.run(main()) >= 3
 
 
-def test_a_scheduler_that_runs_nothing_any_more_is_dead() -> None:
+def test_a_scheduler_that_runs_nothing_any_more_is_dead(impatient: None) -> None:
     """Three intervals without a run, and no nudge helped: `dead` is set, and the daemon ends with 70 (case H12)."""
 
     async def main() -> None:
@@ -112,7 +143,7 @@ def test_a_scheduler_that_runs_nothing_any_more_is_dead() -> None:
     asyncio.run(main())
 
 
-def test_a_run_that_never_returns_is_death_too() -> None:
+def test_a_run_that_never_returns_is_death_too(impatient: None) -> None:
     """Case H1: nothing else would ever be polled again, so the daemon ends for its supervisor to restart it."""
 
     async def main() -> None:

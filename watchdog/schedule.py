@@ -2,7 +2,7 @@
 
 APScheduler 3 counts wall-clock time: set back an hour it sleeps an hour, set forward a year it lists three million
 missed runs (its issues 339, 1066). So: a trigger that never has a backlog, and a quarter-second tick on the monotonic
-clock that moves every job by whatever the wall clock was moved.
+clock that puts every job right when the wall clock was moved.
 """
 
 import asyncio
@@ -21,14 +21,22 @@ STEP = 0.02  # seconds; NTP slews at most 0.5 ms a second
 
 
 class Every(BaseTrigger):  # type: ignore[misc] # apscheduler ships no types
-    """Fires now, then an interval after each look; a missed run is never made up for."""
+    """Fires now, then an interval after each look; a missed run is never made up for.
 
-    def __init__(self, interval: timedelta) -> None:
+    `due` is the same instant on the monotonic clock: whatever the wall clock was when the run was planned, it tells
+    where the run belongs.
+    """
+
+    def __init__(self, interval: timedelta, clock: Clock) -> None:
         self.interval = interval
+        self.due = clock.mono()
+        self._clock = clock
 
     def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
         """The next run, from now and never from the past."""
-        return now if previous is None else now + self.interval
+        wait = timedelta() if previous is None else self.interval
+        self.due = self._clock.mono() + wait.total_seconds()
+        return now + wait
 
 
 class Schedule:
@@ -63,7 +71,7 @@ class Schedule:
 
         if watched:
             self._watched = interval
-        self._scheduler.add_job(run, Every(interval), id=name, name=name)
+        self._scheduler.add_job(run, Every(interval, self._clock), id=name, name=name)
 
     def start(self) -> None:
         """Begin; needs a running loop."""
@@ -94,12 +102,16 @@ class Schedule:
             self._check()
 
     def _follow(self, step: float) -> None:
-        """Move every job with the wall clock."""
+        """Put every job where it belongs on the wall clock of now.
+
+        Not "move it by the step": a run that came between the step and this tick has planned its next one by the new
+        time already.
+        """
         if abs(step) >= 1:
             self._log.event("clock.stepped", seconds=round(step, 3))
         for job in self._scheduler.get_jobs():
-            if job.next_run_time is not None:
-                self._move(job, job.next_run_time + timedelta(seconds=step))
+            now = self._clock.now()
+            self._move(job, now.wall + timedelta(seconds=job.trigger.due - now.mono))
         self._scheduler.wakeup()
 
     def _check(self) -> None:

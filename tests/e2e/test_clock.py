@@ -13,7 +13,7 @@ import pytest
 from tests.world import World, started_at
 
 INTERVAL = 0.5
-STEPS = ("+31536000", "-3600", "+0", "+31536000", "-3600")  # seconds from the true time; the first one is -3600 too
+STEPS = ("+31536000", "-3600", "+31536000")  # seconds from the true time
 
 
 def libfaketime() -> Path | None:
@@ -56,6 +56,13 @@ class Ticks:
         self._thread.join()
 
 
+def set_clock(faked: Path, step: str) -> None:
+    """In one move: a file that is just being written reads as no step at all."""
+    new = faked.with_suffix(".new")
+    new.write_text(f"{step}\n")
+    new.rename(faked)
+
+
 def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -65,7 +72,7 @@ def cpu_seconds(pid: int) -> float:
 def test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody(world: World) -> None:
     """Cases H3 a, b, c: idle, in a deaf agent's grace, in a start: sweeps go on, grace lasts as long as it should."""
     faked = world.dir / "time"
-    faked.write_text("+0\n")
+    set_clock(faked, "+0")
     world.configure(
         sweep={"interval_seconds": INTERVAL},
         stall={"after_seconds": 4, "start_limit_seconds": 60},
@@ -75,12 +82,14 @@ def test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody(world: World) -
     world.start(
         LD_PRELOAD=str(libfaketime()),
         FAKETIME_TIMESTAMP_FILE=str(faked),
-        FAKETIME_NO_CACHE="1",
+        FAKETIME_CACHE_DURATION="1",
+        NO_FAKE_STAT="1",
         # Its own mending of pthread_cond_timedwait starves Python's GIL hand-over for seconds on a loaded machine.
         FAKETIME_FORCE_MONOTONIC_FIX="0",
         FAKETIME_DONT_FAKE_MONOTONIC="1",
     )
     assert world.daemon is not None
+    pid = world.daemon.pid
     world.run("well", *world.script("agent.py", "witness", "beat=0.3"))
     world.run("leased", *world.script("agent.py", "witness", "lease=60"))
     world.run("idle", *world.script("agent.py", "witness", "state=idle"))
@@ -91,28 +100,27 @@ def test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody(world: World) -
     living = {name: started_at(a["pid"]) for name, a in world.agents().items() if a["pid"]}
     ticks = Ticks(world)
     try:
-        cpu, began = cpu_seconds(world.daemon.pid), time.monotonic()
-        faked.write_text("-3600\n")  # while all is quiet
+        set_clock(faked, "-3600")  # while all is quiet
         world.wait_event("clock.stepped")
         world.wait_event("kill.signal_sent", name="deaf", seconds=30)
+        usual = stepped = 0.0
         for step in STEPS:
-            before = len(world.events())
-            faked.write_text(f"{step}\n")
+            before, cpu = len(world.events()), cpu_seconds(pid)
+            world.wait_sweeps(2)
+            usual, cpu = usual + cpu_seconds(pid) - cpu, cpu_seconds(pid)
+            set_clock(faked, step)
             world.wait_event("clock.stepped", after=before)
             world.wait_sweeps(2)
+            stepped += cpu_seconds(pid) - cpu
         world.wait_event("agent.ended", name="deaf", seconds=30)
-        used, took = cpu_seconds(world.daemon.pid) - cpu, time.monotonic() - began
-        cpu, began = cpu_seconds(world.daemon.pid), time.monotonic()
-        world.wait_sweeps(8)
-        usual = (cpu_seconds(world.daemon.pid) - cpu) / (time.monotonic() - began)  # of a core, with an unmoved clock
     finally:
         ticks.stop()
 
     sweeps = ticks.at("sweep.finished")
     gaps = [later - earlier for earlier, later in pairwise(sweeps)]
-    assert max(gaps) < INTERVAL + 1, gaps
-    assert len(sweeps) >= 0.7 * took / INTERVAL
-    assert used - usual * took < 1, f"{used:.2f} s of CPU in {took:.1f} s, usually {usual * took:.2f} s"
+    assert max(gaps) < INTERVAL + 1, [f"{g:.2f}" for g in gaps if g > 0.7]
+    assert len(sweeps) >= 0.7 * (sweeps[-1] - sweeps[0]) / INTERVAL
+    assert stepped - usual < 1, f"{stepped:.2f} s of CPU in which three steps fell, else {usual:.2f} s"
     grace = ticks.at("kill.signal_sent", "SIGKILL")[0] - ticks.at("kill.signal_sent", "SIGTERM")[0]
     assert 7.5 < grace < 10, f"a grace of 8 s lasted {grace:.1f} s"
     agents = world.agents()
@@ -127,5 +135,4 @@ def test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody(world: World) -
     }
     assert world.witnessed() == []
     failed = [e for e in world.events() if e["event"] in ("sweep.failed", "kill.failed")]
-    assert not failed, failed
-    assert world.count("clock.gap") == 0
+    assert not failed, failed[0].get("exception", failed)
