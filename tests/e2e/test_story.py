@@ -107,9 +107,13 @@ def test_an_end_of_its_own_is_found_within_a_second(
 def test_what_an_agent_leaves_behind_is_ended(world: World) -> None:
     """The main process exits; its child in another session is ended too, before anything is cleaned."""
     world.start()
-    world.run("delta", "/bin/sh", "-c", "setsid sleep 1000 & sleep 0.5; exit 0")
+    go = world.dir / "go"
+    world.run("delta", "/bin/sh", "-c", f"setsid sleep 1000 & until [ -e {go} ]; do sleep 0.1; done; exit 0")
     agent = world.wait_status("delta", "running")
-    left = wait_for(lambda: pids_with("AGENT_WATCHDOG_ID", agent["agent_id"]), "it runs")
+    left = wait_for(
+        lambda: found if len(found := pids_with("AGENT_WATCHDOG_ID", agent["agent_id"])) > 1 else None, "both run"
+    )
+    go.touch()
 
     world.wait_status("delta", "completed")
 
