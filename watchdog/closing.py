@@ -49,6 +49,7 @@ class Closing:
         agent = order.agent
         if agent.exit_code is None and agent.exit_signal is None:
             await self._learn_exit(agent)
+        order.signalled = order.signalled or ended.main_signalled
         status = status_of(order, agent)
         now = self._clock.now().wall
         order.outcome = {

@@ -50,6 +50,7 @@ class Ended:
     reason: str | None
     gracefully: bool  # nobody needed KILL
     signalled: bool
+    main_signalled: bool
 
 
 @dataclass(slots=True)
@@ -264,4 +265,5 @@ class Ending:
             reason=reason,
             gracefully=reason is None and not any("SIGKILL" in m.sent for m in members),
             signalled=any(m.sent for m in members),
+            main_signalled=any(m.sent for m in members if m.seen.identity == self._plan.main),
         )

@@ -29,7 +29,7 @@ from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
-NOTHING = Ended(members=(), reason=None, gracefully=True, signalled=False)
+NOTHING = Ended(members=(), reason=None, gracefully=True, signalled=False, main_signalled=False)
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
 BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
 
@@ -106,8 +106,8 @@ class KillWorker:
         order = Order(row.request_id, agent, row.reason, options, row.by, why, beats)
         order.step, order.outcome = row.step or "", dict(row.outcome)
         order.members = tuple(member_of(member) for member in row.members)
-        order.former = row.claimed_by
-        order.signalled = order.step not in ("", "looked")
+        order.former, order.resumed = row.claimed_by, True
+        order.signalled = order.step not in ("", "looked", "term_rest")
         self._begin(order)
         self._logged(agent).event("kill.resumed", request_id=order.request_id, step=order.step or "requested")
 
@@ -180,6 +180,10 @@ class KillWorker:
     async def _claim(self, order: Order) -> bool:
         """Take the agent's row, unless the reason has gone; a beat withdraws a stall up to the last moment."""
         agent = order.agent
+        if order.resumed and order.reason is Reason.STALLED and order.step in ("", "looked"):
+            # What it said while no daemon listened is only reaching us now.
+            await self._give_back(order, Status.RUNNING, "the daemon was restarted before the first signal")
+            return await self._withdraw(order, "the daemon was restarted before the first signal: it is judged anew")
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
             return await self._withdraw(order, "a heartbeat came before the claim")
@@ -207,17 +211,7 @@ class KillWorker:
         self._note_end(order)
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
-            agent.status = before
-            await self._store.write(
-                self._store.store.transition,
-                agent.agent_id,
-                {Status.ENDING},
-                before,
-                now=now,
-                who=self._me,
-                why="a heartbeat came during the claim",
-                event="agent.recovered",
-            )
+            await self._give_back(order, before, "a heartbeat came during the claim")
             return await self._withdraw(order, "a heartbeat came during the claim")
         return True
 
@@ -226,6 +220,21 @@ class KillWorker:
         if order.reason in OWN and not order.step and self._present(order.agent) is Presence.ABSENT:
             order.reason = Reason.GONE
             order.why = "it ended by itself before the kill began"
+
+    async def _give_back(self, order: Order, status: Status, why: str) -> None:
+        """The agent's row is what it was before the claim."""
+        agent = order.agent
+        agent.status = status
+        await self._store.write(
+            self._store.store.transition,
+            agent.agent_id,
+            {Status.ENDING},
+            status,
+            now=self._clock.now().wall,
+            who=self._me,
+            why=why,
+            event="agent.recovered",
+        )
 
     async def _withdraw(self, order: Order, why: str) -> bool:
         agent = order.agent
@@ -250,7 +259,6 @@ class KillWorker:
 
         async def intend(step: str, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
             order.step, order.members = step, tuple(members)
-            order.signalled = order.signalled or step != "looked"
             members_json = [asdict(member) for member in order.members]
             saved = await self._store.write(
                 self._store.store.save_step, order.request_id, step, members=members_json, evidence=snapshot

@@ -24,7 +24,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.stdlib import BoundLogger, ProcessorFormatter
 
-from watchdog.catalogue import CATALOGUE, WARNING, Entry
+from watchdog.catalogue import CATALOGUE, ERROR, WARNING, Entry
 
 _SECRET = frozenset({"env", "environ", "environment", "cmdline", "command_line", "argv", "password"})
 _QUIET = ("apscheduler", "sqlalchemy", "alembic", "aiohttp", "asyncio")  # INFO and DEBUG of these are not our events
@@ -169,6 +169,8 @@ def set_up(
     set_level(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(WARNING)
+    # "maximum number of running instances": a sweep that a reason made come sooner met the scheduled one.
+    logging.getLogger("apscheduler.scheduler").setLevel(ERROR)
     logging.captureWarnings(True)
     Log.strict = False
     return sink

@@ -26,8 +26,9 @@ class Order:
     why: str
     beats: int
     step: str = ""
+    resumed: bool = False  # taken up after a restart
     former: str | None = None  # the daemon, gone now, that had claimed it
-    signalled: bool = False  # a signal was intended, by this daemon or a former one
+    signalled: bool = False  # the main process may have got a signal of ours, from this daemon or a former one
     members: tuple[TreeMember, ...] = ()
     plan: Plan | None = None
     outcome: dict[str, object] | None = None

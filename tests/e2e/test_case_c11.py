@@ -321,3 +321,41 @@ def test_v3_who_got_its_pid_meanwhile_gets_no_signal(started: list[subprocess.Po
             assert not (b.dir / "signals").exists()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("step", ["", "looked", "term_main"])
+def test_an_order_that_a_dead_daemon_left_before_its_first_signal_is_judged_anew(
+    started: list[subprocess.Popen[str]], step: str
+) -> None:
+    """What the agent said while nobody listened reaches us only now; after a signal there is no way back."""
+
+    async def story() -> None:
+        async with bench("") as b:
+            agent_id = new_id()
+            notify = b.hearing.sockets.open(agent_id, os.getuid())
+            process = obedient(started, agent_id, notify)
+            agent = await b.admit(process, agent_id, notify)
+            now, store = datetime.now(UTC), b.store.store
+            row = store.open_request("r1", agent_id, Reason.STALLED, by="daemon", now=now, options={"why": "silent"})
+            assert row is not None
+            assert store.claim_request("r1", "a daemon that died", now)
+            assert store.transition(agent_id, {Status.RUNNING}, Status.ENDING, now=now, who="daemon", why="silent")
+            if step:
+                assert store.save_step("r1", step)
+            left = store.request("r1")
+            assert left is not None
+            agent.status = Status.ENDING
+
+            b.worker.resume(left, agent)
+            outcome = await b.outcome("r1")
+
+            after, request = await b.rows(agent, "r1")
+            if step == "term_main":
+                assert (after.status, request.status) == (Status.KILLED, "done")
+                await asyncio.to_thread(process.wait, DEADLINE)
+            else:
+                assert (after.status, request.status, outcome["error"]) == (Status.RUNNING, "withdrawn", "withdrawn")
+                assert await b.signalled(agent) == []
+                await asyncio.to_thread(tell, process, "beat")
+
+    asyncio.run(story())
