@@ -43,9 +43,10 @@ RANK = {
     "sweep": 11,
     "control": 11,
     "control.client": 2,
-    "service": 12,
-    "start": 13,
-    "cli": 13,
+    "door": 12,
+    "service": 13,
+    "start": 14,
+    "cli": 14,
 }
 
 # Pure means: none of these, and nothing that is not listed.

@@ -5,6 +5,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     start        the command `agent-watchdogd`: options, configuration, logs
     service      composition root, main loop, shutdown order
     cli/         the verbs: parse, call control, print; cli/resident/ is what stays beside an agent
+    door         the control socket, kept open
     control/     HTTP+JSON on a unix socket, and its client
     sweep        observe -> judge -> decide -> record, for every agent
     kill_worker  claim -> end the tree, proved -> cleanup -> rows

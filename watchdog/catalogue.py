@@ -71,6 +71,8 @@ CATALOGUE: dict[str, Entry] = {
     "hold.ended": Entry(INFO, "kills are no longer held"),
     "registry.unavailable": Entry(ERROR, "the registry cannot be read or written; nobody is ended meanwhile"),
     "registry.recovered": Entry(INFO, "the registry works again"),
+    "control.lost": Entry(ERROR, "the control socket was removed; a silence that we may have caused counts for nobody"),
+    "control.reopened": Entry(WARNING, "the control socket is there again"),
     "control.denied": Entry(WARNING, "a request on the control socket was refused for permission"),
     "control.failed": Entry(ERROR, "a request on the control socket failed by a fault of ours"),
     "task.cancelled": Entry(INFO, "an operator cancelled a task; whoever worked on it was stopped"),

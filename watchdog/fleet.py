@@ -38,6 +38,8 @@ class Agent:
     status: Status
     notify_socket: str | None = None
     pidfd: int | None = None
+    wrapper: Identity | None = None  # the `run` that started it, which adopts its orphans
+    owner_saved: int | None = None  # the owner that the registry knows
     # what it said
     beats: int = 0
     touched: float | None = None  # monotonic instant of the last word, not yet reckoned by `watch`
@@ -241,6 +243,7 @@ class Fleet:
 
     def add(self, agent: Agent) -> None:
         """Take in an agent whose row is committed."""
+        agent.owner_saved = agent.reg.owner_uid
         self._agents[agent.agent_id] = agent
 
     def get(self, agent_id: str) -> Agent | None:

@@ -15,7 +15,11 @@ from watchdog.fleet import Agent, Fleet
 from watchdog.intake.notify import Message, NotifySockets
 from watchdog.logs import Log
 from watchdog.processes import identity
+from watchdog.processes.table import wrapper_of
 from watchdog.registry.rows import AgentRow
+
+WRAPPER = "agent-watchdog"  # comm of `run`
+DROP_SECONDS = 1.0  # after its start an agent of root's has had the time to drop its uid (gosu, setpriv)
 
 
 class Hearing:
@@ -55,7 +59,24 @@ class Hearing:
                 self._log.event("agent.unpinned", agent_id=agent.agent_id, name=agent.reg.name, error=str(error))
             if agent.pidfd is not None:
                 asyncio.get_running_loop().add_reader(agent.pidfd, self._ended, agent)
+            if agent.reg.source == "run":
+                agent.wrapper = wrapper_of(agent.identity, WRAPPER)
+            asyncio.get_running_loop().call_later(DROP_SECONDS, self.follow_owner, agent)
         self._look_soon()
+
+    def follow_owner(self, agent: Agent) -> None:
+        """Who was started by root may have dropped to another uid, which owns the agent from then on.
+
+        Only root can change, so one stat(2) for each agent of root's is enough.
+        """
+        if agent.reg.owner_uid != 0 or agent.identity is None:
+            return
+        try:
+            uid = os.stat(f"/proc/{agent.identity.pid}").st_uid
+        except OSError:
+            return
+        if uid != 0:
+            self._runs_as(agent, uid)
 
     def forget(self, agent: Agent) -> None:
         """Its row is closed: no more words, no more watch."""

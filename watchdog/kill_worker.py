@@ -31,6 +31,7 @@ from watchdog.scan import Scanner
 
 NOTHING = Ended(members=(), reason=None, gracefully=True, signalled=False, main_signalled=False)
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
+LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
 BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
 
 
@@ -166,9 +167,9 @@ class KillWorker:
         3. Hooks, task, row.
         """
         if order.step != "cleanup":
-            if not await self._claim(order):
-                return True
             async with self._slots:
+                if not await self._claim(order):
+                    return True
                 ended = NOTHING if self._observe else await self._end(order)
             if ended.reason is not None:
                 await self._unkillable(order, ended)
@@ -205,14 +206,16 @@ class KillWorker:
         )
         if not taken:
             return await self._withdraw(order, "its row was closed by somebody else")
-        before, agent.status = agent.status, Status.ENDING
-        # No await between this look and the first one of `_end`: a beat that came while the claim was being
-        # committed withdraws it.
+        if order.reason is Reason.STALLED and not order.step and agent.reg.source == "run":
+            await asyncio.sleep(LAST_WORD)
+        # No await between this look and the end of the claim: a beat that came while it was being committed, or was
+        # still on its way through `run`, withdraws it.
         self._note_end(order)
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
-            await self._give_back(order, before, "a heartbeat came during the claim")
+            await self._give_back(order, agent.status, "a heartbeat came during the claim")
             return await self._withdraw(order, "a heartbeat came during the claim")
+        agent.status = Status.ENDING
         return True
 
     def _note_end(self, order: Order) -> None:

@@ -77,6 +77,7 @@ def _root(agent: Agent) -> tree.Root:
         main=agent.identity,
         parent_id=agent.reg.parent_id,
         wrapped=agent.reg.source == "run",
+        wrapper=agent.wrapper,
         remembered=tuple(member.identity for member in agent.members),
         spare=frozenset(agent.policy.spare),
     )

@@ -13,9 +13,9 @@ from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
 from watchdog.closing import Closing
 from watchdog.config import Settings
-from watchdog.control.api import serve
 from watchdog.control.desk import Desk
 from watchdog.core.model import KillOptions, Reason
+from watchdog.door import Door
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
@@ -56,7 +56,8 @@ class Daemon:
             take_lock(self.settings, held)
             await self._make(held)
             await self._take_up()
-            await held.enter_async_context(serve(self.desk))
+            await self.door.open()
+            held.push_async_callback(self.door.close)
             self._listen_to_signals()
             self._begin()
             await self._watch()
@@ -89,6 +90,7 @@ class Daemon:
 
     async def _scheduled_sweep(self) -> None:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
+        await self.door.keep()
         if await self._sweep():
             self.supervisor.say("WATCHDOG=1", f"STATUS={self._status()}")
 
@@ -167,7 +169,7 @@ class Daemon:
             log=log,
         )
         self.schedule = Schedule(clock, log)
-        self.desk = Desk(
+        desk = Desk(
             fleet=self.fleet,
             store=self.store,
             settings=settings,
@@ -187,7 +189,7 @@ class Daemon:
             look_soon=self.look_soon,
             facts=self._facts,
         )
-        self.chronicle.on_write = self.desk.bell.ring
+        self.door = Door(desk, self.chronicle)
 
     async def _take_up(self) -> None:
         """Take up what an earlier daemon left: agents and open requests.
@@ -230,7 +232,7 @@ class Daemon:
             pid=os.getpid(),
             mode=self.settings.mode,
             agents=len(self.fleet),
-            socket=self.desk.socket_path,
+            socket=self.door.desk.socket_path,
             config=self.settings.file or "defaults",
         )
         if not self.supervisor.present:

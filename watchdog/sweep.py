@@ -96,6 +96,8 @@ class Sweeper:
             began = self._clock.now()
             self._hearing.sockets.drain_all()
             self.reckon()
+            for agent in self._fleet:
+                self._hearing.follow_owner(agent)
             self._beat_files.look()
             present = self._presence()
             await self._scan_if_needed(began.mono, present)
@@ -195,6 +197,10 @@ class Sweeper:
         try:
             if rows:
                 await self._store.write(self._store.store.save_sweep, rows)
+            for agent in self._fleet:
+                if agent.owner_saved != agent.reg.owner_uid:
+                    await self._store.write(self._store.store.set_owner, agent.agent_id, agent.reg.owner_uid)
+                    agent.owner_saved = agent.reg.owner_uid
         except RegistryUnavailable as error:
             if not self._registry_down:
                 self._registry_down = True

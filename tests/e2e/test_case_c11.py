@@ -24,7 +24,7 @@ from tests.world import AGENTS, alive, pids_with, wait_for
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
 from watchdog.closing import Closing
-from watchdog.core.model import HookSpec, KillOptions, Policy, Reason, Registration, Status
+from watchdog.core.model import Beat, HookSpec, KillOptions, Policy, Reason, Registration, Status
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
 from watchdog.journal import Cleanup
@@ -319,6 +319,32 @@ def test_v3_who_got_its_pid_meanwhile_gets_no_signal(started: list[subprocess.Po
             assert await b.signalled(agent) == []
             assert bystander.poll() is None
             assert not (b.dir / "signals").exists()
+
+    asyncio.run(story())
+
+
+def test_v2_a_word_that_was_still_with_run_calls_it_off(started: list[subprocess.Popen[str]]) -> None:
+    """`run` passes beats on every half second: one said before the claim counts, though it comes after it."""
+
+    async def story() -> None:
+        async with bench("") as b:
+            agent_id = new_id()
+            process = obedient(started, agent_id, str(b.dir / "none"))
+            agent = await b.admit(process, agent_id, str(b.dir / "none"))
+            agent.reg = replace(agent.reg, source="run")
+            request_id = await b.worker.request(agent, Reason.STALLED, KillOptions(), "daemon", "silent for too long")
+            async with asyncio.timeout(DEADLINE):
+                while (await b.rows(agent, request_id))[0].status is not Status.ENDING:
+                    await asyncio.sleep(0.01)
+            assert agent.status is Status.RUNNING  # so the control socket still takes its words
+            agent.beat(Beat(), b.clock.mono(), datetime.now(UTC))
+
+            outcome = await b.outcome(request_id)
+
+            row, request = await b.rows(agent, request_id)
+            assert (row.status, request.status, outcome["error"]) == (Status.RUNNING, "withdrawn", "withdrawn")
+            assert await b.signalled(agent) == []
+            assert process.poll() is None
 
     asyncio.run(story())
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from watchdog.core.model import Identity
+from watchdog.core.model import Identity, Presence
 from watchdog.processes import identity as identities
 from watchdog.processes import procfs
 
@@ -103,6 +103,18 @@ def scan(
     finally:
         os.close(proc_fd)
     return ProcessTable(host, identities.boot_id(), os.getpid(), rows, frozenset(unreadable))
+
+
+def wrapper_of(main: Identity, name: str) -> Identity | None:
+    """The parent of a main process where it is the wrapper of that comm, which adopts what the agent orphans."""
+    try:
+        parent = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{main.pid}/stat")).parent_pid
+        stat = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{parent}/stat"))
+        found = identities.read_identity(parent, main.host) if stat.name == name else None
+        alive = identities.presence(main, None) is Presence.ALIVE  # so it was this process's parent that we read
+    except (OSError, ValueError):
+        return None
+    return found if alive else None
 
 
 def _read(path: str, proc_fd: int) -> bytes:

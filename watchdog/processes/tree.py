@@ -235,6 +235,8 @@ class _Sorting:
         else:
             fence = self._fence(row, parent)
             heir_of = self.heirs.get(parent) if parent is not None else None
+            if parent in self.wrappers and row.stat.name == self.rows[parent].stat.name:
+                heir_of = None  # the wrapper's own second process, which wakes it when its agent was stopped
             owner, via = self._choose(row, heir_of, fence)
             # Whoever has passed a unit's fence has passed it for what it starts.
             self._settle(pid, owner, via, owner, fence if owner is None else replace(fence, unit=None))

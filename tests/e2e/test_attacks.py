@@ -1,0 +1,80 @@
+"""What a hostile or clumsy neighbour did to a healthy agent once; each is a case that stays."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.world import World, alive, wait_for
+
+
+@pytest.mark.parametrize("gone", ["control.sock", "."])
+def test_a_control_socket_that_was_removed_ends_nobody(world: World, gone: str) -> None:
+    """`rm` of our socket or of the whole runtime directory (logout does it): said, made again, nobody dies of it."""
+    world.configure(log={"level": "debug"})
+    world.start()
+    world.run("well", *world.script("agent.py", "beat=0.3"))
+    world.wait_event("agent.first_beat", name="well")
+    agent = world.wait_status("well", "running")
+
+    target = world.runtime / gone
+    shutil.rmtree(world.runtime) if gone == "." else target.unlink()
+
+    world.wait_event("control.lost")
+    world.wait_event("control.reopened")
+    beats = world.agents()["well"]["beats"]
+    if gone != ".":  # there the wrapper's own socket is gone too, and nobody can hear the agent any more
+        wait_for(lambda: world.agents()["well"]["beats"] > beats + 2, "it is heard again")
+    world.wait_sweeps(12)  # twice its limit
+    assert world.agents()["well"]["status"] == "running"
+    assert alive(agent["pid"])
+    assert world.count("control.lost") == 1
+
+
+def test_an_orphan_with_an_empty_environment_is_ended_with_its_agent(world: World) -> None:
+    """No marker, a session of its own, its parent dead: the wrapper adopted it, so it is the agent's."""
+    world.start()
+    seconds = str(100000 + os.getpid())
+    world.run("leaky", "/bin/sh", "-c", f"(env -i setsid sleep {seconds} &); exec sleep 1000")
+    world.wait_status("leaky", "running")
+
+    def orphan() -> list[int]:
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                try:
+                    words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                if words[:2] == [b"sleep", seconds.encode()]:
+                    found.append(int(name))
+        return found
+
+    left = wait_for(orphan, "the orphan runs")
+    try:
+        world.cli("kill", "leaky")
+        assert not any(alive(pid) for pid in left)
+    finally:
+        for pid in left:
+            if alive(pid):
+                os.kill(pid, 9)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_who_drops_root_is_owned_by_whom_he_became(world: World) -> None:
+    """The hooks of an agent that root started and that became uid 12003 run as 12003."""
+    world.dir.chmod(0o755)
+    seen = world.dir / "seen"
+    seen.touch()
+    seen.chmod(0o666)
+    with world.config.open("a") as config:
+        config.write(f'[[hook]]\nname = "who"\non = ["failed"]\ncommand = ["/bin/sh", "-c", "id -u > {seen}"]\n')
+    world.start()
+    world.run("dropper", "setpriv", "--reuid=12003", "--clear-groups", "/bin/sh", "-c", "sleep 4; exit 1")
+
+    world.wait_event("agent.owner_changed", name="dropper", uid=12003)
+    world.wait_status("dropper", "failed")
+
+    assert seen.read_text() == "12003\n"
+    assert world.agents()["dropper"]["owner_uid"] == 12003

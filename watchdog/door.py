@@ -1,0 +1,64 @@
+"""The control socket, kept open: a daemon that nobody can reach any more must not take silence for a stall."""
+
+import os
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+from watchdog.chronicle import Chronicle
+from watchdog.control.api import serve
+from watchdog.control.desk import Bell, Desk
+from watchdog.errors import WatchdogError
+from watchdog.places import ensure_directories
+
+
+class Door:
+    """Serves the desk at its path, and again when somebody removed the socket or its directory."""
+
+    def __init__(self, desk: Desk, chronicle: Chronicle) -> None:
+        self.desk = desk
+        self._chronicle = chronicle
+        self._open = AsyncExitStack()
+        self._inode: int | None = None
+        self._said = False
+
+    async def open(self) -> None:
+        """Listen. Raises OSError when the socket cannot be made."""
+        self.desk = replace(self.desk, bell=Bell())
+        self._chronicle.on_write = self.desk.bell.ring
+        await self._open.enter_async_context(serve(self.desk))
+        self._inode = os.stat(self.desk.socket_path).st_ino
+
+    async def keep(self) -> None:
+        """Look whether our socket still lies at its path; if not, nobody could reach us: say so and listen anew.
+
+        Until he beats again, nobody's silence is held against him.
+        """
+        if self._lies_there():
+            return
+        for agent in self.desk.fleet:
+            agent.channel_lost = agent.promised
+        if not self._said:
+            self._said = True
+            self.desk.log.event("control.lost", socket=self.desk.socket_path)
+        await self.close()
+        settings = self.desk.settings
+        try:
+            ensure_directories(settings.state_dir, settings.runtime_dir)
+            notify_dir = os.path.join(settings.runtime_dir, "notify")
+            os.makedirs(notify_dir, exist_ok=True)
+            os.chmod(notify_dir, 0o711 if os.geteuid() == 0 else 0o700)
+            await self.open()
+        except (OSError, WatchdogError):
+            return  # said once above; the next sweep tries again
+        self._said = False
+        self.desk.log.event("control.reopened", socket=self.desk.socket_path)
+
+    async def close(self) -> None:
+        """Let go of everybody who talks."""
+        await self._open.aclose()
+
+    def _lies_there(self) -> bool:
+        try:
+            return os.stat(self.desk.socket_path).st_ino == self._inode
+        except OSError:
+            return False
