@@ -1,11 +1,12 @@
 """Heartbeat files: a new mtime is a beat. The daemon never opens or stats the path; the owner's helper does.
 
 A file that cannot be read, or a helper that hangs on it, is missing evidence about that agent alone: its other
-channels, its process and everybody else are judged on.
+channels, its process and everybody else are judged on. Each file has a look of its own, so none waits for another's.
 """
 
 import asyncio
 from collections import defaultdict
+from dataclasses import dataclass
 from datetime import timedelta
 
 from watchdog.clock import Clock
@@ -16,64 +17,93 @@ from watchdog.logs import Log
 from watchdog.owners import Owners
 
 DEADLINE = 3.0  # seconds for one look; the helper is replaced after it
-PATIENCE = 60.0  # seconds until a path on which a helper hung is tried again
+SLOW = 1.0  # seconds without an answer, after which the former one says nothing about now
+PATIENCE = 60.0  # seconds until a path on which two helpers in a row hung is tried again
+AT_ONCE = 16  # looks of one owner; his helper refuses more than 64 calls at a time
+
+
+@dataclass(slots=True)
+class _File:
+    """What is known of one agent's file. `heard` is the agent's count of beats without those that came elsewhere."""
+
+    heard: int
+    look: asyncio.Task[None] | None = None
+    began: float = 0.0
+    known: bool = False
+    stamp: object = None
+    late: int = 0
+    not_before: float = 0.0
 
 
 class BeatFiles:
-    """Looks at all heartbeat files, one task per owner, beside the sweep."""
+    """Looks at all heartbeat files beside the sweep, one task each."""
 
     def __init__(self, fleet: Fleet, owners: Owners, clock: Clock, log: Log) -> None:
         self._fleet = fleet
         self._owners = owners
         self._clock = clock
         self._log = log
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._stamps: dict[str, object] = {}
-        self._later: dict[str, float] = {}
+        self._files: dict[str, _File] = {}
+        self._slots: dict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
 
     def look(self) -> None:
-        """Start a look for each owner whose former look is over; the beats found count when they are found."""
-        by_owner: dict[int, list[Agent]] = defaultdict(list)
+        """Start a look at each file whose former look is over; the beats found count when they are found.
+
+        Call it when silence has been reckoned: who would be too silent by an answer that is old is unread instead.
+        """
+        now = self._clock.mono()
+        for gone in self._files.keys() - {agent.agent_id for agent in self._fleet}:
+            self._cancel(self._files.pop(gone))
         for agent in self._fleet:
-            if agent.reg.beat_file is not None:
-                by_owner[agent.reg.owner_uid].append(agent)
-        for uid, agents in by_owner.items():
-            running = self._tasks.get(uid)
-            if running is None or running.done():
-                self._tasks[uid] = asyncio.create_task(self._look_as(uid, agents), name=f"beat files of uid {uid}")
+            if agent.reg.beat_file is None:
+                continue
+            file = self._files.setdefault(agent.agent_id, _File(heard=agent.beats))
+            if file.look is not None and not file.look.done():
+                if now - file.began > SLOW and agent.silence >= agent.after:
+                    self._unread(agent, file, "no answer yet")
+            elif now >= file.not_before:
+                file.began = now
+                file.look = asyncio.create_task(self._look(agent, file), name=f"beat file of {agent.agent_id}")
 
     async def close(self) -> None:
         """Give up what is still looking."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        looks = [look for file in self._files.values() if (look := self._cancel(file)) is not None]
+        await asyncio.gather(*looks, return_exceptions=True)
 
-    async def _look_as(self, uid: int, agents: list[Agent]) -> None:
-        for agent in agents:
-            if self._clock.mono() < self._later.get(agent.agent_id, 0.0):
-                continue
-            try:
+    @staticmethod
+    def _cancel(file: _File) -> asyncio.Task[None] | None:
+        if file.look is not None:
+            file.look.cancel()
+        return file.look
+
+    async def _look(self, agent: Agent, file: _File) -> None:
+        uid = agent.reg.owner_uid
+        try:
+            async with self._slots[uid]:
                 stamp = await self._owners.call(uid, "beat_file", {"path": agent.reg.beat_file}, DEADLINE)
-            except OwnerCallFailed as error:
-                if error.reason == "late":
-                    self._later[agent.agent_id] = self._clock.mono() + PATIENCE
-                if error.reason == "ENOENT" and agent.beats == 0:
-                    self._stamps[agent.agent_id] = None  # it makes the file with its first beat
-                else:
-                    self._unread(agent, str(error))
+        except OwnerCallFailed as error:
+            file.late = file.late + 1 if error.reason == "late" else 0
+            if file.late > 1:  # once, another's path may have been to blame, or the machine
+                file.not_before = self._clock.mono() + PATIENCE
+            if error.reason == "ENOENT" and agent.beats == 0:
+                file.known, file.stamp = True, None  # it makes the file with its first beat
             else:
-                self._take(agent, stamp)
+                self._unread(agent, file, str(error))
+        else:
+            file.late = 0
+            self._take(agent, file, stamp)
 
-    def _take(self, agent: Agent, stamp: object) -> None:
+    def _take(self, agent: Agent, file: _File, stamp: object) -> None:
         """A stamp that differs from the last one is a beat; the first one seen is only where we begin."""
         agent.unread = None
-        known = agent.agent_id in self._stamps
-        if known and self._stamps[agent.agent_id] != stamp:
+        if file.known and file.stamp != stamp:
             now = self._clock.now()
             agent.beat(Beat(), now.mono, now.wall)
-        self._stamps[agent.agent_id] = stamp
+            file.heard += 1
+        file.known, file.stamp = True, stamp
 
-    def _unread(self, agent: Agent, why: str) -> None:
-        if agent.unread is None:
+    def _unread(self, agent: Agent, file: _File, why: str) -> None:
+        """Its file tells nothing. Who beats elsewhere too is judged by that."""
+        if agent.unread is None and agent.beats == file.heard:
             agent.unread = timedelta()
             self._log.event("agent.beat_file_unread", agent_id=agent.agent_id, name=agent.reg.name, why=why)

@@ -183,9 +183,7 @@ class KillWorker:
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
             return await self._withdraw(order, "a heartbeat came before the claim")
-        if order.reason in OWN and not order.step and self._present(agent) is Presence.ABSENT:
-            order.reason = Reason.GONE  # it ended by itself between the decision and the claim
-            order.why = "it ended by itself before the kill began"
+        self._note_end(order)
         now = self._clock.now().wall
         await self._chronicle.settle()
         claimed = await self._store.write(
@@ -206,6 +204,7 @@ class KillWorker:
         before, agent.status = agent.status, Status.ENDING
         # No await between this look and the first one of `_end`: a beat that came while the claim was being
         # committed withdraws it.
+        self._note_end(order)
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
             agent.status = before
@@ -221,6 +220,12 @@ class KillWorker:
             )
             return await self._withdraw(order, "a heartbeat came during the claim")
         return True
+
+    def _note_end(self, order: Order) -> None:
+        """Who ended by itself between the decision and the claim has not been ended by us, whatever he left."""
+        if order.reason in OWN and not order.step and self._present(order.agent) is Presence.ABSENT:
+            order.reason = Reason.GONE
+            order.why = "it ended by itself before the kill began"
 
     async def _withdraw(self, order: Order, why: str) -> bool:
         agent = order.agent

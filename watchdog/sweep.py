@@ -95,8 +95,8 @@ class Sweeper:
         async with self.lock:
             began = self._clock.now()
             self._hearing.sockets.drain_all()
-            self._beat_files.look()
             self.reckon()
+            self._beat_files.look()
             present = self._presence()
             await self._scan_if_needed(began.mono, present)
             # Who registered while we looked is judged by the next sweep.

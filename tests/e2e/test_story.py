@@ -197,3 +197,19 @@ def test_a_second_daemon_says_who_runs_already(world: World) -> None:
 
     assert second.returncode == 75
     assert f"pid {first}" in second.stderr
+
+
+def test_a_worktree_behind_a_link_is_cleaned_like_any_other(world: World) -> None:
+    """A linked home is common: the path is resolved once, by its owner, when the agent is registered."""
+    repository = make_repository(world.dir / "real" / "repo")
+    (world.dir / "home").symlink_to(world.dir / "real")
+    tree = world.dir / "home" / "wt"
+    git(repository, "worktree", "add", "-q", str(world.dir / "real" / "wt"), "-b", "linked")
+    git(repository, "branch", "merged", "linked")
+    world.start()
+    world.run("theta", *world.script("agent.py", "exit=1"), options=("--worktree", str(tree)))
+
+    world.wait_status("theta", "failed")
+
+    assert "done" == world.wait_event("cleanup.hook_finished", name="theta", hook="worktree")["outcome"]
+    assert not (world.dir / "real" / "wt").exists()

@@ -88,4 +88,5 @@ def _surrounding(arguments: argparse.Namespace) -> str | None:
 
 
 def _absolute(path: str | None) -> str | None:
-    return None if path is None else os.path.abspath(path)
+    """Links are followed here, by the one who may; cleanup later follows none."""
+    return None if path is None else os.path.realpath(path)

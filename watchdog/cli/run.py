@@ -104,7 +104,7 @@ class Wrapper:
             _send_sigio(self.inbox.fileno())
 
     def _make_temp_dir(self) -> None:
-        base = os.path.abspath(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  a new directory of our own, 0700
+        base = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  a new directory of our own, 0700
         path = f"{base}/agent-watchdog-{self.options.name}-{os.urandom(4).hex()}"
         self.mark = f"{path}/.agent-watchdog"
         try:

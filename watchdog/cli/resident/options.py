@@ -121,4 +121,4 @@ def _path(values: Values, flag: str) -> str | None:
     text = one(values, flag)
     if text == "":
         raise BadRequest(f"{flag} needs a path")
-    return None if text is None else os.path.abspath(text)
+    return None if text is None else os.path.realpath(text)  # later nobody follows links

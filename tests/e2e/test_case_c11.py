@@ -1,0 +1,321 @@
+"""Case C11: the agent ends, speaks, or loses its pid between the decision to end it and the first signal.
+
+The real worker, registry, sockets and processes in this process; the injected delay is a registry write that waits.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import pytest
+
+from tests.world import AGENTS, alive, pids_with, wait_for
+from watchdog.chronicle import Chronicle
+from watchdog.clock import Clock
+from watchdog.closing import Closing
+from watchdog.core.model import HookSpec, KillOptions, Policy, Reason, Registration, Status
+from watchdog.fleet import Agent, Fleet
+from watchdog.hearing import Hearing
+from watchdog.journal import Cleanup
+from watchdog.kill_worker import KillWorker
+from watchdog.logs import get_logger
+from watchdog.owners import Owners
+from watchdog.processes import identity
+from watchdog.processes.signals import Guard
+from watchdog.registry.rows import AgentRow, RequestRow
+from watchdog.registry.store import AsyncStore, Store
+from watchdog.scan import Scanner
+
+P = ParamSpec("P")
+T = TypeVar("T")
+HOST = identity.this_host(None)
+DEADLINE = 30.0
+
+# Does what it is told, one word a line: speaks, or ends; with "heir" it leaves a child in a session of its own.
+OBEDIENT = """
+import os, socket, subprocess, sys
+speaker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+for line in sys.stdin:
+    if line == "beat\\n":
+        speaker.sendto(b"WATCHDOG=1", os.environ["NOTIFY_SOCKET"])
+    elif line == "heir\\n":
+        subprocess.Popen(["sleep", "1000"], start_new_session=True, stdin=subprocess.DEVNULL)
+    elif line == "exit\\n":
+        sys.exit(0)
+    print("done", flush=True)
+"""
+
+
+class SlowStore(AsyncStore):
+    """Its write of one kind waits until the test lets it go on: the delay between decision and kill."""
+
+    def __init__(self, store: Store, slow: str) -> None:
+        super().__init__(store)
+        self._slow = slow
+        self.reached = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if getattr(method, "__name__", "") == self._slow and not self.go_on.is_set():
+            self.reached.set()
+            await self.go_on.wait()
+        return await super().write(method, *args, **kwargs)
+
+
+class Bench:
+    """A kill worker, one agent, and the order to end it for silence, which is held up at `slow`."""
+
+    def __init__(self, directory: Path, slow: str, held: contextlib.ExitStack) -> None:
+        self.dir = directory
+        self.hooked = directory / "hooked"
+        self.clock, self.log, self.fleet = Clock(), get_logger(), Fleet()
+        self.store = SlowStore(Store(f"sqlite:///{directory}/registry.db").open(), slow)
+        held.callback(self.store.close)
+        executor = ThreadPoolExecutor(1)
+        held.callback(executor.shutdown)
+        os.mkdir(directory / "notify", 0o700)
+        self.hearing = Hearing(self.fleet, str(directory / "notify"), self.clock, lambda: None, self.log)
+        self.chronicle = Chronicle(self.store, self.clock, self.log)
+        self.owners = Owners()
+        hook = HookSpec("note", frozenset(Status), command=("/bin/sh", "-c", f"cat > {self.hooked}"))
+        cleanup = Cleanup([hook], self.owners, self.store, self.clock, self.chronicle, observe=False)
+        self.worker = KillWorker(
+            fleet=self.fleet,
+            store=self.store,
+            clock=self.clock,
+            scanner=Scanner(self.fleet, executor, HOST),
+            hearing=self.hearing,
+            closing=Closing(self.store, self.clock, self.hearing, cleanup, self.chronicle, self.log),
+            guard=lambda _: Guard(host=HOST, protected=frozenset(), spare=frozenset()),
+            chronicle=self.chronicle,
+            log=self.log,
+            observe=False,
+            parallel=4,
+        )
+
+    async def admit(self, process: subprocess.Popen[str], agent_id: str, notify: str) -> Agent:
+        """Take a process in as a running agent that has beaten."""
+        found = identity.read_identity(process.pid, HOST)
+        assert found is not None
+        reg = Registration(
+            agent_id=agent_id,
+            name="late",
+            owner_uid=os.getuid(),
+            host=HOST,
+            boot_id=identity.boot_id(),
+            identity=found,
+            created_at=datetime.now(UTC),
+        )
+        policy = Policy(grace=timedelta(seconds=1), verify=timedelta(seconds=10))
+        agent = Agent(reg, policy, Status.RUNNING, notify, promised=True)
+        await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, datetime.now(UTC), "test", notify)
+        self.hearing.admit(agent)
+        return agent
+
+    async def order(self, agent: Agent) -> str:
+        """Decide to end it, and wait until the worker stands before the slow write."""
+        request_id = await self.worker.request(agent, Reason.STALLED, KillOptions(), "daemon", "silent for too long")
+        async with asyncio.timeout(DEADLINE):
+            await self.store.reached.wait()
+        return request_id
+
+    async def outcome(self, request_id: str) -> dict[str, object]:
+        """Let the worker go on, and wait for the end of the order."""
+        self.store.go_on.set()
+        found = await self.worker.finished(request_id, DEADLINE)
+        assert found is not None
+        return found
+
+    async def rows(self, agent: Agent, request_id: str) -> tuple[AgentRow, RequestRow]:
+        row = await self.store.read(self.store.store.agent, agent.agent_id)
+        request = await self.store.read(self.store.store.request, request_id)
+        assert row is not None and request is not None
+        return row, request
+
+    async def signalled(self, agent: Agent) -> list[int]:
+        """Every pid that the history says was signalled."""
+        await self.chronicle.settle()
+        events = await self.store.read(self.store.store.events, 0, agent_id=agent.agent_id)
+        told = [event.evidence for event in events if event.event == "kill.signal_sent"]
+        return [pid for evidence in told for pid in evidence["pids"]]  # type: ignore[attr-defined] # it is a list
+
+    async def close(self) -> None:
+        await self.worker.close()
+        await self.owners.close()
+        self.hearing.close()
+        for agent in self.fleet:
+            agent.close()
+
+
+@contextlib.asynccontextmanager
+async def bench(slow: str) -> AsyncIterator[Bench]:
+    with contextlib.ExitStack() as held:
+        directory = held.enter_context(tempfile.TemporaryDirectory(prefix="aw-", dir="/tmp"))
+        made = Bench(Path(directory), slow, held)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes of a test, ended and waited for afterwards with what they left."""
+    found: list[subprocess.Popen[str]] = []
+    yield found
+    for process in found:
+        marker = process.args[-1] if isinstance(process.args, list) else ""
+        process.kill()
+        process.communicate()
+        for pid in pids_with("AGENT_WATCHDOG_ID", str(marker)):
+            os.kill(pid, signal.SIGKILL)
+
+
+def obedient(started: list[subprocess.Popen[str]], agent_id: str, notify: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", OBEDIENT, agent_id],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "AGENT_WATCHDOG_ID": agent_id, "NOTIFY_SOCKET": notify},
+    )
+    started.append(process)
+    return process
+
+
+def tell(process: subprocess.Popen[str], word: str) -> None:
+    """Have it do something, and wait until it is done."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(f"{word}\n")
+    process.stdin.flush()
+    if word == "exit":
+        process.wait(DEADLINE)
+    else:
+        assert process.stdout.readline() == "done\n"
+
+
+def new_id() -> str:
+    return os.urandom(16).hex()
+
+
+@pytest.mark.parametrize("slow", ["claim_request", "transition", "save_step"])
+def test_v1_who_ended_by_itself_has_completed(started: list[subprocess.Popen[str]], slow: str) -> None:
+    """It exits 0 at any step between decision and signal: completed, no signal, the hooks of a completed run."""
+
+    async def story() -> None:
+        async with bench(slow) as b:
+            agent_id = new_id()
+            notify = b.hearing.sockets.open(agent_id, os.getuid())
+            process = obedient(started, agent_id, notify)
+            agent = await b.admit(process, agent_id, notify)
+            request_id = await b.order(agent)
+            await asyncio.to_thread(tell, process, "exit")
+
+            outcome = await b.outcome(request_id)
+
+            row, request = await b.rows(agent, request_id)
+            assert (row.status, row.exit_signal, request.status) == (Status.COMPLETED, None, "done")
+            assert outcome["success"] is True
+            assert await b.signalled(agent) == []
+            assert json.loads(b.hooked.read_text())["outcome"] == "completed"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("slow", ["claim_request", "transition"])
+def test_v1_what_it_left_is_ended_and_it_has_completed_all_the_same(
+    started: list[subprocess.Popen[str]], slow: str
+) -> None:
+    """Its child in another session is ended; the agent itself ended well and is not called killed."""
+
+    async def story() -> None:
+        async with bench(slow) as b:
+            agent_id = new_id()
+            notify = b.hearing.sockets.open(agent_id, os.getuid())
+            process = obedient(started, agent_id, notify)
+            agent = await b.admit(process, agent_id, notify)
+            await asyncio.to_thread(tell, process, "heir")
+            heirs = wait_for(lambda: set(pids_with("AGENT_WATCHDOG_ID", agent_id)) - {process.pid}, "it has an heir")
+            request_id = await b.order(agent)
+            await asyncio.to_thread(tell, process, "exit")
+
+            await b.outcome(request_id)
+
+            row, _ = await b.rows(agent, request_id)
+            assert row.status is Status.COMPLETED
+            assert set(await b.signalled(agent)) == heirs
+            assert not any(alive(pid) for pid in heirs)
+            assert json.loads(b.hooked.read_text())["outcome"] == "completed"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("slow", ["claim_request", "transition"])
+def test_v2_who_beats_again_lives(started: list[subprocess.Popen[str]], slow: str) -> None:
+    """One datagram before the claim is complete withdraws the order: no signal, no hook, running as before."""
+
+    async def story() -> None:
+        async with bench(slow) as b:
+            agent_id = new_id()
+            notify = b.hearing.sockets.open(agent_id, os.getuid())
+            process = obedient(started, agent_id, notify)
+            agent = await b.admit(process, agent_id, notify)
+            request_id = await b.order(agent)
+            await asyncio.to_thread(tell, process, "beat")
+
+            outcome = await b.outcome(request_id)
+
+            row, request = await b.rows(agent, request_id)
+            assert (row.status, request.status) == (Status.RUNNING, "withdrawn")
+            assert (agent.status, agent.request_id) == (Status.RUNNING, None)
+            assert outcome["error"] == "withdrawn"
+            assert await b.signalled(agent) == []
+            assert not b.hooked.exists()
+            await asyncio.to_thread(tell, process, "beat")  # it lives and answers
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("slow", ["claim_request", "transition"])
+def test_v3_who_got_its_pid_meanwhile_gets_no_signal(started: list[subprocess.Popen[str]], slow: str) -> None:
+    """The number is a bystander's by now: the agent is gone, and the bystander never hears of it."""
+
+    async def story() -> None:
+        async with bench(slow) as b:
+            environ: dict[str, Any] = {**os.environ, "WORLD": str(b.dir)}
+            environ.pop("AGENT_WATCHDOG_ID", None)
+            command = [sys.executable, str(AGENTS / "agent.py"), "witness", "sleep"]
+            bystander = subprocess.Popen(command, env=environ, text=True)
+            started.append(bystander)
+            catches = 1 << (signal.SIGTERM - 1)
+            status = Path(f"/proc/{bystander.pid}/status")
+            wait_for(lambda: int(status.read_text().split("SigCgt:")[1].split()[0], 16) & catches, "it is a witness")
+            agent_id = new_id()
+            agent = await b.admit(bystander, agent_id, b.hearing.sockets.open(agent_id, os.getuid()))
+            request_id = await b.order(agent)
+            assert agent.identity is not None
+            former = replace(agent.identity, start_ticks=agent.identity.start_ticks - 1, pidfd_inode=1)
+            asyncio.get_running_loop().remove_reader(agent.pidfd or -1)
+            agent.close()  # who holds a pidfd of the dead agent cannot be misled at all
+            agent.identify(former, os.getuid())
+
+            await b.outcome(request_id)
+
+            row, _ = await b.rows(agent, request_id)
+            assert row.status is Status.COMPLETED
+            assert await b.signalled(agent) == []
+            assert bystander.poll() is None
+            assert not (b.dir / "signals").exists()
+
+    asyncio.run(story())

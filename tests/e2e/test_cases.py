@@ -1,0 +1,318 @@
+"""Public bug reports, one test a case, on a real daemon and real processes: silence, starting, rhythms, files, zombies.
+
+The case C11 (the agent ended, or spoke, between decision and kill) has a file of its own: it needs an injected delay.
+"""
+
+import json
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers_of_owners import Stopper, helpers_of
+from tests.world import World, alive, wait_for
+
+TIMES: dict[str, dict[str, Any]] = {
+    "sweep": {"interval_seconds": 0.5},
+    "stall": {"after_seconds": 3, "start_limit_seconds": 60},
+    "log": {"level": "debug"},
+}
+SLACK = 4.0  # seconds between a limit and the order to end: two looks and a busy machine
+
+# Writes its beat file in one of several ways, for so many times, then does nothing for ever.
+WRITER = """
+import os, sys, time
+path, how, times = sys.argv[1], sys.argv[2], int(sys.argv[3])
+stamp = int(time.time()) * 10**9
+for number in range(times):
+    if how == "same":           # same content, same size, same mtime
+        with open(path, "w") as file: file.write("beat")
+        os.utime(path, ns=(stamp, stamp))
+    elif how == "renamed":      # a new inode with the same content and mtime
+        with open(path + ".new", "w") as file: file.write("beat")
+        os.utime(path + ".new", ns=(stamp, stamp))
+        os.rename(path + ".new", path)
+    elif how == "touched":      # nothing but the mtime
+        os.utime(path)
+    elif how == "seconds":      # a file system that keeps whole seconds
+        os.utime(path, ns=(int(time.time()) * 10**9,) * 2)
+    time.sleep(0.4)
+time.sleep(1000)
+"""
+
+# An agent whose parent never waits for it: argv is the file for its pid, its environment as JSON, its command.
+NEVER_WAITS = """
+import json, os, subprocess, sys, time
+child = subprocess.Popen(sys.argv[3:], env={**os.environ, **json.loads(sys.argv[2])}, start_new_session=True)
+with open(sys.argv[1] + ".new", "w") as file: file.write(str(child.pid))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+time.sleep(1000)
+"""
+
+# Beats, then ends its first thread; the other one lives on.
+DEAD_LEADER = """
+import ctypes, os, socket, threading, time
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+    speaker.sendto(b"WATCHDOG=1", os.environ["NOTIFY_SOCKET"])
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def seconds(stamp: str) -> float:
+    return datetime.fromisoformat(stamp).timestamp()
+
+
+def requested_after(world: World, name: str) -> float:
+    """Seconds from the agent's last beat to the order to end it, as the daemon's clock told them."""
+    order = world.wait_event("kill.requested", name=name, seconds=60)
+    return seconds(order["ts"]) - seconds(world.story(name)["agent"]["last_heartbeat"])
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def registered(world: World, name: str, **body: Any) -> dict[str, Any]:
+    status, answer = world.ask("POST", "/v1/agents", {"name": name, **body})
+    assert status == 201, answer
+    return answer
+
+
+def test_b7_the_check_is_never_done_once_for_all(world: World) -> None:
+    """One beats for three limits, one is silent for 0.8 of the limit again and again: both end at their limit only."""
+    world.configure(**TIMES)
+    world.start()
+    world.run("steady", *world.script("agent.py", "beat=0.5/18"))
+    world.run("slow", *world.script("agent.py", "beat=2.4/5"))
+
+    for name, beats in (("steady", 18), ("slow", 5)):
+        assert 3.0 <= requested_after(world, name) <= 3.0 + SLACK
+        ended = world.wait_status(name, "killed")
+        assert ended["beats"] == beats, "it was ended before its last beat"
+
+
+def test_b8_peers_and_missing_fields_keep_nobody_alive(world: World) -> None:
+    """Three of one tag; the mute one has no path, task, type or interval at all and is ended at its limit."""
+    world.configure(**TIMES)
+    world.start()
+    for name in ("one", "two"):
+        world.registered(name, *world.script("agent.py", "witness", "beat=0.5"), tags=["group"])
+    world.registered("mute", *world.script("agent.py", "beat=0.3/2"), tags=["group"])
+
+    assert 3.0 <= requested_after(world, "mute") <= 3.0 + SLACK
+    world.wait_status("mute", "killed")
+    world.wait_sweeps(2)
+
+    after = world.agents()
+    assert {name: after[name]["status"] for name in ("one", "two")} == {"one": "running", "two": "running"}
+    assert world.witnessed() == []
+
+
+def test_c5_a_row_without_a_process_is_starting(world: World) -> None:
+    """Pid late, first beat later: left alone. Never a pid: failed at the limit, its paths cleaned. Queued: left."""
+    world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 6}})
+    paths = {name: world.dir / name for name in ("never-temp", "queued-temp", "foreign-temp")}
+    for path in paths.values():
+        path.mkdir(mode=0o700)
+    world.start()
+    late = registered(world, "late", stall_after_seconds=2)
+    registered(world, "never", stall_after_seconds=2, temp_dir=str(paths["never-temp"]))
+    registered(world, "queued", queued=True, stall_after_seconds=2, temp_dir=str(paths["queued-temp"]))
+    wait_for(lambda: world.agents()["late"]["watched_seconds"] >= 3, "half of its time is over")
+    process = world.spawn(*world.script("agent.py", "witness", "for=1.5", "beat=0.4"), **late["env"])
+    assert world.ask("PATCH", f"/v1/agents/{late['agent_id']}", {"pid": process.pid})[0] == 200
+
+    order = world.wait_event("kill.requested", name="never", seconds=30)
+    failed = world.wait_status("never", "failed")
+    world.wait_event("agent.first_beat", name="late")
+    world.wait_sweeps(8)
+
+    assert order["reason"] == "failed_to_start"
+    assert failed["watched_seconds"] >= 6
+    assert {name: path.exists() for name, path in paths.items()} == {
+        "never-temp": False,
+        "queued-temp": True,
+        "foreign-temp": True,
+    }
+    after = world.agents()
+    assert (after["late"]["status"], after["queued"]["status"]) == ("running", "queued")
+    assert {e["name"] for e in world.events() if e["event"] == "kill.requested"} == {"never"}
+    assert world.witnessed() == []
+    assert world.signalled() == set()
+
+
+def test_c12_a_limit_under_two_beats_of_its_own_is_refused(world: World) -> None:
+    """By `register`, by `run`, and by the configuration (there against the daemon's own interval), with the reason."""
+    world.configure(**TIMES)
+    world.start()
+    refused = world.cli(
+        "register",
+        "--name",
+        "tight",
+        "--stall-after",
+        "5s",
+        "--interval",
+        "30s",
+        "--pid",
+        str(os.getpid()),
+        check=False,
+    )
+    run = world.run("tight-run", "/bin/true", options=("--stall-after", "5s", "--beat-every", "30s"))
+    assert run.wait(20) == 64
+    assert refused.returncode == 64
+    for text in (refused.stderr, (world.dir / "tight-run.out").read_text()):
+        assert "30" in text and "60" in text, text
+    assert world.agents() == {}
+    world.stop()
+
+    world.configure(sweep={"interval_seconds": 30}, stall={"after_seconds": 5})
+    world.start(wait=False)
+    assert world.daemon is not None
+    assert world.daemon.wait(20) == 78
+    assert "stall.after_seconds: 5 is less than two sweeps" in world.log.read_text()
+
+
+def test_c12_each_rhythm_has_its_own_limit_and_one_verdict(world: World) -> None:
+    """A slow rhythm raises the limit of its agent alone; `list`, `why` and the daemon's own line say the same."""
+    world.configure(**TIMES)
+    world.start()
+    world.registered("rhythm", *world.script("agent.py", "witness", "beat=4"), interval_seconds=4)
+    world.registered("plain", *world.script("agent.py", "beat=4"))
+
+    said = world.wait_event("agent.stalled", name="plain", seconds=30)
+    world.wait_status("plain", "killed")
+    listed = world.agents()
+    why = world.json("why", "plain")
+    assert (listed["rhythm"]["after_seconds"], listed["rhythm"]["status"]) == (8, "running")
+    assert listed["plain"]["verdict"] == why["agent"]["verdict"] == "stalled"
+    assert said["why"] in [event["why"] for event in why["events"] if event["event"] == "agent.stalled"]
+
+    beats = listed["rhythm"]["beats"]
+    wait_for(lambda: world.agents()["rhythm"]["beats"] >= beats + 2, "it goes on beating in its own rhythm")
+    assert world.count("agent.late", name="rhythm") == 0
+    assert world.story("rhythm")["agent"]["verdict"] == world.agents()["rhythm"]["verdict"] == "healthy"
+    assert "healthy" in world.cli("why", "rhythm").stdout
+    assert world.witnessed() == []
+
+
+def test_c15_the_same_content_again_is_a_new_beat(world: World) -> None:
+    """Rewritten with the same mtime, renamed over, only touched, whole seconds: each counts; and silence after it."""
+    world.configure(**TIMES)
+    world.start()
+    ways = ("same", "renamed", "touched", "seconds")
+    for how in (*ways, "mute"):
+        path = world.dir / f"{how}.beat"
+        path.write_text("beat")
+        times = "3" if how == "mute" else "1000000"
+        command = [sys.executable, "-c", WRITER, str(path), "touched" if how == "mute" else how, times]
+        world.registered(how, *command, beat_file=str(path), stall_after_seconds=3)
+
+    for how in ways:
+        wait_for(lambda how=how: world.agents()[how]["beats"] >= 4, f"{how} is heard", 30)  # type: ignore[misc] # bound
+    world.wait_status("mute", "killed")
+    world.wait_sweeps(6)
+
+    after = world.agents()
+    assert {how: after[how]["status"] for how in ways} == dict.fromkeys(ways, "running")
+    assert {e["name"] for e in world.events() if e["event"] == "kill.requested"} == {"mute"}
+
+
+def test_h1_a_heartbeat_path_that_is_a_fifo_stops_nobody_else(world: World) -> None:
+    """A FIFO without writer: its agent is unknown, for a limited time; others are looked at on schedule."""
+    world.configure(**{**TIMES, "stall": {"after_seconds": 2, "wait_limit_seconds": 9, "start_limit_seconds": 60}})
+    world.start()
+    fifo = world.dir / "a7.beat"
+    os.mkfifo(fifo)
+    world.registered("a7", *world.script("agent.py", "sleep"), beat_file=str(fifo), stall_after_seconds=2)
+    world.wait_event("agent.unknown", name="a7")
+    world.registered("mute", *world.script("agent.py", "beat=0.3/2"))
+    world.registered("both", *world.script("agent.py", "beat=0.3/3"), beat_file=str(fifo))
+    world.run("well", *world.script("agent.py", "witness", "beat=0.4"))
+
+    assert 2.0 <= requested_after(world, "mute") <= 2.0 + SLACK
+    assert 2.0 <= requested_after(world, "both") <= 2.0 + SLACK, "its file is not its only heartbeat"
+    assert world.story("a7")["agent"]["verdict"] == "unknown"
+    world.wait_status("mute", "killed")
+    limited = wait_for(lambda: world.agents()["a7"]["verdict"] != "unknown", "its time as unknown is over", 30)
+
+    assert limited
+    assert world.agents()["a7"]["watched_seconds"] >= 9
+    assert world.count("sweep.overrun") == 0
+    assert world.agents()["well"]["status"] == "running"
+    assert world.witnessed() == []
+
+
+def test_h1_a_helper_that_hangs_stops_no_sweep(world: World) -> None:
+    """Every helper of the owner is stopped for as long as it lives: file agents are unknown, others judged on time."""
+    world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 60}})
+    world.start()
+    assert world.daemon is not None
+    path = world.dir / "a7.beat"
+    path.write_text("beat")
+    command = [sys.executable, "-c", WRITER, str(path), "touched", "1000000"]
+    world.registered("a7", *command, beat_file=str(path), stall_after_seconds=2)
+    wait_for(lambda: world.agents()["a7"]["beats"] >= 2, "its file is heard")
+    world.run("well", *world.script("agent.py", "witness", "beat=0.4"))
+    with Stopper(world.daemon.pid) as stopper:
+        wait_for(lambda: stopper.stopped, "a helper is stopped")
+        sweeps = world.count("sweep.finished")
+        world.registered("mute", *world.script("agent.py", "beat=0.3/2"))
+        # No hook can run either while helpers hang, so the row stays open; the process does not.
+        pid = world.agents()["mute"]["pid"]
+        assert 2.0 <= requested_after(world, "mute") <= 2.0 + SLACK
+        wait_for(lambda: not alive(pid), "it is ended")
+        wait_for(lambda: world.agents()["a7"]["verdict"] == "unknown", "a7 is unknown", 30)
+        world.wait_sweeps(4)
+        assert world.count("sweep.finished") - sweeps >= 8
+        assert world.count("sweep.overrun") == 0
+        assert world.count("kill.requested", name="a7") == 0
+
+    beats = world.agents()["a7"]["beats"]
+    wait_for(lambda: world.agents()["a7"]["beats"] > beats, "its file is heard again", 90)
+    after = world.agents()
+    assert {name: after[name]["status"] for name in ("a7", "well")} == {"a7": "running", "well": "running"}
+    assert world.witnessed() == []
+    assert len(helpers_of(world.daemon.pid)) <= 1
+
+
+@pytest.mark.parametrize(("words", "status"), [("exit=0", "completed"), ("sleep", "killed")])
+def test_h7_a_zombie_is_dead_and_its_parent_is_left_alone(world: World, words: str, status: str) -> None:
+    """Its parent never waits: ended by itself or by us, the row is closed at once, the parent gets no signal."""
+    world.configure(**TIMES)
+    world.start()
+    answer = registered(world, "child")
+    told = world.dir / "child.pid"
+    command = world.script("agent.py", "beat=0.3/2", words)
+    parent = world.spawn(sys.executable, "-c", NEVER_WAITS, str(told), json.dumps(answer["env"]), *command)
+    pid = int(wait_for(lambda: told.read_text() if told.exists() else None, "it has started"))
+    world.ask("PATCH", f"/v1/agents/{answer['agent_id']}", {"pid": pid})
+
+    ended = world.wait_status("child", status)
+
+    assert state_of(pid) == "Z", "its parent waited after all"
+    assert parent.poll() is None
+    assert world.signalled() <= {pid}
+    assert bool(world.signalled()) == (status == "killed")
+    assert world.count("kill.unkillable") == 0
+    assert ended["exit_signal"] == (15 if status == "killed" else None)
+
+
+def test_h7_a_dead_leader_with_a_living_thread_is_alive_and_is_ended(world: World) -> None:
+    """State Z, and a thread that works on: neither gone nor beyond a kill."""
+    world.configure(**TIMES)
+    world.start()
+    process = world.registered("leader", sys.executable, "-c", DEAD_LEADER)
+    wait_for(lambda: state_of(process.pid) == "Z", "its first thread has ended")
+    world.wait_event("agent.first_beat", name="leader")
+    world.wait_sweeps(2)
+    assert world.agents()["leader"]["status"] == "running"
+
+    assert 3.0 <= requested_after(world, "leader") <= 3.0 + SLACK
+    world.wait_status("leader", "killed")
+
+    assert process.wait(20) < 0
+    assert world.signalled() == {process.pid}
