@@ -64,7 +64,9 @@ def test_a_step_of_the_wall_clock_moves_no_run(step: timedelta) -> None:
 
 
 @pytest.mark.parametrize("step", [timedelta(hours=-1), timedelta(days=365)], ids=str)
-def test_a_run_between_a_step_and_the_next_tick_is_planned_once(monkeypatch: pytest.MonkeyPatch, step: timedelta) -> None:
+def test_a_run_between_a_step_and_the_next_tick_is_planned_once(
+    monkeypatch: pytest.MonkeyPatch, step: timedelta
+) -> None:
     """It was planned by the new time already: it must not be moved by the step as well, and wait for a nudge."""
     monkeypatch.setattr("watchdog.schedule.TICK", 0.7)
 
