@@ -69,11 +69,15 @@ class KillWorker:
         self._finished: dict[str, dict[str, object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def request(self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "") -> str:
+    async def request(
+        self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "", beats: int | None = None
+    ) -> str:
         """Commit an order to end one agent and start on it; returns its id.
 
-        One is open per agent: a second only raises `force` of the first. Raises Conflict in observe mode.
+        `beats` is the agent's count at the look that decided (None: now); one more withdraws a stall. One is open per
+        agent: a second only raises `force` of the first. Raises Conflict in observe mode.
         """
+        beats = agent.beats if beats is None else beats
         if self._observe and reason not in DEAD:
             raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
         async with self._ordering:
@@ -89,13 +93,13 @@ class KillWorker:
                 by=by,
                 now=self._clock.now().wall,
                 identity=agent.identity,
-                options=to_json(options, agent.beats, why),
+                options=to_json(options, beats, why),
                 why=why,
                 owner_uid=agent.reg.owner_uid,
             )
             if row is None:
                 raise Conflict(f"another kill request for {agent.reg.name} is open already")
-            order = Order(row.request_id, agent, reason, options, by, why, agent.beats)
+            order = Order(row.request_id, agent, reason, options, by, why, beats)
             self._begin(order)
         self._logged(agent).event("kill.requested", request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
@@ -182,7 +186,7 @@ class KillWorker:
         agent = order.agent
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
-            return await self._withdraw(order, "a heartbeat came before the claim")
+            return await self._spare(order, "a heartbeat came before the claim")
         self._note_end(order)
         now = self._clock.now().wall
         await self._chronicle.settle()
@@ -201,24 +205,13 @@ class KillWorker:
         )
         if not taken:
             return await self._withdraw(order, "its row was closed by somebody else")
-        before, agent.status = agent.status, Status.ENDING
+        agent.status = Status.ENDING
         # No await between this look and the first one of `_end`: a beat that came while the claim was being
         # committed withdraws it.
         self._note_end(order)
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
-            agent.status = before
-            await self._store.write(
-                self._store.store.transition,
-                agent.agent_id,
-                {Status.ENDING},
-                before,
-                now=now,
-                who=self._me,
-                why="a heartbeat came during the claim",
-                event="agent.recovered",
-            )
-            return await self._withdraw(order, "a heartbeat came during the claim")
+            return await self._spare(order, "a heartbeat came during the claim")
         return True
 
     def _note_end(self, order: Order) -> None:
@@ -226,6 +219,23 @@ class KillWorker:
         if order.reason in OWN and not order.step and self._present(order.agent) is Presence.ABSENT:
             order.reason = Reason.GONE
             order.why = "it ended by itself before the kill began"
+
+    async def _spare(self, order: Order, why: str) -> bool:
+        """It beats: withdraw the order. Its row runs on, also where a former daemon died right after the claim."""
+        agent = order.agent
+        if agent.status is Status.ENDING:
+            await self._store.write(
+                self._store.store.transition,
+                agent.agent_id,
+                {Status.ENDING},
+                Status.RUNNING,
+                now=self._clock.now().wall,
+                who=self._me,
+                why=why,
+                event="agent.recovered",
+            )
+            agent.status = Status.RUNNING
+        return await self._withdraw(order, why)
 
     async def _withdraw(self, order: Order, why: str) -> bool:
         agent = order.agent
