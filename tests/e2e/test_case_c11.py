@@ -30,6 +30,7 @@ from watchdog.hearing import Hearing
 from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
 from watchdog.logs import get_logger
+from watchdog.metrics import Metrics
 from watchdog.owners import Owners
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
@@ -90,13 +91,14 @@ class Bench:
         self.owners = Owners()
         hook = HookSpec("note", frozenset(Status), command=("/bin/sh", "-c", f"cat > {self.hooked}"))
         cleanup = Cleanup([hook], self.owners, self.store, self.clock, self.chronicle, observe=False)
+        metrics = Metrics(dict, dict)
         self.worker = KillWorker(
             fleet=self.fleet,
             store=self.store,
             clock=self.clock,
             scanner=Scanner(self.fleet, executor, HOST),
             hearing=self.hearing,
-            closing=Closing(self.store, self.clock, self.hearing, cleanup, self.chronicle, self.log),
+            closing=Closing(self.store, self.clock, self.hearing, cleanup, self.chronicle, metrics, self.log),
             guard=lambda _: Guard(host=HOST, protected=frozenset(), spare=frozenset()),
             chronicle=self.chronicle,
             log=self.log,

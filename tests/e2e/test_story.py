@@ -124,6 +124,7 @@ def test_who_promised_no_beat_lives(world: World) -> None:
     world.wait_status("loud", "killed")
 
     assert world.agents()["quiet"]["status"] == "running"
+    assert world.json("why", "quiet")["agent"]["command"] == "sleep"
     assert (
         "no heartbeat is promised" in (world.dir / "quiet.out").read_text()
         or "promise" in (world.dir / "quiet.out").read_text()
@@ -211,5 +212,5 @@ def test_a_worktree_behind_a_link_is_cleaned_like_any_other(world: World) -> Non
 
     world.wait_status("theta", "failed")
 
-    assert "done" == world.wait_event("cleanup.hook_finished", name="theta", hook="worktree")["outcome"]
+    assert world.wait_event("cleanup.hook_finished", name="theta", hook="worktree")["outcome"] == "done"
     assert not (world.dir / "real" / "wt").exists()

@@ -168,7 +168,7 @@ def _registration(desk: Desk, body: Register, owner: int, parent: str | None, ta
         temp_dir=_path(body.temp_dir),
         beat_file=_path(body.beat_file),
         source=body.source,
-        command=taken.name if taken else None,
+        command=body.command or (taken.name if taken else None),
         created_at=desk.now(),
     )
 
@@ -270,7 +270,7 @@ async def _identify(desk: Desk, peer: Peer, agent: Agent, taken: Claim) -> None:
     if taken.uid != before:
         await store.write(store.store.set_owner, agent.agent_id, taken.uid)
     agent.identify(taken.identity, taken.uid)
-    agent.reg = replace(agent.reg, command=taken.name)
+    agent.reg = replace(agent.reg, command=agent.reg.command or taken.name)
     if agent.status in (Status.QUEUED, Status.STARTING):
         agent.status = Status.RUNNING
     desk.identified(agent)

@@ -90,6 +90,7 @@ class Register(Body):
     beat_file: Path | None = None
     queued: bool = False
     source: Word = "register"
+    command: Plain | None = None  # the program's name, where the pid is not known yet; never a command line
     notify_socket: Annotated[Path, Field(max_length=107)] | None = None  # sun_path, unix(7)
     replace: bool = False
 

@@ -5,6 +5,7 @@ import os
 from watchdog.cli.flags import Values, one, read_flags
 from watchdog.core.durations import seconds_of
 from watchdog.core.names import name_for, name_problem
+from watchdog.core.notify import printable
 from watchdog.errors import BadRequest
 
 HELP = """\
@@ -80,6 +81,7 @@ class Options:
             "agent_id": self.agent_id,
             "name": self.name,
             "source": "run",
+            "command": printable(os.path.basename(self.command[0]))[:64],
             "notify_socket": notify_socket,
             "replace": self.replace or None,
             "type": self.type,
