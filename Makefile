@@ -15,7 +15,7 @@ $(BIN)/.ready: requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 that can make an environment. On Debian: apt install python3-venv" >&2; exit 1; }
 	@echo "the first time: making the environment in $(VENV) with $(PYTHON), about half a minute (three at most) ..."
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q $(VENV)/lib watchdog 2>/dev/null || true
 	@touch $@

@@ -1,4 +1,4 @@
-"""The README's table of log events, from `logs.CATALOGUE`. `python -m tests.readme` writes it anew (`make events`)."""
+"""The README's table of log events, from the catalogue. `python -m tests.readme` writes it anew (`make events`)."""
 
 import logging
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from watchdog.catalogue import CATALOGUE
 
 README = Path(__file__).parent.parent / "README.md"
-BEGIN = "<!-- events: generated from watchdog/logs.py by `make events`; do not edit -->\n"
+BEGIN = "<!-- events: generated from watchdog/catalogue.py by `make events`; do not edit -->\n"
 END = "<!-- end of events -->"
 
 

@@ -170,6 +170,17 @@ def test_files_do_one_thing(path: Path) -> None:
     assert len(text.splitlines()) <= 330, f"{path} has {len(text.splitlines())} lines"
 
 
+def test_the_map_is_whole() -> None:
+    """Whoever comes new reads the map first: every room and module of the top level stands in it, and nothing else."""
+    text = ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text())) or ""
+    names = [line.split()[0] for line in text.splitlines() if line.startswith("    ")]
+    there = {f"{p.name}/" for p in PACKAGE.iterdir() if (p / "__init__.py").exists()}
+    there |= {p.stem for p in PACKAGE.glob("*.py") if p.stem != "__init__"}
+
+    assert sorted(names) == sorted(there)
+    assert {name.rstrip("/") for name in names} == {module.split(".")[0] for module in RANK}
+
+
 def test_no_module_collides_with_the_other_watchdog() -> None:
     """PyPI's watchdog has modules of these names, and python-daemon imports as `daemon`."""
     taken = {"events", "version", "__main__", "watchmedo", "observers", "utils", "tricks", "daemon"}

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from prometheus_client import Counter
 
 from tests.readme import README, block, table
 from tests.world import World, make_world
@@ -18,6 +19,7 @@ from watchdog.catalogue import CATALOGUE
 from watchdog.cli import verbs
 from watchdog.core.model import Polite
 from watchdog.core.notify import words_of
+from watchdog.metrics import Metrics
 
 TEXT = README.read_text()
 PACKAGE = README.parent / "watchdog"
@@ -97,6 +99,20 @@ def test_the_timeline_has_the_figures_of_the_defaults() -> None:
 def test_the_table_of_events_is_the_catalogue() -> None:
     """`make events` writes it; nobody edits it by hand."""
     assert block(TEXT) == table()
+
+
+def test_every_figure_has_a_line() -> None:
+    """What /metrics gives is in the table of figures with its labels, and nothing else is."""
+    figures = Metrics(dict, lambda: {"operator": 1})
+    there = set()
+    for metric in figures.registry.collect():
+        total = "_total" if metric.type == "counter" else ""
+        there.add(metric.name + total)
+    rows = dict(re.findall(r"^\| `(agent_watchdog_\w+)(\{[a-z,]+\})?` \|", section("Log events"), re.MULTILINE))
+
+    assert set(rows) == there
+    counted = {f"{c._name}_total": c._labelnames for c in vars(figures).values() if isinstance(c, Counter)}
+    assert {name: rows[name].strip("{}").split(",") for name in counted} == {n: list(v) for n, v in counted.items()}
 
 
 def literals(path: Path) -> Iterator[tuple[str, bool]]:

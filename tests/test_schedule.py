@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import time_machine
 
+from watchdog import schedule as module
 from watchdog.clock import Clock
 from watchdog.logs import get_logger
 from watchdog.schedule import Every, Schedule
@@ -31,6 +32,13 @@ class Runs:
             while len(self.at) < count:
                 self.changed.clear()
                 await self.changed.wait()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three short intervals are enough; a daemon of the world waits longer, however short its interval."""
+    assert module.PATIENCE >= 10
+    monkeypatch.setattr(module, "PATIENCE", 1.0)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +127,7 @@ def test_a_job_that_raises_comes_again() -> None:
     assert asyncio.run(main()) >= 3
 
 
-def test_a_scheduler_that_runs_nothing_any_more_is_dead() -> None:
+def test_a_scheduler_that_runs_nothing_any_more_is_dead(impatient: None) -> None:
     """Three intervals without a run, and no nudge helped: `dead` is set, and the daemon ends with 70 (case H12)."""
 
     async def main() -> None:
@@ -135,7 +143,7 @@ def test_a_scheduler_that_runs_nothing_any_more_is_dead() -> None:
     asyncio.run(main())
 
 
-def test_a_run_that_never_returns_is_death_too() -> None:
+def test_a_run_that_never_returns_is_death_too(impatient: None) -> None:
     """Case H1: nothing else would ever be polled again, so the daemon ends for its supervisor to restart it."""
 
     async def main() -> None:

@@ -1,26 +1,44 @@
 """agent-watchdogd: looks after AI coding agents, ends the stalled ones whole, and puts the place in order.
 
-The map (one job each; the main loop is `service.Daemon.run`):
+The map, from the main loop down (`service.Daemon.run`); one job each:
 
-    core/        pure: what a sweep saw -> verdict -> decision; the steps of a kill. No I/O, clock, log or thread.
-    errors       exceptions raised on purpose
-    clock        the only reader of clocks
-    config       strict TOML -> frozen settings
-    logs         structlog and the catalogue of events
+    start        the command `agent-watchdogd`: options, configuration, logs
+    service      composition root, main loop, shutdown order
+    cli/         the verbs: parse, call control, print; cli/resident/ is what stays beside an agent
+    control/     HTTP+JSON on a unix socket, and its client
+    sweep        observe -> judge -> decide -> record, for every agent
+    kill_worker  claim -> end the tree, proved -> cleanup -> rows
+    orders       a kill request in memory, and how its outcome is told
+    ending       one tree: look, next step, commit, act, look again
+    closing      the last part of an order: hooks, task row, our row
+    journal      cleanup hooks with the registry as their journal
+    cleanup      which hooks run, in which order, how often
+    hearing      what reaches us between sweeps: beats, exits
+    beat_files   files whose mtime is a beat, by the owners' helpers
+    activity     what a silent agent was seen doing from outside
+    scan         one /proc scan for all who want one
+    chronicle    what happened, told twice: log and history
+    fleet        the agents in memory: what each said, silence, pidfd
+    holds        operators' holds in memory
+    schedule     APScheduler, made proof against clocks that jump
+    metrics      figures for Prometheus
     registry/    SQLAlchemy: schema, every query, migrations
     processes/   /proc, pidfd, signals: identity, tree, the one guarded send, evidence
     intake/      the notify sockets (sd_notify datagrams)
+    owners       the daemon's side of the owners' helpers
     owner/       all that touches an owner's files, git or terminals; runs as that uid in a helper process
-    owners       the daemon's side of those helpers
-    control/     HTTP+JSON on a unix socket, and its client
-    cli/         verbs: parse, call control, print
-    fleet        the agents in memory: registration, beats, silence
-    sweep        observe -> judge -> decide -> record
-    kill_worker  claim -> next_step ... -> verified -> cleanup
-    cleanup      runs hooks: journal, deadline, retry
-    service      composition root and main loop
+    config       strict TOML -> frozen settings
+    keys         what each section of it may hold
+    logs         structlog over stdlib logging
+    catalogue    every event that is logged, with level and meaning
+    places       where things lie, and whether a directory is really ours
+    lock         one daemon per runtime and per state directory
+    systemd      our own word to the service manager
+    clock        the only reader of clocks
+    core/        pure: what a sweep saw -> verdict -> decision; the steps of a kill. No I/O, clock, log or thread.
+    errors       exceptions raised on purpose
 
-Imports run downwards (tests/test_layout.py holds it):
+Imports run downwards, by the ranks in tests/test_layout.py, which also holds this map to be whole:
 cli -> control.client; service -> sweep, kill_worker, cleanup, control.api -> fleet -> registry, processes, intake,
 owners, config, logs, clock -> core, errors; owner -> core, errors.
 """

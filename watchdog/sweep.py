@@ -301,6 +301,7 @@ class Sweeper:
         self.last_sweep = began
         self._metrics.last_sweep.set(began.wall.timestamp())
         self._metrics.sweep_seconds.observe(took)
+        self._metrics.unkillable.set(sum(agent.status is Status.UNKILLABLE for agent in self._fleet))
         self.tally.sweeps += 1
         self.tally.slowest = max(self.tally.slowest, took)
         self._log.event("sweep.finished", agents=len(self._fleet), ms=round(took * 1000, 1))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.helpers_of_owners import Stopper, helpers_of
-from tests.world import World, alive, wait_for
+from tests.world import World, wait_for
 
 TIMES: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},
@@ -70,6 +70,11 @@ def requested_after(world: World, name: str) -> float:
     """Seconds from the agent's last beat to the order to end it, as the daemon's clock told them."""
     order = world.wait_event("kill.requested", name=name, seconds=60)
     return seconds(order["ts"]) - seconds(world.story(name)["agent"]["last_heartbeat"])
+
+
+def slowest_sweep(world: World) -> float:
+    """Seconds of the longest sweep; a starved machine makes one long, a wait for a helper (3 s) longer."""
+    return float(max(event["ms"] for event in world.events() if event["event"] == "sweep.finished")) / 1000
 
 
 def state_of(pid: int) -> str:
@@ -241,7 +246,7 @@ def test_h1_a_heartbeat_path_that_is_a_fifo_stops_nobody_else(world: World) -> N
 
     assert limited
     assert world.agents()["a7"]["watched_seconds"] >= 9
-    assert world.count("sweep.overrun") == 0
+    assert slowest_sweep(world) < 2.5
     assert world.agents()["well"]["status"] == "running"
     assert world.witnessed() == []
 
@@ -261,14 +266,12 @@ def test_h1_a_helper_that_hangs_stops_no_sweep(world: World) -> None:
         wait_for(lambda: stopper.stopped, "a helper is stopped")
         sweeps = world.count("sweep.finished")
         world.registered("mute", *world.script("agent.py", "beat=0.3/2"))
-        # No hook can run either while helpers hang, so the row stays open; the process does not.
-        pid = world.agents()["mute"]["pid"]
         assert 2.0 <= requested_after(world, "mute") <= 2.0 + SLACK
-        wait_for(lambda: not alive(pid), "it is ended")
+        world.wait_status("mute", "killed")  # a hook has a helper of its own
         wait_for(lambda: world.agents()["a7"]["verdict"] == "unknown", "a7 is unknown", 30)
         world.wait_sweeps(4)
         assert world.count("sweep.finished") - sweeps >= 8
-        assert world.count("sweep.overrun") == 0
+        assert slowest_sweep(world) < 2.5, "one waited for a helper"
         assert world.count("kill.requested", name="a7") == 0
 
     beats = world.agents()["a7"]["beats"]

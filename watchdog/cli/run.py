@@ -29,7 +29,8 @@ REPORT_SECONDS = 1.0  # that the report of its end may delay our own
 BACKSTOP_SECONDS = 10.0  # a kernel that sends no SIGIO costs delay, not beats
 # Faults of our own are not to be waited for; the kernel kills a process that has them blocked.
 _OUR_OWN = {signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGTRAP, signals.SIGSYS}
-_AWAITED = signals.valid_signals() - _OUR_OWN - {signals.SIGKILL, signals.SIGSTOP}
+# SIGPIPE stays ignored, as Python has it: blocked, it would be queued for us, and it names ourselves as its sender.
+_AWAITED = signals.valid_signals() - _OUR_OWN - {signals.SIGKILL, signals.SIGSTOP, signals.SIGPIPE}
 
 
 def main(arguments: list[str]) -> int:
