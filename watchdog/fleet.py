@@ -63,6 +63,7 @@ class Agent:
     # what was made of it
     verdict: Verdict | None = None
     line: str = ""
+    beats_judged: int = 0  # its count of beats at the last look: one more since then makes the verdict old
     late_looks: int = 0
     looked: float | None = None  # monotonic instant of the last counted late look
     first_look: bool = True
@@ -211,7 +212,7 @@ class Agent:
 
     def judged(self, judgement: Judgement, now: float, interval: float) -> None:
         """Remember a verdict and count the look."""
-        self.verdict, self.line = judgement.verdict, judgement.line
+        self.verdict, self.line, self.beats_judged = judgement.verdict, judgement.line, self.beats
         if judgement.verdict not in (Verdict.LATE, Verdict.STALLED):
             self.late_looks, self.looked, self.first_look = 0, None, False
         elif self.looked is None or now - self.looked >= 0.9 * interval:

@@ -70,11 +70,15 @@ class KillWorker:
         self._finished: dict[str, dict[str, object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def request(self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "") -> str:
+    async def request(
+        self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "", beats: int | None = None
+    ) -> str:
         """Commit an order to end one agent and start on it; returns its id.
 
-        One is open per agent: a second only raises `force` of the first. Raises Conflict in observe mode.
+        `beats` is the agent's count at the look that decided (None: now); one more withdraws a stall. One is open per
+        agent: a second only raises `force` of the first. Raises Conflict in observe mode.
         """
+        beats = agent.beats if beats is None else beats
         if self._observe and reason not in DEAD:
             raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
         async with self._ordering:
@@ -90,13 +94,13 @@ class KillWorker:
                 by=by,
                 now=self._clock.now().wall,
                 identity=agent.identity,
-                options=to_json(options, agent.beats, why),
+                options=to_json(options, beats, why),
                 why=why,
                 owner_uid=agent.reg.owner_uid,
             )
             if row is None:
                 raise Conflict(f"another kill request for {agent.reg.name} is open already")
-            order = Order(row.request_id, agent, reason, options, by, why, agent.beats)
+            order = Order(row.request_id, agent, reason, options, by, why, beats)
             self._begin(order)
         self._logged(agent).event("kill.requested", request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
@@ -183,11 +187,10 @@ class KillWorker:
         agent = order.agent
         if order.resumed and order.reason is Reason.STALLED and order.step in ("", "looked"):
             # What it said while no daemon listened is only reaching us now.
-            await self._give_back(order, Status.RUNNING, "the daemon was restarted before the first signal")
-            return await self._withdraw(order, "the daemon was restarted before the first signal: it is judged anew")
+            return await self._spare(order, "the daemon was restarted before the first signal: it is judged anew")
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
-            return await self._withdraw(order, "a heartbeat came before the claim")
+            return await self._spare(order, "a heartbeat came before the claim")
         self._note_end(order)
         now = self._clock.now().wall
         await self._chronicle.settle()
@@ -208,13 +211,11 @@ class KillWorker:
             return await self._withdraw(order, "its row was closed by somebody else")
         if order.reason is Reason.STALLED and not order.step and agent.reg.source == "run":
             await asyncio.sleep(LAST_WORD)
-        # No await between this look and the end of the claim: a beat that came while it was being committed, or was
-        # still on its way through `run`, withdraws it.
+        # No await from here to the end of the claim: a beat that came while it was committed, or lay with `run`, counts.
         self._note_end(order)
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
-            await self._give_back(order, agent.status, "a heartbeat came during the claim")
-            return await self._withdraw(order, "a heartbeat came during the claim")
+            return await self._spare(order, "a heartbeat came during the claim")
         agent.status = Status.ENDING
         return True
 
@@ -224,20 +225,21 @@ class KillWorker:
             order.reason = Reason.GONE
             order.why = "it ended by itself before the kill began"
 
-    async def _give_back(self, order: Order, status: Status, why: str) -> None:
-        """The agent's row is what it was before the claim."""
+    async def _spare(self, order: Order, why: str) -> bool:
+        """Withdraw the order. The agent's row runs on, also where a former daemon died right after the claim."""
         agent = order.agent
-        agent.status = status
         await self._store.write(
             self._store.store.transition,
             agent.agent_id,
             {Status.ENDING},
-            status,
+            Status.RUNNING,
             now=self._clock.now().wall,
             who=self._me,
             why=why,
             event="agent.recovered",
         )
+        agent.status = Status.RUNNING
+        return await self._withdraw(order, why)
 
     async def _withdraw(self, order: Order, why: str) -> bool:
         agent = order.agent

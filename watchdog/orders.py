@@ -73,7 +73,7 @@ def told(order: Order, ended: Ended) -> str:
     if not ended.signalled:
         return "there was no process left to end"
     force = "on TERM" if ended.gracefully else "by KILL, TERM was not enough" if not order.options.force else "by KILL"
-    return f"{order.reason}: {count} processes ended {force}"
+    return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended {force}"
 
 
 def task_of(order: Order, agent: Agent, status: Status) -> tuple[str, str | None]:

@@ -268,7 +268,7 @@ class Sweeper:
             self._once(agent, f"observe {reason}", "kill.observed", f"would end it: {decision.text}")
             return
         try:
-            await self._worker.request(agent, reason, KillOptions(), "daemon", decision.text)
+            await self._worker.request(agent, reason, KillOptions(), "daemon", decision.text, agent.beats_judged)
         except RegistryUnavailable as error:
             self._once(agent, "held registry", "kill.held", f"held: {error}")
             return

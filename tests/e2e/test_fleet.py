@@ -2,8 +2,10 @@
 
 import os
 import signal
+import time
 from typing import Any
 
+from tests.helpers_of_owners import Stopper
 from tests.world import World, pids_with, started_at, wait_for
 
 TIMES: dict[str, dict[str, Any]] = {
@@ -76,8 +78,8 @@ def test_of_twenty_five_agents_exactly_the_five_stalled_ones_die(world: World) -
     assert all(seconds > 5 for seconds in silent.values()), f"they were never in doubt: {silent}"
 
 
-def test_a_busy_a_stopped_and_a_vanished_neighbour_change_nothing(world: World) -> None:
-    """A short neighbour's every end makes the next look come sooner; a busy silent agent is not judged by a blink."""
+def test_a_busy_agent_is_not_judged_by_the_blink_between_two_looks(world: World) -> None:
+    """A neighbour's every end makes the next look come sooner; what a tree uses is measured over an interval."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 60}})
     world.start()
     world.run("busy", *world.script("agent.py", "witness", "busy=0.3"))
@@ -92,3 +94,37 @@ def test_a_busy_a_stopped_and_a_vanished_neighbour_change_nothing(world: World) 
     assert wait_for(lambda: world.agents()["busy"], "it is listed")["status"] == "running"
     assert world.witnessed() == []
     assert world.count("kill.requested", name="busy") == 0
+
+
+def test_a_busy_a_stopped_and_a_hanging_neighbour_change_nothing_for_the_others(world: World) -> None:
+    """One spins, one is stopped, of one every helper hangs: the mute one is ended on time, the well one lives."""
+    world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 60}})
+    world.start()
+    assert world.daemon is not None
+    os.mkfifo(world.dir / "fifo")
+    (world.dir / "file").touch()
+    agent = world.script("agent.py", "sleep")
+    with Stopper(world.daemon.pid):
+        world.registered("hangs", *agent, beat_file=str(world.dir / "file"), stall_after_seconds=2)
+        world.registered("fifo", *agent, beat_file=str(world.dir / "fifo"), stall_after_seconds=2)
+        world.run("spins", *world.script("agent.py", "spin"), options=("--stall-after", "60s"))
+        world.run("stopped", *world.script("agent.py", "lease=60"))
+        world.run("well", *world.script("agent.py", "witness", "beat=0.4"))
+        for name in ("spins", "stopped", "well"):
+            world.wait_event("agent.first_beat", name=name)
+        os.kill(world.agents()["stopped"]["pid"], signal.SIGSTOP)
+        born = {name: (a["pid"], started_at(a["pid"])) for name, a in world.agents().items()}
+
+        mute = world.registered("mute", *world.script("agent.py", "beat=0.3/2"))
+        world.wait_event("agent.first_beat", name="mute")
+        began = time.monotonic()
+        world.wait_event("kill.requested", name="mute")
+        late = time.monotonic() - began
+        mute.wait(20)
+
+    assert 2.0 <= late <= 6.0, f"asked for after {late:.1f} s"
+    after = world.agents()
+    assert {name: (after[name]["pid"], started_at(after[name]["pid"])) for name in born} == born
+    assert {name: after[name]["status"] for name in born} == dict.fromkeys(born, "running")
+    assert {e["name"] for e in world.events() if e["event"] == "kill.requested"} == {"mute"}
+    assert world.witnessed() == []
