@@ -211,7 +211,7 @@ class KillWorker:
             return await self._withdraw(order, "its row was closed by somebody else")
         if order.reason is Reason.STALLED and not order.step and agent.reg.source == "run":
             await asyncio.sleep(LAST_WORD)
-        # No await from here to the end of the claim: a beat that came while it was committed, or lay with `run`, counts.
+        # No await from here to the end of the claim: a beat that came meanwhile, or lay with `run`, counts.
         self._note_end(order)
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
