@@ -50,6 +50,7 @@ class Engines:
             self.durable = _postgresql(self.url, busy_timeout, "")
             self.quick = _postgresql(self.url, busy_timeout, "-c synchronous_commit=off")
             self.reading = _postgresql(self.url, busy_timeout, "-c default_transaction_read_only=on")
+        self._inode: int | None = None  # of SQLite's file, once it is open
 
     def open(self) -> None:
         """Make the file (0600) when there is none, and migrate. Raises ConfigError for a newer revision."""
@@ -57,6 +58,8 @@ class Engines:
             _make_file(self.url.database or "")
         with self.begin(self.durable) as connection:
             migrate(connection, self.place)
+        if self.url.get_backend_name() == "sqlite":
+            self._inode = os.stat(self.url.database or "").st_ino
 
     def close(self) -> None:
         """Close every idle connection; the engines open new ones when asked again."""
@@ -66,6 +69,7 @@ class Engines:
     @contextmanager
     def begin(self, engine: Engine) -> Iterator[Connection]:
         """One transaction: committed at the end, rolled back on any exception."""
+        self._refuse_moved()
         try:
             with engine.begin() as connection:
                 yield connection
@@ -79,6 +83,19 @@ class Engines:
             raise RegistryUnavailable(f"registry {self.place}: {name}: {error.orig}") from error
         except PoolTimeout as error:  # every connection is in use, each waiting for the database
             raise RegistryUnavailable(f"registry {self.place}: {error}") from error
+
+    def _refuse_moved(self) -> None:
+        """SQLite in WAL mode goes on writing to a file that was deleted: an intent that no restart would ever see."""
+        if self._inode is None:
+            return
+        try:
+            same = os.stat(self.url.database or "").st_ino == self._inode
+        except OSError:
+            same = False
+        if not same:
+            raise RegistryUnavailable(
+                f"registry {self.place}: the file was removed or replaced; put it back, or start the daemon anew"
+            )
 
 
 def parse_url(url: str) -> URL:
