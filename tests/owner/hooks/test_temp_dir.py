@@ -333,6 +333,25 @@ def test_a_dir_in_which_a_process_lives_is_kept(root: Path) -> None:
     assert run(path, root).outcome is HookOutcome.DONE
 
 
+@pytest.mark.parametrize("theirs", ["work", "work/sub", "link/sub/deep"])
+def test_a_dir_with_another_living_agents_place_is_kept(root: Path, theirs: str) -> None:
+    """Also when that agent named it through a link, and when nothing runs there just now."""
+    path = root / "work"
+    (path / "sub").mkdir(parents=True)
+    (root / "link").symlink_to(path)
+    in_use = (("/elsewhere", "gamma (cc)"), (str(root / "workshop"), "delta (dd)"), (str(root / theirs), "beta (bb)"))
+    about = context(temp_dir=str(path), in_use=in_use)
+    about = base.context_of(json.loads(json.dumps(base.context_json(about))))
+
+    result = temp_dir(about, base.CleanupSettings(roots=(str(root),)))
+
+    assert result.outcome is HookOutcome.KEPT
+    assert f"another living agent, beta (bb), works there: {root / theirs}" in result.message
+    assert (path / "sub").is_dir()
+    about = context(temp_dir=str(path), in_use=in_use[:2])
+    assert temp_dir(about, base.CleanupSettings(roots=(str(root),))).outcome is HookOutcome.DONE
+
+
 def test_a_served_socket_keeps_the_dir_and_a_stale_one_does_not(root: Path) -> None:
     """Case G6: a tmux server that nobody could reach any more."""
     path = root / "work"
