@@ -34,6 +34,7 @@ class Scene:
     rows: dict[str, Row] = field(default_factory=dict)
     story: list[str] = field(default_factory=list)
     down: bool = False
+    heard: list[HookContext] = field(default_factory=list)
 
     async def open_run(self, about: HookContext) -> Row:
         if self.down:
@@ -50,6 +51,7 @@ class Scene:
 
     async def run_hook(self, spec: HookSpec, about: HookContext) -> HookResult:
         self.story.append(f"run {spec.name}")
+        self.heard.append(about)
         queue = self.answers.get(spec.name) or [HookResult(HookOutcome.DONE)]
         answer = queue.pop(0) if len(queue) > 1 else queue[0]
         if isinstance(answer, Exception):
@@ -148,6 +150,21 @@ def test_a_later_try_that_succeeds_ends_it() -> None:
 
     assert scene.play(command("h", retries=2)) == [("h", HookOutcome.DONE)]
     assert scene.story.count("run h") == 2
+
+
+def test_each_try_is_told_anew_who_else_works_there() -> None:
+    """Between two tries another agent may have come; what was known at the first would lose its place."""
+    scene = Scene({"h": [HookResult(HookOutcome.FAILED), HookResult(HookOutcome.DONE)]})
+    told: list[HookContext] = []
+    plain = scene.context_for({})
+
+    def context_for(spec: HookSpec) -> HookContext:
+        told.append(plain(spec))
+        return told[-1]
+
+    asyncio.run(run_hooks([command("h", retries=2)], context_for, scene, scene, scene, pause=NOW))
+    assert scene.heard == [told[-2], told[-1]]
+    assert scene.heard[0] is not scene.heard[1]
 
 
 def test_kept_is_an_answer_and_not_repeated() -> None:

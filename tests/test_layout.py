@@ -29,6 +29,7 @@ RANK = {
     "metrics": 4,
     "fleet": 5,
     "holds": 5,
+    "sharing": 6,
     "scan": 6,
     "chronicle": 6,
     "activity": 6,

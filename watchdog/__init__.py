@@ -20,6 +20,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     scan         one /proc scan for all who want one
     chronicle    what happened, told twice: log and history
     fleet        the agents in memory: what each said, silence, pidfd
+    sharing      which places of one agent another living agent has too
     holds        operators' holds in memory
     schedule     APScheduler, made proof against clocks that jump
     metrics      figures for Prometheus

@@ -86,15 +86,21 @@ async def run_hooks(
             log.info("cleanup.hook_finished", hook=spec.name, outcome="observed", message="observe mode: not run")
             results.append((spec, HookResult(HookOutcome.NOTHING, "observe mode: not run")))
         else:
-            results.append((spec, await _run(spec, context, owners, journal, log, pause)))
+            results.append((spec, await _run(spec, context_for, owners, journal, log, pause)))
     return results
 
 
 async def _run(
-    spec: HookSpec, context: HookContext, owners: Runner, journal: Journal, log: Log, pause: timedelta
+    spec: HookSpec,
+    context_for: Callable[[HookSpec], HookContext],
+    owners: Runner,
+    journal: Journal,
+    log: Log,
+    pause: timedelta,
 ) -> HookResult:
     """One hook until it ends well or its tries are used up; at least one try, also after a daemon that died in it."""
     while True:
+        context = context_for(spec)  # anew for each try: others may have come to work there meanwhile
         run = await journal.open_run(context)
         if run.status in FINAL:
             return HookResult(HookOutcome(run.status), run.message, dict(run.details))

@@ -6,9 +6,10 @@ from watchdog import cleanup
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
 from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec, Reason, Status
-from watchdog.fleet import Agent
+from watchdog.fleet import Agent, Fleet
 from watchdog.owners import Owners
 from watchdog.registry.store import AsyncStore
+from watchdog.sharing import in_use
 
 
 class Cleanup:
@@ -22,6 +23,7 @@ class Cleanup:
         clock: Clock,
         chronicle: Chronicle,
         *,
+        fleet: Fleet,
         observe: bool,
     ) -> None:
         self._hooks = hooks
@@ -29,10 +31,13 @@ class Cleanup:
         self._store = store
         self._clock = clock
         self._chronicle = chronicle
+        self._fleet = fleet
         self._observe = observe
+        self._dead: set[str] = set()  # whose tree is proved dead, though their rows are open still
 
     async def run(self, agent: Agent, outcome: Status, reason: Reason, request_id: str) -> list[dict[str, object]]:
         """What each hook did, in order."""
+        self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
 
         def context_for(spec: HookSpec) -> HookContext:
             return HookContext(
@@ -48,6 +53,7 @@ class Cleanup:
                 temp_dir=agent.reg.temp_dir,
                 exit_code=agent.exit_code,
                 exit_signal=agent.exit_signal,
+                in_use=in_use(self._fleet, agent, self._dead),
             )
 
         journal = _Journal(self._store, self._clock, request_id)

@@ -139,7 +139,9 @@ class Daemon:
         held.push_async_callback(self.owners.close)
         metrics = Metrics(self._verdicts, self._kinds_of_hold)
         scanner = Scanner(self.fleet, executor, self.host)
-        cleanup = Cleanup(settings.hooks, self.owners, self.store, clock, self.chronicle, observe=settings.observe)
+        cleanup = Cleanup(
+            settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
+        )
         self.worker = KillWorker(
             fleet=self.fleet,
             store=self.store,

@@ -157,6 +157,10 @@ def test_parents_are_living_agents_and_temp_dirs_have_one_agent(office: Office) 
     assert (status, answer["message"][:7]) == (400, "parent:")
     status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "temp_dir": "/tmp//x"})
     assert (status, answer["message"][:9]) == (409, "temp_dir:")
+    status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "temp_dir": "/tmp/x/sub"})
+    assert (status, answer["message"][:9]) == (409, "temp_dir:")
+    assert f"alpha ({parent})" in answer["message"]
+    office.register("sub", parent="child", temp_dir="/tmp/x/sub")
     own = f"{office.directory}/notify/{parent}"
     status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "notify_socket": own})
     assert (status, answer["message"][:14]) == (400, "notify_socket:")

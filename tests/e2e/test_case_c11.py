@@ -90,7 +90,7 @@ class Bench:
         self.chronicle = Chronicle(self.store, self.clock, self.log)
         self.owners = Owners()
         hook = HookSpec("note", frozenset(Status), command=("/bin/sh", "-c", f"cat > {self.hooked}"))
-        cleanup = Cleanup([hook], self.owners, self.store, self.clock, self.chronicle, observe=False)
+        cleanup = Cleanup([hook], self.owners, self.store, self.clock, self.chronicle, fleet=self.fleet, observe=False)
         metrics = Metrics(dict, dict)
         self.worker = KillWorker(
             fleet=self.fleet,

@@ -79,6 +79,28 @@ def test_a_dirty_worktree_is_kept_and_said_so(world: World) -> None:
     assert "new.txt" in kept["message"] or "untracked" in kept["message"]
 
 
+def test_a_shared_worktree_goes_with_its_last_agent(world: World) -> None:
+    """The first one's end leaves the other where it works."""
+    repository = make_repository(world.dir / "repo")
+    tree = world.dir / "wt-both"
+    git(repository, "worktree", "add", "-q", str(tree), "-b", "both")
+    world.start()
+    stays = world.run("stays", *world.script("agent.py", "beat=0.3"), options=("--worktree", str(tree)))
+    world.wait_status("stays", "running")
+    world.run("goes", "/bin/true", options=("--worktree", str(tree)))
+
+    kept = world.wait_event("cleanup.hook_finished", name="goes", hook="worktree")
+    assert kept["outcome"] == "kept"
+    assert "another living agent, stays (" in kept["message"]
+    assert tree.is_dir()
+    assert stays.poll() is None
+
+    world.json("kill", "stays")
+    gone = world.wait_event("cleanup.hook_finished", name="stays", hook="worktree")
+    assert gone["outcome"] == "done", gone
+    assert not tree.exists()
+
+
 @pytest.mark.parametrize(
     ("ending", "status", "code", "number"),
     [("exit=0", "completed", 0, None), ("exit=3", "failed", 3, None), ("sleep", "failed", None, 9)],

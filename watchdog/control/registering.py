@@ -20,6 +20,7 @@ from watchdog.core.model import LIVE, KillOptions, Reason, Registration, Status
 from watchdog.core.verdict import span
 from watchdog.errors import AgentNotFound, BadRequest, Conflict, Forbidden
 from watchdog.fleet import ZERO, Agent
+from watchdog.sharing import refuse_temp_dir
 
 _SPOKEN = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING})  # in these a beat counts
 PER_OWNER = 256  # living agents of one uid
@@ -116,7 +117,7 @@ async def _take_in(desk: Desk, peer: Peer, body: Register) -> tuple[Agent, list[
     _refuse_many(desk, peer, owner)
     desk.fleet.refuse_taken(body.name, owner)
     parent = None if body.parent is None else _parent(desk, peer, body.parent, owner)
-    _refuse_paths(desk, body)
+    _refuse_paths(desk, body, owner, parent)
     await _refuse_task(desk, peer, body)
     reg = _registration(desk, body, owner, parent, taken)
     status = Status.QUEUED if body.queued else Status.STARTING if taken is None else Status.RUNNING
@@ -199,12 +200,11 @@ def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:
         raise Conflict(f"uid {owner} has {count} living agents, which is the most; end some (agent-watchdog remove)")
 
 
-def _refuse_paths(desk: Desk, body: Register) -> None:
+def _refuse_paths(desk: Desk, body: Register, owner: int, parent: str | None) -> None:
     """A temp dir is removed when its agent ends, so it belongs to one; only `run` brings a socket of its own."""
     wanted = _path(body.temp_dir)
-    for agent in desk.fleet:
-        if wanted is not None and agent.reg.temp_dir == wanted:
-            raise Conflict(f"temp_dir: {wanted} is that of another living agent; each needs one of its own")
+    if wanted is not None:
+        refuse_temp_dir(desk.fleet, wanted, owner, parent)
     socket = _path(body.notify_socket)
     if socket is not None and body.source != "run":
         raise BadRequest("notify_socket: only `run` owns its agent's socket; leave it out, and the daemon makes one")

@@ -221,6 +221,7 @@ class HookContext:
     temp_dir: str | None
     exit_code: int | None = None
     exit_signal: int | None = None
+    in_use: tuple[tuple[str, str], ...] = ()  # worktrees and temp dirs of other living agents, and whose each is
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ nobody and changes nothing.
 import contextlib
 import fcntl
 import os
+from collections.abc import Sequence
 
 
 def _below(target: str, path: str) -> bool:
@@ -44,6 +45,17 @@ def occupant(path: str) -> str | None:
             _, slash, bound = line.rstrip("\n").partition(" /")
             if slash and _below("/" + bound, path):
                 return f"a socket is in use at /{bound}"
+    return None
+
+
+def neighbour(path: str, in_use: Sequence[tuple[str, str]]) -> str | None:
+    """Which other living agent has `path` (the kernel's name) or something inside it, in words; None without one.
+
+    `in_use` is `HookContext.in_use`; those names may lead through links.
+    """
+    for place, who in in_use:
+        if _below(place, path) or _below(os.path.realpath(place), path):
+            return f"another living agent, {who}, works there: {place}"
     return None
 
 

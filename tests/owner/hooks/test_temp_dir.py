@@ -10,13 +10,16 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.owner.repositories import context, git
+from tests.owner.repositories import Repository, context, git
 from watchdog.core.model import HookOutcome, HookResult
+from watchdog.errors import PathRefused
+from watchdog.owner import repositories
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.temp_dir import MARK, temp_dir
 
@@ -158,11 +161,110 @@ def test_a_parent_of_a_home_or_of_the_daemons_own_dirs_is_refused(root: Path, mo
     assert run(root / "state", root, protected=protected).details["refused"] == "protected"
 
 
-def test_a_git_checkout_is_no_temp_dir(root: Path) -> None:
-    """What a repository holds is for the worktree hook to judge."""
-    git(root, "init", "-q", "work")
+def make_checkout(place: Path) -> None:
+    git(place.parent, "init", "-q", place.name)
 
-    assert run(root / "work", root).details["refused"] == "git_checkout"
+
+def make_bare(place: Path) -> None:
+    git(place.parent, "init", "-q", "--bare", place.name)
+
+
+def make_git_file(place: Path) -> None:
+    place.mkdir()
+    (place / ".git").write_text("gitdir: /somewhere/.git/worktrees/x\n")
+
+
+def make_separate(place: Path) -> None:
+    """A git dir by another name; its checkout lies elsewhere."""
+    git(place.parent, "init", "-q", "--separate-git-dir", str(place), str(place.parent.parent / "apart"))
+
+
+@pytest.mark.parametrize("depth", ["", "sub", "a/b/c/d"])
+@pytest.mark.parametrize("make", [make_checkout, make_bare, make_git_file, make_separate])
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_repository_at_any_depth_keeps_the_dir(
+    root: Path, depth: str, make: Callable[[Path], None], marked: bool
+) -> None:
+    """Invariant 8: only its own git knows what it holds, so a clone in an agent's own TMPDIR keeps that too."""
+    path = root / "work"
+    place = path / depth
+    place.parent.mkdir(parents=True, exist_ok=True)
+    make(place)
+    (path / "hours.txt").write_text("work")
+    if marked:
+        (path / MARK).write_text(AGENT)
+
+    result = run(path, root)
+
+    assert (result.outcome, result.details["refused"]) == (HookOutcome.KEPT, "repository"), result
+    assert result.message.endswith(f"{path}: {depth or '.'}")
+    assert (path / "hours.txt").read_text() == "work"
+
+
+def test_a_dir_inside_a_repository_is_kept(root: Path) -> None:
+    """A subdirectory of a checkout, of a linked worktree or of a bare repository; a .git; something in that."""
+    repository = Repository(root)
+    tree = repository.worktree()
+    for place in (repository.main / "sub" / "deep", tree / "deep", repository.origin / "new"):
+        place.mkdir(parents=True)
+        (place / "hours.txt").write_text("work")
+    git_dir = repository.main / ".git"
+    inside = repository.main / "sub" / "deep", repository.main / "sub", tree / "deep", repository.origin / "new"
+
+    for path in (*inside, git_dir, git_dir / "hooks", git_dir / "worktrees" / "wt", tree, repository.origin):
+        result = run(path, root)
+        assert (result.outcome, result.details["refused"]) == (HookOutcome.KEPT, "repository"), (path, result)
+        assert path.is_dir()
+    assert (repository.main / "sub" / "deep" / "hours.txt").exists()
+
+
+def test_a_dir_made_for_the_agent_goes_wherever_it_lies(root: Path) -> None:
+    """TMPDIR may point into a checkout; what `run` made there itself is no part of it. Nor is a .git in the root."""
+    make_checkout(root / "main")
+    path = root / "main" / "tmp" / "work"
+    path.mkdir(parents=True)
+    (path / MARK).write_text(AGENT)
+    assert run(path, root).outcome is HookOutcome.DONE
+
+    make_checkout(root)
+    (root / "plain").mkdir()
+    assert run(root / "plain", root).outcome is HookOutcome.DONE
+
+
+def test_a_dir_too_large_or_too_closed_to_look_through_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not seen is not absent (invariant 5)."""
+    path = root / "work"
+    for number in range(6):
+        (path / f"sub{number}").mkdir(parents=True)
+    fd = os.open(path, os.O_PATH)
+    with contextlib.ExitStack() as held:
+        held.callback(os.close, fd)
+        assert repositories.inside(fd, limit=6) is None
+        with pytest.raises(PathRefused, match="too large to look through"):
+            repositories.inside(fd, limit=5)
+
+    real = os.open
+
+    def refuse(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if name == "sub3":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(name, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    result = run(path, root)
+    assert (result.outcome, result.details["refused"]) == (HookOutcome.KEPT, "unreadable")
+
+
+def test_looking_leaves_closed_directories_as_they_were(root: Path) -> None:
+    """A repository behind mode 0 is seen, and what is kept is kept with its modes."""
+    path = root / "work"
+    (path / "closed").mkdir(parents=True)
+    make_checkout(path / "closed" / "clone")
+    (path / "closed").chmod(0)
+
+    assert run(path, root).details["refused"] == "repository"
+    assert (path / "closed").stat().st_mode & 0o777 == 0
+    (path / "closed").chmod(0o700)
 
 
 def test_a_link_inside_is_removed_as_a_link(root: Path, tmp_path: Path) -> None:
@@ -229,6 +331,25 @@ def test_a_dir_in_which_a_process_lives_is_kept(root: Path) -> None:
     assert "open file" in result.message
 
     assert run(path, root).outcome is HookOutcome.DONE
+
+
+@pytest.mark.parametrize("theirs", ["work", "work/sub", "link/sub/deep"])
+def test_a_dir_with_another_living_agents_place_is_kept(root: Path, theirs: str) -> None:
+    """Also when that agent named it through a link, and when nothing runs there just now."""
+    path = root / "work"
+    (path / "sub").mkdir(parents=True)
+    (root / "link").symlink_to(path)
+    in_use = (("/elsewhere", "gamma (cc)"), (str(root / "workshop"), "delta (dd)"), (str(root / theirs), "beta (bb)"))
+    about = context(temp_dir=str(path), in_use=in_use)
+    about = base.context_of(json.loads(json.dumps(base.context_json(about))))
+
+    result = temp_dir(about, base.CleanupSettings(roots=(str(root),)))
+
+    assert result.outcome is HookOutcome.KEPT
+    assert f"another living agent, beta (bb), works there: {root / theirs}" in result.message
+    assert (path / "sub").is_dir()
+    about = context(temp_dir=str(path), in_use=in_use[:2])
+    assert temp_dir(about, base.CleanupSettings(roots=(str(root),))).outcome is HookOutcome.DONE
 
 
 def test_a_served_socket_keeps_the_dir_and_a_stale_one_does_not(root: Path) -> None:

@@ -53,6 +53,21 @@ def test_a_clean_merged_tree_goes_to_the_trash_and_its_entry_alone_is_dropped(re
     assert not (repository.place / f".agent-watchdog-trash-{os.geteuid()}").exists()
 
 
+@pytest.mark.parametrize("theirs", ["", "tmp"])
+def test_a_tree_that_another_living_agent_has_is_kept(repository: Repository, theirs: str) -> None:
+    """Agents share a worktree; it goes with the last of them. One above it, in the main checkout, is none."""
+    path = repository.worktree("wt")
+    about = context(worktree=str(path), in_use=((str(path / theirs), "beta (bb)"),))
+
+    result = worktree(about, base.CleanupSettings())
+
+    assert result.outcome is HookOutcome.KEPT
+    assert "another living agent, beta (bb), works there" in result.message
+    assert path.is_dir()
+    about = context(worktree=str(path), in_use=((str(repository.place), "gamma (cc)"),))
+    assert worktree(about, base.CleanupSettings()).outcome is HookOutcome.DONE
+
+
 def test_the_trash_holds_what_a_restore_needs(repository: Repository) -> None:
     """The entry's copy and the manifest bring the tree back with git's own `repair`."""
     path = repository.worktree()

@@ -69,7 +69,8 @@ def context_json(context: HookContext) -> dict[str, object]:
 
 def context_of(data: dict[str, Any]) -> HookContext:
     """The context from its JSON. Raises KeyError, TypeError or ValueError when that is not one."""
-    return HookContext(**{**data, "outcome": Status(data["outcome"])})
+    in_use = tuple((str(path), str(who)) for path, who in data.get("in_use", ()))
+    return HookContext(**{**data, "outcome": Status(data["outcome"]), "in_use": in_use})
 
 
 def settings_json(settings: CleanupSettings) -> dict[str, object]:

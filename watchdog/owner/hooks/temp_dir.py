@@ -1,8 +1,10 @@
 """Removes the temp dir that was registered for an agent.
 
 1. Refuse whatever is not plainly that agent's own temp dir: strictly below one of `cleanup.roots`, or with our mark;
-   of this uid; reached through no link; no mount, no root, no home, nor a parent of those; no git checkout.
-2. Keep it, and say so, while a process uses it, a socket in it is served, or somebody holds its lock.
+   of this uid; reached through no link; no mount, no root, no home, nor a parent of those; no repository in it at any
+   depth, marked or not; unless it has our mark (then `run` made it new), none around it below the root.
+2. Keep it, and say so, while another living agent has a place in it, a process uses it, a socket in it is served, or
+   somebody holds its lock.
 3. Rename it into the trash beside it: one step, so a killed run leaves it whole in one place or the other.
 4. Delete it from the trash.
 
@@ -11,12 +13,15 @@ A second run goes on with what it finds in the trash. It must not look at any di
 
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from watchdog.core.model import HookContext, HookResult
 from watchdog.errors import PathRefused
-from watchdog.owner import occupancy, paths, trash
+from watchdog.owner import occupancy, paths, repositories, trash
 from watchdog.owner.hooks import base
+
+InUse = Sequence[tuple[str, str]]  # HookContext.in_use
 
 MARK = ".agent-watchdog"  # a file in the directory; its content is the agent's id
 
@@ -26,7 +31,7 @@ def temp_dir(context: HookContext, settings: base.CleanupSettings) -> HookResult
     if context.temp_dir is None:
         return base.nothing("no temp dir was registered")
     try:
-        return _remove(paths.checked_agent_id(context.agent_id), context.temp_dir, settings)
+        return _remove(paths.checked_agent_id(context.agent_id), context.temp_dir, settings, context.in_use)
     except PathRefused as refused:
         return base.kept(f"refused: {refused}", refused=refused.reason)
 
@@ -64,16 +69,27 @@ def _refuse_foreign(directory: int, parent: int, agent_id: str, path: str, setti
     mark = _mark(directory)
     if mark is not None and mark != agent_id:
         raise PathRefused("other_agent", f"{path} carries the mark of another agent")
-    if mark is None and _root_above(paths.components(path), settings.roots) is None:
-        raise PathRefused("outside_roots", f"{path} lies below none of cleanup.roots and does not carry our mark")
+    root = _root_above(paths.components(path), settings.roots)
+    if mark is None:
+        if root is None:
+            raise PathRefused("outside_roots", f"{path} lies below none of cleanup.roots and does not carry our mark")
+        # The root itself is not asked: in /tmp anybody may make a .git, and nobody's temp dir would ever go.
+        between = len(paths.components(path)) - len(paths.components(root)) - 1
+        if above := repositories.around(parent, between):
+            raise PathRefused("repository", f"{path} lies in the git repository {above}")
+
+
+def _refuse_repositories(directory: int, path: str) -> None:
+    """Raises PathRefused when a repository lies in it, or nobody can say: only its own git knows what it holds."""
     try:
-        os.stat(".git", dir_fd=directory, follow_symlinks=False)
-    except FileNotFoundError:
-        return
-    raise PathRefused("git_checkout", f"{path} is a git checkout; register it as worktree")
+        place = repositories.inside(directory)
+    except PathRefused as unknown:
+        raise PathRefused(unknown.reason, f"{path}: {unknown}") from None
+    if place is not None:
+        raise PathRefused("repository", f"a git repository lies in {path}: {place}")
 
 
-def _remove(agent_id: str, path: str, settings: base.CleanupSettings) -> HookResult:
+def _remove(agent_id: str, path: str, settings: base.CleanupSettings, in_use: InUse) -> HookResult:
     names = paths.components(path)
     freed = trash.Freed()
     with ExitStack() as stack:
@@ -91,10 +107,13 @@ def _remove(agent_id: str, path: str, settings: base.CleanupSettings) -> HookRes
         _refuse_foreign(directory, parent, agent_id, path, settings)
         locked = paths.readable(directory)
         stack.callback(os.close, locked)
+        if user := occupancy.neighbour(paths.real_path(directory), in_use):
+            return base.kept(f"in use: {user}")
         if not occupancy.lock(locked):
             return base.kept(f"somebody holds a lock on {path}")
         if user := occupancy.occupant(paths.real_path(directory)):
             return base.kept(f"in use: {user}")
+        _refuse_repositories(directory, path)
         container = trash.use_trash(parent, lambda bin_fd: trash.open_trash(bin_fd, agent_id))
         stack.callback(os.close, container)
         user = _rename_away(parent, name, container, directory)

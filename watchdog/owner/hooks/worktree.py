@@ -1,7 +1,8 @@
 """Moves an agent's git worktree to the trash and drops its entry, when that loses nothing.
 
 1. Only a linked worktree that git itself lists, reached through no link, this uid's own, with no mount inside.
-2. Any reason of `worktrees.reasons_to_keep`, any user of the tree, any git that fails: it stays, with the reason told.
+2. Any reason of `worktrees.reasons_to_keep`, any user of the tree, another living agent that has it or a place in it,
+   any git that fails: it stays, with the reason told.
 3. A copy of its entry `<common>/worktrees/NAME` and a manifest go to `<common>/agent-watchdog/trash/AGENT/`, then the
    intent beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
 4. `git worktree remove PATH` drops that one entry: with the tree away git deletes nothing else, and it refuses a locked
@@ -13,6 +14,7 @@ Ignored files go to the trash with the tree. The branch is left. A run killed at
 import contextlib
 import errno
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
@@ -33,14 +35,16 @@ def worktree(context: HookContext, settings: base.CleanupSettings) -> HookResult
     if context.worktree is None:
         return base.nothing("no worktree was registered")
     try:
-        return _put_away(paths.checked_agent_id(context.agent_id), context.worktree, settings)
+        return _put_away(paths.checked_agent_id(context.agent_id), context.worktree, settings, context.in_use)
     except PathRefused as refused:
         return base.kept(f"kept {context.worktree}: {refused}", refused=refused.reason)
     except OwnerCallFailed as late:
         return base.failed(f"kept {context.worktree}: {late}", reason=late.reason)
 
 
-def _put_away(agent_id: str, path: str, settings: base.CleanupSettings) -> HookResult:
+def _put_away(
+    agent_id: str, path: str, settings: base.CleanupSettings, in_use: Sequence[tuple[str, str]]
+) -> HookResult:
     with ExitStack() as stack:
         try:
             parent, name = paths.open_parent(path)
@@ -55,6 +59,8 @@ def _put_away(agent_id: str, path: str, settings: base.CleanupSettings) -> HookR
         paths.refuse_unless_plain(directory, parent, path)
         if paths.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
             raise PathRefused("protected", f"{path} is a home or holds one")
+        if user := occupancy.neighbour(paths.real_path(directory), in_use):
+            return base.kept(f"kept {path}: in use: {user}")
         git = Git(path, GIT_SECONDS)
         tree = worktrees.find(git, path)
         reasons = worktrees.reasons_to_keep(git, tree)

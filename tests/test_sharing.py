@@ -1,0 +1,64 @@
+"""Two agents may work in one place; neither may lose it to the other's end."""
+
+import pytest
+
+from tests.test_fleet import agent
+from watchdog.core.model import Status
+from watchdog.errors import Conflict
+from watchdog.fleet import Agent, Fleet
+from watchdog.sharing import in_use, refuse_temp_dir
+
+A, B, C = "a" * 32, "b" * 32, "c" * 32
+
+
+def fleet_of(*agents: Agent) -> Fleet:
+    fleet = Fleet()
+    for one in agents:
+        fleet.add(one)
+    return fleet
+
+
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.ENDING, Status.UNKILLABLE])
+def test_whoever_is_not_proved_dead_has_its_places(status: Status) -> None:
+    """Being ended is not dead; one whose own hooks run is."""
+    ended = agent(A, worktree="/w/shared", temp_dir="/t/a")
+    other = agent(B, "beta", worktree="/w/shared", temp_dir="/t/b")
+    other.status = status
+    fleet = fleet_of(ended, other, agent(C, "gamma"))
+
+    who = f"beta ({B})"
+    assert in_use(fleet, ended, {A}) == (("/w/shared", who), ("/t/b", who))
+    assert in_use(fleet, ended, {A, B}) == ()
+
+
+def test_another_uids_agents_keep_nothing_but_from_root() -> None:
+    """Or anybody could keep anybody's temp dir; only root's hooks could remove what is another's."""
+    mine, his = agent(A, uid=1000, temp_dir="/t/a"), agent(B, uid=1001, temp_dir="/t/a/b")
+    roots = agent(C, uid=0, temp_dir="/t")
+    fleet = fleet_of(mine, his, roots)
+
+    assert in_use(fleet, mine, ()) == ()
+    assert [path for path, _ in in_use(fleet, roots, ())] == ["/t/a", "/t/a/b"]
+
+
+@pytest.mark.parametrize("path", ["/t/b", "/t/b/sub", "/t", "/w/b", "/w"])
+def test_a_temp_dir_may_not_be_hold_or_lie_in_anothers(path: str) -> None:
+    """It is removed at the end, with all that lies in it; the answer names the other agent."""
+    fleet = fleet_of(agent(B, "beta", temp_dir="/t/b", worktree="/w/b"))
+
+    with pytest.raises(Conflict, match="temp_dir: ") as refused:
+        refuse_temp_dir(fleet, path, 1000, None)
+    assert path == "/t/b" or f"beta ({B})" in str(refused.value)
+
+
+def test_a_temp_dir_beside_or_for_a_sub_agent_is_taken() -> None:
+    """Names that only begin alike; in a worktree; in the TMPDIR that a sub-agent, or its own, inherits."""
+    fleet = fleet_of(agent(A, temp_dir="/t/a", worktree="/w/a"), agent(B, "beta", parent_id=A))
+
+    for path in ("/t/ab", "/t/a-1", "/w/a/tmp"):
+        refuse_temp_dir(fleet, path, 1000, None)
+    refuse_temp_dir(fleet, "/t/a/sub", 1000, A)
+    refuse_temp_dir(fleet, "/t/a/sub", 1000, B)
+    refuse_temp_dir(fleet, "/t/a/sub", 1001, None)
+    with pytest.raises(Conflict):
+        refuse_temp_dir(fleet, "/t", 1000, A)

@@ -1,0 +1,143 @@
+"""Whether a git repository lies inside a directory, at any depth, or around it.
+
+What a repository holds only its own git knows; whoever would delete a directory asks here first. It looks by
+descriptors, through no link, with few of them open however deep the tree is. It changes nothing but the mode of an own
+directory that it could not list, and puts that back.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from watchdog.errors import PathRefused
+from watchdog.owner import paths
+
+ENTRIES_LIMIT = 1_000_000  # names looked at; beyond, nobody can say what lies in there within a hook's deadline
+LISTING = 0o500  # what the owner needs to list a directory and to look up names in it
+# Names that together make a directory a git dir (gitrepository-layout(5)); the second is a linked worktree's entry.
+GIT_DIRS = (frozenset({"HEAD", "objects", "refs"}), frozenset({"HEAD", "commondir"}))
+POINTER = ".git"  # a checkout's git dir, or the file that names it (worktree, submodule)
+
+
+@dataclass(slots=True)
+class _Level:
+    """One directory on the way down, and where to go from it."""
+
+    name: str
+    file_id: paths.FileId
+    below: list[str]
+
+
+def inside(directory: int, limit: int = ENTRIES_LIMIT) -> str | None:
+    """Where the first repository lies, relative to `directory` (`.` for itself); None when there is none.
+
+    Raises PathRefused when more than `limit` names lie in there, a part cannot be read, or it changes meanwhile.
+    """
+    levels: list[_Level] = []
+    current, seen, name = os.dup(directory), 0, "."
+    with ExitStack() as opened:
+        try:
+            while True:
+                _open_up(current, opened)
+                levels.append(_Level(name, paths.file_id(current), []))
+                found, seen = _look(current, levels[-1], seen, limit)
+                if found:
+                    return "/".join(level.name for level in levels[1:]) or "."
+                while not levels[-1].below:
+                    levels.pop()
+                    if not levels:
+                        return None
+                    current = _replaced(current, _up(current, levels[-1]))
+                name = levels[-1].below.pop()
+                current = _replaced(current, _down(current, name))
+        finally:
+            os.close(current)
+
+
+def around(parent: int, levels: int) -> str | None:
+    """The nearest of `parent` and its `levels` - 1 next parents that is a checkout or a git dir; None without one."""
+    current = os.dup(parent)
+    try:
+        for _ in range(levels):
+            if _has(current, POINTER) or any(all(_has(current, name) for name in names) for names in GIT_DIRS):
+                return paths.real_path(current)
+            current = _replaced(current, os.open("..", paths.STEP, dir_fd=current))
+    finally:
+        os.close(current)
+    return None
+
+
+def _has(directory: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _replaced(old: int, new: int) -> int:
+    os.close(old)
+    return new
+
+
+def _open_up(directory: int, opened: ExitStack) -> None:
+    """A directory of our own that may not be listed can be for as long as `opened` lasts; its mode comes back."""
+    status = os.fstat(directory)
+    if status.st_mode & LISTING == LISTING or status.st_uid != os.geteuid():
+        return
+    kept = os.dup(directory)
+    opened.callback(os.close, kept)
+    # An O_PATH descriptor takes no fchmod; its /proc name does (open(2)).
+    place, mode = f"/proc/self/fd/{kept}", stat.S_IMODE(status.st_mode)
+    os.chmod(place, mode | LISTING)
+    opened.callback(os.chmod, place, mode)
+
+
+def _look(directory: int, level: _Level, seen: int, limit: int) -> tuple[bool, int]:
+    """Whether this directory is a git dir or a checkout; notes the directories below it."""
+    telling: set[str] = set()
+    with _listed(directory, level.name) as entries:
+        for entry in entries:
+            seen += 1
+            if seen > limit:
+                raise PathRefused("too_large", f"too large to look through: more than {limit} entries lie in it")
+            if entry.name == POINTER:
+                return True, seen
+            if any(entry.name in names for names in GIT_DIRS):
+                telling.add(entry.name)
+            if entry.is_dir(follow_symlinks=False):
+                level.below.append(entry.name)
+    return any(names <= telling for names in GIT_DIRS), seen
+
+
+@contextmanager
+def _listed(directory: int, name: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+    try:
+        fd = paths.readable(directory)
+    except PermissionError:
+        raise PathRefused("unreadable", f"cannot be looked through: {name!r} in it may not be listed") from None
+    try:
+        with os.scandir(fd) as entries:
+            yield entries
+    finally:
+        os.close(fd)
+
+
+def _down(directory: int, name: str) -> int:
+    try:
+        return paths.step(directory, name)
+    except FileNotFoundError:
+        raise PathRefused("changing", f"{name!r} in it went away while it was looked through") from None
+    except PermissionError:
+        raise PathRefused("unreadable", f"cannot be looked through: {name!r} in it may not be entered") from None
+
+
+def _up(directory: int, level: _Level) -> int:
+    """The directory that we came from, or PathRefused when it is another one now."""
+    above = os.open("..", paths.STEP, dir_fd=directory)
+    if paths.file_id(above) != level.file_id:
+        os.close(above)
+        raise PathRefused("changing", f"{level.name!r} in it was moved while it was looked through")
+    return above
