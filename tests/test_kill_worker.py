@@ -56,7 +56,7 @@ class Shop:
         self.hearing = Hearing(self.fleet, str(directory), self.clock, lambda: None, log)
         self.owners = Owners()
         chronicle = Chronicle(self.store, self.clock, log)
-        cleanup = Cleanup((), self.owners, self.store, self.clock, chronicle, observe=False)
+        cleanup = Cleanup((), self.owners, self.store, self.clock, chronicle, fleet=self.fleet, observe=False)
         metrics = Metrics(dict, dict)
         self.worker = KillWorker(
             fleet=self.fleet,

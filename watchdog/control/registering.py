@@ -216,11 +216,13 @@ def _refuse_paths(desk: Desk, body: Register, owner: int, parent: str | None) ->
 
 
 async def _refuse_task(desk: Desk, peer: Peer, body: Register) -> None:
-    """A task that another user's living agent works on stays his."""
+    """A task that another user's agent works or worked on stays his: its outcome is his agent's."""
     row = None if body.task is None else await desk.store.read(desk.store.store.task, body.task)
-    worker = None if row is None or row.assigned_agent is None else desk.fleet.get(row.assigned_agent)
-    if worker is not None and not peer.may(worker.reg.owner_uid):
-        raise Forbidden(f"task: an agent of uid {worker.reg.owner_uid} works on {body.task}; take another id")
+    if row is None or row.assigned_agent is None:
+        return
+    worker = await desk.store.read(desk.store.store.agent, row.assigned_agent)
+    if worker is not None and not peer.may(worker.registration.owner_uid):
+        raise Forbidden(f"task: {body.task} is of an agent of uid {worker.registration.owner_uid}; take another id")
 
 
 def _notes(agent: Agent) -> list[str]:
