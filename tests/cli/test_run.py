@@ -135,6 +135,25 @@ def test_runs_without_a_daemon_and_registers_when_it_comes(
     assert absent_daemon.requests[-1].body == {"exit_signal": signal.SIGTERM}
 
 
+def test_a_daemon_that_is_busy_is_not_called_absent(start: Start, daemon: FakeDaemon) -> None:
+    """503: the agent starts, is registered as soon as it may be, and its last word is told then."""
+    refuse = [True]
+
+    def answer(_request: Request) -> Answer | None:
+        return (503, {"error": "too_many_connections", "message": "close some"}) if refuse[0] else None
+
+    daemon.answer = answer
+    program = "import sdnotify, time; sdnotify.SystemdNotifier().notify('WATCHDOG=1\\nSTATUS=kept'); time.sleep(60)"
+    wrapper = start("run", "--name", "g", "--", sys.executable, "-c", program)
+    wait_for(lambda: len(daemon.requests) >= 2)
+    refuse[0] = False
+    wait_for(lambda: any(word.get("note") == "kept" for word in daemon.beats()))
+    wrapper.terminate()
+    said = wrapper.communicate(timeout=10)[1]
+    assert "g: the daemon cannot take it in yet (close some); tried again" in said
+    assert "no daemon" not in said
+
+
 def test_says_that_no_beat_is_promised(start: Start, daemon: FakeDaemon) -> None:
     """Without --stall-after, one line; with it, none."""
     assert "no beat is promised" in start("run", "--", "true").communicate(timeout=10)[1]

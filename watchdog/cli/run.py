@@ -126,7 +126,10 @@ class Wrapper:
             raise self.link.refusal
         if not self.link.registered:
             reason = self.link.unreachable or f"no answer within {REGISTER_SECONDS:g} s"
-            _say(f"{name}: no daemon at {self.control} ({reason}); not watched until one is there")
+            if self.link.busy:
+                _say(f"{name}: the daemon cannot take it in yet ({reason}); tried again until it does")
+            else:
+                _say(f"{name}: no daemon at {self.control} ({reason}); not watched until one is there")
         if self.options.stall_after is None:
             _say(f"{name}: no beat is promised yet, so its silence will not be judged (--stall-after)")
 

@@ -3,7 +3,8 @@
 1. The kernel says who speaks (`peers`); a body never does.
 2. Every route is there twice, bare and below /v1; below /v1 things are only ever added.
 3. Errors are `{"error": code, "message": text}` with the error's own HTTP status; one bad request harms nobody else.
-4. A slow or hostile client costs its own uid's connections: 32, the first byte within 5 s, bodies up to 64 KiB.
+4. A slow or hostile client costs its own uid's connections: 32 and 32 that follow, the first byte within 5 s, bodies
+   up to 64 KiB. Nobody is judged silent whose uid was refused a connection (`Desk.unheard`).
 """
 
 import asyncio
@@ -110,7 +111,7 @@ async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncItera
         await runner.setup()
         inner = runner.server
         assert inner is not None
-        server = await asyncio.get_running_loop().create_unix_server(Gate(inner), sock=listener)
+        server = await asyncio.get_running_loop().create_unix_server(Gate(inner, unheard=desk.unheard), sock=listener)
         try:
             yield
         finally:

@@ -8,7 +8,7 @@ import os
 from _collections_abc import Callable
 from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, socket
 
-from watchdog.control.client import check_peer, decode_json, directory_problem, encode_request, split_response
+from watchdog.control.client import check_peer, decode_json, directory_problem, encode_request, receive, split_response
 from watchdog.core.notify import Words, merge_words
 from watchdog.errors import BadRequest, DaemonUnreachable, Forbidden, UnsafeDirectory, WatchdogError
 
@@ -29,6 +29,7 @@ class Link:
         self.refusal: WatchdogError | None = None  # why the daemon does not take us
         self.complaint: str | None = None  # what else it did not take
         self.unreachable: str | None = None  # why the last try failed; None when the daemon answered
+        self.busy = False  # it is there, but could not serve us
         self._pid: int | None = None
         self._pid_told = False
         self._pid_sent = False  # with the registration
@@ -129,7 +130,7 @@ class Link:
             self._watch(connection.fileno())
         except (OSError, UnsafeDirectory) as error:
             connection.close()
-            self._failed(str(error), now)
+            self._failed(str(error), now, busy=isinstance(error, BlockingIOError))  # its backlog is full (unix(7))
             return
         self._connection = connection
 
@@ -138,8 +139,11 @@ class Link:
         assert self._connection is not None
         try:
             if self._out:
-                self._out = self._out[self._connection.send(self._out) :]
-            while piece := self._connection.recv(65536):
+                try:
+                    self._out = self._out[self._connection.send(self._out) :]
+                except BrokenPipeError:
+                    self._out = b""  # it refused us and has said why
+            while piece := receive(self._connection, first=not self._in):
                 self._in += piece
             answer = split_response(bytes(self._in))
         except BlockingIOError:
@@ -154,9 +158,9 @@ class Link:
         self._answered(*answer, now)
         return True
 
-    def _failed(self, reason: str, now: float) -> None:
+    def _failed(self, reason: str, now: float, *, busy: bool = False) -> None:
         self.close()
-        self.unreachable = reason
+        self.unreachable, self.busy = reason, busy
         self._not_before = now + RETRY_SECONDS
         if self._sent is not None:
             self._keep_sent()
@@ -167,7 +171,7 @@ class Link:
         if status >= 300:
             refused = str(decode_json(content).get("message", f"the daemon answered {status}"))
         if refused is not None and (status >= 500 or status == 429):
-            self._failed(refused, now)
+            self._failed(refused, now, busy=True)
             return
         self.unreachable = None
         if self._kind == "register":
