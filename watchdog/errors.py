@@ -47,6 +47,12 @@ class DaemonBusy(DaemonUnreachable):
     exit_code = 75
 
 
+class CannotStart(WatchdogError):
+    """The system did not let `run` start its agent (descriptors, processes, a directory): EX_OSERR."""
+
+    exit_code = 71
+
+
 class RegistryUnavailable(WatchdogError):
     """The database cannot be read or written just now; nobody is judged by it."""
 

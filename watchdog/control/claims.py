@@ -69,6 +69,19 @@ def uid_now(identity: Identity) -> int:
         os.close(pidfd)
 
 
+def has_ended(pid: int, host: str) -> bool:
+    """Whether there is provably no such living process; what cannot be seen has not ended."""
+    if pid == 0:  # it is in a pid namespace that we do not see into
+        return False
+    try:
+        _look(pid, host)
+    except (ProcessLookupError, ProcessNotFound):
+        return True
+    except (OSError, BadRequest):
+        return False
+    return False
+
+
 def _look(pid: int, host: str) -> Claim:
     """Identity, uid and name of one and the same process: the pidfd still has a pid after the last read."""
     found = identities.read_identity(pid, host)

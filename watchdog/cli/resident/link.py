@@ -13,6 +13,7 @@ from watchdog.core.notify import Words, merge_words
 from watchdog.errors import BadRequest, DaemonUnreachable, Forbidden, UnsafeDirectory, WatchdogError
 
 RETRY_SECONDS = 1.0
+END_RETRY_SECONDS = 0.25  # how it ended: little time is left to tell it
 COALESCE_SECONDS = 0.5  # beats that come faster are passed on as one
 REFUSED_SECONDS = 60.0  # until registering is tried again where it was refused for a reason that may pass
 ANSWER_SECONDS = 5.0  # the daemon's own limit for its first byte
@@ -33,7 +34,9 @@ class Link:
         self._pid: int | None = None
         self._pid_told = False
         self._pid_sent = False  # with the registration
+        self._perhaps = False  # the daemon may have taken us in, or may still do so, without our knowing
         self._doubtful = False  # a registration of ours may have arrived although its answer did not
+        self._over = False  # its end was told: nothing is to be said any more
         self._end: dict[str, object] | None = None
         self._word: Words | None = None  # not yet passed on
         self._said_at = 0.0
@@ -55,6 +58,7 @@ class Link:
         """The agent has ended. Nothing else matters any more."""
         self._end = {"exit_code": exit_code} if exit_signal is None else {"exit_signal": exit_signal}
         self._word = None
+        self._not_before = 0.0
 
     def hear(self, words: Words, now: float) -> None:
         """A word of the agent's, to be passed on."""
@@ -62,8 +66,15 @@ class Link:
         self._said_at = now
 
     @property
+    def owes(self) -> bool:
+        """Whether nobody but us can tell the daemon of the end: it may have our agent, and has no pid of it."""
+        return self._end is not None and not self._pid_told and (self.registered or self._perhaps)
+
+    @property
     def settled(self) -> bool:
         """Whether all but beats has been told, or cannot be told now."""
+        if self._end is not None and (self.owes or self.busy):
+            return self._connection is None and not self._next_kind()
         if self.refusal is not None or self.unreachable is not None:
             return True
         at_rest = self._connection is None or self._kind == "beat"
@@ -96,12 +107,14 @@ class Link:
             self._connection = None
 
     def _next_kind(self) -> str:
+        if self._over:
+            return ""
+        if self._end is not None:  # its pid means nothing any more
+            return "end" if self.registered or self._perhaps else ""
         if not self.registered:
-            return "register" if self._end is None else ""
+            return "register"
         if self._pid is not None and not self._pid_told:
             return "pid"
-        if self._end is not None:
-            return "end"
         return "beat" if self._word is not None else ""
 
     def _begin(self, kind: str, now: float) -> None:
@@ -133,6 +146,7 @@ class Link:
             self._failed(str(error), now, busy=isinstance(error, BlockingIOError))  # its backlog is full (unix(7))
             return
         self._connection = connection
+        self._perhaps = self._perhaps or kind == "register"
 
     def _advance(self, now: float) -> bool:
         """Go on with the request that is on its way; True when it has been answered or has failed."""
@@ -161,7 +175,7 @@ class Link:
     def _failed(self, reason: str, now: float, *, busy: bool = False) -> None:
         self.close()
         self.unreachable, self.busy = reason, busy
-        self._not_before = now + RETRY_SECONDS
+        self._not_before = now + (RETRY_SECONDS if self._end is None else END_RETRY_SECONDS)
         if self._sent is not None:
             self._keep_sent()
 
@@ -173,7 +187,10 @@ class Link:
         if refused is not None and (status >= 500 or status == 429):
             self._failed(refused, now, busy=True)
             return
-        self.unreachable = None
+        if status == 404 and self._kind == "end" and self.owes:
+            self._failed("it does not know our agent yet", now, busy=True)  # its row may be committed any moment
+            return
+        self.unreachable, self.busy = None, False
         if self._kind == "register":
             self._registration_answered(status, refused, now)
         elif status == 404 and self._kind in ("beat", "pid"):
@@ -186,7 +203,7 @@ class Link:
         elif self._kind == "pid" and status != 404:
             self._pid_told, self._doubtful = True, False
         elif self._kind == "end":
-            self._end = None
+            self._end, self._over = None, True
 
     def _registration_answered(self, status: int, refused: str | None, now: float) -> None:
         if refused is None:
@@ -199,7 +216,7 @@ class Link:
 
     def _forgotten(self, now: float) -> None:
         """404: the daemon does not know our agent (any more)."""
-        self.registered = self._pid_told = False
+        self.registered = self._pid_told = self._perhaps = False
         if self._sent is not None:
             self._keep_sent()
         if self._doubtful:
@@ -208,7 +225,7 @@ class Link:
     def _refuse(self, status: int, message: str, now: float) -> None:
         kinds = {400: BadRequest, 403: Forbidden}
         self.refusal = kinds.get(status, WatchdogError)(message)
-        self._not_before, self._doubtful = now + REFUSED_SECONDS, False
+        self._not_before, self._doubtful, self._perhaps = now + REFUSED_SECONDS, False, False
 
     def _keep_sent(self) -> None:
         """What was on its way has not arrived: it becomes the beginning of the next word."""
