@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from watchdog.catalogue import CATALOGUE
 from watchdog.core.model import ENDED, Polite, Status, Step
 
+DRIVERS = ("sqlite", "sqlite+pysqlite", "postgres", "postgresql", "postgresql+psycopg")  # registry.engines knows these
 BUILT_IN_HOOKS = ("worktree", "temp_dir")
 
 
@@ -28,6 +29,30 @@ def _address(value: str) -> str:
     if value and not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}", value):
         raise ValueError("must be HOST:PORT, as in 127.0.0.1:9477")
     return value
+
+
+def _database(url: str) -> str:
+    driver, colon, place = url.partition("://")
+    if not url:
+        return url
+    if not colon or driver not in DRIVERS:
+        raise ValueError("must be a URL of sqlite or postgresql, as in sqlite:////var/lib/x.db")
+    if driver.startswith("sqlite") and not place.startswith("//"):
+        raise ValueError("must name an absolute file, as in sqlite:////var/lib/x.db")
+    return url
+
+
+def _log_file(path: str) -> str:
+    if path and not os.path.isdir(os.path.dirname(path)):
+        raise ValueError(f"there is no directory {os.path.dirname(path)} on this machine")
+    return path
+
+
+def _climbing(ladder: tuple[Step, ...]) -> tuple[Step, ...]:
+    right = tuple(step for step in Step if step in ladder)
+    if ladder != right:
+        raise ValueError(f"must climb, each step once; right: {[str(step) for step in right]}")
+    return ladder
 
 
 def _group(name: str) -> str:
@@ -50,7 +75,8 @@ SecondsOrZero = Annotated[float, Field(strict=True, ge=0, le=31_536_000, allow_i
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Path = Annotated[str, AfterValidator(_absolute)]
 Command = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=100)]
-Ladder = Annotated[tuple[Step, ...], Field(min_length=1)]
+Ladder = Annotated[tuple[Step, ...], Field(min_length=1), AfterValidator(_climbing)]
+Programs = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
 class _Section(BaseModel):
@@ -69,7 +95,7 @@ class Daemon(_Section):
 class Registry(_Section):
     """`[registry]`"""
 
-    url: str = ""
+    url: Annotated[str, AfterValidator(_database)] = ""
     retention_days: Annotated[float, Field(strict=True, gt=0, le=36_500)] = 30
 
 
@@ -101,7 +127,7 @@ class Kill(_Section):
     max_per_minute: Count = 10
     ladder: Ladder = (Step.KILL,)
     polite: Polite = Polite.MAIN_FIRST
-    spare: tuple[str, ...] = (
+    spare: Programs = (
         "tmux: server",
         "screen",
         "zellij",
@@ -180,7 +206,7 @@ class PolicyEntry(_Section):
     verify_seconds: Seconds | None = None
     ladder: Ladder | None = None
     polite: Polite | None = None
-    spare: tuple[str, ...] | None = None
+    spare: Programs | None = None
     task_status: Literal["failed", "ready_for_retry"] | None = None
 
     def fits(self, agent_type: str, name: str, tags: Iterable[str]) -> bool:
@@ -213,7 +239,7 @@ class Logging(_Section):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "text"] = "auto"
-    file: Path = ""
+    file: Annotated[Path, AfterValidator(_log_file)] = ""
 
 
 class Metrics(_Section):
