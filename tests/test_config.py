@@ -13,9 +13,10 @@ from pydantic import BaseModel
 from watchdog.config import load, parse, settings_of
 from watchdog.core.model import ENDED, Policy, Polite, Registration, Status, Step
 from watchdog.errors import ConfigError
-from watchdog.keys import DEFAULT_HOOKS, DRIVERS, SHIPPED_POLICIES, Config
+from watchdog.keys import DEFAULT_HOOKS, SHIPPED_POLICIES, Config
 from watchdog.places import Places, places_for
 from watchdog.registry.engines import parse_url
+from watchdog.values import DRIVERS
 
 SHIPPED = Path(__file__).parent.parent / "config" / "agent-watchdog.toml"
 PLACES = Places(1000, "/nowhere", "/state", "/run/x")

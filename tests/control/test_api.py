@@ -187,6 +187,29 @@ def test_a_body_that_is_nonsense_is_refused_as_such(office: Office, body: bytes)
     assert office.worker.asked == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /v1/hold HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /v1/status HTTP/1.1\r\nHost x\r\n\r\n",
+    ],
+    ids=["bytes", "long-line", "chunk", "header"],
+)
+def test_what_is_no_http_is_answered_in_json(office: Office, words: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """As every other error; no traceback in the log for it."""
+    connection = office.connect()
+    connection.sendall(words)
+    head, _, body = received(connection).partition(b"\r\n\r\n")
+    connection.close()
+    assert head.startswith(b"HTTP/1.") and b" 400 " in head
+    assert b"application/json" in head
+    assert json.loads(body)["error"] == "bad_request"
+    assert "\n" not in json.loads(body)["message"]
+    assert not caplog.records
+
+
 def test_a_body_over_64_kib_is_refused(office: Office) -> None:
     """The bound holds however it is sent."""
     status, answer = office.ask("POST", "/v1/agents", {"name": "x" * 70_000})

@@ -137,6 +137,23 @@ def test_processes_that_are_never_agents_are_refused(office: Office) -> None:
     assert len(office.desk.fleet) == 1
 
 
+def test_the_run_of_an_agent_is_no_agent(office: Office) -> None:
+    """Ending it would end its agent; a `run` whose agent is not registered here is a process as others are."""
+    cli = Path(sys.executable).parent / "agent-watchdog"
+    environ = {**os.environ, "AGENT_WATCHDOG_SOCKET": office.socket_path}
+    wrapper = subprocess.Popen([str(cli), "run", "--name", "inner", "--", "sleep", "600"], env=environ, cwd="/")
+    office.processes.append(wrapper)
+
+    def known() -> bool:
+        return any(agent.identity is not None for agent in office.desk.fleet)
+
+    wait_for(known, "it is registered with its pid")
+    status, answer = office.ask("POST", "/v1/agents", {"name": "outer", "pid": wrapper.pid})
+    assert status == 409
+    assert f"{wrapper.pid} is the `agent-watchdog run` of agent" in answer["message"]
+    assert "(inner)" in answer["message"]
+
+
 def test_a_limit_shorter_than_two_beats_is_refused_or_raised(office: Office) -> None:
     """Asked for: refused. Only the configuration's: raised for this agent, and said (case C12)."""
     status, answer = office.ask(
