@@ -15,6 +15,8 @@ from watchdog.core.model import ENDED, Policy, Polite, Registration, Status, Ste
 from watchdog.errors import ConfigError
 from watchdog.keys import DEFAULT_HOOKS, SHIPPED_POLICIES, Config
 from watchdog.places import Places, places_for
+from watchdog.registry.engines import parse_url
+from watchdog.values import DRIVERS
 
 SHIPPED = Path(__file__).parent.parent / "config" / "agent-watchdog.toml"
 PLACES = Places(1000, "/nowhere", "/state", "/run/x")
@@ -129,6 +131,28 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         ("[notify]\non = ['agent.stalled']", "notify: needs both on (events) and command"),
         ("[notify]\non = ['agent.stalld']\ncommand=['x']", "notify.on[0]: 'agent.stalld' is no event; did you mean"),
         ("[control]\nadmin_group = 'no-such-group-1'", "control.admin_group: 'no-such-group-1' there is no such group"),
+        ("[registry]\nurl = 'mysql://h/x'", "registry.url: 'mysql://h/x' must be a URL of sqlite or postgresql"),
+        ("[registry]\nurl = 'registry.db'", "registry.url: 'registry.db' must be a URL of sqlite or postgresql"),
+        ("[registry]\nurl = 'sqlite:///x.db'", "registry.url: 'sqlite:///x.db' must name an absolute file"),
+        (
+            "[log]\nfile = '/no/such/place/x.log'",
+            "log.file: '/no/such/place/x.log' there is no directory /no/such/place",
+        ),
+        ("[log]\nfile = 'x.log'", "log.file: 'x.log' must be an absolute path"),
+        (
+            "[kill]\nladder = ['kill', 'warn']",
+            "kill.ladder: ['kill', 'warn'] must climb, each step once; right: ['warn', 'kill']",
+        ),
+        (
+            "[kill]\nladder = ['warn', 'warn']",
+            "kill.ladder: ['warn', 'warn'] must climb, each step once; right: ['warn']",
+        ),
+        (
+            "[[policy]]\nmatch = {tag = 'x'}\nladder = ['kill', 'kill']",
+            "policy[0].ladder: ['kill', 'kill'] must climb, each step once; right: ['kill']",
+        ),
+        ("[kill]\nspare = ['']", "kill.spare[0]: '' is wrong"),
+        ("[[policy]]\nmatch = {tag = 'x'}\nspare = ['']", "policy[0].spare[0]: '' is wrong"),
         ("[cleanup]\nroots = ['/']", "cleanup.roots: must name directories below /"),
         ("[cleanup]\nroots = ['tmp']", "cleanup.roots[0]: 'tmp' must be an absolute path"),
         (f"[daemon]\nruntime_dir = '/{'x' * 70}'", "daemon.runtime_dir: "),
@@ -143,6 +167,22 @@ def test_what_cannot_be_meant_is_refused(text: str, words: str) -> None:
     """With the key and, where there is one, the right form."""
     (found,) = problems(text)
     assert found.startswith(words)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[stall]\nconfirm_sweeps = 1",
+        "[kill]\nladder = ['warn', 'nudge', 'stop', 'kill']",
+        "[log]\nfile = '/tmp/x.log'",
+        *(f"[registry]\nurl = '{driver}:////h/x'" for driver in DRIVERS),
+    ],
+)
+def test_what_can_be_meant_is_taken(text: str) -> None:
+    """One confirming look is allowed (after a start there are two anyway); the registry takes the same URLs."""
+    config = parse(text.encode(), "file")
+    if config.registry.url:
+        parse_url(config.registry.url)
 
 
 def test_a_user_without_a_file_gets_the_defaults() -> None:

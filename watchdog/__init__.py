@@ -31,6 +31,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     owner/       all that touches an owner's files, git or terminals; runs as that uid in a helper process
     config       strict TOML -> frozen settings
     keys         what each section of it may hold
+    values       what a value may be, and what would be right
     logs         structlog over stdlib logging
     catalogue    every event that is logged, with level and meaning
     places       where things lie, and whether a directory is really ours

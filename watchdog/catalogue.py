@@ -47,7 +47,9 @@ CATALOGUE: dict[str, Entry] = {
     "agent.told": Entry(WARNING, "an agent's verdict would end it, but its ladder stops before a kill"),
     "agent.beat_file_unread": Entry(WARNING, "a heartbeat file cannot be read; its agent is unknown until wait_limit"),
     "agent.unpinned": Entry(WARNING, "no pidfd for an agent's process; its end is found by the next sweep"),
-    "agent.channel_lost": Entry(WARNING, "beats could not reach us over a restart; told once, not held against it"),
+    "agent.channel_lost": Entry(
+        WARNING, "beats could not reach us (restart, too many connections); told once, not held against it"
+    ),
     "agent.ending": Entry(INFO, "the agent is being ended, or put in order after its end"),
     "agent.unkillable": Entry(ERROR, "processes of the agent cannot be ended; says which and why"),
     "agent.ended": Entry(INFO, "the agent is over and cleaned up; its row is closed"),

@@ -41,12 +41,32 @@ class DaemonUnreachable(WatchdogError):
     exit_code = 69
 
 
+class DaemonBusy(DaemonUnreachable):
+    """A daemon is there and cannot serve us now (too many connections, no registry): the same may work later."""
+
+    exit_code = 75
+
+
+class CannotStart(WatchdogError):
+    """The system did not let `run` start its agent (descriptors, processes, a directory): EX_OSERR."""
+
+    exit_code = 71
+
+
 class RegistryUnavailable(WatchdogError):
     """The database cannot be read or written just now; nobody is judged by it."""
 
     exit_code = 75
     http_status = 503
     code = "registry_unavailable"
+
+
+class TooMany(WatchdogError):
+    """Its uid has as many connections as one may have; when some have ended the same request is served."""
+
+    exit_code = 75
+    http_status = 503
+    code = "too_many_connections"
 
 
 class BadRequest(WatchdogError):

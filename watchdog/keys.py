@@ -3,54 +3,29 @@
 Every key stands in config/agent-watchdog.toml with its default and the reason for it (tests/test_config.py compares).
 """
 
-import difflib
-import grp
-import os
-import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from watchdog.catalogue import CATALOGUE
 from watchdog.core.model import ENDED, Polite, Status, Step
+from watchdog.values import (
+    Address,
+    Command,
+    Count,
+    Database,
+    Event,
+    Group,
+    Ladder,
+    LogFile,
+    Path,
+    Programs,
+    Seconds,
+    SecondsOrZero,
+    suggest,
+)
 
 BUILT_IN_HOOKS = ("worktree", "temp_dir")
-
-
-def _absolute(path: str) -> str:
-    if path and not path.startswith("/"):
-        raise ValueError("must be an absolute path")
-    return os.path.normpath(path) if path else path
-
-
-def _address(value: str) -> str:
-    if value and not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}", value):
-        raise ValueError("must be HOST:PORT, as in 127.0.0.1:9477")
-    return value
-
-
-def _group(name: str) -> str:
-    if name:
-        try:
-            grp.getgrnam(name)
-        except KeyError:
-            raise ValueError("there is no such group on this machine") from None
-    return name
-
-
-def _event(name: str) -> str:
-    if name not in CATALOGUE:
-        raise ValueError(f"is no event{_suggest(name, CATALOGUE)}")
-    return name
-
-
-Seconds = Annotated[float, Field(strict=True, ge=0.05, le=31_536_000, allow_inf_nan=False)]
-SecondsOrZero = Annotated[float, Field(strict=True, ge=0, le=31_536_000, allow_inf_nan=False)]
-Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
-Path = Annotated[str, AfterValidator(_absolute)]
-Command = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=100)]
-Ladder = Annotated[tuple[Step, ...], Field(min_length=1)]
 
 
 class _Section(BaseModel):
@@ -69,7 +44,7 @@ class Daemon(_Section):
 class Registry(_Section):
     """`[registry]`"""
 
-    url: str = ""
+    url: Database = ""
     retention_days: Annotated[float, Field(strict=True, gt=0, le=36_500)] = 30
 
 
@@ -101,7 +76,7 @@ class Kill(_Section):
     max_per_minute: Count = 10
     ladder: Ladder = (Step.KILL,)
     polite: Polite = Polite.MAIN_FIRST
-    spare: tuple[str, ...] = (
+    spare: Programs = (
         "tmux: server",
         "screen",
         "zellij",
@@ -180,7 +155,7 @@ class PolicyEntry(_Section):
     verify_seconds: Seconds | None = None
     ladder: Ladder | None = None
     polite: Polite | None = None
-    spare: tuple[str, ...] | None = None
+    spare: Programs | None = None
     task_status: Literal["failed", "ready_for_retry"] | None = None
 
     def fits(self, agent_type: str, name: str, tags: Iterable[str]) -> bool:
@@ -205,7 +180,7 @@ class Source(_Section):
 class Control(_Section):
     """`[control]`"""
 
-    admin_group: Annotated[str, AfterValidator(_group)] = ""
+    admin_group: Group = ""
 
 
 class Logging(_Section):
@@ -213,19 +188,19 @@ class Logging(_Section):
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "text"] = "auto"
-    file: Path = ""
+    file: LogFile = ""
 
 
 class Metrics(_Section):
     """`[metrics]`"""
 
-    listen: Annotated[str, AfterValidator(_address)] = ""
+    listen: Address = ""
 
 
 class Notify(_Section):
     """`[notify]`"""
 
-    on: tuple[Annotated[str, AfterValidator(_event)], ...] = ()
+    on: tuple[Event, ...] = ()
     command: Command = ()
 
     @model_validator(mode="after")
@@ -272,7 +247,7 @@ def explain(problem: dict[str, Any]) -> str:
     model, default = _find(place)
     kind, given = problem["type"], problem.get("input")
     if kind == "extra_forbidden":
-        return f"{key}: unknown key{_suggest(str(place[-1]), model.model_fields)}"
+        return f"{key}: unknown key{suggest(str(place[-1]), model.model_fields)}"
     if kind == "missing":
         return f"{key}: is missing"
     message = str(problem["msg"]).removeprefix("Value error, ")
@@ -306,11 +281,3 @@ def _models(annotation: Any) -> Iterable[type[BaseModel]]:
         yield annotation
     for part in getattr(annotation, "__args__", ()):
         yield from _models(part)
-
-
-def _suggest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, else what there is where that is short."""
-    names = sorted(known)
-    if close := difflib.get_close_matches(word, names, 1):
-        return f"; did you mean {close[0]!r}?"
-    return f"; right: {', '.join(names)}" if 0 < len(names) <= 14 else ""

@@ -135,6 +135,105 @@ def test_runs_without_a_daemon_and_registers_when_it_comes(
     assert absent_daemon.requests[-1].body == {"exit_signal": signal.SIGTERM}
 
 
+def test_a_daemon_that_is_busy_is_not_called_absent(start: Start, daemon: FakeDaemon) -> None:
+    """503: the agent starts, is registered as soon as it may be, and its last word is told then."""
+    refuse = [True]
+
+    def answer(_request: Request) -> Answer | None:
+        return (503, {"error": "too_many_connections", "message": "close some"}) if refuse[0] else None
+
+    daemon.answer = answer
+    program = "import sdnotify, time; sdnotify.SystemdNotifier().notify('WATCHDOG=1\\nSTATUS=kept'); time.sleep(60)"
+    wrapper = start("run", "--name", "g", "--", sys.executable, "-c", program)
+    wait_for(lambda: len(daemon.requests) >= 2)
+    refuse[0] = False
+    wait_for(lambda: any(word.get("note") == "kept" for word in daemon.beats()))
+    wrapper.terminate()
+    said = wrapper.communicate(timeout=10)[1]
+    assert "g: the daemon cannot take it in yet (close some); tried again" in said
+    assert "no daemon" not in said
+
+
+def test_the_end_is_told_though_the_registration_was_not_answered(start: Start, daemon: FakeDaemon) -> None:
+    """The daemon waits for its registry; the command has ended when the row is committed: 404 at first, then told."""
+    unknown = [(404, "agent_not_found"), (503, "registry_unavailable"), (404, "agent_not_found")]
+
+    def answer(request: Request) -> Answer | None:
+        if request.method == "POST":
+            return 503, {"error": "registry_unavailable", "message": "locked"}
+        if unknown and "exit_code" in request.body:
+            status, error = unknown.pop(0)
+            return status, {"error": error, "message": "not yet"}
+        return None
+
+    daemon.answer = answer
+    wrapper = start("run", "--name", "short", "--", "true")
+    assert wrapper.wait(15) == 0
+    ends = daemon.seen("PATCH", key="exit_code")
+    assert [end.body for end in ends] == [{"exit_code": 0}] * 4
+    assert daemon.requests[-1] is ends[-1]
+
+
+def test_an_agent_that_nobody_knows_delays_no_end_for_long(start: Start, daemon: FakeDaemon) -> None:
+    """Bounded by three seconds."""
+    daemon.answer = lambda request: (503 if request.method == "POST" else 404, {"message": "no"})
+    began = time.monotonic()
+    assert start("run", "--", "sh", "-c", "exit 3").wait(15) == 3
+    assert time.monotonic() - began < 6
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "status", "said"),
+    [
+        ("TMPDIR=/nowhere/at/all", "--temp-dir auto", 71, "--temp-dir auto: /nowhere/at/all/agent-watchdog-odd"),
+        ("ulimit -f 0", "--temp-dir auto", 71, "File too large"),
+        ("mkdir gone; cd gone; rmdir ../gone", "--worktree x", 64, "--worktree: x: the current directory is gone"),
+        ("", "--temp-dir $'/tmp/\\xff'", 64, "--temp-dir: is not UTF-8"),
+        ("", "--task $'\\xff'", 64, "--task: is not UTF-8"),
+        ("ln -s $'/tmp/\\xff' link", "--worktree link", 64, "--worktree: its real path is not UTF-8"),
+        ("ulimit -n 5", "", 71, "cannot start echo: Too many open files (ulimit -n, -u)"),
+    ],
+    ids=["no-tmpdir", "no-file-size", "no-cwd", "bytes", "bytes-of-a-task", "bytes-behind-a-link", "no-descriptors"],
+)
+def test_odd_surroundings_are_told_in_one_line(
+    environment: dict[str, str], daemon: FakeDaemon, tmp_path: Path, script: str, options: str, status: int, said: str
+) -> None:
+    """No traceback, no agent, nothing left behind; sysexits.h says which kind of fault."""
+    before = {path.name for path in Path("/tmp").glob("agent-watchdog-odd-*")}
+    done = subprocess.run(
+        ["bash", "-c", f"{script or ':'}; export TMPDIR; exec {PROGRAM} run --name odd {options} -- echo started"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    lines = [line for line in done.stderr.splitlines() if "no beat is promised" not in line]
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    assert len(lines) == 1
+    assert said in lines[0]
+    assert {path.name for path in Path("/tmp").glob("agent-watchdog-odd-*")} == before
+    if daemon.seen("POST"):
+        assert daemon.requests[-1].body == {"exit_code": status}, "no ghost is left"
+
+
+def test_six_descriptors_are_enough(environment: dict[str, str], daemon: FakeDaemon) -> None:
+    """Standard streams, the notify socket, and two to start the agent with."""
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -n 6; exec {PROGRAM} run --name few -- sh -c 'echo ok'"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+    assert daemon.requests[-1].body == {"exit_code": 0}
+
+
 def test_says_that_no_beat_is_promised(start: Start, daemon: FakeDaemon) -> None:
     """Without --stall-after, one line; with it, none."""
     assert "no beat is promised" in start("run", "--", "true").communicate(timeout=10)[1]

@@ -375,6 +375,17 @@ def test_hold_unhold_stop_cancel_remove(office: Office, capsys: pytest.CaptureFi
     assert told(capsys, "status", "--json")[0] == 0
 
 
+def test_a_full_disk_below_stdout_is_told_in_one_line(office: Office) -> None:
+    """74 (EX_IOERR), no traceback, neither at the write nor at exit."""
+    office.register("alpha")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [str(CLI), "--socket", office.socket_path, "list"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 74
+    assert done.stderr == "agent-watchdog: [Errno 28] No space left on device\n"
+
+
 def test_a_closed_pipe_ends_quietly(office: Office) -> None:
     """`list | head -1` is no error and no traceback."""
     for number in range(200):

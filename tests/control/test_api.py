@@ -5,13 +5,14 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.control.office import ALICE, BOB, ME, ROOT, Office, make_office, wait_for
 from watchdog.control.api import ROUTES
-from watchdog.control.peers import PER_UID, Gate, peer_of
+from watchdog.control.peers import FOLLOWERS, PER_UID, Gate, peer_of
 
 as_root = pytest.mark.skipif(not ROOT, reason="needs root: other people's processes")
 
@@ -186,6 +187,29 @@ def test_a_body_that_is_nonsense_is_refused_as_such(office: Office, body: bytes)
     assert office.worker.asked == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n",
+        b"POST /v1/hold HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /v1/status HTTP/1.1\r\nHost x\r\n\r\n",
+    ],
+    ids=["bytes", "long-line", "chunk", "header"],
+)
+def test_what_is_no_http_is_answered_in_json(office: Office, words: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    """As every other error; no traceback in the log for it."""
+    connection = office.connect()
+    connection.sendall(words)
+    head, _, body = received(connection).partition(b"\r\n\r\n")
+    connection.close()
+    assert head.startswith(b"HTTP/1.") and b" 400 " in head
+    assert b"application/json" in head
+    assert json.loads(body)["error"] == "bad_request"
+    assert "\n" not in json.loads(body)["message"]
+    assert not caplog.records
+
+
 def test_a_body_over_64_kib_is_refused(office: Office) -> None:
     """The bound holds however it is sent."""
     status, answer = office.ask("POST", "/v1/agents", {"name": "x" * 70_000})
@@ -209,6 +233,76 @@ def test_thirty_two_connections_are_the_most_of_one_uid(office: Office) -> None:
     wait_for(served, "a free place")
 
 
+def follow(office: Office) -> socket.socket:
+    """A connection that follows the history, once its request has been read."""
+    connection = office.connect()
+    connection.sendall(b"GET /v1/events?follow=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert connection.recv(4096)
+    return connection
+
+
+def test_followers_take_no_place_from_those_who_beat(office: Office) -> None:
+    """32 of one uid may follow beside its 32 other connections; the next one is told why it may not."""
+    office.register("alpha")
+    followers = [follow(office) for _ in range(FOLLOWERS)]
+    held = [office.connect() for _ in range(PER_UID - 1)]
+    assert office.ask("POST", "/v1/agents/alpha/beat", {})[0] == 204
+    status, answer = office.ask("GET", "/v1/events?follow=1")
+    assert (status, answer["error"]) == (503, "too_many_connections")
+    assert f"follows the history {FOLLOWERS} times already" in answer["message"]
+    followers.pop().close()
+
+    def taken() -> bool:
+        connection = follow(office)
+        followers.append(connection)
+        connection.settimeout(0.05)
+        try:
+            return b"503" not in connection.recv(4096)
+        except TimeoutError:
+            return True
+
+    wait_for(taken, "the place of the one that went")
+    for connection in [*followers, *held]:
+        connection.close()
+
+
+def test_nobody_is_judged_silent_whose_connections_were_refused(office: Office) -> None:
+    """What was refused may have been a heartbeat; the next one that comes through makes it as before."""
+    office.register("alpha", stall_after_seconds=120)
+    held = [office.connect() for _ in range(PER_UID)]
+    status, answer = office.ask("POST", "/v1/agents/alpha/beat", {})
+    assert (status, answer["error"]) == (503, "too_many_connections")
+    assert office.agent("alpha").channel_lost
+    for connection in held:
+        connection.close()
+    wait_for(lambda: office.ask("POST", "/v1/agents/alpha/beat", {})[0] == 204, "a beat comes through")
+    assert not office.agent("alpha").channel_lost
+
+
+@as_root
+def test_refusing_one_user_says_nothing_of_another(office: Office) -> None:
+    """A user's flood does not keep another's agent from being judged."""
+    office.register("his", ALICE)
+    office.register("hers", BOB)
+    office.on_loop(lambda: office.desk.unheard(ALICE))
+    assert (office.agent("his").channel_lost, office.agent("hers").channel_lost) == (True, False)
+    office.on_loop(lambda: office.desk.unheard(0))  # root may have spoken for anybody
+    assert office.agent("hers").channel_lost
+
+
+def test_an_operator_can_ask_whatever_one_process_holds(office: Office) -> None:
+    """Root and the daemon's own uid have places beyond the 32, for processes that hold none yet."""
+    held = [office.connect() for _ in range(PER_UID)]
+    extra = office.connect()
+    assert b"503" in received(extra), "not for the process that holds them all"
+    code = "import sys; from watchdog.cli.main import main; sys.exit(main())"
+    program = [sys.executable, "-c", code]
+    done = subprocess.run([*program, "--socket", office.socket_path, "status"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for connection in [*held, extra]:
+        connection.close()
+
+
 @as_root
 def test_one_users_connections_take_nothing_from_another(office: Office) -> None:
     """Limits are per uid: with all of root's places taken, others are answered."""
@@ -223,8 +317,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
     """An office that waits 0.3 s for the first byte and 0.6 s for a head."""
     plain = Gate.__init__
 
-    def quick(self: Gate, inner: object) -> None:
-        plain(self, inner, first_byte_seconds=0.3, request_seconds=0.6)  # type: ignore[arg-type]
+    def quick(self: Gate, inner: object, **more: object) -> None:
+        plain(self, inner, first_byte_seconds=0.3, request_seconds=0.6, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Gate, "__init__", quick)
     yield from make_office()

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.conftest import FakeDaemon, absent_daemon, daemon, runtime
+from watchdog.control import client
 from watchdog.control.client import SYSTEM_SOCKET, directory_problem, find_socket, request, stream, to_json
-from watchdog.errors import BadRequest, DaemonUnreachable, UnsafeDirectory
+from watchdog.errors import BadRequest, DaemonBusy, DaemonUnreachable, UnsafeDirectory
 
 __all__ = ["absent_daemon", "daemon", "runtime"]  # fixtures
 
@@ -92,6 +94,58 @@ def test_a_refused_stream_says_why(runtime: Path) -> None:
         pytest.raises(BadRequest, match="after: must be a number"),
     ):
         list(stream("/v1/events?after=x", path))
+
+
+@contextmanager
+def refusing(path: str) -> Iterator[None]:
+    """Says why and hangs up, without having read anything: as the gate does."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(4)
+
+    def serve() -> None:
+        for _ in range(2):
+            connection, _ = listener.accept()
+            body = b'{"error": "too_many_connections", "message": "close some"}'
+            connection.sendall(b"HTTP/1.1 503 X\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+            connection.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield
+    thread.join(10)
+    listener.close()
+
+
+def test_who_is_refused_before_he_is_heard_is_told_why(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not "hung up: Broken pipe": the answer lies there. 75 for who streams: the same may work later."""
+    path = str(runtime / "agent-watchdog" / "control.sock")
+    plain = client.encode_request
+
+    def late(method: str, path: str, body: object | None = None) -> bytes:
+        time.sleep(0.2)  # until it has hung up
+        return plain(method, path, body)
+
+    monkeypatch.setattr(client, "encode_request", late)
+    with refusing(path):
+        status, answer = client.request("GET", "/v1/status", socket_path=path)
+        assert (status, answer["message"]) == (503, "close some")
+        with pytest.raises(DaemonBusy, match="close some") as caught:
+            list(client.stream("/v1/events?follow=1", path))
+        assert caught.value.exit_code == 75
+
+
+def test_a_full_backlog_is_no_absent_daemon(runtime: Path) -> None:
+    """unix(7): connect(2) fails with EAGAIN. Somebody is there: 75, not 69."""
+    path = str(runtime / "agent-watchdog" / "control.sock")
+    listener, waiting = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(0)
+    waiting.connect(path)
+    with pytest.raises(DaemonBusy, match="too many connections waiting"):
+        client.request("GET", "/v1/status", socket_path=path)
+    waiting.close()
+    listener.close()
 
 
 def test_a_silent_daemon_is_given_up(runtime: Path) -> None:

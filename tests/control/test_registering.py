@@ -1,14 +1,18 @@
 """POST /agents, PATCH /agents/ID, POST /agents/ID/beat."""
 
 import os
+import subprocess
+import sys
 import uuid
+from collections.abc import Awaitable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.control.office import ME, Office
-from watchdog.core.model import Status, Verdict
+from tests.control.office import ME, Office, wait_for
+from watchdog.core.model import Reason, Status, Verdict
 
 
 def test_an_agent_without_a_pid_is_starting_and_gets_its_environment(office: Office) -> None:
@@ -133,6 +137,23 @@ def test_processes_that_are_never_agents_are_refused(office: Office) -> None:
     assert len(office.desk.fleet) == 1
 
 
+def test_the_run_of_an_agent_is_no_agent(office: Office) -> None:
+    """Ending it would end its agent; a `run` whose agent is not registered here is a process as others are."""
+    cli = Path(sys.executable).parent / "agent-watchdog"
+    environ = {**os.environ, "AGENT_WATCHDOG_SOCKET": office.socket_path}
+    wrapper = subprocess.Popen([str(cli), "run", "--name", "inner", "--", "sleep", "600"], env=environ, cwd="/")
+    office.processes.append(wrapper)
+
+    def known() -> bool:
+        return any(agent.identity is not None for agent in office.desk.fleet)
+
+    wait_for(known, "it is registered with its pid")
+    status, answer = office.ask("POST", "/v1/agents", {"name": "outer", "pid": wrapper.pid})
+    assert status == 409
+    assert f"{wrapper.pid} is the `agent-watchdog run` of agent" in answer["message"]
+    assert "(inner)" in answer["message"]
+
+
 def test_a_limit_shorter_than_two_beats_is_refused_or_raised(office: Office) -> None:
     """Asked for: refused. Only the configuration's: raised for this agent, and said (case C12)."""
     status, answer = office.ask(
@@ -187,6 +208,35 @@ def test_run_tells_how_its_agent_ended(office: Office) -> None:
     assert office.agent("alpha").exit_signal == 9
     for body in ({}, {"exit_code": 1, "exit_signal": 9}, {"exit_code": 256}, {"exit_code": True}):
         assert office.ask("PATCH", f"/v1/agents/{agent_id}", body)[0] == 400, body
+
+
+def test_the_end_of_one_whose_pid_was_never_known_closes_it(office: Office) -> None:
+    """Its row came too late for the pid; no look would ever find that it has ended, `run` tells it."""
+    held = office.register("held", source="run")
+    agent_id = office.register("alpha", source="run")
+    assert office.ask("POST", "/v1/hold", {"targets": ["held"]})[0] == 200
+    for known in (held, agent_id):
+        assert office.ask("PATCH", f"/v1/agents/{known}", {"exit_code": 0})[0] == 200
+    assert [(name, reason) for name, reason, *_ in office.worker.asked] == [("alpha", Reason.GONE)]
+
+
+def test_a_run_that_ended_before_its_row_was_committed_leaves_no_ghost(office: Office) -> None:
+    """The registry was locked for longer than its command took: nobody is left to tell the end."""
+    code = """
+import socket, sys
+s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])
+body = b'{"name": "alpha", "source": "run"}'
+s.sendall(b"POST /v1/agents HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n%s" % (len(body), body))
+"""
+
+    def hold() -> Awaitable[Any]:
+        return office.desk.registering.acquire()
+
+    office.on_loop(hold)
+    subprocess.run([sys.executable, "-c", code, office.socket_path], check=True)
+    office.on_loop(office.desk.registering.release)
+    wait_for(lambda: office.worker.asked, "it is closed")
+    assert [(name, reason) for name, reason, *_ in office.worker.asked] == [("alpha", Reason.GONE)]
 
 
 def test_a_beat_renews_silence_and_the_same_again_is_a_new_one(office: Office) -> None:

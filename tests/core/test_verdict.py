@@ -153,6 +153,18 @@ observations = st.builds(
 )
 
 
+def test_a_start_is_not_overdue_while_nobody_could_be_heard() -> None:
+    """Its first beat, or its pid, may have been refused; believed up to wait_limit."""
+    heard, unheard = (
+        seen(age=seconds(5000), has_beaten=False),
+        seen(age=seconds(5000), has_beaten=False, channel_lost=True),
+    )
+    assert judge(heard, POLICY).overdue
+    assert not judge(unheard, POLICY).overdue
+    assert "too many connections" in judge(unheard, POLICY).line
+    assert judge(seen(age=seconds(21600), has_beaten=False, channel_lost=True), POLICY).overdue
+
+
 @given(observations)
 def test_no_healthy_agent_is_ever_stalled(observation: Observation) -> None:
     """Whatever else is seen: these are never STALLED."""

@@ -10,7 +10,7 @@ from watchdog.cli.asking import Json, Verbs, add_verb, ask, socket_of
 from watchdog.cli.output import clean, clock, refused, say, say_json, warn
 from watchdog.cli.story import story
 from watchdog.control import client
-from watchdog.errors import DaemonUnreachable
+from watchdog.errors import DaemonBusy, DaemonUnreachable
 
 _EVENTS = """\
 What happened, one event a line, oldest first. --after ID goes on where you stopped: with --json each line has its id.
@@ -66,13 +66,17 @@ def events(arguments: argparse.Namespace) -> int:
             _print(event, arguments)
         return 0
     ask(arguments, "GET", "/v1/status")  # no daemon now: say so, do not wait for one
+    begun = False
     while True:
         try:
             for event in client.stream(_path(after, agent, follow=True), socket_of(arguments)):
                 _print(event, arguments)
                 identifier = event.get("id")
-                after = identifier if isinstance(identifier, int) else after
+                after, begun = identifier if isinstance(identifier, int) else after, True
             warn(f"the daemon stops; waiting for the next one (last event {after})")
+        except DaemonBusy:
+            if not begun:
+                raise
         except DaemonUnreachable:
             pass
         time.sleep(_RETRY_SECONDS)

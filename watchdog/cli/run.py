@@ -18,14 +18,15 @@ from _collections_abc import Callable
 from watchdog.cli.resident import child, signals
 from watchdog.cli.resident.inbox import Inbox, open_inbox
 from watchdog.cli.resident.link import Link
-from watchdog.cli.resident.options import HELP, Options, parse_options
+from watchdog.cli.resident.options import HELP, Options, is_utf8, parse_options
 from watchdog.cli.resident.prctl import become_subreaper, set_name
 from watchdog.control.client import find_socket
-from watchdog.errors import BadRequest, WatchdogError
+from watchdog.errors import BadRequest, CannotStart, WatchdogError
 
 REGISTER_SECONDS = 2.0  # then the agent starts all the same
 RELEASE_SECONDS = 1.0  # that the daemon may take until the agent executes its command
 REPORT_SECONDS = 1.0  # that the report of its end may delay our own
+DOUBTFUL_SECONDS = 3.0  # the same, where the daemon may have taken in an agent whose pid it does not know
 BACKSTOP_SECONDS = 10.0  # a kernel that sends no SIGIO costs delay, not beats
 # Faults of our own are not to be waited for; the kernel kills a process that has them blocked.
 _OUR_OWN = {signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGTRAP, signals.SIGSYS}
@@ -46,6 +47,9 @@ def main(arguments: list[str]) -> int:
     except WatchdogError as error:
         _say(str(error) + ("; see --help" if isinstance(error, BadRequest) else ""))
         return error.exit_code
+    except OSError as error:
+        _say(str(error))
+        return CannotStart.exit_code
 
 
 class Wrapper:
@@ -66,17 +70,11 @@ class Wrapper:
         """Register, start, tell the pid, let go; pass on until the end; report, and end likewise."""
         self.mask = signals.pthread_sigmask(signals.SIG_BLOCK, _AWAITED)
         children_ignored = signals.signal(signals.SIGCHLD, signals.SIG_DFL) == signals.SIG_IGN  # or there is no status
+        self._prepare()
         try:
-            self._prepare()
             self._turn_until(lambda: self.link.settled, REGISTER_SECONDS)
             self._refused_or_warned()
-            start = child.Start(
-                self.options.command,
-                child.environment_for(self._marks()),
-                self.mask,
-                lead=not self.terminal,
-                ignore_children=children_ignored,
-            )
+            start = self._started(children_ignored)
             self.pid = start.pid
             self.link.tell_pid(start.pid)
             self._turn_until(lambda: self.link.settled or self.status is not None, RELEASE_SECONDS)
@@ -89,6 +87,23 @@ class Wrapper:
             if self.inbox is not None:
                 self.inbox.close()
         return child.end_like(self.status)
+
+    def _started(self, children_ignored: bool) -> child.Start:
+        """The agent, not yet let go. Where the system lets us start nothing the daemon is told so: 71 (EX_OSERR)."""
+        try:
+            return child.Start(
+                self.options.command,
+                child.environment_for(self._marks()),
+                self.mask,
+                lead=not self.terminal,
+                ignore_children=children_ignored,
+            )
+        except OSError as error:
+            self.link.tell_end(exit_code=CannotStart.exit_code)
+            self._turn_until(lambda: self.link.settled, DOUBTFUL_SECONDS if self.link.owes else REPORT_SECONDS)
+            self._remove_temp_dir()
+            reason = error.strerror
+            raise CannotStart(f"cannot start {self.options.command[0]}: {reason} (ulimit -n, -u)") from None
 
     def _prepare(self) -> None:
         options = self.options
@@ -108,25 +123,43 @@ class Wrapper:
         base = os.path.realpath(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  a new directory of our own, 0700
         path = f"{base}/agent-watchdog-{self.options.name}-{os.urandom(4).hex()}"
         self.mark = f"{path}/.agent-watchdog"
+        if not is_utf8(path):
+            raise BadRequest("--temp-dir auto: $TMPDIR is not UTF-8")
         try:
             os.mkdir(path, 0o700)
-            with open(self.mark, "x") as mark:
-                mark.write(self.options.agent_id + "\n")
+            try:
+                with open(self.mark, "x") as mark:
+                    mark.write(self.options.agent_id + "\n")
+            except OSError:
+                self._remove_temp_dir()
+                raise
         except OSError as error:
-            raise WatchdogError(f"--temp-dir auto: {path}: {error.strerror}") from None
+            raise CannotStart(f"--temp-dir auto: {path}: {error.strerror}") from None
         self.options.temp_dir = path
+
+    def _remove_temp_dir(self) -> None:
+        """The one that we made, when no agent is started."""
+        if self.mark is None:
+            return
+        try:
+            if os.path.lexists(self.mark):
+                os.unlink(self.mark)
+            os.rmdir(os.path.dirname(self.mark))
+        except OSError:
+            pass  # the daemon's cleanup was there first
 
     def _refused_or_warned(self) -> None:
         """Before the start: a registration that is refused ends us, a daemon that is not there does not."""
         name = self.options.name
         if self.link.refusal is not None:
-            if self.mark is not None:
-                os.unlink(self.mark)
-                os.rmdir(os.path.dirname(self.mark))
+            self._remove_temp_dir()
             raise self.link.refusal
         if not self.link.registered:
             reason = self.link.unreachable or f"no answer within {REGISTER_SECONDS:g} s"
-            _say(f"{name}: no daemon at {self.control} ({reason}); not watched until one is there")
+            if self.link.busy:
+                _say(f"{name}: the daemon cannot take it in yet ({reason}); tried again until it does")
+            else:
+                _say(f"{name}: no daemon at {self.control} ({reason}); not watched until one is there")
         if self.options.stall_after is None:
             _say(f"{name}: no beat is promised yet, so its silence will not be judged (--stall-after)")
 
@@ -218,7 +251,7 @@ class Wrapper:
             self.link.tell_end(exit_signal=os.WTERMSIG(self.status))
         else:
             self.link.tell_end(exit_code=os.waitstatus_to_exitcode(self.status))
-        self._turn_until(lambda: self.link.settled, REPORT_SECONDS)
+        self._turn_until(lambda: self.link.settled, DOUBTFUL_SECONDS if self.link.owes else REPORT_SECONDS)
         complaint = self.link.complaint or (str(self.link.refusal) if self.link.refusal is not None else None)
         if complaint is not None:
             _say(f"{self.options.name}: {complaint}")

@@ -108,7 +108,7 @@ def _signals(agent: Json) -> Iterator[str]:
     if agent.get("late_looks"):
         yield f"  looks       {clean(agent.get('late_looks'))} in a row found it silent"
     if agent.get("channel_lost"):
-        yield "  channel     lost with a restart of the daemon; nobody could hear it"
+        yield "  channel     its heartbeats could not reach us for a while (a restart, or too many connections)"
     if agent.get("ttl_left_seconds") is not None:
         yield f"  time        {ago(agent.get('ttl_left_seconds'))} of its time to live left"
     if agent.get("note"):

@@ -2,8 +2,9 @@
 
 Verbs only: parse, call the daemon, print. One file per group; each adds its parsers and sets `call`.
 
-Exit status: 0 done (or already so), 1 any target not, 64 usage, 69 no daemon, 75 try again, 77 refused for
-permission, 78 configuration. 2 is never used: it would tell a vendor's hook runner to block its agent.
+Exit status: 0 done (or already so), 1 any target not, 64 usage, 69 no daemon, 74 output cannot be written, 75 try
+again, 77 refused for permission, 78 configuration. 2 is never used: it would tell a vendor's hook runner
+to block its agent.
 """
 
 import argparse
@@ -21,8 +22,8 @@ _EPILOG = """\
 targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled, all.
 at night: `agent-watchdog list` (who), `why NAME` (what happened, with evidence), `hold NAME --for 2h` (hands off),
 `kill NAME` (end its whole process tree, then clean up). `VERB --help` says more.
-exit status: 0 done or already so, 1 any target not, 64 usage, 69 no daemon, 75 try again, 77 no permission,
-78 configuration.
+exit status: 0 done or already so, 1 any target not, 64 usage, 69 no daemon, 74 output cannot be written, 75 try again,
+77 no permission, 78 configuration.
 """
 
 
@@ -77,5 +78,14 @@ def main(argv: list[str]) -> int:
         return 130
     except BrokenPipeError:
         # `| head` has read enough; nothing may be flushed into the closed pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         return 0
+    except OSError as error:  # a full disk below stdout, a current directory that is gone
+        warn(clean(error))
+        _drop_stdout()
+        return 74
+
+
+def _drop_stdout() -> None:
+    """So that what is still in its buffer fails nowhere at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,7 +3,8 @@
 1. The kernel says who speaks (`peers`); a body never does.
 2. Every route is there twice, bare and below /v1; below /v1 things are only ever added.
 3. Errors are `{"error": code, "message": text}` with the error's own HTTP status; one bad request harms nobody else.
-4. A slow or hostile client costs its own uid's connections: 32, the first byte within 5 s, bodies up to 64 KiB.
+4. A slow or hostile client costs its own uid's connections: 32 and 32 that follow, the first byte within 5 s, bodies
+   up to 64 KiB. Nobody is judged silent whose uid was refused a connection (`Desk.unheard`).
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from watchdog.control.bodies import MAX_BODY
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
 from watchdog.control.peers import Gate
 from watchdog.control.results import denial
-from watchdog.errors import Forbidden, WatchdogError
+from watchdog.errors import BadRequest, Forbidden, WatchdogError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 __all__ = ["Bell", "Desk", "application", "bind", "serve"]
@@ -77,6 +78,28 @@ def _problem(status: int, code: str, message: str) -> web.Response:
     return web.json_response({"error": code, "message": message}, status=status)
 
 
+class Speaker(web.RequestHandler):
+    """aiohttp's side of one connection; what is no HTTP is answered in JSON too, and is the client's fault, not a
+    traceback in our log for each line that a stranger writes."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to what never became a request; the connection ends with it."""
+        if status >= 500 or request.writer.output_size > 0:
+            return super().handle_error(request, status, exc, message)
+        lines = (message or "").strip().splitlines()
+        answer = _problem(status, BadRequest.code, f"this is no HTTP request: {lines[0] if lines else status}")
+        answer.force_close()
+        return answer
+
+
 def bind(path: str) -> socket.socket:
     """A listening socket at `path`, connectable by everybody: the kernel says who comes, and the API decides.
 
@@ -105,12 +128,18 @@ async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncItera
     """
     made = listener is None
     listener = bind(desk.socket_path) if listener is None else listener
-    runner = web.AppRunner(application(desk), access_log=None, keepalive_timeout=30.0, shutdown_timeout=2.0)
+    runner = web.AppRunner(application(desk), access_log=None, shutdown_timeout=2.0)
     try:
         await runner.setup()
         inner = runner.server
         assert inner is not None
-        server = await asyncio.get_running_loop().create_unix_server(Gate(inner), sock=listener)
+        loop = asyncio.get_running_loop()
+
+        def speaker() -> Speaker:
+            # None: no line for each request; AppRunner would hand it on like this.
+            return Speaker(inner, loop=loop, access_log=None, keepalive_timeout=30.0)  # type: ignore[arg-type]
+
+        server = await loop.create_unix_server(Gate(speaker, unheard=desk.unheard), sock=listener)
         try:
             yield
         finally:

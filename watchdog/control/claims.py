@@ -13,6 +13,8 @@ from watchdog.fleet import Fleet
 from watchdog.processes import identity as identities
 from watchdog.processes.signals import ancestors
 
+_WRAPPER = "agent-watchdog"  # comm that `run` gives itself (cli.resident.prctl)
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -44,12 +46,39 @@ def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None =
         raise Forbidden(
             f"pid: process {pid} runs as uid {found.uid}; this daemon is uid {os.geteuid()}'s and cannot end it"
         )
+    if found.name == _WRAPPER:
+        _refuse_wrapper(pid, peer, fleet)
     for agent in fleet:
         other = agent.identity
         if agent.agent_id != for_agent and other is not None and other.same_process(found.identity):
             whose = f"agent {agent.agent_id} ({agent.reg.name})" if peer.may(agent.reg.owner_uid) else "another agent"
             raise Conflict(f"pid: process {pid} is the main process of {whose} already")
     return found
+
+
+def _refuse_wrapper(pid: int, peer: Peer, fleet: Fleet) -> None:
+    """A `run` is not the agent: it would be ended for a silence that is not its own, and its agent with it."""
+    for agent in fleet:
+        main = agent.identity
+        if main is None or _parent_of(main) != pid:
+            continue
+        whose = f"agent {agent.agent_id} ({agent.reg.name})" if peer.may(agent.reg.owner_uid) else "another agent"
+        raise Conflict(f"pid: {pid} is the `agent-watchdog run` of {whose}, which is registered; name that one")
+
+
+def _parent_of(identity: Identity) -> int | None:
+    """The pid of that very process's parent now; None when it is gone, or cannot be seen."""
+    try:
+        pidfd = identities.pin(identity)
+        if pidfd is None:
+            return None
+        try:
+            stat = identities.read_stat(identity.pid, pidfd)
+        finally:
+            os.close(pidfd)
+    except OSError:
+        return None
+    return None if stat is None else stat.parent_pid
 
 
 def uid_now(identity: Identity) -> int:
@@ -67,6 +96,19 @@ def uid_now(identity: Identity) -> int:
         return uid
     finally:
         os.close(pidfd)
+
+
+def has_ended(pid: int, host: str) -> bool:
+    """Whether there is provably no such living process; what cannot be seen has not ended."""
+    if pid == 0:  # it is in a pid namespace that we do not see into
+        return False
+    try:
+        _look(pid, host)
+    except (ProcessLookupError, ProcessNotFound):
+        return True
+    except (OSError, BadRequest):
+        return False
+    return False
 
 
 def _look(pid: int, host: str) -> Claim:

@@ -10,9 +10,9 @@ import sys
 import time
 from _collections_abc import Iterator
 from _socket import AF_UNIX, SO_PEERCRED, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, socket
-from errno import EACCES, EPERM
+from errno import EACCES, EAGAIN, EPERM
 
-from watchdog.errors import BadRequest, DaemonUnreachable, UnsafeDirectory
+from watchdog.errors import BadRequest, DaemonBusy, DaemonUnreachable, UnsafeDirectory
 
 SYSTEM_SOCKET = "/run/agent-watchdog/control.sock"
 _CHUNK = 65536
@@ -62,16 +62,16 @@ def request(
 ) -> tuple[int, dict[str, object]]:
     """Send one request, give back status and JSON object. `timeout` in seconds is for the whole exchange.
 
-    Raises DaemonUnreachable, UnsafeDirectory. An answer with an error status is an answer.
+    Raises DaemonUnreachable (DaemonBusy: it is there), UnsafeDirectory. An answer with an error status is an answer.
     """
     deadline = time.monotonic() + timeout
     connection = _connected(socket_path, timeout)
     try:
-        connection.sendall(encode_request(method, path, body))
+        _send(connection, encode_request(method, path, body))
         received = bytearray()
         while True:
             connection.settimeout(max(0.001, deadline - time.monotonic()))
-            piece = connection.recv(_CHUNK)
+            piece = receive(connection, first=not received)
             if not piece:
                 status, content = split_response(bytes(received))
                 return status, decode_json(content)
@@ -88,20 +88,21 @@ def stream(path: str, socket_path: str, *, timeout: float = 5.0) -> Iterator[dic
     """Yield the JSON objects of an answer that comes line by line (`/v1/events`), until the daemon ends it.
 
     `timeout` in seconds is for the first byte only; with `follow` the next line may take days. Raises
-    DaemonUnreachable, and BadRequest for an error status.
+    DaemonUnreachable, DaemonBusy for 503, and BadRequest for another error status.
     """
     import json  # lazily: not for `run` and `beat`
 
     connection = _connected(socket_path, timeout)
     try:
-        connection.sendall(encode_request("GET", path))
+        _send(connection, encode_request("GET", path))
         source = _received(connection)
         head, rest = _head_of(source, socket_path)
         status, headers = parse_head(head)
         pieces = _unchunked(rest, source) if headers.get("transfer-encoding") == "chunked" else _joined(rest, source)
         if status >= 300:
             answer = decode_json(b"".join(pieces))
-            raise BadRequest(str(answer.get("message") or f"the daemon answered {status}"))
+            message = str(answer.get("message") or f"the daemon answered {status}")
+            raise DaemonBusy(message) if status == 503 else BadRequest(message)
         held = b""
         for piece in pieces:
             *lines, held = (held + piece).split(b"\n")
@@ -217,6 +218,8 @@ def _connected(socket_path: str, timeout: float) -> socket:
         connection.close()
         if error.errno in (EACCES, EPERM):
             raise DaemonUnreachable(f"{socket_path}: not permitted to connect") from None
+        if error.errno == EAGAIN:  # unix(7): more wait to be accepted than its backlog holds
+            raise DaemonBusy(f"the daemon at {socket_path} has too many connections waiting; try again") from None
         reason = "timed out" if isinstance(error, TimeoutError) else error.strerror or error
         raise DaemonUnreachable(f"no daemon answers at {socket_path} ({reason})") from None
     except UnsafeDirectory:
@@ -225,9 +228,29 @@ def _connected(socket_path: str, timeout: float) -> socket:
     return connection
 
 
+def _send(connection: socket, request: bytes) -> None:
+    """Send it all. Who refuses us hangs up at once, and has said why before: that can still be read."""
+    try:  # noqa: SIM105  contextlib costs memory
+        connection.sendall(request)
+    except BrokenPipeError:
+        pass
+
+
+def receive(connection: socket, *, first: bool) -> bytes:
+    """The next piece, empty at the end. `first`: nothing came yet, so that a reset is a failure and no end."""
+    try:
+        return connection.recv(_CHUNK)
+    except ConnectionResetError:  # it hung up without reading our request (unix(7)); what it said was complete
+        if first:
+            raise
+        return b""
+
+
 def _received(connection: socket) -> Iterator[bytes]:
     """Pieces as they come; after the first one without a deadline."""
-    while piece := connection.recv(_CHUNK):
+    begun = False
+    while piece := receive(connection, first=not begun):
+        begun = True
         connection.settimeout(None)
         yield piece
 

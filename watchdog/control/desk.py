@@ -4,6 +4,7 @@ Nothing in here acts: a request becomes a call of one of these, and whoever it b
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -91,6 +92,17 @@ class Desk:
     def now(self) -> datetime:
         """Wall time, for people."""
         return self.clock.now().wall
+
+    def unheard(self, uid: int) -> None:
+        """A connection of that uid was refused for a limit; it may have carried a heartbeat.
+
+        Whom it may have been for is not judged silent before the next beat: the uid's own agents, and everybody's when
+        it was one who may speak for all (the `run` of an agent that has dropped to another uid is root's).
+        """
+        anybody = uid in (0, os.geteuid())
+        for agent in self.fleet:
+            if anybody or agent.reg.owner_uid == uid:
+                agent.channel_lost = True
 
     def event(self, event: str, /, **fields: object) -> None:
         """One line in the log, and a ring for those who follow the history."""

@@ -14,7 +14,8 @@ from watchdog.control import views
 from watchdog.control.bodies import flag, number
 from watchdog.control.desk import Desk, desk_of, peer_at
 from watchdog.control.finding import found, stored
-from watchdog.errors import AgentNotFound, RegistryUnavailable
+from watchdog.control.peers import Guarded
+from watchdog.errors import AgentNotFound, RegistryUnavailable, TooMany
 from watchdog.registry.rows import EventRow
 
 _BATCH = 500
@@ -33,6 +34,8 @@ async def events(request: web.Request) -> web.StreamResponse:
         except AgentNotFound:
             agent_id = (await stored(desk, peer, word)).agent_id
     owner = None if peer.admin else peer.uid
+    if follow:
+        _become_follower(request)
     first = await _after(desk, after, agent_id, owner)  # before the head: an unreadable registry is a 503
     response = web.StreamResponse(headers={"Content-Type": "application/jsonl", "Cache-Control": "no-store"})
     await response.prepare(request)
@@ -55,6 +58,14 @@ async def events(request: web.Request) -> web.StreamResponse:
             rows = []  # the stream goes on when the registry is back
     await response.write_eof()
     return response
+
+
+def _become_follower(request: web.Request) -> None:
+    """Followers stay for days: they take no place from those who beat. Raises TooMany."""
+    guard = None if request.transport is None else request.transport.get_protocol()
+    refusal = guard.follow() if isinstance(guard, Guarded) else None
+    if refusal is not None:
+        raise TooMany(refusal)
 
 
 async def _after(desk: Desk, after: int, agent_id: str | None, owner: int | None) -> list[EventRow]:

@@ -2,10 +2,13 @@
 
 Nothing that a client writes says who it is. A slow or hostile client costs its own uid's connections and nobody
 else's: `Gate` counts them per uid, keeps a share of the descriptors for pidfds, and cuts whoever does not begin.
+Whoever follows the history has places of its own; and a connection that was refused for a limit may have carried a
+heartbeat, so `unheard` is told whose it was.
 """
 
 import asyncio
 import grp
+import json
 import os
 import resource
 import socket
@@ -13,12 +16,17 @@ import struct
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
+
+from watchdog.errors import TooMany
 
 _SO_PEERGROUPS = 59  # linux/asm-generic/socket.h, Linux 4.13; Python has no name for it
 _UCRED = struct.Struct("iII")
+Key = TypeVar("Key")
 
 PER_UID = 32
+RESERVED = 8  # beyond these for root and our own uid, one a process: an operator can ask whatever another one holds
+FOLLOWERS = 32  # of one uid: connections that follow the history, not counted among the others
 FIRST_BYTE_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
 
@@ -82,32 +90,66 @@ class Gate:
         first_byte_seconds: float = FIRST_BYTE_SECONDS,
         request_seconds: float = REQUEST_SECONDS,
         total: int | None = None,
+        unheard: Callable[[int], None] | None = None,
     ) -> None:
-        """`total` bounds the connections of all but root and the daemon's own uid (default: a quarter of the limit)."""
+        """`total` bounds the connections of all but root and the daemon's own uid (default: a quarter of the limit).
+
+        `unheard` is called with the uid of each connection that a limit refuses.
+        """
         self.inner = inner
+        self.unheard = unheard
         self.per_uid = per_uid
         self.first_byte_seconds = first_byte_seconds
         self.request_seconds = request_seconds
         self.total = total or max(2 * per_uid, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self.open: Counter[int] = Counter()
+        self.processes: Counter[tuple[int, int]] = Counter()  # the same, of one uid and pid
+        self.followers: Counter[int] = Counter()
 
     def __call__(self) -> asyncio.Protocol:
         return Guarded(self)
 
-    def enter(self, uid: int) -> str | None:
+    def enter(self, peer: Peer) -> str | None:
         """Count a connection, or say why it is refused."""
-        if self.open[uid] >= self.per_uid:
-            return f"uid {uid} has {self.per_uid} connections open already; close some"
-        if uid not in (0, os.geteuid()) and self.open.total() >= self.total:
+        refusal = self._refusal(peer)
+        if refusal is None:
+            self.open[peer.uid] += 1
+            self.processes[peer.uid, peer.pid] += 1
+        elif self.unheard is not None:
+            self.unheard(peer.uid)
+        return refusal
+
+    def _refusal(self, peer: Peer) -> str | None:
+        ours = peer.uid in (0, os.geteuid())
+        reserved = RESERVED if ours and not self.processes[peer.uid, peer.pid] else 0
+        if self.open[peer.uid] >= self.per_uid + reserved:
+            return f"uid {peer.uid} has {self.open[peer.uid]} connections open already; close some, or try again"
+        if not ours and self.open.total() + self.followers.total() >= self.total:
             return "the daemon has too many connections open; try again"
-        self.open[uid] += 1
         return None
 
-    def leave(self, uid: int) -> None:
+    def follow(self, peer: Peer) -> str | None:
+        """Count an entered connection as a follower's from now on, or say why it is none."""
+        if self.followers[peer.uid] >= FOLLOWERS:
+            return f"uid {peer.uid} follows the history {FOLLOWERS} times already; end one, or ask without follow"
+        self.followers[peer.uid] += 1
+        self.leave(peer)
+        return None
+
+    def leave(self, peer: Peer) -> None:
         """A counted connection has ended."""
-        self.open[uid] -= 1
-        if self.open[uid] <= 0:
-            del self.open[uid]
+        _less(self.open, peer.uid)
+        _less(self.processes, (peer.uid, peer.pid))
+
+    def leave_following(self, peer: Peer) -> None:
+        """A follower's connection has ended."""
+        _less(self.followers, peer.uid)
+
+
+def _less(counts: Counter[Key], key: Key) -> None:
+    counts[key] -= 1
+    if counts[key] <= 0:
+        del counts[key]
 
 
 class Guarded(asyncio.Protocol):
@@ -116,7 +158,8 @@ class Guarded(asyncio.Protocol):
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._inner: asyncio.Protocol | None = None
-        self._uid: int | None = None
+        self._peer: Peer | None = None
+        self._follows = False
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._head = b""
@@ -124,23 +167,31 @@ class Guarded(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         try:
-            uid = peer_of(transport.get_extra_info("socket")).uid
+            peer = peer_of(transport.get_extra_info("socket"))
         except OSError:  # it has gone already
             self._transport.abort()
             return
-        refusal = self._gate.enter(uid)
+        refusal = self._gate.enter(peer)
         if refusal is not None:
-            body = f'{{"error": "too_many_connections", "message": "{refusal}"}}\n'
+            body = json.dumps({"error": TooMany.code, "message": refusal}) + "\n"
             self._transport.write(
                 b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
                 b"Content-Length: %d\r\n\r\n%s" % (len(body), body.encode())
             )
             self._transport.close()
             return
-        self._uid = uid
+        self._peer = peer
         self._inner = self._gate.inner()
         self._inner.connection_made(transport)
         self._expect(self._gate.first_byte_seconds)
+
+    def follow(self) -> str | None:
+        """From now on this connection follows the history; or why it may not."""
+        if self._peer is None or self._follows:
+            return None
+        refusal = self._gate.follow(self._peer)
+        self._follows = refusal is None
+        return refusal
 
     def data_received(self, data: bytes) -> None:
         if self._inner is None:
@@ -170,9 +221,9 @@ class Guarded(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._uid is not None:
-            self._gate.leave(self._uid)
-            self._uid = None
+        if self._peer is not None:
+            (self._gate.leave_following if self._follows else self._gate.leave)(self._peer)
+            self._peer = None
         if self._inner is not None:
             self._inner.connection_lost(exc)
 

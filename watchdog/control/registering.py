@@ -10,7 +10,7 @@ from datetime import timedelta
 from aiohttp import web
 
 from watchdog.control.bodies import decoded, read_body
-from watchdog.control.claims import Claim, claim
+from watchdog.control.claims import Claim, claim, has_ended
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import found, own_agent
 from watchdog.control.peers import Peer
@@ -37,6 +37,8 @@ async def register(request: web.Request) -> web.Response:
         if known is not None:
             return web.json_response(_answer(desk, known, []), status=200)
         agent, notes = await _take_in(desk, peer, body)
+        if body.source == "run" and body.pid is None and has_ended(peer.pid, desk.host):
+            await _gone(desk, peer, agent, "its `run` ended while the registry was busy")
     return web.json_response(_answer(desk, agent, notes), status=201)
 
 
@@ -47,11 +49,19 @@ async def change(request: web.Request) -> web.Response:
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
     if body.pid is None:
         agent.exit_code, agent.exit_signal = body.exit_code, body.exit_signal
+        if agent.identity is None and agent.reg.source == "run":
+            await _gone(desk, peer, agent, "its `run` tells that it has ended; its pid was never known")
         desk.look_soon()
         return web.json_response(_answer(desk, agent, []))
     taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
     await _identify(desk, peer, agent, taken)
     return web.json_response(_answer(desk, agent, []))
+
+
+async def _gone(desk: Desk, peer: Peer, agent: Agent, why: str) -> None:
+    """No pid will show us the end of this one, and nobody will tell of it again."""
+    if desk.holds.reason_for(agent.agent_id, desk.now()) is None:
+        await desk.request_kill(agent, Reason.GONE, KillOptions(), peer.by, why)
 
 
 async def beat(request: web.Request) -> web.Response:

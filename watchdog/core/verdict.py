@@ -10,6 +10,7 @@ from datetime import timedelta
 from watchdog.core.model import Policy, Presence, State, Status, Verdict
 
 ZERO = timedelta()
+_UNHEARD = "its heartbeats could not reach us for a while (a restart of ours, or too many connections)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
         return None
     if seen.age < limit:
         return Judgement(Verdict.STARTING, f"{what}: {span(seen.age)} of {span(limit)}")
+    if seen.channel_lost and seen.age < policy.wait_limit:
+        return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}; {_UNHEARD}")
     return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)} (limit {span(limit)})", overdue=True)
 
 
@@ -132,9 +135,7 @@ def _healthy(seen: Observation, policy: Policy) -> Judgement | None:
 def _late(seen: Observation, policy: Policy) -> Judgement | None:
     silent = _silent(seen, policy)
     if seen.channel_lost and seen.silence < policy.wait_limit:
-        return Judgement(
-            Verdict.LATE, f"{silent}; its heartbeat channel was lost with a restart of ours, so nobody could hear it"
-        )
+        return Judgement(Verdict.LATE, f"{silent}; {_UNHEARD}")
     looks = seen.late_looks + 1
     needed = max(policy.confirm_sweeps, 2) if seen.first_look else policy.confirm_sweeps
     if looks < needed:

@@ -6,6 +6,7 @@ Signals go to the agent's bare pid: it is our own child that we have not yet wai
 import os
 import time
 from _collections_abc import Collection
+from _socket import AF_UNIX, SOCK_STREAM, socketpair
 from errno import EACCES, ENOENT, ENOEXEC, ENOTDIR
 
 from watchdog.cli.resident import signals
@@ -28,37 +29,43 @@ class Start:
         ignore_children: bool = False,
     ) -> None:
         """Fork. `mask` and `ignore_children` (SIGCHLD): as we were started; `lead`: in a session of its own."""
-        gate_read, self._gate = os.pipe()
-        self._error, error_write = os.pipe()
+        # One pair, closed by exec in the child: its gate one way, its errno the other. Descriptors may be few.
+        self._ours, theirs = socketpair(AF_UNIX, SOCK_STREAM)
         parent = os.getpid()
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            self._ours.close()
+            theirs.close()
+            raise
         if self.pid == 0:
             try:
-                os.close(self._gate)
+                self._ours.close()
                 die_with_parent()
                 if os.getppid() == parent:  # else it died before the line above
                     _restore(mask, lead, ignore_children)
-                    if os.read(gate_read, 1) == b"!":
+                    if theirs.recv(1) == b"!":
                         number = _execute(command, environment)
-                        os.write(error_write, str(number).encode())
+                        theirs.send(str(number).encode())
                         os._exit(NOT_FOUND if number in (ENOENT, ENOTDIR) else NOT_EXECUTABLE)
             finally:
                 os._exit(NOT_FOUND)
-        os.close(gate_read)
-        os.close(error_write)
+        theirs.close()
 
     def release(self) -> None:
         """Let the child execute the command."""
         try:  # noqa: SIM105  contextlib costs memory
-            os.write(self._gate, b"!")
+            self._ours.send(b"!")
         except BrokenPipeError:
             pass  # it died while it waited
-        os.close(self._gate)
 
     def error(self) -> int | None:
         """Once the child has ended: the errno with which the command could not be executed, None when it was."""
-        told = os.read(self._error, 8)
-        os.close(self._error)
+        try:
+            told = self._ours.recv(8)
+        except ConnectionResetError:
+            told = b""  # it died before it had read that it may go
+        self._ours.close()
         return int(told) if told else None
 
 

@@ -8,11 +8,12 @@ import os
 from _collections_abc import Callable
 from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, socket
 
-from watchdog.control.client import check_peer, decode_json, directory_problem, encode_request, split_response
+from watchdog.control.client import check_peer, decode_json, directory_problem, encode_request, receive, split_response
 from watchdog.core.notify import Words, merge_words
 from watchdog.errors import BadRequest, DaemonUnreachable, Forbidden, UnsafeDirectory, WatchdogError
 
 RETRY_SECONDS = 1.0
+END_RETRY_SECONDS = 0.25  # how it ended: little time is left to tell it
 COALESCE_SECONDS = 0.5  # beats that come faster are passed on as one
 REFUSED_SECONDS = 60.0  # until registering is tried again where it was refused for a reason that may pass
 ANSWER_SECONDS = 5.0  # the daemon's own limit for its first byte
@@ -29,10 +30,13 @@ class Link:
         self.refusal: WatchdogError | None = None  # why the daemon does not take us
         self.complaint: str | None = None  # what else it did not take
         self.unreachable: str | None = None  # why the last try failed; None when the daemon answered
+        self.busy = False  # it is there, but could not serve us
         self._pid: int | None = None
         self._pid_told = False
         self._pid_sent = False  # with the registration
+        self._perhaps = False  # the daemon may have taken us in, or may still do so, without our knowing
         self._doubtful = False  # a registration of ours may have arrived although its answer did not
+        self._over = False  # its end was told: nothing is to be said any more
         self._end: dict[str, object] | None = None
         self._word: Words | None = None  # not yet passed on
         self._said_at = 0.0
@@ -54,6 +58,7 @@ class Link:
         """The agent has ended. Nothing else matters any more."""
         self._end = {"exit_code": exit_code} if exit_signal is None else {"exit_signal": exit_signal}
         self._word = None
+        self._not_before = 0.0
 
     def hear(self, words: Words, now: float) -> None:
         """A word of the agent's, to be passed on."""
@@ -61,8 +66,15 @@ class Link:
         self._said_at = now
 
     @property
+    def owes(self) -> bool:
+        """Whether nobody but us can tell the daemon of the end: it may have our agent, and has no pid of it."""
+        return self._end is not None and not self._pid_told and (self.registered or self._perhaps)
+
+    @property
     def settled(self) -> bool:
         """Whether all but beats has been told, or cannot be told now."""
+        if self._end is not None and (self.owes or self.busy):
+            return self._connection is None and not self._next_kind()
         if self.refusal is not None or self.unreachable is not None:
             return True
         at_rest = self._connection is None or self._kind == "beat"
@@ -95,12 +107,14 @@ class Link:
             self._connection = None
 
     def _next_kind(self) -> str:
+        if self._over:
+            return ""
+        if self._end is not None:  # its pid means nothing any more
+            return "end" if self.registered or self._perhaps else ""
         if not self.registered:
-            return "register" if self._end is None else ""
+            return "register"
         if self._pid is not None and not self._pid_told:
             return "pid"
-        if self._end is not None:
-            return "end"
         return "beat" if self._word is not None else ""
 
     def _begin(self, kind: str, now: float) -> None:
@@ -129,17 +143,21 @@ class Link:
             self._watch(connection.fileno())
         except (OSError, UnsafeDirectory) as error:
             connection.close()
-            self._failed(str(error), now)
+            self._failed(str(error), now, busy=isinstance(error, BlockingIOError))  # its backlog is full (unix(7))
             return
         self._connection = connection
+        self._perhaps = self._perhaps or kind == "register"
 
     def _advance(self, now: float) -> bool:
         """Go on with the request that is on its way; True when it has been answered or has failed."""
         assert self._connection is not None
         try:
             if self._out:
-                self._out = self._out[self._connection.send(self._out) :]
-            while piece := self._connection.recv(65536):
+                try:
+                    self._out = self._out[self._connection.send(self._out) :]
+                except BrokenPipeError:
+                    self._out = b""  # it refused us and has said why
+            while piece := receive(self._connection, first=not self._in):
                 self._in += piece
             answer = split_response(bytes(self._in))
         except BlockingIOError:
@@ -154,10 +172,10 @@ class Link:
         self._answered(*answer, now)
         return True
 
-    def _failed(self, reason: str, now: float) -> None:
+    def _failed(self, reason: str, now: float, *, busy: bool = False) -> None:
         self.close()
-        self.unreachable = reason
-        self._not_before = now + RETRY_SECONDS
+        self.unreachable, self.busy = reason, busy
+        self._not_before = now + (RETRY_SECONDS if self._end is None else END_RETRY_SECONDS)
         if self._sent is not None:
             self._keep_sent()
 
@@ -167,9 +185,12 @@ class Link:
         if status >= 300:
             refused = str(decode_json(content).get("message", f"the daemon answered {status}"))
         if refused is not None and (status >= 500 or status == 429):
-            self._failed(refused, now)
+            self._failed(refused, now, busy=True)
             return
-        self.unreachable = None
+        if status == 404 and self._kind == "end" and self.owes:
+            self._failed("it does not know our agent yet", now, busy=True)  # its row may be committed any moment
+            return
+        self.unreachable, self.busy = None, False
         if self._kind == "register":
             self._registration_answered(status, refused, now)
         elif status == 404 and self._kind in ("beat", "pid"):
@@ -182,7 +203,7 @@ class Link:
         elif self._kind == "pid" and status != 404:
             self._pid_told, self._doubtful = True, False
         elif self._kind == "end":
-            self._end = None
+            self._end, self._over = None, True
 
     def _registration_answered(self, status: int, refused: str | None, now: float) -> None:
         if refused is None:
@@ -195,7 +216,7 @@ class Link:
 
     def _forgotten(self, now: float) -> None:
         """404: the daemon does not know our agent (any more)."""
-        self.registered = self._pid_told = False
+        self.registered = self._pid_told = self._perhaps = False
         if self._sent is not None:
             self._keep_sent()
         if self._doubtful:
@@ -204,7 +225,7 @@ class Link:
     def _refuse(self, status: int, message: str, now: float) -> None:
         kinds = {400: BadRequest, 403: Forbidden}
         self.refusal = kinds.get(status, WatchdogError)(message)
-        self._not_before, self._doubtful = now + REFUSED_SECONDS, False
+        self._not_before, self._doubtful, self._perhaps = now + REFUSED_SECONDS, False, False
 
     def _keep_sent(self) -> None:
         """What was on its way has not arrived: it becomes the beginning of the next word."""

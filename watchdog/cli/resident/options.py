@@ -53,6 +53,9 @@ class Options:
             raise BadRequest("no command given; write it after --, as in: run --name alpha -- ./agent.sh")
         if not command[0]:
             raise BadRequest("the command is empty")
+        for flag, given in values.items():
+            if flag != "--socket" and not all(map(is_utf8, given)):
+                raise BadRequest(f"{flag}: is not UTF-8; the daemon's registry holds text only")
         self.command = command
         self.agent_id = agent_id
         self.name = one(values, "--name") or name_for(command[0], agent_id[:4])
@@ -123,4 +126,17 @@ def _path(values: Values, flag: str) -> str | None:
     text = one(values, flag)
     if text == "":
         raise BadRequest(f"{flag} needs a path")
-    return None if text is None else os.path.realpath(text)  # later nobody follows links
+    if text is None:
+        return None
+    try:
+        path = os.path.realpath(text)  # later nobody follows links
+    except FileNotFoundError:
+        raise BadRequest(f"{flag}: {text}: the current directory is gone; give an absolute path") from None
+    if not is_utf8(path):
+        raise BadRequest(f"{flag}: its real path is not UTF-8; the daemon's registry holds text only")
+    return path
+
+
+def is_utf8(text: str) -> bool:
+    """Whether that argument was text: Python holds other bytes as lone surrogates, which no registry takes."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,0 +1,88 @@
+"""The values that keys of the configuration may have: each check names what would be right. No sections, no files."""
+
+import difflib
+import grp
+import os
+import re
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from watchdog.catalogue import CATALOGUE
+from watchdog.core.model import Step
+
+DRIVERS = ("sqlite", "sqlite+pysqlite", "postgres", "postgresql", "postgresql+psycopg")  # registry.engines knows these
+
+
+def _absolute(path: str) -> str:
+    if path and not path.startswith("/"):
+        raise ValueError("must be an absolute path")
+    return os.path.normpath(path) if path else path
+
+
+def _address(value: str) -> str:
+    if value and not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}", value):
+        raise ValueError("must be HOST:PORT, as in 127.0.0.1:9477")
+    return value
+
+
+def _database(url: str) -> str:
+    driver, colon, place = url.partition("://")
+    if not url:
+        return url
+    if not colon or driver not in DRIVERS:
+        raise ValueError("must be a URL of sqlite or postgresql, as in sqlite:////var/lib/x.db")
+    if driver.startswith("sqlite") and not place.startswith("//"):
+        raise ValueError("must name an absolute file, as in sqlite:////var/lib/x.db")
+    return url
+
+
+def _log_file(path: str) -> str:
+    if path and not os.path.isdir(os.path.dirname(path)):
+        raise ValueError(f"there is no directory {os.path.dirname(path)} on this machine")
+    return path
+
+
+def _climbing(ladder: tuple[Step, ...]) -> tuple[Step, ...]:
+    right = tuple(step for step in Step if step in ladder)
+    if ladder != right:
+        raise ValueError(f"must climb, each step once; right: {[str(step) for step in right]}")
+    return ladder
+
+
+def _group(name: str) -> str:
+    if name:
+        try:
+            grp.getgrnam(name)
+        except KeyError:
+            raise ValueError("there is no such group on this machine") from None
+    return name
+
+
+def _event(name: str) -> str:
+    if name not in CATALOGUE:
+        raise ValueError(f"is no event{suggest(name, CATALOGUE)}")
+    return name
+
+
+Seconds = Annotated[float, Field(strict=True, ge=0.05, le=31_536_000, allow_inf_nan=False)]
+SecondsOrZero = Annotated[float, Field(strict=True, ge=0, le=31_536_000, allow_inf_nan=False)]
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
+Path = Annotated[str, AfterValidator(_absolute)]
+Command = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=100)]
+Ladder = Annotated[tuple[Step, ...], Field(min_length=1), AfterValidator(_climbing)]
+Database = Annotated[str, AfterValidator(_database)]
+LogFile = Annotated[Path, AfterValidator(_log_file)]
+Group = Annotated[str, AfterValidator(_group)]
+Address = Annotated[str, AfterValidator(_address)]
+Event = Annotated[str, AfterValidator(_event)]
+Programs = tuple[Annotated[str, Field(min_length=1)], ...]
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, else what there is where that is short."""
+    names = sorted(known)
+    if close := difflib.get_close_matches(word, names, 1):
+        return f"; did you mean {close[0]!r}?"
+    return f"; right: {', '.join(names)}" if 0 < len(names) <= 14 else ""
