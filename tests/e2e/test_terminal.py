@@ -1,7 +1,15 @@
 """An interactive agent at a terminal, watched by a real daemon: as without us, and known to it in each state."""
 
+from pathlib import Path
+
 from tests.cli.terminal import a_terminal
-from tests.world import World, alive, wait_for
+from tests.world import World, alive, pids_with, wait_for
+
+
+def named(program: str, agent_id: str) -> list[int]:
+    """Processes of an agent that run that program by now."""
+    found = pids_with("AGENT_WATCHDOG_ID", agent_id)
+    return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text() == f"{program}\n"]
 
 
 def stopped(pid: int) -> bool:
@@ -21,7 +29,9 @@ def test_a_shell_under_run_is_a_shell_and_is_watched(world: World) -> None:
         terminal.type("stty size")
         terminal.expect("41 117")
         terminal.type("sleep 1000")
+        asleep = wait_for(lambda: named("sleep", agent["agent_id"]), "sleep runs")[0]
         terminal.press("\x03")
+        wait_for(lambda: not alive(asleep), "Ctrl-C ends it")
         terminal.type("echo after=$?")
         terminal.expect("after=130")
         terminal.type("exit 7")
