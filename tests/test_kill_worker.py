@@ -59,7 +59,6 @@ class Shop:
         cleanup = Cleanup((), self.owners, self.store, self.clock, chronicle, fleet=self.fleet, observe=False)
         metrics = Metrics(dict, dict)
         self.worker = KillWorker(
-            fleet=self.fleet,
             store=self.store,
             clock=self.clock,
             scanner=Scanner(self.fleet, executor, HOST),

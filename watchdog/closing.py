@@ -8,7 +8,7 @@ import os
 
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
-from watchdog.core.model import HookOutcome, Status
+from watchdog.core.model import HookOutcome, Reason, Status
 from watchdog.ending import Ended
 from watchdog.fleet import Agent
 from watchdog.hearing import Hearing
@@ -72,12 +72,10 @@ class Closing:
         }
         order.step = "cleanup"
         await self._store.write(self._store.store.save_step, order.request_id, "cleanup", outcome=order.outcome)
-        self._logged(agent).event(
-            "kill.finished" if ended.signalled else "agent.gone",
-            request_id=order.request_id,
-            status=status,
-            why=order.outcome["message"],
-        )
+        if ended.signalled:
+            self._logged(agent).event(
+                "kill.finished", request_id=order.request_id, status=status, why=order.outcome["message"]
+            )
 
     async def put_in_order(self, order: Order) -> None:
         """Hooks, then the task, then our row, last."""
@@ -129,6 +127,7 @@ class Closing:
             who=self._me,
             why=why,
             owner_uid=order.agent.reg.owner_uid,
+            say=order.reason not in (Reason.GONE, Reason.LOST),  # nobody was killed; `agent.ended` tells it
         )
 
     async def _learn_exit(self, agent: Agent) -> None:

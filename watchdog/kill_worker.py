@@ -19,7 +19,7 @@ from watchdog.closing import Closing
 from watchdog.core.model import KillOptions, Polite, Presence, Reason, Status, TreeMember
 from watchdog.ending import Ended, Ending, Plan
 from watchdog.errors import Conflict, RegistryUnavailable
-from watchdog.fleet import Agent, Fleet
+from watchdog.fleet import Agent
 from watchdog.hearing import Hearing
 from watchdog.logs import Log
 from watchdog.orders import OWN, Order, from_json, member_of, to_json
@@ -41,7 +41,6 @@ class KillWorker:
     def __init__(
         self,
         *,
-        fleet: Fleet,
         store: AsyncStore,
         clock: Clock,
         scanner: Scanner,
@@ -53,7 +52,6 @@ class KillWorker:
         observe: bool,
         parallel: int,
     ) -> None:
-        self._fleet = fleet
         self._store = store
         self._clock = clock
         self._scanner = scanner
@@ -86,6 +84,7 @@ class KillWorker:
                 self._press(self._orders[agent.request_id], options)
                 return agent.request_id
             await self._chronicle.settle()
+            event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             row = await self._store.write(
                 self._store.store.open_request,
                 secrets.token_hex(8),
@@ -97,12 +96,13 @@ class KillWorker:
                 options=to_json(options, beats, why),
                 why=why,
                 owner_uid=agent.reg.owner_uid,
+                event=event,
             )
             if row is None:
                 raise Conflict(f"another kill request for {agent.reg.name} is open already")
             order = Order(row.request_id, agent, reason, options, by, why, beats)
             self._begin(order)
-        self._logged(agent).event("kill.requested", request_id=order.request_id, reason=reason, by=by, why=why)
+        self._logged(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
 
     def resume(self, row: RequestRow, agent: Agent) -> None:

@@ -143,7 +143,6 @@ class Daemon:
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
         )
         self.worker = KillWorker(
-            fleet=self.fleet,
             store=self.store,
             clock=clock,
             scanner=scanner,

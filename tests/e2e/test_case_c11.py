@@ -93,7 +93,6 @@ class Bench:
         cleanup = Cleanup([hook], self.owners, self.store, self.clock, self.chronicle, fleet=self.fleet, observe=False)
         metrics = Metrics(dict, dict)
         self.worker = KillWorker(
-            fleet=self.fleet,
             store=self.store,
             clock=self.clock,
             scanner=Scanner(self.fleet, executor, HOST),

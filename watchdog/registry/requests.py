@@ -37,8 +37,9 @@ class RequestQueries(Queries):
         evidence: Mapping[str, object] | None = None,
         why: str = "",
         owner_uid: int | None = None,
+        event: str = "kill.requested",
     ) -> RequestRow | None:
-        """Order a kill and say `kill.requested`. None when one is open already; Conflict for an unknown agent."""
+        """Order a kill and say so. None when one is open already; Conflict for an unknown agent."""
         try:
             with self.engines.begin(self.engines.durable) as connection:
                 connection.execute(
@@ -59,7 +60,7 @@ class RequestQueries(Queries):
                 )
                 write_event(
                     connection,
-                    "kill.requested",
+                    event,
                     agent_id,
                     by,
                     why or reason.value,
