@@ -35,6 +35,27 @@ else:
     print("sent")
 """
 
+# Without pause into one's own socket, until stdin is closed; or so many beats by a blocking client, each counted.
+FLOOD = """
+import socket, sys
+out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+out.setblocking(False)
+out.connect(sys.argv[1])
+print("flooding", flush=True)
+while True:
+    try:
+        out.send(b"WATCHDOG=1")
+    except BlockingIOError:
+        continue
+"""
+BEATS = """
+import socket, sys
+out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+out.connect(sys.argv[1])
+for _ in range(int(sys.argv[2])):
+    out.send(b"WATCHDOG=1")
+"""
+
 
 class Person:
     """One uid with a home, a runtime directory and a temp directory of his own, speaking to the system's daemon."""
@@ -283,3 +304,26 @@ def test_what_one_names_of_the_others_is_not_touched(world: World, people: tuple
     assert (theirs / "work").read_text() == "hours of work\n"
     finished = world.wait_event("cleanup.hook_finished", name="his", hook="temp_dir")
     assert finished["outcome"] in ("refused", "kept", "failed"), finished
+
+
+def test_a_flood_of_the_others_own_socket_loses_none_of_two_hundred_beats(
+    world: World, people: tuple[Person, Person]
+) -> None:
+    """Each agent has a socket of its own: ben floods his without pause, ann's 200 beats are all counted."""
+    ann, ben = people
+    world.start()
+    _, his = ben.registered("flooder", "sleep")
+    _, hers = ann.registered("steady", "sleep")
+    flood = ben.start(sys.executable, "-c", FLOOD, his)
+    assert flood.stdout is not None
+    assert flood.stdout.readline() == "flooding\n"
+    wait_for(lambda: world.agents()["flooder"]["beats"] > 0, "the flood arrives")
+
+    beats = ann.start(sys.executable, "-c", BEATS, hers, "200")
+    assert beats.communicate(timeout=60) == ("", "")
+
+    wait_for(lambda: world.agents()["steady"]["beats"] >= 200, "all are heard")
+    assert world.agents()["steady"]["beats"] == 200
+    assert flood.poll() is None
+    flood.kill()
+    flood.communicate()
