@@ -20,7 +20,8 @@ class Terminal:
         self.master, slave = os.openpty()
         self.text = ""
         self.bash = subprocess.Popen(
-            ["setsid", "--ctty", "bash", "--norc", "--noprofile", "--noediting", "-i"],
+            # A suite in a script's background (`make test &`) has SIGINT and SIGQUIT ignored; at a terminal they count.
+            ["env", "--default-signal", "setsid", "--ctty", "bash", "--norc", "--noprofile", "--noediting", "-i"],
             stdin=slave,
             stdout=slave,
             stderr=slave,
