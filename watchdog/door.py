@@ -8,7 +8,7 @@ from watchdog.chronicle import Chronicle
 from watchdog.control.api import serve
 from watchdog.control.desk import Bell, Desk
 from watchdog.errors import WatchdogError
-from watchdog.places import ensure_directories
+from watchdog.places import ensure_directories, notify_directory
 
 
 class Door:
@@ -44,9 +44,7 @@ class Door:
         settings = self.desk.settings
         try:
             ensure_directories(settings.state_dir, settings.runtime_dir)
-            notify_dir = os.path.join(settings.runtime_dir, "notify")
-            os.makedirs(notify_dir, exist_ok=True)
-            os.chmod(notify_dir, 0o711 if os.geteuid() == 0 else 0o700)
+            notify_directory(settings.runtime_dir)
             await self.open()
         except (OSError, WatchdogError):
             return  # said once above; the next sweep tries again

@@ -25,7 +25,6 @@ from watchdog.core.verdict import Judgement, Observation
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict
 from watchdog.registry.rows import AgentRow, SweepRow
 
-RESERVED = frozenset({"all", "stalled", "orphans"})
 ZERO = timedelta()
 
 

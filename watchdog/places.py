@@ -56,6 +56,14 @@ def ensure_directories(state_dir: str, runtime_dir: str) -> None:
     ensure_directory(runtime_dir, 0o755 if os.geteuid() == 0 else 0o700)
 
 
+def notify_directory(runtime_dir: str) -> str:
+    """Where the daemon's notify sockets lie, made if need be: others may pass to their own one, and list none."""
+    path = os.path.join(runtime_dir, "notify")
+    os.makedirs(path, exist_ok=True)
+    os.chmod(path, 0o711 if os.geteuid() == 0 else 0o700)
+    return path
+
+
 def ensure_directory(path: str, mode: int) -> None:
     """Make a directory (parents too), or check one that is there: ours, no link, writable by nobody else.
 

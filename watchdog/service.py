@@ -26,6 +26,7 @@ from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.owner.hooks.base import CleanupSettings
 from watchdog.owners import Owners
+from watchdog.places import notify_directory
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
 from watchdog.registry.store import AsyncStore, Store
@@ -121,13 +122,10 @@ class Daemon:
         held.callback(self.store.close)
         executor = ThreadPoolExecutor(2, "scan")
         held.callback(executor.shutdown, cancel_futures=True)
-        notify_dir = os.path.join(settings.runtime_dir, "notify")
-        os.makedirs(notify_dir, exist_ok=True)
-        os.chmod(notify_dir, 0o711 if os.geteuid() == 0 else 0o700)
         self.fleet = Fleet()
         self.holds = Holds(await self.store.read(store.active_holds))
         self.chronicle = Chronicle(self.store, clock, log)
-        self.hearing = Hearing(self.fleet, notify_dir, clock, self.look_soon, log)
+        self.hearing = Hearing(self.fleet, notify_directory(settings.runtime_dir), clock, self.look_soon, log)
         self.owners = Owners(
             settings=CleanupSettings(
                 roots=tuple(settings.cleanup.roots),

@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from watchdog.core.notify import MAX_BYTES
@@ -83,7 +84,8 @@ class NotifySockets:
             return
         self.drain(agent_id)
         self._release(agent_id)
-        os.unlink(os.path.join(self._directory, agent_id))
+        with suppress(FileNotFoundError):  # somebody removed the runtime directory
+            os.unlink(os.path.join(self._directory, agent_id))
 
     def close_all(self) -> None:
         """Let go of the sockets; their paths stay, so that a client's next word after our restart finds the new one."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from watchdog.errors import PathRefused
-from watchdog.owner import paths
+from watchdog.owner import occupancy, paths
 
 PRIVATE = 0o700
 TREE = "tree"
@@ -95,6 +95,22 @@ def read_json(directory: int, name: str) -> dict[str, object] | None:
     finally:
         os.close(fd)
     return value if isinstance(value, dict) else None
+
+
+def take(parent: int, name: str, container: int, directory: int) -> str | None:
+    """Rename the checked directory into the trash. Who came in meanwhile gets it back, and is returned in words."""
+    os.rename(name, TREE, src_dir_fd=parent, dst_dir_fd=container)
+    sync(parent)
+    # By its name it could have been exchanged since it was checked; by its inode it cannot.
+    moved = os.stat(TREE, dir_fd=container, follow_symlinks=False)
+    same = (moved.st_dev, moved.st_ino) == paths.file_id(directory)
+    user = occupancy.occupant(paths.real_path(directory)) if same else None
+    if same and user is None:
+        return None
+    os.rename(TREE, name, src_dir_fd=container, dst_dir_fd=parent)
+    if not same:
+        raise PathRefused("exchanged", f"{name} was exchanged while it was looked at")
+    return user
 
 
 def sync(directory: int) -> None:

@@ -116,7 +116,7 @@ def _remove(agent_id: str, path: str, settings: base.CleanupSettings, in_use: In
         _refuse_repositories(directory, path)
         container = trash.use_trash(parent, lambda bin_fd: trash.open_trash(bin_fd, agent_id))
         stack.callback(os.close, container)
-        user = _rename_away(parent, name, container, directory)
+        user = trash.take(parent, name, container, directory)
         trash.use_trash(parent, lambda bin_fd: trash.remove_container(bin_fd, agent_id, freed))
         trash.drop_if_empty(parent, trash.beside_name())
     return base.kept(f"in use: {user}") if user else _report(path, freed)
@@ -137,22 +137,6 @@ def _finish_earlier(parent: int, agent_id: str, freed: trash.Freed) -> bool:
         os.close(bin_fd)
         trash.drop_if_empty(parent, trash.beside_name())
     return True
-
-
-def _rename_away(parent: int, name: str, container: int, directory: int) -> str | None:
-    """Rename the checked directory into the trash. Who came in meanwhile gets it back, and is returned in words."""
-    os.rename(name, trash.TREE, src_dir_fd=parent, dst_dir_fd=container)
-    trash.sync(parent)
-    # By its name it could have been exchanged since it was checked; by its inode it cannot.
-    moved = os.stat(trash.TREE, dir_fd=container, follow_symlinks=False)
-    same = (moved.st_dev, moved.st_ino) == paths.file_id(directory)
-    user = occupancy.occupant(paths.real_path(directory)) if same else None
-    if same and user is None:
-        return None
-    os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
-    if not same:
-        raise PathRefused("exchanged", f"{name} was exchanged while it was looked at")
-    return user
 
 
 def _report(path: str, freed: trash.Freed) -> HookResult:

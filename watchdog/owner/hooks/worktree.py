@@ -143,23 +143,13 @@ def _drop_intent(parent: int, agent_id: str) -> None:
 
 
 def _rename_away(parent: int, name: str, container: int, directory: int) -> str | None:
-    """Rename the checked tree into the trash. Who came in meanwhile gets it back, and is returned in words."""
+    """`trash.take`, where the trash lies with the repository and so may lie on another file system."""
     try:
-        os.rename(name, trash.TREE, src_dir_fd=parent, dst_dir_fd=container)
+        return trash.take(parent, name, container, directory)
     except OSError as error:
         if error.errno == errno.EXDEV:
             raise PathRefused("other_file_system", "its repository lies on another file system") from error
         raise
-    trash.sync(parent)
-    moved = os.stat(trash.TREE, dir_fd=container, follow_symlinks=False)
-    same = (moved.st_dev, moved.st_ino) == paths.file_id(directory)
-    user = occupancy.occupant(paths.real_path(directory)) if same else None
-    if same and user is None:
-        return None
-    os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
-    if not same:
-        raise PathRefused("exchanged", f"{name} was exchanged while it was looked at")
-    return user
 
 
 def _drop_entry(common: str, entry: str, path: str, container: int) -> None:
