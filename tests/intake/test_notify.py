@@ -136,3 +136,14 @@ def test_many_descriptors_are_all_closed(directory: str) -> None:
     listen(directory, talk, lambda heard: len(heard) == 5)
 
     assert before == len(os.listdir("/proc/self/fd"))
+
+
+def test_a_socket_whose_directory_was_removed_is_closed_all_the_same(directory: str) -> None:
+    """Logout removes runtime directories; an agent's row is closed without a stumble."""
+
+    async def main() -> None:
+        sockets = NotifySockets(directory, lambda agent, message: None)
+        os.unlink(sockets.open("a", os.geteuid()))
+        sockets.close("a")
+
+    asyncio.run(main())
