@@ -96,7 +96,7 @@ def test_ctrl_z_stops_the_job_and_fg_continues_it(terminal: Terminal, daemon: Fa
     for turn in range(3):
         terminal.press("\x1a")
         terminal.expect("Stopped")
-        assert stat_of(pid)[0] == "T"
+        wait_for(lambda: stat_of(pid)[0] == "T")  # the terminal tells both; the shell only watches the wrapper
         terminal.type(f"echo shell=$(({turn} + 10))")
         terminal.expect(f"shell={turn + 10}")
         terminal.type("fg")
@@ -270,8 +270,9 @@ class _Tmux:
 
     def __init__(self, environment: dict[str, str], socket: Path, directory: Path) -> None:
         self.command, self.environment = ["tmux", "-S", str(socket), "-f", "/dev/null"], environment
-        shell = "env PS1=$ bash --norc --noprofile"
-        self.do("new-session", "-d", "-x", "80", "-y", "50", "-c", str(directory), shell)
+        # Words, not one string: that would go through the login shell, which is nologin for `nobody` without $SHELL.
+        shell = ("env", "PS1=$", "bash", "--norc", "--noprofile")
+        self.do("new-session", "-d", "-x", "80", "-y", "50", "-c", str(directory), *shell)
 
     def do(self, *arguments: str) -> str:
         return subprocess.run(
