@@ -62,7 +62,6 @@ class KillWorker:
         self._log = log
         self._me = f"daemon {os.getpid()}"
         self._observe = observe
-        self._ordering = asyncio.Lock()  # one at a time: an agent is looked up, then committed
         self._slots = asyncio.Semaphore(parallel)
         self._orders: dict[str, Order] = {}
         self._finished: dict[str, dict[str, object]] = {}
@@ -79,7 +78,7 @@ class KillWorker:
         beats = agent.beats if beats is None else beats
         if self._observe and reason not in DEAD:
             raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
-        async with self._ordering:
+        async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
                 self._press(self._orders[agent.request_id], options)
                 return agent.request_id
