@@ -82,7 +82,6 @@ class KillWorker:
             if agent.request_id is not None:
                 self._press(self._orders[agent.request_id], options)
                 return agent.request_id
-            await self._chronicle.settle()
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             row = await self._store.write(
                 self._store.store.open_request,
@@ -192,7 +191,6 @@ class KillWorker:
             return await self._spare(order, "a heartbeat came before the claim")
         self._note_end(order)
         now = self._clock.now().wall
-        await self._chronicle.settle()
         claimed = await self._store.write(
             self._store.store.claim_request, order.request_id, self._me, now, takeover_from=order.former
         )

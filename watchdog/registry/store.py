@@ -3,7 +3,8 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -54,11 +55,15 @@ class AsyncStore:
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a writing method: `await registry.write(registry.store.save_sweep, rows)`."""
-        answer: Future[T] = Future()
-        answer.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+        return await self.ask(method, *args, **kwargs)
+
+    def ask(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
+        """The same for one who does not wait: the write has its place in the order when this returns."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
         self._waiting.append(_Write(partial(method, *args, **kwargs), answer))
-        self._writer.submit(self._write_waiting)
-        return await asyncio.wrap_future(answer)
+        self._writer.submit(self._write_waiting, loop)
+        return answer
 
     async def read(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a reading method."""
@@ -70,23 +75,18 @@ class AsyncStore:
         self._readers.shutdown()
         self.store.close()
 
-    def _write_waiting(self) -> None:
+    def _write_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
         """In the writer's thread: what waits now, or nothing where an earlier call took it along."""
         batch = [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]
         try:
-            if len(batch) > 1:
-                with self.store.engines.group():
-                    for write in batch:
-                        write.run()
-            else:
+            with self.store.engines.group() if len(batch) > 1 else nullcontext():
                 for write in batch:
                     write.run()
         except Exception as error:  # noqa: BLE001 - whatever it is, every caller has to hear of it
             for write in batch:
-                write.answer.set_exception(_copy(error))
-        else:
-            for write in batch:
-                write.tell()
+                write.failure = _copy(error)
+        if batch:
+            loop.call_soon_threadsafe(_tell, batch)
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class _Write:
     """One write that was asked for, and what came of it; told only when it is committed."""
 
     call: Callable[[], Any]
-    answer: Future[Any]
+    answer: asyncio.Future[Any]
     result: object = None
     failure: Exception | None = None
 
@@ -107,11 +107,16 @@ class _Write:
         except Exception as error:  # noqa: BLE001 - its caller gets it
             self.failure = error
 
-    def tell(self) -> None:
-        if self.failure is not None:
-            self.answer.set_exception(self.failure)
+
+def _tell(batch: list[_Write]) -> None:
+    """In the loop: answer all callers who still want to hear."""
+    for write in batch:
+        if write.answer.done():
+            continue  # cancelled
+        if write.failure is not None:
+            write.answer.set_exception(write.failure)
         else:
-            self.answer.set_result(self.result)
+            write.answer.set_result(write.result)
 
 
 def _copy(error: Exception) -> Exception:
