@@ -62,7 +62,6 @@ class KillWorker:
         self._log = log
         self._me = f"daemon {os.getpid()}"
         self._observe = observe
-        self._ordering = asyncio.Lock()  # one at a time: an agent is looked up, then committed
         self._slots = asyncio.Semaphore(parallel)
         self._orders: dict[str, Order] = {}
         self._finished: dict[str, dict[str, object]] = {}
@@ -79,11 +78,10 @@ class KillWorker:
         beats = agent.beats if beats is None else beats
         if self._observe and reason not in DEAD:
             raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
-        async with self._ordering:
+        async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
                 self._press(self._orders[agent.request_id], options)
                 return agent.request_id
-            await self._chronicle.settle()
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             row = await self._store.write(
                 self._store.store.open_request,
@@ -193,7 +191,6 @@ class KillWorker:
             return await self._spare(order, "a heartbeat came before the claim")
         self._note_end(order)
         now = self._clock.now().wall
-        await self._chronicle.settle()
         claimed = await self._store.write(
             self._store.store.claim_request, order.request_id, self._me, now, takeover_from=order.former
         )

@@ -255,19 +255,19 @@ class Daemon:
         self.hearing.sockets.drain_all()
         self.sweeper.reckon()
         await self.sweeper.record()
-        await self.chronicle.settle()
         self.hearing.close()
 
     # -- what parts ask for ------------------------------------------------------------------------------------------
 
     def _guard(self, agent_id: str) -> Guard:
         """What must not be signalled while this agent is ended: every other agent and its tree, and what is spared."""
-        others = [other for other in self.fleet if other.agent_id != agent_id]
+        mine = self.fleet.get(agent_id)
+        others = [other for other in self.fleet if other is not mine]
         theirs = [member.identity for other in others for member in other.members]
-        theirs += [other.identity for other in others if other.identity is not None]
+        theirs += [main for other in others if (main := other.reg.identity) is not None]
         return Guard(
             host=self.host,
-            protected=frozenset((one.pid, one.start_ticks) for one in theirs),
+            protected=frozenset([(one.pid, one.start_ticks) for one in theirs]),
             spare=frozenset(self.settings.kill.spare),
         )
 

@@ -1,5 +1,6 @@
 """The same promises on PostgreSQL, on a server of this test's own (skipped where no PostgreSQL is installed)."""
 
+import asyncio
 import os
 import pwd
 import shutil
@@ -16,6 +17,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import text
 
 from tests.registry.samples import FULL, NOW, add
+from tests.registry.test_group import a_conflict_is_its_own, what_waits_is_one_commit
 from watchdog.core.model import Reason, Status
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.rows import SweepRow
@@ -148,3 +150,13 @@ def test_a_lost_connection_is_unavailable_and_then_works(store: Store) -> None:
         other.execute(text("SELECT pg_terminate_backend(:own, 5000)"), {"own": own})
         connection.execute(text("SELECT 1"))
     assert store.agent("a1") is not None
+
+
+def test_what_waits_is_one_commit(store: Store) -> None:
+    """In the order in which it was asked for."""
+    asyncio.run(what_waits_is_one_commit(store))
+
+
+def test_a_conflict_undoes_nothing_of_its_neighbours(store: Store) -> None:
+    """PostgreSQL refuses the rest of a transaction in which a statement failed, but for the savepoint."""
+    asyncio.run(a_conflict_is_its_own(store))

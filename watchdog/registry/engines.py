@@ -4,6 +4,9 @@ Three engines on SQLite: `durable` (synchronous=FULL) for intents and changes of
 batch of each sweep, `reading` (query_only). Every write begins with BEGIN IMMEDIATE: a deferred transaction that turns
 into a write fails at once with SQLITE_BUSY_SNAPSHOT, and the busy timeout is not used (sqlite.org/isolation.html).
 
+Several writes may share one durable transaction (`group`): each is a savepoint of it, so that what is refused of one
+undoes nothing of another, and one flush to disk serves all.
+
 Whatever goes wrong in the database leaves this module as `RegistryUnavailable` with SQLite's or PostgreSQL's own name
 for it; what a constraint refused leaves it as `Conflict`.
 """
@@ -11,13 +14,14 @@ for it; what a constraint refused leaves it as `Conflict`.
 import os
 import sqlite3
 import stat
+import threading
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
@@ -32,6 +36,16 @@ _UNIQUE = frozenset({"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY",
 
 class Duplicate(Conflict):
     """A unique index refused the row."""
+
+
+class Undone(RegistryUnavailable):
+    """The database ended a whole group with the failure of one part (SQLITE_FULL, SQLITE_IOERR, connection lost)."""
+
+
+class _Shared(threading.local):
+    """The group that this thread has open."""
+
+    connection: Connection | None = None
 
 
 class Engines:
@@ -51,6 +65,7 @@ class Engines:
             self.quick = _postgresql(self.url, busy_timeout, "-c synchronous_commit=off")
             self.reading = _postgresql(self.url, busy_timeout, "-c default_transaction_read_only=on")
         self._inode: int | None = None  # of SQLite's file, once it is open
+        self._shared = _Shared()
 
     def open(self) -> None:
         """Make the file (0600) when there is none, and migrate. Raises ConfigError for a newer revision."""
@@ -68,11 +83,36 @@ class Engines:
 
     @contextmanager
     def begin(self, engine: Engine) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back on any exception."""
-        self._refuse_moved()
+        """One transaction: committed at the end, rolled back on any exception. Inside a `group`, a part of that one."""
+        shared = self._shared.connection
+        with self._named(engine if shared is None else self.durable):
+            if shared is not None:
+                with _part(shared):
+                    yield shared
+            else:
+                self._refuse_moved()
+                with engine.begin() as connection:
+                    yield connection
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """One durable transaction for all that this thread does until the end, reading included.
+
+        A part that raises is undone alone. Raises Undone where the database undid everything with it: then leave.
+        """
+        with self.begin(self.durable) as connection:
+            in_order(connection)  # first, so that no two groups wait for each other
+            self._shared.connection = connection
+            try:
+                yield
+            finally:
+                self._shared.connection = None
+
+    @contextmanager
+    def _named(self, engine: Engine) -> Iterator[None]:
+        """What goes wrong, by our names."""
         try:
-            with engine.begin() as connection:
-                yield connection
+            yield
         except IntegrityError as error:
             kind = Duplicate if _name(error) in _UNIQUE else Conflict
             raise kind(f"refused by the registry: {error.orig}") from error
@@ -96,6 +136,22 @@ class Engines:
             raise RegistryUnavailable(
                 f"registry {self.place}: the file was removed or replaced; put it back, or start the daemon anew"
             )
+
+
+@contextmanager
+def _part(connection: Connection) -> Iterator[None]:
+    """A savepoint. Raises Undone when it cannot be gone back to: SQLite ends the transaction on a full disk."""
+    try:
+        connection.exec_driver_sql("SAVEPOINT part")
+        yield
+        connection.exec_driver_sql("RELEASE SAVEPOINT part")
+    except BaseException as failure:
+        try:
+            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT part")
+            connection.exec_driver_sql("RELEASE SAVEPOINT part")
+        except SQLAlchemyError:
+            raise Undone(f"registry: a group of writes was undone: {failure}") from failure
+        raise
 
 
 def parse_url(url: str) -> URL:
