@@ -93,7 +93,7 @@ class Daemon:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
         await self.door.keep()
         if await self._sweep():
-            self.supervisor.say("WATCHDOG=1", f"STATUS={self._status()}")
+            self.supervisor.swept(self._status())
 
     async def _sweep(self) -> bool:
         """One sweep; whatever goes wrong in it is said, and the next one comes."""
@@ -118,6 +118,7 @@ class Daemon:
         settings, clock, log = self.settings, self.clock, self.log
         store = Store(settings.registry_url)
         await asyncio.to_thread(store.open)
+        self.supervisor.stepped()
         self.store = AsyncStore(store)
         held.callback(self.store.close)
         executor = ThreadPoolExecutor(2, "scan")
@@ -125,7 +126,8 @@ class Daemon:
         self.fleet = Fleet()
         self.holds = Holds(await self.store.read(store.active_holds))
         self.chronicle = Chronicle(self.store, clock, log)
-        self.hearing = Hearing(self.fleet, notify_directory(settings.runtime_dir), clock, self.look_soon, log)
+        directory = notify_directory(settings.runtime_dir)
+        self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor)
         self.owners = Owners(
             settings=CleanupSettings(
                 roots=tuple(settings.cleanup.roots),
@@ -205,6 +207,7 @@ class Daemon:
             agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
             agent.restore(row)
             self.hearing.readmit(agent, row)
+        self.hearing.sockets.drop_kept()
         for request in requests:
             found = self.fleet.get(request.agent_id)
             if found is not None:
@@ -225,7 +228,7 @@ class Daemon:
     def _begin(self) -> None:
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
         self.schedule.start()
-        self.supervisor.say("READY=1", f"STATUS={self._status()}")
+        self.supervisor.ready(self._status())
         self.log.event(
             "daemon.ready",
             pid=os.getpid(),
@@ -241,7 +244,7 @@ class Daemon:
 
     def _told_to_stop(self, number: int) -> None:
         self.log.event("daemon.stopping", signal=signal.Signals(number).name)
-        self.supervisor.say("STOPPING=1", "STATUS=stopping; agents go on living")
+        self.supervisor.stopping("stopping; agents go on living")
         self.stopping.set()
 
     async def _end(self) -> None:
@@ -249,12 +252,14 @@ class Daemon:
         self.schedule.pause()
         async with self.sweeper.lock:
             self.schedule.shutdown()
-        self.supervisor.say("WATCHDOG=1")
+        self.supervisor.stepped()
         await self.worker.close()
+        self.supervisor.stepped()
         await self.beat_files.close()
         self.hearing.sockets.drain_all()
         self.sweeper.reckon()
         await self.sweeper.record()
+        self.supervisor.stepped()
         self.hearing.close()
 
     # -- what parts ask for ------------------------------------------------------------------------------------------
