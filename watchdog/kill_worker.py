@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from watchdog.chronicle import Chronicle
+from watchdog.claimant import claimant
 from watchdog.clock import Clock
 from watchdog.closing import Closing
 from watchdog.core.model import KillOptions, Polite, Presence, Reason, Status, TreeMember
@@ -190,11 +191,10 @@ class KillWorker:
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
             return await self._spare(order, "a heartbeat came before the claim")
         self._note_end(order)
-        now = self._clock.now().wall
+        me, now = claimant(agent.reg.host), self._clock.now().wall
         claimed = await self._store.write(
-            self._store.store.claim_request, order.request_id, self._me, now, takeover_from=order.former
+            self._store.store.claim_request, order.request_id, me, now, takeover_from=order.former
         )
-        order.former = self._me
         taken = claimed and await self._store.write(
             self._store.store.transition,
             agent.agent_id,

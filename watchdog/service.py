@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
+from watchdog import retention
 from watchdog.beat_files import BeatFiles
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
 from watchdog.closing import Closing
 from watchdog.config import Settings
 from watchdog.control.desk import Desk
-from watchdog.core.model import KillOptions, Reason
 from watchdog.door import Door
-from watchdog.fleet import Agent, Fleet
+from watchdog.fleet import Fleet
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.journal import Cleanup
@@ -29,11 +29,14 @@ from watchdog.owners import Owners
 from watchdog.places import notify_directory
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
+from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore, Store
+from watchdog.retention import Retention
 from watchdog.scan import Scanner
 from watchdog.schedule import Schedule
 from watchdog.sweep import Sweeper
 from watchdog.systemd import Supervisor
+from watchdog.takeup import TakeUp
 
 EX_SOFTWARE = 70  # sysexits.h
 
@@ -56,7 +59,8 @@ class Daemon:
         async with AsyncExitStack() as held:
             take_lock(self.settings, held)
             await self._make(held)
-            await self._take_up()
+            await self.take_up.everything()
+            self.hearing.sockets.drop_kept()
             await self.door.open()
             held.push_async_callback(self.door.close)
             self._listen_to_signals()
@@ -117,10 +121,11 @@ class Daemon:
         """Make every part, lowest first. Parts get values and callbacks; nobody gets the daemon itself."""
         settings, clock, log = self.settings, self.clock, self.log
         store = Store(settings.registry_url)
-        await asyncio.to_thread(store.open)
-        self.supervisor.stepped()
         self.store = AsyncStore(store)
         held.callback(self.store.close)
+        await asyncio.to_thread(store.open)
+        await asyncio.to_thread(store.claim_host, self.host)
+        self.supervisor.stepped()
         executor = ThreadPoolExecutor(2, "scan")
         held.callback(executor.shutdown, cancel_futures=True)
         self.fleet = Fleet()
@@ -154,6 +159,7 @@ class Daemon:
             observe=settings.observe,
             parallel=settings.kill.parallel,
         )
+        self.recorder = Recorder(self.fleet, self.store, clock, log)
         self.beat_files = BeatFiles(self.fleet, self.owners, clock, log)
         self.sweeper = Sweeper(
             fleet=self.fleet,
@@ -166,9 +172,23 @@ class Daemon:
             holds=self.holds,
             worker=self.worker,
             chronicle=self.chronicle,
+            recorder=self.recorder,
             metrics=metrics,
             log=log,
         )
+        self.take_up = TakeUp(
+            fleet=self.fleet,
+            store=self.store,
+            clock=clock,
+            settings=settings,
+            hearing=self.hearing,
+            holds=self.holds,
+            worker=self.worker,
+            log=log,
+            host=self.host,
+            boot_id=self.boot_id,
+        )
+        self.retention = Retention(self.store, clock, log, keep=settings.retention, host=self.host)
         self.schedule = Schedule(clock, log)
         desk = Desk(
             fleet=self.fleet,
@@ -192,41 +212,14 @@ class Daemon:
         )
         self.door = Door(desk, self.chronicle)
 
-    async def _take_up(self) -> None:
-        """Take up what an earlier daemon left: agents and open requests.
-
-        An agent of another boot is lost: none of its processes can live, so only its hooks are run. A row that cannot
-        be read is said and left alone.
-        """
-        store = self.store.store
-        rows, bad_rows = await self.store.read(store.live_agents, self.host)
-        requests, bad_requests = await self.store.read(store.requests, {"open", "claimed", "unkillable"}, self.host)
-        for problem in (*bad_rows, *bad_requests):
-            self.log.event("row.quarantined", agent_id=problem.agent_id, why=problem.message)
-        for row in rows:
-            agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
-            agent.restore(row)
-            self.hearing.readmit(agent, row)
-        self.hearing.sockets.drop_kept()
-        for request in requests:
-            found = self.fleet.get(request.agent_id)
-            if found is not None:
-                self.worker.resume(request, found)
-            else:  # its row was closed; only this request's own end was not written any more
-                why, who, now = "its agent's row is closed", "daemon", self.clock.now().wall
-                await self.store.write(
-                    store.finish_request, request.request_id, "done", request.outcome, now=now, who=who, why=why
-                )
-        for agent in self.fleet:
-            if agent.reg.boot_id != self.boot_id and agent.request_id is None:
-                await self.worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
-
     def _listen_to_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop, number)
 
     def _begin(self) -> None:
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
+        self.schedule.every(self.settings.interval, "orders", self.take_up.orders)
+        self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.start()
         self.supervisor.ready(self._status())
         self.log.event(
@@ -258,7 +251,7 @@ class Daemon:
         await self.beat_files.close()
         self.hearing.sockets.drain_all()
         self.sweeper.reckon()
-        await self.sweeper.record()
+        await self.recorder.record()
         self.supervisor.stepped()
         self.hearing.close()
 

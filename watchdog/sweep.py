@@ -7,6 +7,7 @@ read by the owners' helpers beside it, kills run elsewhere. What fails for one a
 import asyncio
 import select
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,7 +19,7 @@ from watchdog.config import Settings
 from watchdog.core.decision import Action, Decision, Limits, Look, decide, mass_stall
 from watchdog.core.model import KillOptions, Presence, Reason, State, Status, Verdict
 from watchdog.core.verdict import Judgement, judge, span
-from watchdog.errors import RegistryUnavailable
+from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
@@ -26,6 +27,7 @@ from watchdog.kill_worker import KillWorker
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.processes.identity import presence
+from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
@@ -58,6 +60,7 @@ class Sweeper:
         holds: Holds,
         worker: KillWorker,
         chronicle: Chronicle,
+        recorder: Recorder,
         metrics: Metrics,
         log: Log,
     ) -> None:
@@ -71,6 +74,7 @@ class Sweeper:
         self._holds = holds
         self._worker = worker
         self._chronicle = chronicle
+        self._recorder = recorder
         self._metrics = metrics
         self._log = log
         self._interval = settings.interval.total_seconds()
@@ -78,7 +82,6 @@ class Sweeper:
         self._scanned = float("-inf")
         self._own_kills: deque[float] = deque()
         self.mass_since: float | None = None
-        self._registry_down = False
         self._summary_at = clock.mono()
         self.tally = Tally()
         self.lock = asyncio.Lock()
@@ -104,9 +107,10 @@ class Sweeper:
             # Who registered while we looked is judged by the next sweep.
             seen = [agent for agent in self._fleet if agent.agent_id in present]
             looks = [look for agent in seen if (look := self._judge(agent, present, began))]
-            recorded = await self.record()
+            recorded = await self._recorder.record()
             for decision in decide(looks, await self._limits(looks, began, recorded)):
-                await self._apply(decision)
+                if not await self._apply(decision):
+                    break  # the registry failed meanwhile: the next sweep decides anew
             self._account(began)
 
     def next_deadline(self) -> float:
@@ -164,7 +168,7 @@ class Sweeper:
         for agent in self._fleet:
             agent.activity = seen_doing(agent, self._fleet, elapsed)
 
-    # -- judge and record ----------------------------------------------------------------------------------------
+    # -- judge -----------------------------------------------------------------------------------------------------
 
     def _judge(self, agent: Agent, present: dict[str, Presence], now: Instant) -> Look | None:
         """A look at one agent, or None when it is being ended or its judging failed (said once)."""
@@ -191,31 +195,12 @@ class Sweeper:
             held=self._holds.reason_for(agent.agent_id, now.wall),
         )
 
-    async def record(self) -> bool:
-        """Write what was watched, for all in one statement; False while the registry is away."""
-        rows = [agent.row() for agent in self._fleet]
-        try:
-            if rows:
-                await self._store.write(self._store.store.save_sweep, rows)
-            for agent in self._fleet:
-                if agent.owner_saved != agent.reg.owner_uid:
-                    await self._store.write(self._store.store.set_owner, agent.agent_id, agent.reg.owner_uid)
-                    agent.owner_saved = agent.reg.owner_uid
-        except RegistryUnavailable as error:
-            if not self._registry_down:
-                self._registry_down = True
-                self._log.event("registry.unavailable", error=str(error))
-            return False
-        if self._registry_down:
-            self._registry_down = False
-            self._log.event("registry.recovered")
-        return True
-
     async def _end_holds(self, now: Instant) -> None:
         """Say and write down that the time of an operator's hold is over."""
         for row in self._holds.expire(now.wall):
             self._log.event("hold.ended", reason="operator", why=f"its time is over: {row.reason}", hold=row.id)
-            await self._store.write(self._store.store.end_hold, row.id, now.wall)
+            with suppress(RegistryUnavailable):  # it is over by its own time, also for a later daemon
+                await self._store.write(self._store.store.end_hold, row.id, now.wall)
 
     async def _limits(self, looks: list[Look], now: Instant, recorded: bool) -> Limits:
         await self._end_holds(now)
@@ -246,13 +231,14 @@ class Sweeper:
 
     # -- decide and tell -----------------------------------------------------------------------------------------
 
-    async def _apply(self, decision: Decision) -> None:
+    async def _apply(self, decision: Decision) -> bool:
+        """Do what was decided of one agent. False when the registry takes no order."""
         agent = self._fleet.get(decision.agent_id)
         if agent is None:
-            return
+            return True
         match decision.action:
             case Action.REQUEST_KILL:
-                await self._request(agent, decision)
+                return await self._request(agent, decision)
             case Action.HOLD:
                 self._once(agent, f"held {decision.text.partition(':')[2]}", "kill.held", decision.text)
             case Action.NOTIFY if agent.state in (State.WAITING, State.BLOCKED):
@@ -261,20 +247,24 @@ class Sweeper:
                 self._once(agent, f"notify {agent.verdict}", "agent.told", decision.text)
             case Action.KEEP:
                 pass
+        return True
 
-    async def _request(self, agent: Agent, decision: Decision) -> None:
+    async def _request(self, agent: Agent, decision: Decision) -> bool:
         reason = decision.reason or Reason.STALLED
         if self._settings.observe and reason is not Reason.GONE:
             self._once(agent, f"observe {reason}", "kill.observed", f"would end it: {decision.text}")
-            return
+            return True
         try:
             await self._worker.request(agent, reason, KillOptions(), "daemon", decision.text, agent.beats_judged)
         except RegistryUnavailable as error:
             self._once(agent, "held registry", "kill.held", f"held: {error}")
-            return
+            return False
+        except Conflict:
+            return True  # one is open in the registry that we do not know of: `takeup` finds it
         if reason is not Reason.GONE:
             self._own_kills.append(self._clock.mono())
             self.tally.requested += 1
+        return True
 
     def _tell(self, agent: Agent, judgement: Judgement) -> None:
         """One log line per change of verdict; what was said of the former condition may be said again later."""

@@ -194,7 +194,7 @@ def test_a_fault_of_our_own_is_its_own(store: Store) -> None:
     async def story() -> None:
         registry, disk = AsyncStore(store), Disk(store)
         async with disk.busy(registry) as asked:
-            order(registry, asked, *words(registry, "t.1"), registry.write(store.delete_ended, "yesterday"))  # type: ignore[arg-type]
+            order(registry, asked, *words(registry, "t.1"), registry.write(store.forget, "yesterday", ()))  # type: ignore[arg-type]
             order(registry, asked, *words(registry, "t.2"))
         assert not isinstance(asked[1].exception(), RegistryUnavailable | None)
         assert events_of(store) == ["t.first", "t.1", "t.2"]

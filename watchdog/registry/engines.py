@@ -25,13 +25,18 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
+from watchdog.clock import Clock
 from watchdog.errors import ConfigError, Conflict, RegistryUnavailable, UnsafeDirectory
+from watchdog.registry import postgresql
 from watchdog.registry.schema import REVISION
 
 _LOCK = 0x41574447  # "AWDG": PostgreSQL advisory lock, see `in_order`
 # After these the connection itself is suspect (file replaced, unreadable, gone); a new one is made.
 _STALE = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", "SQLITE_READONLY_DBMOVED"})
 _UNIQUE = frozenset({"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "23505"})
+
+SLOW = 0.5  # seconds until a failure counts as one that others should not have to wait for, too
+REFUSE = 1.0  # seconds
 
 
 class Duplicate(Conflict):
@@ -61,10 +66,14 @@ class Engines:
             self.quick = _sqlite(path, busy_timeout, "PRAGMA synchronous=NORMAL", "BEGIN IMMEDIATE")
             self.reading = _sqlite(path, busy_timeout, "PRAGMA query_only=ON", "BEGIN")
         else:
-            self.durable = _postgresql(self.url, busy_timeout, "")
-            self.quick = _postgresql(self.url, busy_timeout, "-c synchronous_commit=off")
-            self.reading = _postgresql(self.url, busy_timeout, "-c default_transaction_read_only=on")
+            self.durable = postgresql.make_engine(self.url, busy_timeout, "")
+            self.quick = postgresql.make_engine(self.url, busy_timeout, "-c synchronous_commit=off")
+            self.reading = postgresql.make_engine(self.url, busy_timeout, "-c default_transaction_read_only=on")
         self._inode: int | None = None  # of SQLite's file, once it is open
+        self._clock = Clock()
+        self._refusing: dict[bool, tuple[float, str]] = {}  # reading or writing: until when, and what went wrong
+        self._heard: postgresql.Heard | None = None
+        self.trouble: str | None = None  # the last failure, until a probe shows that all works again
         self._shared = _Shared()
 
     def open(self) -> None:
@@ -76,14 +85,46 @@ class Engines:
         if self.url.get_backend_name() == "sqlite":
             self._inode = os.stat(self.url.database or "").st_ino
 
+    def be_heard(self, host: str | None, patience: timedelta) -> None:
+        """Take PostgreSQL's lock that says that this host has a daemon here; without `host`, see that we hold it still.
+
+        Raises AlreadyRunning, RegistryUnavailable.
+        """
+        if host is not None and self.durable.dialect.name == "postgresql":
+            self._heard = postgresql.Heard(self.durable, host)
+        if self._heard is not None:
+            self._heard.take(patience)
+
     def close(self) -> None:
         """Close every idle connection; the engines open new ones when asked again."""
+        if self._heard is not None:
+            self._heard.close()
         for engine in (self.durable, self.quick, self.reading):
             engine.dispose()
 
     @contextmanager
     def begin(self, engine: Engine) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back on any exception. Inside a `group`, a part of that one."""
+        """One transaction: committed at the end, rolled back on any exception. Inside a `group`, a part of that one.
+
+        After a failure that took long, others of its kind fail at once for a second: whoever queued behind it (a
+        thousand lines of history, and the sweep behind them) would else wait as long for each, one after the other.
+        """
+        kind, began = engine is self.reading, self._clock.mono()
+        until, why = self._refusing.get(kind, (0.0, ""))
+        if began < until:
+            raise RegistryUnavailable(why)
+        try:
+            with self._transaction(engine) as connection:
+                yield connection
+        except RegistryUnavailable as error:
+            self.trouble = str(error)
+            ended = self._clock.mono()
+            if ended - began > SLOW:
+                self._refusing[kind] = (ended + REFUSE, str(error))
+            raise
+
+    @contextmanager
+    def _transaction(self, engine: Engine) -> Iterator[Connection]:
         shared = self._shared.connection
         with self._named(engine if shared is None else self.durable):
             if shared is not None:
@@ -252,26 +293,6 @@ def _sqlite(path: str, busy_timeout: timedelta, pragma: str, begin: str) -> Engi
     )
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine
-
-
-def _postgresql(url: URL, busy_timeout: timedelta, options: str) -> Engine:
-    """An engine whose statements end after the timeout and whose times are UTC."""
-    limit = int(busy_timeout.total_seconds() * 1000)
-    own = f"-c statement_timeout={limit} -c lock_timeout={limit} -c timezone=UTC {options}".strip()
-    given = url.query.get("options", "")
-    try:
-        return create_engine(
-            url.difference_update_query(["options"]),
-            connect_args={"connect_timeout": 5, "options": f"{given} {own}".strip()},
-            pool_pre_ping=True,
-            pool_timeout=busy_timeout.total_seconds() + 1,
-            pool_size=2,
-            max_overflow=2,
-        )
-    except ImportError:
-        raise ConfigError(
-            ["registry.url: PostgreSQL needs psycopg 3; right: pip install 'agent-watchdogd[postgres]'"]
-        ) from None
 
 
 def _make_file(path: str) -> None:

@@ -96,6 +96,7 @@ LIVE_SQL = _one_of("status", *sorted(LIVE))
 OPEN_STATUSES = ("open", "claimed", "unkillable")
 OPEN_SQL = _one_of("status", *OPEN_STATUSES)
 REQUEST_STATUSES = ("open", "claimed", "done", "withdrawn", "unkillable")
+TASK_ENDED = frozenset({"failed", "cancelled", "completed"})
 RUN_STATUSES = ("running", "done", "nothing", "kept", "failed", "timeout")
 
 metadata = MetaData()

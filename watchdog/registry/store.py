@@ -13,15 +13,17 @@ from typing import Any, ParamSpec, TypeVar
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.agents import AgentQueries
 from watchdog.registry.engines import Engines, Undone
+from watchdog.registry.health import HealthQueries
 from watchdog.registry.history import HistoryQueries
 from watchdog.registry.requests import RequestQueries
+from watchdog.registry.retention import RetentionQueries
 
 P = ParamSpec("P")
 T = TypeVar("T")
 TOGETHER = 200  # writes in one transaction at most: they share its fate, and readers see it late
 
 
-class Store(AgentQueries, RequestQueries, HistoryQueries):
+class Store(AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries):
     """One registry. Every method is one transaction and raises RegistryUnavailable when the database fails it."""
 
     def __init__(self, url: str, *, busy_timeout: timedelta = timedelta(seconds=5)) -> None:
