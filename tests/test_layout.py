@@ -47,6 +47,7 @@ RANK = {
     "control.client": 2,
     "door": 12,
     "service": 13,
+    "background": 13,
     "start": 14,
     "cli": 14,
 }
@@ -65,7 +66,7 @@ OWNERS = {
     "structlog": {"logs"},
     "pydantic": {"config", "keys", "values", "control"},
     "tomllib": {"config"},
-    "daemon": {"start"},
+    "daemon": {"background"},
     "rich": {"cli"},
     "argparse": {"cli", "start"},
     "shutil": set(),
