@@ -51,6 +51,7 @@ RANK = {
     "control.client": 2,
     "door": 12,
     "service": 13,
+    "background": 13,
     "start": 14,
     "cli": 14,
 }
@@ -69,7 +70,7 @@ OWNERS = {
     "structlog": {"logs"},
     "pydantic": {"config", "keys", "values", "control"},
     "tomllib": {"config"},
-    "daemon": {"start"},
+    "daemon": {"background"},
     "rich": {"cli"},
     "argparse": {"cli", "start"},
     "shutil": set(),

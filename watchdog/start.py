@@ -8,7 +8,7 @@ import sys
 from importlib.metadata import packages_distributions
 from typing import NoReturn
 
-from watchdog import config, logs
+from watchdog import background, config, logs
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.places import ensure_directories
 from watchdog.service import Daemon
@@ -24,7 +24,28 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the daemon in the foreground; returns the exit status (sysexits.h)."""
+    """Run the daemon, in the foreground unless told otherwise; returns the exit status (sysexits.h)."""
+    parser = build()
+    options = parser.parse_args(argv)
+    if options.pidfile is not None and not options.daemonize:
+        parser.error("--pidfile is for --daemonize")
+    try:
+        settings = config.load(options.config)
+        if options.check:
+            print(f"{settings.file or 'no file, all defaults'}: fine")
+            return 0
+        if options.observe:
+            settings = settings.observing()
+        if options.daemonize:
+            return background.run_detached(settings, options.pidfile, _run)
+        return _run(settings, Supervisor(os.environ))
+    except WatchdogError as error:
+        print(f"agent-watchdogd: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def build() -> argparse.ArgumentParser:
+    """The parser of the daemon's options."""
     parser = _Parser(
         prog="agent-watchdogd",
         description="Looks after AI coding agents, ends the stalled ones whole, and puts the place in order.",
@@ -35,21 +56,21 @@ def main(argv: list[str] | None = None) -> int:
         "--check", action="store_true", help="say everything that is wrong with the configuration, and end"
     )
     parser.add_argument("--observe", action="store_true", help="decide and log the same, but signal and clean nothing")
-    options = parser.parse_args(argv)
-    try:
-        settings = config.load(options.config)
-        if options.check:
-            print(f"{settings.file or 'no file, all defaults'}: fine")
-            return 0
-        return _run(settings.observing() if options.observe else settings)
-    except WatchdogError as error:
-        print(f"agent-watchdogd: {error}", file=sys.stderr)
-        return error.exit_code
+    parser.add_argument(
+        "--daemonize",
+        action="store_true",
+        help="go to the background, for hosts without systemd; ends when the daemon is ready, or with its error",
+    )
+    parser.add_argument(
+        "--pidfile",
+        metavar="FILE",
+        help="with --daemonize: where its pid stands (default: agent-watchdog.pid beside the sockets)",
+    )
+    return parser
 
 
-def _run(settings: config.Settings) -> int:
+def _run(settings: config.Settings, supervisor: Supervisor) -> int:
     _refuse_name_clash()
-    supervisor = Supervisor(os.environ)
     least = 3 * settings.interval.total_seconds()
     if supervisor.watchdog_seconds is not None and supervisor.watchdog_seconds < least:
         raise ConfigError(
