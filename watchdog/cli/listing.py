@@ -102,7 +102,7 @@ def status(arguments: argparse.Namespace) -> int:
         say(f"{clean(key).ljust(width)}  {clock(value) if key.endswith('_at') else clean(value)}")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
-    say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, {clean(log.get('lost'))} lines lost{trouble}")
+    say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")
     for key in ("verdicts", "statuses"):
         tally = ", ".join(f"{clean(count)} {clean(name)}" for name, count in entry(answer.get(key)).items())
         say(f"{key.ljust(width)}  {tally or 'none'}")
