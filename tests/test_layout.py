@@ -19,6 +19,8 @@ RANK = {
     "keys": 3,
     "config": 3,
     "logs": 3,
+    "sink": 3,
+    "log_targets": 3,
     "systemd": 2,
     "owner": 2,
     "registry": 4,

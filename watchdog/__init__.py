@@ -38,6 +38,8 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     keys         what each section of it may hold
     values       what a value may be, and what would be right
     logs         structlog over stdlib logging
+    sink         the queue between whoever logs and the log's target
+    log_targets  stderr, a file, the journal
     catalogue    every event that is logged, with level and meaning
     places       where things lie, and whether a directory is really ours
     lock         one daemon per runtime and per state directory

@@ -79,5 +79,10 @@ CATALOGUE: dict[str, Entry] = {
     "control.denied": Entry(WARNING, "a request on the control socket was refused for permission"),
     "control.failed": Entry(ERROR, "a request on the control socket failed by a fault of ours"),
     "task.cancelled": Entry(INFO, "an operator cancelled a task; whoever worked on it was stopped"),
+    "log.failed": Entry(
+        ERROR, "the log's target cannot be written; lines go to stderr if it takes them, else are counted"
+    ),
+    "log.recovered": Entry(INFO, "the log's target is written again; says how many lines it lacks"),
+    "log.lost": Entry(WARNING, "so many lines before this one were never written: the target took them too slowly"),
     "log.message": Entry(INFO, "something that a library logged, with its own level"),
 }

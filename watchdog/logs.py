@@ -2,21 +2,18 @@
 
 Rules:
 1. Every line has a dotted, stable event of `CATALOGUE`; what libraries log comes as `log.message`.
-2. Logging never raises into its caller and never waits for a disk or a pipe: lines go through a bounded queue to a
-   thread of their own; what does not fit or cannot be written is counted (`Sink.lost`).
-3. Never an environment, never a whole command line; such fields are dropped.
+2. Logging never raises into its caller and never waits for a disk, a pipe or the journal (`sink`).
+3. Never an environment, never a whole command line; such fields are dropped, passwords in URLs hidden, values cut.
 
-JSON where nobody looks (with sd-daemon(3)'s `<N>` where the journal reads stderr), columns on a terminal.
+Fields where the journal reads stderr, columns on a terminal, else JSON, one object a line.
 """
 
 import contextlib
 import json
 import logging
-import logging.handlers
 import os
-import queue
+import re
 import sys
-import threading
 from collections.abc import Mapping, MutableMapping
 from datetime import datetime, timedelta
 from typing import Any, TextIO
@@ -29,14 +26,21 @@ if not _rich_is_used:
 import structlog  # noqa: E402
 from structlog.stdlib import BoundLogger, ProcessorFormatter  # noqa: E402
 
+from watchdog import log_targets  # noqa: E402
 from watchdog.catalogue import CATALOGUE, ERROR, WARNING, Entry  # noqa: E402
+from watchdog.log_targets import Target  # noqa: E402
+from watchdog.sink import Sink  # noqa: E402
 
 if not _rich_is_used:
     del sys.modules["rich"]
 
 _SECRET = frozenset({"env", "environ", "environment", "cmdline", "command_line", "argv", "password"})
 _QUIET = ("apscheduler", "sqlalchemy", "alembic", "aiohttp", "asyncio")  # INFO and DEBUG of these are not our events
-_PRIORITY = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+_TRACES = ("exception", "stack")  # ours, of several lines
+_PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")  # of a URL
+LONGEST = 2_000  # characters of one value
+LONGEST_LIST = 10_000
+LONGEST_TRACE = 20_000
 _FIRST = ("event", "ts", "level")
 EventDict = MutableMapping[str, Any]
 
@@ -86,60 +90,6 @@ def get_logger(**fields: object) -> Log:
     return Log(logger.bind(**fields))
 
 
-class Sink(logging.Handler):
-    """Takes rendered lines from anywhere and writes them from one thread. `lost` counts what was never written."""
-
-    def __init__(self, target: logging.Handler, fallback: logging.Handler | None, room: int = 10_000) -> None:
-        super().__init__()
-        self.lost = 0
-        self._target, self._fallback = target, fallback
-        self._queue: queue.Queue[str | None] = queue.Queue(room)
-        self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
-        self._thread.start()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Render in the caller's thread (values may change later), queue, never wait."""
-        try:
-            self._queue.put_nowait(self.format(record))
-        except Exception:  # noqa: BLE001 a line that cannot be rendered or queued must not end its caller
-            self.lost += 1
-
-    def flush(self) -> None:
-        """Nothing to do: the thread writes each line at once. `finish` waits for it."""
-
-    def finish(self, timeout: float = 2.0) -> None:
-        """Write what is queued, for at most that many seconds, and give stdlib logging back."""
-        root = logging.getLogger()
-        if self in root.handlers:
-            root.removeHandler(self)
-        try:
-            self._queue.put(None, timeout=timeout)
-        except queue.Full:  # the reader stopped reading: one line makes room for the end
-            with contextlib.suppress(queue.Empty, queue.Full):
-                self._queue.get_nowait()
-                self.lost += 1
-                self._queue.put_nowait(None)
-        self._thread.join(timeout)
-        logging.captureWarnings(False)
-        Log.strict = True
-
-    def _write_all(self) -> None:
-        while (line := self._queue.get()) is not None:
-            if not self._write(self._target, line) and not self._write(self._fallback, line):
-                self.lost += 1
-        self._target.close()
-
-    @staticmethod
-    def _write(target: logging.Handler | None, line: str) -> bool:
-        if target is None:
-            return False
-        try:
-            target.emit(logging.makeLogRecord({"msg": line}))
-        except Exception:  # noqa: BLE001 a broken disk or pipe is counted and tried again with the next line
-            return False
-        return True
-
-
 def set_up(
     level: str = "info",
     form: str = "auto",
@@ -147,33 +97,18 @@ def set_up(
     *,
     stream: TextIO | None = None,
     environ: Mapping[str, str] = os.environ,
+    journal: str = log_targets.JOURNAL,
 ) -> Sink:
-    """Send every log line of the process to stderr, or to `file` (reopened after a rename, as logrotate does).
+    """Send every log line of the process to stderr, the journal behind it, or `file`.
 
-    `form` is "json", "text", or "auto": text where stderr is a terminal. Call it after daemonizing (a thread and open
-    files do not survive the fork), and `finish()` the sink at the end.
+    `form` is "json", "text", or "auto": columns where stderr is a terminal, fields where it is the journal, else JSON.
+    Call it after daemonizing (a thread does not survive the fork), and `finish` at the end.
     """
-    stream = stream or sys.stderr
-    if form == "auto":
-        form = "text" if not file and stream.isatty() else "json"
-    journal = not file and _is_journal(stream, environ)
-    colours = not file and stream.isatty() and not environ.get("NO_COLOR")
     logging.raiseExceptions = False
-    to_stream = _Stream(stream)
-    sink = Sink(_File(file), to_stream) if file else Sink(to_stream, None)
-    sink.setFormatter(
-        ProcessorFormatter(
-            foreign_pre_chain=[structlog.stdlib.add_log_level, _from_library],
-            processors=[
-                ProcessorFormatter.remove_processors_meta,
-                structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-                _without_secrets,
-                *_rendering(form, colours=colours, journal=journal),
-            ],
-        )
-    )
-    root = logging.getLogger()
-    root.addHandler(sink)
+    target, fallback, formatter = _plan(form, file, stream or sys.stderr, environ, journal)
+    sink = Sink(target, fallback)
+    sink.setFormatter(formatter)
+    logging.getLogger().addHandler(sink)
     set_level(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(WARNING)
@@ -184,33 +119,62 @@ def set_up(
     return sink
 
 
+def change(
+    sink: Sink,
+    level: str,
+    form: str,
+    file: str,
+    *,
+    stream: TextIO | None = None,
+    environ: Mapping[str, str] = os.environ,
+    journal: str = log_targets.JOURNAL,
+) -> None:
+    """The same for a sink that is at work (reload); lines that wait go to the new target."""
+    target, fallback, formatter = _plan(form, file, stream or sys.stderr, environ, journal)
+    sink.setFormatter(formatter)
+    sink.aim(target, fallback)
+    set_level(level)
+
+
+def finish(sink: Sink, timeout: float = 2.0) -> None:
+    """Write what is queued, for at most that many seconds, and give stdlib logging back."""
+    logging.getLogger().removeHandler(sink)
+    sink.finish(timeout)
+    logging.captureWarnings(False)
+    Log.strict = True
+
+
+def _plan(
+    form: str, file: str, stream: TextIO, environ: Mapping[str, str], journal: str
+) -> tuple[Target, Target | None, logging.Formatter]:
+    """Where lines go, where they go when that fails, and what they look like."""
+    at_journal, at_terminal = _is_journal(stream, environ), stream.isatty()
+    stderr = log_targets.Stream(stream, prefixed=at_journal)
+    if file:
+        target: Target = log_targets.File(file)
+    elif at_journal and form == "auto":
+        target = log_targets.Journal(journal)
+    else:
+        target = stderr
+    if form == "auto":
+        form = "text" if at_terminal and not file else "json"
+    colours = at_terminal and not file and not environ.get("NO_COLOR")
+    formatter = ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.add_log_level, _from_library],
+        processors=[
+            ProcessorFormatter.remove_processors_meta,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            structlog.processors.format_exc_info,
+            _without_secrets,
+            *_rendering(form, colours=colours),
+        ],
+    )
+    return target, None if target is stderr else stderr, formatter
+
+
 def set_level(level: str) -> None:
     """Change the level while running; stdlib decides it, so loggers that exist follow."""
     logging.getLogger().setLevel(level.upper())
-
-
-class _Raising(logging.Handler):
-    """stdlib's handlers swallow a failed write; the sink wants to know of it."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        raise  # logging calls this inside its except block
-
-
-class _Stream(_Raising, logging.StreamHandler[TextIO]):
-    """stderr."""
-
-
-class _File(_Raising, logging.handlers.WatchedFileHandler):
-    """A file that is opened when the first line comes: a directory that is missing then must not stop the daemon."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path, encoding="utf-8", errors="backslashreplace", delay=True)
-
-    def _open(self) -> Any:
-        def opener(path: str, flags: int) -> int:
-            return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
-
-        return open(self.baseFilename, "a", encoding="utf-8", errors="backslashreplace", opener=opener)
 
 
 def _from_library(logger: object, method: str, event: EventDict) -> EventDict:
@@ -223,21 +187,34 @@ def _from_library(logger: object, method: str, event: EventDict) -> EventDict:
 
 
 def _without_secrets(logger: object, method: str, event: EventDict) -> EventDict:
-    """Drop what may hold a password, whoever put it there."""
+    """Drop what may hold a password, whoever put it there; hide those in URLs; cut what is too long for a line."""
     for key in _SECRET & event.keys():
         del event[key]
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = _cut(_PASSWORD.sub(r"\1***@", value), LONGEST_TRACE if key in _TRACES else LONGEST)
+        elif not isinstance(value, int | float) and len(text := repr(value)) > LONGEST_LIST:
+            event[key] = _cut(text, LONGEST_LIST)
     return event
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more)"
 
 
 def _printable(logger: object, method: str, event: EventDict) -> EventDict:
     """Notes are other people's words: no escape sequence and no line end of theirs gets through."""
     for key, value in event.items():
-        if isinstance(value, str) and not value.isprintable() and key != "exception":
-            event[key] = ascii(value)
+        if key in _TRACES:
+            event[key] = log_targets.trace(str(value))
+        elif isinstance(value, str):
+            event[key] = log_targets.printable(value)
+        elif not repr(value).isprintable():
+            event[key] = ascii(repr(value))
     return event
 
 
-def _rendering(form: str, *, colours: bool, journal: bool) -> list[Any]:
+def _rendering(form: str, *, colours: bool) -> list[Any]:
     if form == "text":
         return [
             _printable,
@@ -247,12 +224,10 @@ def _rendering(form: str, *, colours: bool, journal: bool) -> list[Any]:
         ]
 
     def render(logger: object, method: str, event: EventDict) -> str:
-        level = str(event.get("level"))
         ordered = {key: event.pop(key) for key in _FIRST if key in event} | dict(event)
-        line = json.dumps(ordered, default=_plain)
-        return f"<{_PRIORITY.get(level, 6)}>{line}" if journal else line
+        return json.dumps(ordered, default=_plain)
 
-    return [structlog.processors.format_exc_info, render]
+    return [render]
 
 
 def _plain(value: object) -> object:

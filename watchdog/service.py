@@ -1,6 +1,7 @@
 """The daemon: composition root, main loop and shutdown order. Start reading at `Daemon.run`."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 from collections import Counter
@@ -34,6 +35,7 @@ from watchdog.registry.store import AsyncStore, Store
 from watchdog.retention import Retention
 from watchdog.scan import Scanner
 from watchdog.schedule import Schedule
+from watchdog.sink import Sink
 from watchdog.sweep import Sweeper
 from watchdog.systemd import Supervisor
 from watchdog.takeup import TakeUp
@@ -44,10 +46,11 @@ EX_SOFTWARE = 70  # sysexits.h
 class Daemon:
     """One daemon of one host (root) or one user."""
 
-    def __init__(self, settings: Settings, supervisor: Supervisor, log: Log) -> None:
+    def __init__(self, settings: Settings, supervisor: Supervisor, log: Log, sink: Sink) -> None:
         self.settings = settings
         self.supervisor = supervisor
         self.log = log
+        self.sink = sink
         self.clock = Clock()
         self.host = identity.this_host(settings.host)
         self.boot_id = identity.boot_id()
@@ -286,11 +289,14 @@ class Daemon:
             "last_sweep": last.wall.isoformat(timespec="seconds") if last else None,
             "being_ended": self.worker.busy,
             "config": self.settings.file or "defaults",
+            "log": dataclasses.asdict(self.sink.health()),
         }
 
     def _status(self) -> str:
         count = len(self.fleet)
-        return f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"
+        line = f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"
+        health = self.sink.health()
+        return line + (f"; the log ({health.target}) cannot be written: {health.error}" if health.error else "")
 
 
 def _invitation(settings: Settings) -> str:

@@ -12,6 +12,7 @@ from watchdog import background, config, logs
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.places import ensure_directories
 from watchdog.service import Daemon
+from watchdog.sink import Sink
 from watchdog.systemd import Supervisor
 
 EX_USAGE = 64  # not argparse's 2, which vendors' hook runners read as "block the agent"
@@ -86,16 +87,16 @@ def _run(settings: config.Settings, supervisor: Supervisor) -> int:
     log = logs.get_logger()
     log.event("daemon.starting", pid=os.getpid(), config=settings.file or "defaults")
     try:
-        return asyncio.run(_live(settings, supervisor, log))
+        return asyncio.run(_live(settings, supervisor, log, sink))
     except WatchdogError as error:
         log.event("daemon.failed", error=str(error))
         raise
     finally:
-        sink.finish()
+        logs.finish(sink)
 
 
-async def _live(settings: config.Settings, supervisor: Supervisor, log: logs.Log) -> int:
-    return await Daemon(settings, supervisor, log).run()
+async def _live(settings: config.Settings, supervisor: Supervisor, log: logs.Log, sink: Sink) -> int:
+    return await Daemon(settings, supervisor, log, sink).run()
 
 
 def _refuse_name_clash() -> None:

@@ -100,6 +100,9 @@ def status(arguments: argparse.Namespace) -> int:
     width = max((len(key) for key in plain), default=0)
     for key, value in plain.items():
         say(f"{clean(key).ljust(width)}  {clock(value) if key.endswith('_at') else clean(value)}")
+    log = entry(answer.get("log"))
+    trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
+    say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")
     for key in ("verdicts", "statuses"):
         tally = ", ".join(f"{clean(count)} {clean(name)}" for name, count in entry(answer.get(key)).items())
         say(f"{key.ljust(width)}  {tally or 'none'}")
