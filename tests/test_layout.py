@@ -38,6 +38,7 @@ RANK = {
     "recording": 6,
     "claimant": 6,
     "retention": 6,
+    "reloading": 6,
     "activity": 6,
     "hearing": 6,
     "lock": 6,

@@ -33,8 +33,8 @@ Live = Callable[[Settings, Supervisor], int]
 def run_detached(settings: Settings, pid_file: str | None, live: Live) -> int:
     """Fork, call `live` in the background, and return what it came to; in the starter: 0 once it is ready.
 
-    The starter's exit status is else that of the daemon that failed. Raises AlreadyRunning, ConfigError and
-    UnsafeDirectory before anything is forked.
+    The settings have a log file (`with_log_file`). The starter's exit status is else that of the daemon that failed.
+    Raises AlreadyRunning, ConfigError and UnsafeDirectory before anything is forked.
     """
     _refuse_manager(os.environ)
     for key in _MANAGERS_OWN:  # they were meant for the starter, and their descriptors are closed below
@@ -42,13 +42,6 @@ def run_detached(settings: Settings, pid_file: str | None, live: Live) -> int:
     _fill_standard_streams()
     os.umask(0o077)
     ensure_directories(settings.state_dir, settings.runtime_dir)
-    log_file = _log_file(settings)
-    log = settings.log.model_copy(update={"file": log_file})
-    settings = dataclasses.replace(
-        settings,
-        config=settings.config.model_copy(update={"log": log}),
-        file=settings.file and os.path.abspath(settings.file),  # the working directory becomes /
-    )
     sys.argv[0] = os.path.abspath(sys.argv[0])
     pid = PidFile(os.path.abspath(pid_file or os.path.join(settings.runtime_dir, "agent-watchdog.pid")))
     hear, tell = os.pipe()
@@ -59,7 +52,7 @@ def run_detached(settings: Settings, pid_file: str | None, live: Live) -> int:
     os.close(tell)
     pid.close()
     os.waitpid(child, 0)  # it forks again at once (credentials(7): a daemon is no session leader) and ends
-    return _await(hear, log_file, pid.path)
+    return _await(hear, settings.log.file, pid.path)
 
 
 class PidFile:
@@ -122,10 +115,9 @@ class _Starter(Supervisor):
         """The pipe to the starter; None once it has been told."""
         return self._pipe
 
-    def say(self, *words: str) -> None:
-        """READY=1 is passed on; nobody waits for the other words."""
-        if "READY=1" in words:
-            self.tell({"pid": os.getpid()})
+    def ready(self, status: str) -> None:
+        """Passed on; nobody waits for the other words."""
+        self.tell({"pid": os.getpid()})
 
     def tell(self, word: Mapping[str, object]) -> None:
         """The one word that the starter waits for; he may have been interrupted, so nobody may be there."""
@@ -178,15 +170,16 @@ def _await(pipe: int, log_file: str, pid_file: str) -> int:
     return 0
 
 
-def _log_file(settings: Settings) -> str:
-    """`[log] file`, or one of ours: there is neither a terminal nor a journal to write to. Makes its directory."""
+def with_log_file(settings: Settings) -> Settings:
+    """The same with `[log] file`, or one of ours: there is neither terminal nor journal here. Makes its directory."""
     if settings.log.file:
-        return settings.log.file
+        return settings
     directory = settings.state_dir
     if os.geteuid() == 0 and directory == places_for(0, {}).state_dir:
         directory = _SYSTEM_LOGS
         ensure_directory(directory, 0o750)
-    return os.path.join(directory, "agent-watchdogd.log")
+    log = settings.log.model_copy(update={"file": os.path.join(directory, "agent-watchdogd.log")})
+    return dataclasses.replace(settings, config=settings.config.model_copy(update={"log": log}))
 
 
 def _open_log(path: str, flags: int) -> int:

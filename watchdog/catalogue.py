@@ -17,6 +17,12 @@ class Entry:
 CATALOGUE: dict[str, Entry] = {
     "daemon.starting": Entry(INFO, "the daemon has read its configuration and begins"),
     "daemon.ready": Entry(INFO, "the sockets are open and the first sweep is planned"),
+    "config.reloaded": Entry(
+        INFO, "the configuration was read anew and holds; says which keys changed, and which wait for a restart"
+    ),
+    "config.invalid": Entry(
+        ERROR, "the configuration that was read anew cannot be used: the former one holds; says each fault"
+    ),
     "daemon.stopping": Entry(INFO, "the daemon was asked to stop; agents go on living"),
     "daemon.stopped": Entry(INFO, "the daemon ends"),
     "daemon.failed": Entry(ERROR, "the daemon ends because of a fault of its own"),

@@ -62,11 +62,14 @@ class KillWorker:
         self._chronicle = chronicle
         self._log = log
         self._me = f"daemon {os.getpid()}"
-        self._observe = observe
-        self._slots = asyncio.Semaphore(parallel)
+        self.adopt(observe=observe, parallel=parallel)
         self._orders: dict[str, Order] = {}
         self._finished: dict[str, dict[str, object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def adopt(self, *, observe: bool, parallel: int) -> None:
+        """New settings; orders that have a slot go on with it."""
+        self._observe, self._slots = observe, asyncio.Semaphore(parallel)
 
     async def request(
         self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "", beats: int | None = None

@@ -29,13 +29,13 @@ class Retention:
         self._store = store
         self._clock = clock
         self._log = log
-        self._keep = keep
+        self.keep = keep
         self._host = host
 
     async def round(self) -> None:
         """Forget all that is due; one line when it was anything."""
         began = self._clock.now()
-        before = began.wall - self._keep
+        before = began.wall - self.keep
         counts = dict.fromkeys(Kind, 0)
         try:
             for kind in Kind:

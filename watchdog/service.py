@@ -4,12 +4,13 @@ import asyncio
 import dataclasses
 import os
 import signal
+import sys
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from datetime import timedelta
 
-from watchdog import retention
+from watchdog import logs, retention
 from watchdog.beat_files import BeatFiles
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
@@ -22,7 +23,7 @@ from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
-from watchdog.lock import client_path, socket_option, take_lock
+from watchdog.lock import invitation, take_lock
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.owner.hooks.base import CleanupSettings
@@ -32,6 +33,7 @@ from watchdog.processes import identity
 from watchdog.processes.signals import Guard
 from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore, Store
+from watchdog.reloading import Reload
 from watchdog.retention import Retention
 from watchdog.scan import Scanner
 from watchdog.schedule import Schedule
@@ -46,8 +48,12 @@ EX_SOFTWARE = 70  # sysexits.h
 class Daemon:
     """One daemon of one host (root) or one user."""
 
-    def __init__(self, settings: Settings, supervisor: Supervisor, log: Log, sink: Sink) -> None:
+    def __init__(
+        self, settings: Settings, read: Callable[[], Settings], supervisor: Supervisor, log: Log, sink: Sink
+    ) -> None:
+        """`read` gives the settings of a reload (SIGHUP)."""
         self.settings = settings
+        self.read = read
         self.supervisor = supervisor
         self.log = log
         self.sink = sink
@@ -56,17 +62,19 @@ class Daemon:
         self.boot_id = identity.boot_id()
         self.stopping = asyncio.Event()
         self.sooner = asyncio.Event()
+        self.told_to_reload = False
+        self.at_terminal = sys.stdin.isatty()
 
     async def run(self) -> int:
         """Live: take the lock, make the parts, take up what was left, watch until told to stop, end in order."""
         async with AsyncExitStack() as held:
             take_lock(self.settings, held)
+            self._listen_to_signals()
             await self._make(held)
             await self.take_up.everything()
             self.hearing.sockets.drop_kept()
             await self.door.open()
             held.push_async_callback(self.door.close)
-            self._listen_to_signals()
             self._begin()
             await self._watch()
             await self._end()
@@ -79,8 +87,8 @@ class Daemon:
     async def _watch(self) -> None:
         """Until told to stop or the scheduler is dead: sweep sooner than the schedule does where there is a reason.
 
-        A reason is the end of a process (pidfd), the next deadline of somebody's silence, or an operator's word. It
-        only makes the next look come sooner; what is done follows from that look.
+        A reason is the end of a process (pidfd), the next deadline of somebody's silence, or an operator's word (a
+        reload among them). It only makes the next look come sooner; what is done follows from that look.
         """
         stopping = asyncio.create_task(self.stopping.wait())
         dead = asyncio.create_task(self.schedule.dead.wait())
@@ -90,6 +98,10 @@ class Daemon:
             sooner.cancel()
             if self.sooner.is_set():
                 self.sooner.clear()
+                if self.told_to_reload:
+                    self.told_to_reload = False
+                    await self.reload.run(self.settings)
+                    self.supervisor.ready(self._status())
                 await self._sweep()
         if self.schedule.dead.is_set():
             self.log.event("scheduler.dead")
@@ -136,18 +148,11 @@ class Daemon:
         self.chronicle = Chronicle(self.store, clock, log)
         directory = notify_directory(settings.runtime_dir)
         self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor)
-        self.owners = Owners(
-            settings=CleanupSettings(
-                roots=tuple(settings.cleanup.roots),
-                trash_retention_hours=settings.cleanup.trash_retention_hours,
-                dirty_worktree=settings.cleanup.dirty_worktree,
-                protected=(settings.state_dir, settings.runtime_dir),
-            )
-        )
+        self.owners = Owners(settings=_cleanup_settings(settings))
         held.push_async_callback(self.owners.close)
         metrics = Metrics(self._verdicts, self._kinds_of_hold)
         scanner = Scanner(self.fleet, executor, self.host)
-        cleanup = Cleanup(
+        self.cleanup = Cleanup(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
         )
         self.worker = KillWorker(
@@ -155,7 +160,7 @@ class Daemon:
             clock=clock,
             scanner=scanner,
             hearing=self.hearing,
-            closing=Closing(self.store, clock, self.hearing, cleanup, self.chronicle, metrics, log),
+            closing=Closing(self.store, clock, self.hearing, self.cleanup, self.chronicle, metrics, log),
             guard=self._guard,
             chronicle=self.chronicle,
             log=log,
@@ -193,7 +198,8 @@ class Daemon:
         )
         self.retention = Retention(self.store, clock, log, keep=settings.retention, host=self.host)
         self.schedule = Schedule(clock, log)
-        desk = Desk(
+        self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
+        self.desk = Desk(
             fleet=self.fleet,
             store=self.store,
             settings=settings,
@@ -213,11 +219,30 @@ class Daemon:
             look_soon=self.look_soon,
             facts=self._facts,
         )
-        self.door = Door(desk, self.chronicle)
+        self.door = Door(self.desk, self.chronicle)
+
+    def _adopt(self, settings: Settings) -> None:
+        """Every part that keeps settings gets the new ones; no sweep is running, and nothing here waits."""
+        old, self.settings = self.settings, settings
+        for part in (self.sweeper, self.desk, self.take_up):
+            part.settings = settings
+        self.worker.adopt(observe=settings.observe, parallel=settings.kill.parallel)
+        self.cleanup.adopt(settings.hooks, observe=settings.observe)
+        self.owners.settings = _cleanup_settings(settings)
+        self.retention.keep = settings.retention
+        for agent in self.fleet:
+            agent.policy = settings.policy_for(agent.reg)
+        if settings.interval != old.interval:
+            for job in ("sweep", "orders"):
+                self.schedule.change(job, settings.interval)
+        logs.change(self.sink, settings.log.level, settings.log.format, settings.log.file)
+        self.sink.reopen()  # as after a rotation
 
     def _listen_to_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop, number)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
 
     def _begin(self) -> None:
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
@@ -234,7 +259,15 @@ class Daemon:
             config=self.settings.file or "defaults",
         )
         if not self.supervisor.present:
-            print(_invitation(self.settings), flush=True)
+            print(invitation(self.settings), flush=True)
+
+    def _hung_up(self) -> None:
+        """SIGHUP: read the configuration anew; from a terminal that was closed under us: stop."""
+        if self.at_terminal and not sys.stdin.isatty():  # isatty(3): EIO after a hang-up
+            self._told_to_stop(signal.SIGHUP)
+        else:
+            self.told_to_reload = True
+            self.look_soon()
 
     # -- end ---------------------------------------------------------------------------------------------------------
 
@@ -289,6 +322,8 @@ class Daemon:
             "last_sweep": last.wall.isoformat(timespec="seconds") if last else None,
             "being_ended": self.worker.busy,
             "config": self.settings.file or "defaults",
+            "config_problems": self.reload.problems,
+            "config_waiting": self.reload.waiting,
             "log": dataclasses.asdict(self.sink.health()),
         }
 
@@ -296,15 +331,14 @@ class Daemon:
         count = len(self.fleet)
         line = f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"
         health = self.sink.health()
-        return line + (f"; the log ({health.target}) cannot be written: {health.error}" if health.error else "")
+        line += f"; the log ({health.target}) cannot be written: {health.error}" if health.error else ""
+        return line + ("; the configuration file cannot be used, the former one holds" if self.reload.problems else "")
 
 
-def _invitation(settings: Settings) -> str:
-    """The line to paste into a second terminal, with full path."""
-    option, mode = socket_option(settings), " (it only observes)" if settings.observe else ""
-    every = settings.interval / timedelta(seconds=1)
-    return (
-        f"agent-watchdogd watches{mode}, every {every:g} s. In another terminal:\n"
-        f"  {client_path()} run{option} --name alpha --stall-after 120s -- ./agent.sh\n"
-        f"  {client_path()} list{option}"
+def _cleanup_settings(settings: Settings) -> CleanupSettings:
+    return CleanupSettings(
+        roots=tuple(settings.cleanup.roots),
+        trash_retention_hours=settings.cleanup.trash_retention_hours,
+        dirty_worktree=settings.cleanup.dirty_worktree,
+        protected=(settings.state_dir, settings.runtime_dir),
     )

@@ -5,6 +5,8 @@ import asyncio
 import faulthandler
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import packages_distributions
 from typing import NoReturn
 
@@ -31,15 +33,13 @@ def main(argv: list[str] | None = None) -> int:
     if options.pidfile is not None and not options.daemonize:
         parser.error("--pidfile is for --daemonize")
     try:
-        settings = config.load(options.config)
         if options.check:
-            print(f"{settings.file or 'no file, all defaults'}: fine")
+            print(f"{config.load(options.config).file or 'no file, all defaults'}: fine")
             return 0
-        if options.observe:
-            settings = settings.observing()
+        read = _reader(options)
         if options.daemonize:
-            return background.run_detached(settings, options.pidfile, _run)
-        return _run(settings, Supervisor(os.environ))
+            return background.run_detached(read(), options.pidfile, partial(_run, read))
+        return _run(read, read(), Supervisor(os.environ))
     except WatchdogError as error:
         print(f"agent-watchdogd: {error}", file=sys.stderr)
         return error.exit_code
@@ -70,16 +70,23 @@ def build() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(settings: config.Settings, supervisor: Supervisor) -> int:
+def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
+    """Reads the file, now and at each reload, and lays the options of the command line over it."""
+    named = options.config or os.environ.get("AGENT_WATCHDOG_CONFIG")
+    path = os.path.abspath(named) if named else None  # in the background the working directory is another
+
+    def read() -> config.Settings:
+        settings = config.load(path)
+        if options.observe:
+            settings = settings.observing()
+        return background.with_log_file(settings) if options.daemonize else settings
+
+    return read
+
+
+def _run(read: Callable[[], config.Settings], settings: config.Settings, supervisor: Supervisor) -> int:
     _refuse_name_clash()
-    least = 3 * settings.interval.total_seconds()
-    if supervisor.watchdog_seconds is not None and supervisor.watchdog_seconds < least:
-        raise ConfigError(
-            [
-                f"WatchdogSec={supervisor.watchdog_seconds:g} in the unit is below three sweep intervals;"
-                f" right: at least {least:g}, or a shorter sweep.interval_seconds"
-            ]
-        )
+    supervisor.refuse_interval(settings.interval)
     os.umask(0o077)
     ensure_directories(settings.state_dir, settings.runtime_dir)
     sink = logs.set_up(settings.log.level, settings.log.format, settings.log.file)
@@ -87,7 +94,7 @@ def _run(settings: config.Settings, supervisor: Supervisor) -> int:
     log = logs.get_logger()
     log.event("daemon.starting", pid=os.getpid(), config=settings.file or "defaults")
     try:
-        return asyncio.run(_live(settings, supervisor, log, sink))
+        return asyncio.run(_live(read, settings, supervisor, log, sink))
     except WatchdogError as error:
         log.event("daemon.failed", error=str(error))
         raise
@@ -95,8 +102,10 @@ def _run(settings: config.Settings, supervisor: Supervisor) -> int:
         logs.finish(sink)
 
 
-async def _live(settings: config.Settings, supervisor: Supervisor, log: logs.Log, sink: Sink) -> int:
-    return await Daemon(settings, supervisor, log, sink).run()
+async def _live(
+    read: Callable[[], config.Settings], settings: config.Settings, supervisor: Supervisor, log: logs.Log, sink: Sink
+) -> int:
+    return await Daemon(settings, read, supervisor, log, sink).run()
 
 
 def _refuse_name_clash() -> None:

@@ -67,7 +67,6 @@ class Sweeper:
         self._fleet = fleet
         self._store = store
         self._clock = clock
-        self._settings = settings
         self._hearing = hearing
         self._beat_files = beat_files
         self._scanner = scanner
@@ -77,7 +76,7 @@ class Sweeper:
         self._recorder = recorder
         self._metrics = metrics
         self._log = log
-        self._interval = settings.interval.total_seconds()
+        self.settings = settings
         self._last: float | None = None
         self._scanned = float("-inf")
         self._own_kills: deque[float] = deque()
@@ -86,6 +85,10 @@ class Sweeper:
         self.tally = Tally()
         self.lock = asyncio.Lock()
         self.last_sweep: Instant | None = None
+
+    @property
+    def _interval(self) -> float:
+        return self.settings.interval.total_seconds()
 
     async def sweep(self) -> None:
         """Look at every agent once.
@@ -212,12 +215,12 @@ class Sweeper:
         return Limits(
             hold=hold,
             mass=self._mass(looks, now.mono),
-            budget=max(0, self._settings.kill.max_per_minute - len(self._own_kills)),
+            budget=max(0, self.settings.kill.max_per_minute - len(self._own_kills)),
         )
 
     def _mass(self, looks: list[Look], now: float) -> str | None:
         """The mass stall that holds kills back, said once when it begins and ends, and believed for `max_seconds`."""
-        hold = self._settings.hold
+        hold = self.settings.hold
         mass = mass_stall(looks, hold.mass_stall_count, hold.mass_stall_fraction)
         if mass is not None and self.mass_since is None:
             self.mass_since = now
@@ -251,7 +254,7 @@ class Sweeper:
 
     async def _request(self, agent: Agent, decision: Decision) -> bool:
         reason = decision.reason or Reason.STALLED
-        if self._settings.observe and reason is not Reason.GONE:
+        if self.settings.observe and reason is not Reason.GONE:
             self._once(agent, f"observe {reason}", "kill.observed", f"would end it: {decision.text}")
             return True
         try:

@@ -5,8 +5,10 @@ import socket
 from array import array
 from collections import deque
 from collections.abc import MutableMapping
+from datetime import timedelta
 
 from watchdog.clock import Clock
+from watchdog.errors import ConfigError
 
 FIRST_FD = 3  # sd_listen_fds(3), SD_LISTEN_FDS_START
 STEP_SECONDS = 30  # what one step of start or stop may take beyond TimeoutStartSec or TimeoutStopSec
@@ -37,6 +39,17 @@ class Supervisor:
     def present(self) -> bool:
         """Whether a service manager listens."""
         return self._socket is not None
+
+    def refuse_interval(self, interval: timedelta) -> None:
+        """Raise ConfigError where the unit's WatchdogSec= leaves no room for sweeps at that interval."""
+        seconds, least = self.watchdog_seconds, 3 * interval.total_seconds()
+        if seconds is not None and seconds < least:
+            raise ConfigError(
+                [
+                    f"WatchdogSec={seconds:g} in the unit is below three sweep intervals;"
+                    f" right: at least {least:g}, or a shorter sweep.interval_seconds"
+                ]
+            )
 
     # -- where we are
 

@@ -40,7 +40,7 @@ class TakeUp:
         self._fleet = fleet
         self._store = store
         self._clock = clock
-        self._settings = settings
+        self.settings = settings
         self._hearing = hearing
         self._holds = holds
         self._worker = worker
@@ -59,7 +59,7 @@ class TakeUp:
         requests, others = await self._store.read(store.requests, OPEN, self._host)
         self._quarantine([*problems, *others])
         for row in rows:
-            agent = Agent(row.registration, self._settings.policy_for(row.registration), row.status, row.notify_socket)
+            agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
             agent.restore(row)
             self._hearing.readmit(agent, row)
         for request in requests:
@@ -104,7 +104,7 @@ class TakeUp:
 
     def _begin(self, request: RequestRow, agent: Agent) -> None:
         """Go on with it. Observe mode ends nobody who may live, and a living daemon's claim is its own."""
-        if (self._settings.observe and request.reason not in DEAD) or not gone(request.claimed_by, self._host):
+        if (self.settings.observe and request.reason not in DEAD) or not gone(request.claimed_by, self._host):
             return
         self._worker.resume(request, agent)
 
