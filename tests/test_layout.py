@@ -39,6 +39,7 @@ RANK = {
     "claimant": 6,
     "retention": 6,
     "reloading": 6,
+    "bulletin": 12,
     "activity": 6,
     "hearing": 6,
     "lock": 6,

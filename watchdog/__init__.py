@@ -29,6 +29,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     holds        operators' holds in memory
     schedule     APScheduler, made proof against clocks that jump
     metrics      figures for Prometheus
+    bulletin     what the daemon says of itself: status line, facts, figures
     reloading    SIGHUP: the configuration read anew
     registry/    SQLAlchemy: schema, every query, migrations
     processes/   /proc, pidfd, signals: identity, tree, the one guarded send, evidence

@@ -62,14 +62,11 @@ class KillWorker:
         self._chronicle = chronicle
         self._log = log
         self._me = f"daemon {os.getpid()}"
-        self.adopt(observe=observe, parallel=parallel)
+        self.observe = observe
+        self.slots = asyncio.Semaphore(parallel)  # one that a reload replaces is used up by who waits for it
         self._orders: dict[str, Order] = {}
         self._finished: dict[str, dict[str, object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-
-    def adopt(self, *, observe: bool, parallel: int) -> None:
-        """New settings; orders that have a slot go on with it."""
-        self._observe, self._slots = observe, asyncio.Semaphore(parallel)
 
     async def request(
         self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "", beats: int | None = None
@@ -80,7 +77,7 @@ class KillWorker:
         agent: a second only raises `force` of the first. Raises Conflict in observe mode.
         """
         beats = agent.beats if beats is None else beats
-        if self._observe and reason not in DEAD:
+        if self.observe and reason not in DEAD:
             raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
         async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
@@ -173,10 +170,10 @@ class KillWorker:
         3. Hooks, task, row.
         """
         if order.step != "cleanup":
-            async with self._slots:
+            async with self.slots:
                 if not await self._claim(order):
                     return True
-                ended = NOTHING if self._observe else await self._end(order)
+                ended = NOTHING if self.observe else await self._end(order)
             if ended.reason is not None:
                 await self._unkillable(order, ended)
                 return False

@@ -1,17 +1,16 @@
 """The daemon: composition root, main loop and shutdown order. Start reading at `Daemon.run`."""
 
 import asyncio
-import dataclasses
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from watchdog import logs, retention
 from watchdog.beat_files import BeatFiles
+from watchdog.bulletin import Bulletin
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
 from watchdog.closing import Closing
@@ -101,7 +100,7 @@ class Daemon:
                 if self.told_to_reload:
                     self.told_to_reload = False
                     await self.reload.run(self.settings)
-                    self.supervisor.ready(self._status())
+                    self.supervisor.ready(self.bulletin.line())
                 await self._sweep()
         if self.schedule.dead.is_set():
             self.log.event("scheduler.dead")
@@ -112,7 +111,7 @@ class Daemon:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
         await self.door.keep()
         if await self._sweep():
-            self.supervisor.swept(self._status())
+            self.supervisor.swept(self.bulletin.line())
 
     async def _sweep(self) -> bool:
         """One sweep; whatever goes wrong in it is said, and the next one comes."""
@@ -150,7 +149,7 @@ class Daemon:
         self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor)
         self.owners = Owners(settings=_cleanup_settings(settings))
         held.push_async_callback(self.owners.close)
-        metrics = Metrics(self._verdicts, self._kinds_of_hold)
+        metrics = Metrics(lambda: self.bulletin.verdicts(), lambda: self.bulletin.kinds_of_hold())
         scanner = Scanner(self.fleet, executor, self.host)
         self.cleanup = Cleanup(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
@@ -199,6 +198,9 @@ class Daemon:
         self.retention = Retention(self.store, clock, log, keep=settings.retention, host=self.host)
         self.schedule = Schedule(clock, log)
         self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
+        self.bulletin = Bulletin(
+            lambda: self.settings, clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.sink
+        )
         self.desk = Desk(
             fleet=self.fleet,
             store=self.store,
@@ -217,7 +219,7 @@ class Daemon:
             request_kill=self.worker.request,
             finished=self.worker.finished,
             look_soon=self.look_soon,
-            facts=self._facts,
+            facts=self.bulletin.facts,
         )
         self.door = Door(self.desk, self.chronicle)
 
@@ -226,7 +228,9 @@ class Daemon:
         old, self.settings = self.settings, settings
         for part in (self.sweeper, self.desk, self.take_up):
             part.settings = settings
-        self.worker.adopt(observe=settings.observe, parallel=settings.kill.parallel)
+        self.worker.observe = settings.observe
+        if settings.kill.parallel != old.kill.parallel:
+            self.worker.slots = asyncio.Semaphore(settings.kill.parallel)
         self.cleanup.adopt(settings.hooks, observe=settings.observe)
         self.owners.settings = _cleanup_settings(settings)
         self.retention.keep = settings.retention
@@ -249,7 +253,7 @@ class Daemon:
         self.schedule.every(self.settings.interval, "orders", self.take_up.orders)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.start()
-        self.supervisor.ready(self._status())
+        self.supervisor.ready(self.bulletin.line())
         self.log.event(
             "daemon.ready",
             pid=os.getpid(),
@@ -304,35 +308,6 @@ class Daemon:
             protected=frozenset([(one.pid, one.start_ticks) for one in theirs]),
             spare=frozenset(self.settings.kill.spare),
         )
-
-    def _verdicts(self) -> dict[str, int]:
-        return Counter(str(agent.verdict or "none") for agent in self.fleet)
-
-    def _kinds_of_hold(self) -> dict[str, int]:
-        kinds = Counter("operator" for _ in self.holds.current(self.clock.now().wall))
-        if self.sweeper.mass_since is not None:
-            kinds["mass_stall"] += 1
-        return kinds
-
-    def _facts(self) -> dict[str, object]:
-        last = self.sweeper.last_sweep
-        return {
-            "mode": self.settings.mode,
-            "interval_seconds": self.settings.interval.total_seconds(),
-            "last_sweep": last.wall.isoformat(timespec="seconds") if last else None,
-            "being_ended": self.worker.busy,
-            "config": self.settings.file or "defaults",
-            "config_problems": self.reload.problems,
-            "config_waiting": self.reload.waiting,
-            "log": dataclasses.asdict(self.sink.health()),
-        }
-
-    def _status(self) -> str:
-        count = len(self.fleet)
-        line = f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"
-        health = self.sink.health()
-        line += f"; the log ({health.target}) cannot be written: {health.error}" if health.error else ""
-        return line + ("; the configuration file cannot be used, the former one holds" if self.reload.problems else "")
 
 
 def _cleanup_settings(settings: Settings) -> CleanupSettings:
