@@ -32,6 +32,7 @@ from watchdog.keys import (
 )
 from watchdog.places import Places, places_for
 
+_LARGEST = 1 << 20  # bytes of a file; the shipped one with all its comments has 8 KiB
 _SOCKET_ROOM = 67  # sun_path holds 107 bytes (unix(7)); "/notify/" and 32 hex digits need 40 of them
 
 
@@ -116,7 +117,7 @@ def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ
             path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
         ) as file:  # a FIFO would wait for a writer
             _refuse_writable(path, os.fstat(file.fileno()), places.uid)
-            text = file.read()
+            text = file.read(_LARGEST + 1)
     except FileNotFoundError:
         if named:
             raise ConfigError([f"{path}: no such file"]) from None
@@ -128,11 +129,15 @@ def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ
 
 def parse(text: bytes, path: str) -> Config:
     """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; right: ...`."""
+    if len(text) > _LARGEST:
+        raise ConfigError([f"{path}: is larger than {_LARGEST} bytes; right: what config/agent-watchdog.toml shows"])
     try:
         data = tomllib.loads(text.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: not UTF-8 (byte {error.start})"]) from None
     except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{path}: not TOML: {error}"]) from None
+    except (RecursionError, ValueError) as error:  # tomllib in Python 3.11: deep nesting; int() of over 4,300 digits
         raise ConfigError([f"{path}: not TOML: {error}"]) from None
     try:
         config = Config.model_validate(data)

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from watchdog.core.model import ENDED, Polite, Status, Step
+from watchdog.core.redaction import hide_password
 from watchdog.values import (
     Address,
     Command,
@@ -101,7 +102,7 @@ class Hold(_Section):
 class Cleanup(_Section):
     """`[cleanup]`"""
 
-    roots: tuple[Path, ...] = ("/tmp", "/var/tmp")  # noqa: S108 where temp dirs may be removed, nothing is made there
+    roots: tuple[Annotated[Path, Field(min_length=1)], ...] = ("/tmp", "/var/tmp")  # noqa: S108 where temp dirs may be removed, nothing is made there
     trash_retention_hours: Annotated[float, Field(strict=True, ge=0, le=87_600)] = 72
     dirty_worktree: Literal["keep", "rescue"] = "keep"
 
@@ -253,10 +254,16 @@ def explain(problem: dict[str, Any]) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ")
     message = message.removeprefix("Input should be ")
     if kind != "value_error":
-        message = f"{given!r} is wrong; right: {message}"
+        message = f"{_shown(given)} is wrong; right: {message}"
     elif not isinstance(given, dict):
-        message = f"{given!r} {message}"
+        message = f"{_shown(given)} {message}"
     return message if not key else f"{key}: {message}" + (f" (default: {default!r})" if default is not None else "")
+
+
+def _shown(given: object) -> str:
+    """What stands there, short enough for a line, without the password of a URL."""
+    text = hide_password(repr(given))
+    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def _find(place: tuple[int | str, ...]) -> tuple[type[BaseModel], object]:

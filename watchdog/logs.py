@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import sys
 from collections.abc import Mapping, MutableMapping
 from datetime import datetime, timedelta
@@ -28,6 +27,7 @@ from structlog.stdlib import BoundLogger, ProcessorFormatter  # noqa: E402
 
 from watchdog import log_targets  # noqa: E402
 from watchdog.catalogue import CATALOGUE, ERROR, WARNING, Entry  # noqa: E402
+from watchdog.core.redaction import hide_password  # noqa: E402
 from watchdog.log_targets import Target  # noqa: E402
 from watchdog.sink import Sink  # noqa: E402
 
@@ -37,7 +37,6 @@ if not _rich_is_used:
 _SECRET = frozenset({"env", "environ", "environment", "cmdline", "command_line", "argv", "password"})
 _QUIET = ("apscheduler", "sqlalchemy", "alembic", "aiohttp", "asyncio")  # INFO and DEBUG of these are not our events
 _TRACES = ("exception", "stack")  # ours, of several lines
-_PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")  # of a URL
 LONGEST = 2_000  # characters of one value
 LONGEST_LIST = 10_000
 LONGEST_TRACE = 20_000
@@ -192,7 +191,7 @@ def _without_secrets(logger: object, method: str, event: EventDict) -> EventDict
         del event[key]
     for key, value in event.items():
         if isinstance(value, str):
-            event[key] = _cut(_PASSWORD.sub(r"\1***@", value), LONGEST_TRACE if key in _TRACES else LONGEST)
+            event[key] = _cut(hide_password(value), LONGEST_TRACE if key in _TRACES else LONGEST)
         elif not isinstance(value, int | float) and len(text := repr(value)) > LONGEST_LIST:
             event[key] = _cut(text, LONGEST_LIST)
     return event

@@ -18,11 +18,14 @@ DRIVERS = ("sqlite", "sqlite+pysqlite", "postgres", "postgresql", "postgresql+ps
 def _absolute(path: str) -> str:
     if path and not path.startswith("/"):
         raise ValueError("must be an absolute path")
+    if not path.isprintable():
+        raise ValueError("must be printable: no line end, no NUL")
     return os.path.normpath(path) if path else path
 
 
 def _address(value: str) -> str:
-    if value and not re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[0-9]{1,5}", value):
+    port = value.rpartition(":")[2]
+    if value and not (re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[1-9][0-9]{0,4}", value) and int(port) < 1 << 16):
         raise ValueError("must be HOST:PORT, as in 127.0.0.1:9477")
     return value
 

@@ -26,6 +26,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
 from watchdog.clock import Clock
+from watchdog.core.redaction import hide_password
 from watchdog.errors import ConfigError, Conflict, RegistryUnavailable, UnsafeDirectory
 from watchdog.registry import postgresql
 from watchdog.registry.schema import REVISION
@@ -200,11 +201,15 @@ def parse_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise ConfigError([f"registry.url: {url!r} is no database URL; right: sqlite:////var/lib/x.db"]) from None
+        raise ConfigError(
+            [f"registry.url: {hide_password(url)!r} is no database URL; right: sqlite:////var/lib/x.db"]
+        ) from None
     match parsed.drivername:
         case "sqlite" | "sqlite+pysqlite":
             if not parsed.database or not parsed.database.startswith("/"):
-                raise ConfigError([f"registry.url: {url!r} names no absolute file; right: sqlite:////var/lib/x.db"])
+                raise ConfigError(
+                    [f"registry.url: {hide_password(url)!r} names no absolute file; right: sqlite:////var/lib/x.db"]
+                )
             return parsed.set(drivername="sqlite")
         case "postgresql" | "postgres" | "postgresql+psycopg":
             return parsed.set(drivername="postgresql+psycopg")

@@ -1,0 +1,152 @@
+"""Hostile and slipped configurations: one clear line for each fault, with file and key; nothing is guessed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from watchdog.config import load
+from watchdog.errors import ConfigError
+
+DAEMON = Path(sys.executable).parent / "agent-watchdogd"
+
+# What stands in the file -> how the one problem begins (after the file's name). tests/test_config.py has as many more.
+TEXTS: dict[str, tuple[bytes, str]] = {
+    "grace is negative": (b"[kill]\ngrace_seconds = -1", "kill.grace_seconds: -1 is wrong; right: greater than"),
+    "grace is text": (b"[kill]\ngrace_seconds = '10s'", "kill.grace_seconds: '10s' is wrong; right: a valid number"),
+    "grace is nan": (b"[kill]\ngrace_seconds = nan", "kill.grace_seconds: nan is wrong"),
+    "grace is endless": (b"[kill]\ngrace_seconds = inf", "kill.grace_seconds: inf is wrong"),
+    "grace is a century": (b"[kill]\ngrace_seconds = 4e9", "kill.grace_seconds: 4000000000.0 is wrong; right: less"),
+    "grace is beyond floats": (b"[kill]\ngrace_seconds = 1" + b"0" * 400, "kill.grace_seconds: "),
+    "grace is beyond int()": (b"[kill]\ngrace_seconds = 1" + b"0" * 5000, "not TOML: "),
+    "a typing error": (b"[stall]\nstal_after = 5", "stall.stal_after: unknown key; "),
+    "a policy word": (b"[kill]\npolite = 'fial'", "kill.polite: 'fial' is wrong; right: 'main_first' or 'all'"),
+    "looks rarer than stalls": (b"[sweep]\ninterval_seconds = 100", "stall.after_seconds: 120 is less than two sweeps"),
+    "a look that never comes": (b"[sweep]\ninterval_seconds = 0", "sweep.interval_seconds: 0 is wrong"),
+    "half a look": (b"[stall]\nconfirm_sweeps = 1.5", "stall.confirm_sweeps: 1.5 is wrong; right: a valid integer"),
+    "true is no number": (b"[kill]\nparallel = true", "kill.parallel: True is wrong"),
+    "a date is no number": (b"[kill]\ngrace_seconds = 2026-01-01", "kill.grace_seconds: "),
+    "a list is no number": (b"[kill]\ngrace_seconds = [10]", "kill.grace_seconds: [10] is wrong"),
+    "a table is no number": (b"[kill.grace_seconds]\nx = 1", "kill.grace_seconds: {'x': 1} is wrong"),
+    "a number is no table": (b"kill = 3", "kill: 3 is wrong"),
+    "a table is no list": (b"[policy]\nafter_seconds = 300", "policy: "),
+    "a list is no table": (b"[[kill]]\ngrace_seconds = 5", "kill: "),
+    "twice the same key": (b"[kill]\ngrace_seconds = 1\ngrace_seconds = 2", "not TOML: "),
+    "twice the same section": (b"[kill]\n[kill]", "not TOML: "),
+    "cut off in the middle": (b"[kill]\ngrace_sec", "not TOML: "),
+    "an unended string": (b"[daemon]\nhost = 'x", "not TOML: "),
+    "NUL bytes": (b"[daemon]\nhost = 'a\x00b'", "not TOML: "),
+    "a byte order mark": (b"\xef\xbb\xbf[kill]\ngrace_seconds = 5", "not TOML: "),
+    "another encoding": ("[daemon]\nhost = 'ä'".encode("latin-1"), "not UTF-8 (byte 17)"),
+    "UTF-16": ("[kill]".encode("utf-16"), "not UTF-8 (byte 0)"),
+    "JSON": (b'{"kill": {"grace_seconds": 5}}', "not TOML: "),
+    "a program": (Path(sys.executable).read_bytes()[:100_000], "not UTF-8"),
+    "nested without end": (b"x = " + b"[" * 100_000, "not TOML: "),
+    "ten megabytes": (b"#" * 10_000_000, "is larger than"),
+    "a root of nothing": (b"[cleanup]\nroots = ['']", "cleanup.roots[0]: "),
+    "the root of all": (b"[cleanup]\nroots = ['/tmp/..']", "cleanup.roots: must name directories below /"),
+    "a root with dots": (b"[cleanup]\nroots = ['..']", "cleanup.roots[0]: '..' must be an absolute path"),
+    "a variable is not replaced": (b"[cleanup]\nroots = ['$HOME/tmp']", "cleanup.roots[0]: '$HOME/tmp' must be an abs"),
+    "a tilde is not replaced": (b"[daemon]\nstate_dir = '~/x'", "daemon.state_dir: '~/x' must be an absolute path"),
+    "a path with a line end": (b'[daemon]\nstate_dir = "/x\\ny"', "daemon.state_dir: '/x\\ny' must be printable"),
+    "a path with NUL": (b'[daemon]\nstate_dir = "/x\\u0000"', "daemon.state_dir: '/x\\x00' must be printable"),
+    "no roots": (b"[cleanup]\nroots = []", "cleanup.roots: must name directories below /"),
+    "a hook's name as a path": (b"[[hook]]\nname = '../x'\nrun = 'worktree'", "hook[0].name: '../x' is wrong"),
+    "a hook that is a line of shell": (b"[[hook]]\nname = 'x'\ncommand = 'rm -rf /'", "hook[0].command: "),
+    "a hook of nothing": (b"[[hook]]\nname = 'x'\ncommand = []", "hook[0]: needs either run"),
+    "a hook that never runs": (b"[[hook]]\nname = 'x'\nrun = 'worktree'\non = []", "hook[0].on: "),
+    "no port": (b"[metrics]\nlisten = 'localhost'", "metrics.listen: 'localhost' must be HOST:PORT"),
+    "a port too high": (
+        b"[metrics]\nlisten = '127.0.0.1:99999'",
+        "metrics.listen: '127.0.0.1:99999' must be HOST:PORT",
+    ),
+    "a password": (b"[registry]\nurl = 'mysql://u:secret@h/d'", "registry.url: 'mysql://u:***@h/d' must be a URL"),
+}
+
+
+def problems(path: Path) -> list[str]:
+    """What is said of such a file, without its name."""
+    with pytest.raises(ConfigError) as caught:
+        load(str(path), environ={"HOME": "/h"})
+    assert caught.value.exit_code == 78
+    assert all(problem.startswith(f"{path}: ") for problem in caught.value.problems)
+    return [problem.removeprefix(f"{path}: ") for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(("text", "says"), TEXTS.values(), ids=TEXTS)
+def test_one_clear_line_for_each(tmp_path: Path, text: bytes, says: str) -> None:
+    """No traceback, no guess, no second complaint about the same thing, and short enough to be read at night."""
+    path = tmp_path / "f.toml"
+    path.write_bytes(text)
+    path.chmod(0o600)
+
+    (found,) = problems(path)
+
+    assert found.startswith(says)
+    assert len(found) < 1000
+    assert found.isprintable()
+
+
+FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a directory": (os.mkdir, "cannot be read: Is a directory"),
+    "a FIFO": (os.mkfifo, "not a regular file"),
+    "a device": (lambda path: path.symlink_to("/dev/zero"), "not a regular file"),
+    "a link to itself": (lambda path: path.symlink_to(path), "cannot be read: Too many levels of symbolic links"),
+    "a link to nothing": (lambda path: path.symlink_to("/nowhere/at/all"), "no such file"),
+    "a name too long": (lambda path: None, "cannot be read: File name too long"),
+    "below a file": (lambda path: None, "cannot be read: Not a directory"),
+}
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_what_is_no_file_is_said_to_be_none(tmp_path: Path, what: str) -> None:
+    """And nobody waits for it."""
+    path = {"a name too long": tmp_path / ("x" * 300), "below a file": Path(sys.executable) / "f"}.get(what)
+    path = path or tmp_path / "f.toml"
+    make, says = FILES[what]
+    make(path)
+
+    (found,) = problems(path)
+
+    assert found.startswith(says) or (what == "a directory" and found == "not a regular file")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    """Whose mode is too strict for us."""
+    path = tmp_path / "f.toml"
+    path.write_text("")
+    path.chmod(0)
+
+    assert problems(path) == ["cannot be read: Permission denied"]
+
+
+def test_the_command_says_all_at_once_and_exits_78(tmp_path: Path) -> None:
+    """`--check` is fit for ExecStartPre=; a password stays secret."""
+    path = tmp_path / "f.toml"
+    path.write_text('[kill]\ngrace_seconds = -1\n[registry]\nurl = "oracle://me:secret@host/x"\n[kil]\n')
+    path.chmod(0o600)
+
+    done = subprocess.run([DAEMON, "--check", "--config", path], capture_output=True, text=True, timeout=30)
+
+    assert done.returncode == 78
+    assert "secret" not in done.stderr
+    assert "Traceback" not in done.stderr
+    for key in ("kill.grace_seconds", "registry.url", "kil: unknown key"):
+        assert f"{path}: {key}" in done.stderr
+    path.write_text("")
+    done = subprocess.run([DAEMON, "--check", "--config", path], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: fine\n", "")
+
+
+def test_a_grace_of_zero_kills_at_once(tmp_path: Path) -> None:
+    """It has one meaning: no time between TERM and KILL. It never means "no KILL"."""
+    path = tmp_path / "f.toml"
+    path.write_text("[kill]\ngrace_seconds = 0\n")
+    path.chmod(0o600)
+
+    assert not load(str(path), environ={"HOME": "/h"}).policy_of("", "a", ()).grace
+    assert "grace_seconds" in (Path(__file__).parents[1] / "config" / "agent-watchdog.toml").read_text()
