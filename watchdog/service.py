@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
+from watchdog import units
 from watchdog.beat_files import BeatFiles
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
@@ -134,7 +135,8 @@ class Daemon:
                 trash_retention_hours=settings.cleanup.trash_retention_hours,
                 dirty_worktree=settings.cleanup.dirty_worktree,
                 protected=(settings.state_dir, settings.runtime_dir),
-            )
+            ),
+            transient=units.usable(self.supervisor.present),
         )
         held.push_async_callback(self.owners.close)
         metrics = Metrics(self._verdicts, self._kinds_of_hold)
