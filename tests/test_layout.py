@@ -26,6 +26,7 @@ RANK = {
     "registry": 4,
     "processes": 4,
     "owners": 4,
+    "units": 3,
     "intake": 4,
     "schedule": 4,
     "cleanup": 4,

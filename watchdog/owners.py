@@ -2,7 +2,8 @@
 
 The daemon opens no path of an owner; it asks here. What comes back are the words of that uid: they never decide about
 another uid's process or path, and no answer is missing evidence, never proof. A helper that hangs delays no other
-owner, because every owner has a process of his own; a hook run has one to itself.
+owner, because every owner has a process of his own; a hook run has one to itself. Such a process is a transient unit
+where systemd runs us as the host's daemon (`units`), else our child.
 """
 
 import asyncio
@@ -16,31 +17,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from watchdog import units
 from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.hooks import base
+from watchdog.units import Person
 
 HELPER = ("-I", "-m", "watchdog.owner.helper")
 LINE_LIMIT = 1 << 20  # bytes of one answer; as in the helper
 STUCK_LIMIT = 4  # ended helpers of one uid that do not go away (D state): beyond, that uid gets no new one
 LET_GO = 3.0  # seconds a lone helper has to end its tree when nobody waits for it any more
 BACKSTOP = 10.0  # seconds a lone helper has, after the hook's deadline, to end the tree and answer
+UNIT_GONE = 2.0  # seconds that a killed unit takes to be gone; one in D state stays
 STDERR_KEPT = 2000  # bytes of a helper's last words
 NOBODY = 65534  # the group of a uid that has no entry in passwd
 
 
-@dataclass(frozen=True, slots=True)
-class _Who:
-    """What a helper of one uid is started with; None where it stays what we are."""
-
-    user: int | None
-    group: int | None
-    groups: list[int] | None
-    environment: Mapping[str, str]
-
-
-def _who(uid: int, interpreter: str) -> _Who:
-    """Groups, home and a clean environment of a uid. May ask NSS, which can be slow. Raises OwnerCallFailed."""
+def _person(uid: int) -> tuple[Person, list[int]]:
+    """Home, groups and a clean environment of a uid. May ask NSS, which can be slow. Raises OwnerCallFailed."""
     if os.geteuid() not in (0, uid):
         raise OwnerCallFailed("not_permitted", f"a daemon of uid {os.geteuid()} cannot act as uid {uid}")
     try:
@@ -51,6 +45,7 @@ def _who(uid: int, interpreter: str) -> _Who:
     path = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
     if uid == os.geteuid():
         path, home = os.environ.get("PATH", path), os.environ.get("HOME", home)
+    known = not name.isdigit()
     environment = {
         "PATH": path,
         "HOME": home,
@@ -58,10 +53,7 @@ def _who(uid: int, interpreter: str) -> _Who:
         "LOGNAME": name,
         "LANG": os.environ.get("LANG", "C.UTF-8"),
     }
-    if uid == os.geteuid():
-        return _Who(None, None, None, environment)
-    groups = os.getgrouplist(name, group) if not name.isdigit() else [group]
-    return _Who(uid, group, groups, environment)
+    return Person(uid, group, known, environment), os.getgrouplist(name, group) if known else [group]
 
 
 @dataclass(eq=False, slots=True)
@@ -69,6 +61,7 @@ class _Helper:
     """One helper process and the calls that wait for it."""
 
     process: asyncio.subprocess.Process
+    unit: str | None = None  # the transient unit that it is, and `process` then only waits for it
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     last_words: bytearray = field(default_factory=bytearray)
     gone: bool = False  # no answer will come any more
@@ -87,7 +80,7 @@ class _Helper:
 class Owners:
     """The helpers of all owners.
 
-    `argv` starts a helper (tests give their own); `settings` go to the built-in hooks.
+    `argv` starts a helper (tests give their own); `settings` go to the built-in hooks; `transient`: each is a unit.
     """
 
     def __init__(
@@ -95,7 +88,9 @@ class Owners:
         argv: Sequence[str] | None = None,
         *,
         settings: base.CleanupSettings | None = None,
+        transient: bool = False,
     ) -> None:
+        self._transient = transient
         self._argv = tuple(argv) if argv else (sys.executable, *HELPER)
         self.settings = settings or base.CleanupSettings()
         self._shared: dict[int, _Helper] = {}
@@ -133,7 +128,7 @@ class Owners:
         helper: _Helper | None = None
         try:
             async with asyncio.timeout(timeout):
-                helper = await self._start(uid, "--alone")
+                helper = await self._start(uid, "--alone", lifetime=timeout)
                 self._alone.add(helper)
                 return await self._ask(helper, call, args)
         except TimeoutError:
@@ -184,32 +179,36 @@ class Owners:
                 helper = self._shared[uid] = await self._start(uid)
             return helper
 
-    async def _start(self, uid: int, *options: str) -> _Helper:
+    async def _start(self, uid: int, *options: str, lifetime: float | None = None) -> _Helper:
         if self._closed:
             raise OwnerCallFailed("closed", "the daemon is stopping")
         if len(self._ending.get(uid, ())) >= STUCK_LIMIT:
             raise OwnerCallFailed("not_started", f"{STUCK_LIMIT} ended helpers of uid {uid} do not go away")
-        who = await asyncio.to_thread(_who, uid, self._argv[0])
+        person, groups = await asyncio.to_thread(_person, uid)
+        argv, unit = [*self._argv, *options], None
+        if self._transient:
+            unit = units.name_for(uid)
+            argv = units.start_argv(unit, person, argv, lifetime)
+        become = unit is None and uid != os.geteuid()
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                *options,
+                *argv,
                 stdin=pipe,
                 stdout=pipe,
                 stderr=pipe,
                 limit=LINE_LIMIT,
                 cwd="/",
-                env=dict(who.environment),
+                env=dict(person.environment),
                 start_new_session=True,
-                user=who.user,
-                group=who.group,
-                extra_groups=who.groups,
                 umask=0o077,
+                user=uid if become else None,
+                group=person.gid if become else None,
+                extra_groups=groups if become else None,
             )
         except OSError as error:
             raise OwnerCallFailed("not_started", f"no helper for uid {uid}: {error}") from error
-        helper = _Helper(process)
+        helper = _Helper(process, unit)
         helper.tasks += [asyncio.create_task(self._listen(uid, helper)), asyncio.create_task(_keep_words(helper))]
         return helper
 
@@ -287,7 +286,11 @@ async def _buried(helper: _Helper, patience: float) -> None:
     ended = asyncio.ensure_future(helper.process.wait())
     try:
         if not (await asyncio.wait([ended], timeout=patience))[0]:
-            helper.process.kill()
+            if helper.unit is not None:  # ending `systemd-run` alone would leave the unit to itself
+                await units.end(helper.unit)
+                await asyncio.wait([ended], timeout=UNIT_GONE)
+            if helper.process.returncode is None:
+                helper.process.kill()
         # From 3.12 on wait() also waits for the pipes, which somebody else may hold: the return code is enough.
         while helper.process.returncode is None:
             await asyncio.wait([ended], timeout=1.0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
-from watchdog import logs, retention
+from watchdog import logs, retention, units
 from watchdog.beat_files import BeatFiles
 from watchdog.bulletin import Bulletin
 from watchdog.chronicle import Chronicle
@@ -147,7 +147,7 @@ class Daemon:
         self.chronicle = Chronicle(self.store, clock, log)
         directory = notify_directory(settings.runtime_dir)
         self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor)
-        self.owners = Owners(settings=_cleanup_settings(settings))
+        self.owners = Owners(settings=_cleanup_settings(settings), transient=units.usable(self.supervisor.present))
         held.push_async_callback(self.owners.close)
         metrics = Metrics(lambda: self.bulletin.verdicts(), lambda: self.bulletin.kinds_of_hold())
         scanner = Scanner(self.fleet, executor, self.host)

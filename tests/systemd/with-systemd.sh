@@ -26,7 +26,7 @@ unshare --mount --propagation private bash -euc '
   R=$W/o/root
   rm -rf $R/etc/systemd/system/*.wants/* $R/etc/rc?.d/* $R/var/log/journal
   : > $R/etc/machine-id; : > $R/etc/fstab; mkdir -p $R/var/log/journal
-  chmod 711 $R/root                      # lets other users execute a Python below root's home
+  chmod 711 $R/root                      # lets units of other uids execute a python that lies there
   exec systemd-nspawn -D $R -b --machine=$CG --register=no --keep-unit --console=pipe --link-journal=no \
        --resolv-conf=off --timezone=off --private-network '"${NSPAWN_ARGS:-}" </dev/null >"$W/console.log" 2>&1 & N=$!
 s=; L=

@@ -1,0 +1,145 @@
+"""One whole story of another uid's agent, by the daemon inside the hardened unit with only its capabilities."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.systemd.machine import Machine
+from tests.systemd.service import BIN, client, install, start
+from tests.world import wait_for
+
+pytestmark = pytest.mark.systemd
+# A hook of the operator's that writes down what it inherited.
+SCRIPT = "env > $HOME/environment; id -u > $HOME/uid; (setsid sleep 600 &); cat /proc/self/cgroup > $HOME/cgroup"
+HOOK = f"""
+[[hook]]
+name = "look"
+on = ["completed", "failed", "stopped", "killed", "lost"]
+run = "temp_dir"
+
+[[hook]]
+name = "tree"
+on = ["completed", "failed", "stopped", "killed", "lost"]
+run = "worktree"
+
+[[hook]]
+name = "environment"
+on = ["completed", "failed", "stopped", "killed", "lost"]
+command = ["sh", "-c", "{SCRIPT}"]
+"""
+
+
+@pytest.fixture(scope="module")
+def served(machine: Machine) -> Iterator[Machine]:
+    """The service is up, and alice has a repository below /home and bob one below /srv."""
+    install(machine)
+    path = machine.root / "etc/agent-watchdog/agent-watchdog.toml"
+    path.write_text(path.read_text() + HOOK)
+    start(machine)
+    for name, place in (("alice", "/home/alice"), ("bob", "/srv/bob")):
+        machine.add_user(name)
+        machine.run("install", "--directory", f"--owner={name}", place)
+        script = (
+            f"cd {place} && git init -q -b main main && cd main && git config user.email t@e && git config user.name t"
+            " && git commit -q --allow-empty -m first && git worktree add -q -b work ../tree"
+            f" && echo unsaved > .git/info/exclude && mkdir /tmp/{name} && echo x > /tmp/{name}/scratch"
+        )
+        machine.run("sh", "-c", script, user=name, environ={"HOME": f"/home/{name}"})
+    yield machine
+
+
+def history(machine: Machine, event: str, name: str) -> list[dict[str, Any]]:
+    return [entry for entry in machine.events() if entry["event"] == event and entry.get("name") == name]
+
+
+@pytest.mark.parametrize(("name", "place"), [("alice", "/home/alice"), ("bob", "/srv/bob")])
+def test_a_stalled_agent_is_ended_and_put_in_order(served: Machine, name: str, place: str) -> None:
+    """Stall, kill of a stubborn tree, temp dir below /tmp and worktree below /home or /srv put away as its owner."""
+    served.start(
+        f"agent-of-{name}",
+        *(BIN / "agent-watchdog", "run", "--name", name, "--stall-after", "2s"),
+        *("--worktree", f"{place}/tree", "--temp-dir", f"/tmp/{name}", "--", "sh", "-c"),
+        f"trap '' TERM; {BIN}/agent-watchdog beat; (setsid sleep 500 &); while :; do sleep 1; done",
+        user=name,
+    )
+
+    served.wait_event("agent.stalled", name=name)
+    finished = served.wait_event("kill.finished", name=name)
+    served.wait_event("agent.ended", name=name)
+
+    assert finished["name"] == name
+    hooks = {entry["hook"]: entry for entry in history(served, "cleanup.hook_finished", name)}
+    assert {hook: entry["outcome"] for hook, entry in hooks.items()} == {
+        "look": "done",
+        "tree": "done",
+        "environment": "done",
+    }, json.dumps(served.events()[-20:], indent=1)
+    assert not (served.root / f"tmp/{name}").exists()
+    assert not (served.root / place.lstrip("/") / "tree").exists()
+    trash = served.root / place.lstrip("/") / "main/.git/agent-watchdog/trash"
+    assert {found.lstat().st_uid for found in [trash, *trash.rglob("*")]} == {served.uid(name)}
+    listed = served.run("git", "-C", f"{place}/main", "worktree", "list", user=name).stdout
+    assert len(listed.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["alice", "bob"])
+def test_a_hook_gets_nothing_of_the_services(served: Machine, name: str) -> None:
+    """No socket of ours or systemd's, no marker; the owner's uid; a unit of its own, of which nothing is left."""
+    home = served.root / "home" / name
+    wait_for((home / "cgroup").exists, "the hook of the story before")
+    environment = dict(line.split("=", 1) for line in (home / "environment").read_text().splitlines() if "=" in line)
+
+    assert not [
+        key
+        for key in environment
+        if key.startswith(("NOTIFY", "WATCHDOG", "LISTEN", "INVOCATION", "SYSTEMD", "JOURNAL"))
+        or key in ("AGENT_WATCHDOG_ID", "AGENT_WATCHDOG_SOCKET")
+    ]
+    assert (home / "uid").read_text().strip() == str(served.uid(name))
+    assert f"/agent-hooks.slice/agent-watchdog-helper-{served.uid(name)}-" in (home / "cgroup").read_text()
+    wait_for(
+        lambda: (
+            "sleep 600" not in served.enter("systemd-cgls", "--no-pager", "--full", "-u", "agent-hooks.slice").stdout
+        ),
+        "nothing left of the hooks",
+    )
+
+
+def test_an_owner_without_an_entry_in_passwd_is_served(served: Machine) -> None:
+    """A uid of a container; systemd knows no such user."""
+    served.run("sh", "-c", "mkdir /tmp/nameless && touch /tmp/nameless/x && chown -R 54321 /tmp/nameless")
+    served.start(
+        "agent-nameless",
+        *("setpriv", "--reuid=54321", "--regid=54321", "--clear-groups", BIN / "agent-watchdog", "run"),
+        *("--name", "nameless", "--temp-dir", "/tmp/nameless", "--", "true"),
+    )
+
+    served.wait_event("agent.ended", name="nameless")
+
+    assert not (served.root / "tmp/nameless").exists()
+
+
+def test_a_helper_that_hangs_is_ended_with_its_unit(served: Machine) -> None:
+    """A heartbeat file that is looked at gives alice a shared helper: SIGSTOP it, and another takes its place."""
+    served.run("sh", "-c", "touch /home/alice/beat", user="alice")
+    served.start("agent-file", "sleep", "600", user="alice")
+    pid = served.show("agent-file", "MainPID")["MainPID"]
+    body = json.dumps({"name": "file", "pid": int(pid), "beat_file": "/home/alice/beat", "stall_after_seconds": 600})
+    request = ("curl", "-sS", "--unix-socket", "/run/agent-watchdog/control.sock")
+    served.run(*request, "-d", body, "-H", "Content-Type: application/json", "http://x/v1/agents", user="alice")
+
+    def helpers() -> list[str]:
+        listed = served.systemctl("list-units", "--plain", "--no-legend", "agent-watchdog-helper-*")
+        return [line.split()[0] for line in listed.splitlines()]
+
+    wait_for(helpers, "a helper of alice")
+    (first,) = helpers()
+    served.systemctl("kill", "--signal=STOP", first)
+    wait_for(lambda: helpers() and first not in helpers(), "another helper in its place", 60)
+    served.systemctl("stop", "agent-watchdog")
+
+    wait_for(lambda: not helpers(), "no helper without a daemon")
+    served.systemctl("start", "agent-watchdog")
+    assert client(served, "status")["pid"]
