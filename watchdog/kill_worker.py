@@ -131,10 +131,12 @@ class KillWorker:
         return len(self._orders)
 
     async def close(self) -> None:
-        """Stop between two steps; what is open goes on after the next start."""
+        """Stop between two steps; what is open goes on after the next start, and who waits for it hears "not yet"."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for order in self._orders.values():
+            order.done.set()
 
     # -- one order -----------------------------------------------------------------------------------------------
 

@@ -105,13 +105,9 @@ class Machine:
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
     def events(self, unit: str = "agent-watchdog.service", *, field: str = "_SYSTEMD_UNIT") -> list[dict[str, Any]]:
-        """What a daemon logged as JSON, oldest first."""
-        found = []
-        for entry in self.journal(f"{field}={unit}"):
-            message = entry.get("MESSAGE")
-            if isinstance(message, str) and message.startswith("{"):
-                found.append(json.loads(message))
-        return found
+        """What a daemon logged, oldest first: the fields of each event as they were before journald made them text."""
+        entries = self.journal(f"{field}={unit}")
+        return [{key.lower(): _value(value) for key, value in e.items()} for e in entries if "EVENT" in e]
 
     def wait_event(self, event: str, seconds: float = 30.0, after: int = 0, **fields: Any) -> dict[str, Any]:
         """The first such event of the system's daemon with those fields, behind the first `after` ones."""
@@ -152,6 +148,13 @@ class Machine:
             assert done.returncode == 0, done.stderr
             wait_for(lambda: (self.root / f"run/user/{uid}/bus").exists(), f"the user manager of {name}")
         return uid
+
+
+def _value(text: Any) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError):
+        return text
 
 
 @contextmanager
