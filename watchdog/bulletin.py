@@ -46,6 +46,8 @@ class Bulletin:
             "interval_seconds": self.settings().interval.total_seconds(),
             "last_sweep": last.wall.isoformat(timespec="seconds") if last else None,
             "being_ended": self.worker.busy,
+            "state_dir": self.settings().state_dir,
+            "roots": list(self.settings().cleanup.roots),
             "config": self.settings().file or "defaults",
             "config_problems": self.reload.problems,
             "config_waiting": self.reload.waiting,

@@ -1,0 +1,292 @@
+"""What `doctor` makes of what it saw: one function a finding. No looks in here; a new finding is one more function.
+
+Each says what is, what it means, and what to do. `warn` is a matter of taste or of a feature that is not there,
+`fault` means that something which the daemon promises does not work.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+Json = dict[str, object]
+
+GIBIBYTE = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One trouble."""
+
+    severity: str  # "fault" or "warn"
+    what: str
+    meaning: str
+    todo: str
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was looked at; None: could not be seen, which is no finding by itself."""
+
+    uid: int = 0
+    distributions: list[str] = field(default_factory=list)  # that own the package `watchdog` here
+    interpreter: str = ""
+    interpreter_closed: str | None = None  # the first part of its path that other uids cannot pass
+    socket: str = ""
+    socket_problem: str | None = None  # why its directory cannot be trusted
+    status: Json | None = None  # the daemon's own answer
+    silence: str | None = None  # why there is none
+    others: list[str] = field(default_factory=list)  # further control sockets that a daemon answers on
+    config: list[str] = field(default_factory=list)  # problems of the file, as `agent-watchdogd --check` tells them
+    sweep_age: float | None = None  # seconds since the last sweep
+    unit: tuple[str, str] | None = None  # is-enabled, is-active; None: no systemd here
+    bus: bool | None = None  # the system bus answers; None: no systemd
+    linger: bool | None = None  # of a normal user with a systemd
+    hidepid: str | None = None  # the option of /proc's mount
+    pressure: bool = True  # /proc/pressure is there
+    cgroup: str = "v2"  # "v2", "hybrid", "v1", "none"
+    kernel: tuple[int, int] = (99, 0)
+    pidfd: bool = True
+    open_files: int | None = None  # soft limit of the daemon, else ours
+    git: str | None = "git"  # where the program is
+    registry_bytes: int | None = None
+    trash_bytes: int | None = None
+    trash: list[str] = field(default_factory=list)
+
+
+def diagnose(seen: Seen) -> list[Finding]:
+    """All findings, faults first."""
+    found = [finding for check in CHECKS for finding in check(seen)]
+    return sorted(found, key=lambda finding: finding.severity != "fault")
+
+
+def _name_clash(seen: Seen) -> Iterator[Finding]:
+    if others := [name for name in seen.distributions if name.lower() != "agent-watchdogd"]:
+        yield Finding(
+            "fault",
+            f"this environment also holds {', '.join(others)}, which owns the package `watchdog` too",
+            "one overwrote files of the other; the daemon refuses to start",
+            "an environment for agent-watchdogd alone: make install, or uv tool install agent-watchdogd",
+        )
+
+
+def _socket(seen: Seen) -> Iterator[Finding]:
+    if seen.socket_problem is not None:
+        yield Finding(
+            "fault",
+            f"{seen.socket}: {seen.socket_problem}",
+            "no client speaks to a socket there: somebody else could answer",
+            "stop the daemon, look who made that directory, remove it, start the daemon",
+        )
+    elif seen.status is None:
+        yield Finding(
+            "fault",
+            f"no daemon: {seen.silence}",
+            "nothing is watched, and no stalled agent will be ended",
+            "systemctl start agent-watchdog (a user: systemctl --user start agent-watchdog, or agent-watchdogd)",
+        )
+    if seen.status is not None and seen.others:
+        yield Finding(
+            "warn",
+            f"another daemon answers at {', '.join(seen.others)}",
+            "an agent belongs to the daemon where it was registered; `list` shows those of one only",
+            "one daemon a host, or --socket PATH to ask the other",
+        )
+
+
+def _sweeps(seen: Seen) -> Iterator[Finding]:
+    if seen.status is None:
+        return
+    interval = seen.status.get("interval_seconds")
+    if isinstance(interval, int | float) and seen.sweep_age is not None and seen.sweep_age > 3 * interval + 1:
+        yield Finding(
+            "fault",
+            f"the last sweep was {seen.sweep_age:.0f} s ago; one is due every {interval:g} s",
+            "nobody is judged meanwhile",
+            "look for sweep.failed, sweep.overrun and registry.unavailable in the log; then restart the daemon",
+        )
+    if seen.status.get("mode") == "observe":
+        yield Finding("warn", "the daemon only observes", "it ends and cleans nothing", 'mode = "enforce", then reload')
+
+
+def _config(seen: Seen) -> Iterator[Finding]:
+    for problem in seen.config:
+        yield Finding(
+            "fault",
+            problem,
+            "the daemon does not start with this file; one that runs keeps its former settings",
+            "mend it, check it by agent-watchdogd --check, then systemctl reload agent-watchdog",
+        )
+    waiting = seen.status.get("config_waiting") if seen.status else None
+    if isinstance(waiting, list) and waiting:
+        yield Finding(
+            "warn",
+            f"changed, but not in force: {', '.join(map(str, waiting))}",
+            "these keys hold from the next start on",
+            "systemctl restart agent-watchdog (agents go on living)",
+        )
+
+
+def _log(seen: Seen) -> Iterator[Finding]:
+    log = seen.status.get("log") if seen.status else None
+    if not isinstance(log, dict):
+        return
+    if log.get("error"):
+        yield Finding(
+            "fault",
+            f"the log {log.get('target')} cannot be written: {log['error']}",
+            "what happens is told nowhere else but in `events` and `why`",
+            "make room, or mend the target; the daemon goes on writing by itself",
+        )
+    elif log.get("lost"):
+        yield Finding(
+            "warn",
+            f"{log['lost']} lines of the log were lost since the start",
+            "its target took them too slowly, or was away",
+            "`events` has the history of agents all the same",
+        )
+
+
+def _unit(seen: Seen) -> Iterator[Finding]:
+    if seen.unit is None:
+        return
+    enabled, active = seen.unit
+    option = " --user" if seen.uid else ""
+    if active == "failed":
+        yield Finding(
+            "fault",
+            "agent-watchdog.service has failed",
+            "systemd does not start it again by itself (exit status 64 or 78)",
+            f"journalctl{option} -u agent-watchdog -n 30; systemctl{option} restart agent-watchdog",
+        )
+    elif enabled not in ("enabled", "enabled-runtime", "static", "linked") and seen.status is None:
+        yield Finding(
+            "warn",
+            f"agent-watchdog.service is {enabled or 'not installed'}",
+            "nothing starts the daemon after a reboot",
+            f"make install, then systemctl{option} enable --now agent-watchdog",
+        )
+
+
+def _bus(seen: Seen) -> Iterator[Finding]:
+    if seen.bus is False and seen.uid == 0:
+        yield Finding(
+            "fault",
+            "systemd runs, but no system bus does",
+            "the host's service cannot start helpers as agents' owners: no hook, no heartbeat file",
+            "apt install dbus; systemctl start dbus",
+        )
+
+
+def _linger(seen: Seen) -> Iterator[Finding]:
+    if seen.linger is False:
+        yield Finding(
+            "warn",
+            "lingering is off for you",
+            "your daemon ends with your last session, and so do agents in it",
+            "loginctl enable-linger",
+        )
+
+
+def _interpreter(seen: Seen) -> Iterator[Finding]:
+    if seen.uid == 0 and seen.interpreter_closed is not None:
+        yield Finding(
+            "fault",
+            f"other users cannot execute {seen.interpreter} ({seen.interpreter_closed} is closed to them)",
+            "helpers of agents' owners cannot start: no hook, no heartbeat file for anybody but root",
+            "install where everybody may read: make install builds on /usr/bin/python3 in /opt",
+        )
+
+
+def _proc(seen: Seen) -> Iterator[Finding]:
+    if seen.hidepid is not None and seen.hidepid not in ("0", "off") and seen.uid != 0:
+        yield Finding(
+            "warn",
+            f"/proc is mounted with hidepid={seen.hidepid}",
+            "processes of other uids are hidden: an agent that changes its uid cannot be followed",
+            "nothing, if your agents stay yours; else the host's daemon (root)",
+        )
+    if not seen.pressure:
+        yield Finding(
+            "warn",
+            "/proc/pressure is not there",
+            "a busy host cannot be told from a stalled agent by pressure; load is used",
+            "boot with psi=1 (CONFIG_PSI)",
+        )
+
+
+def _kernel(seen: Seen) -> Iterator[Finding]:
+    if not seen.pidfd:
+        yield Finding(
+            "fault",
+            "this kernel gives no pidfd",
+            "processes cannot be signalled without the risk of a reused pid; nobody is ended",
+            "Linux 5.4 or newer; in a container, a seccomp profile that allows pidfd_open",
+        )
+    elif seen.kernel < (6, 9):
+        yield Finding(
+            "warn",
+            f"Linux {seen.kernel[0]}.{seen.kernel[1]} has no inode for a pidfd (6.9)",
+            "a process is known by pid and start time alone; one of the same tick is refused, never signalled",
+            "nothing",
+        )
+    if seen.pidfd and seen.kernel < (6, 15):
+        yield Finding(
+            "warn",
+            f"Linux {seen.kernel[0]}.{seen.kernel[1]} does not tell the exit status of others' processes (6.15)",
+            "an agent that was only registered ends as `completed` without a status",
+            "start agents by `agent-watchdog run`, which knows it",
+        )
+    if seen.cgroup != "v2":
+        yield Finding(
+            "warn",
+            f"control groups: {seen.cgroup}",
+            "agents get no group of their own; trees are known by marker, session and descent",
+            "systemd.unified_cgroup_hierarchy=1 on the kernel's command line",
+        )
+
+
+def _limits(seen: Seen) -> Iterator[Finding]:
+    if seen.open_files is not None and seen.open_files < 4096:
+        yield Finding(
+            "warn",
+            f"only {seen.open_files} descriptors are allowed",
+            "each agent takes two or three; beyond that ends are found by sweeps, and registrations refused",
+            "LimitNOFILE=65536 in the unit, ulimit -n 65536 in a shell",
+        )
+    if seen.git is None:
+        yield Finding(
+            "fault", "git is not on PATH", "the hook `worktree` fails and keeps everything", "apt install git"
+        )
+
+
+def _sizes(seen: Seen) -> Iterator[Finding]:
+    if seen.registry_bytes is not None and seen.registry_bytes > GIBIBYTE:
+        yield Finding(
+            "warn",
+            f"the registry has {seen.registry_bytes / GIBIBYTE:.1f} GiB",
+            "its history is long; sweeps are not slower for it",
+            "a smaller [registry] retention_days",
+        )
+    if seen.trash_bytes is not None and seen.trash_bytes > 10 * GIBIBYTE:
+        yield Finding(
+            "warn",
+            f"trash holds {seen.trash_bytes / GIBIBYTE:.1f} GiB in {', '.join(seen.trash)}",
+            "what hooks removed lies there and can be brought back",
+            "look through it, and remove what nobody misses",
+        )
+
+
+CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
+    _name_clash,
+    _socket,
+    _sweeps,
+    _config,
+    _log,
+    _unit,
+    _bus,
+    _linger,
+    _interpreter,
+    _proc,
+    _kernel,
+    _limits,
+    _sizes,
+)
