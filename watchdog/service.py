@@ -283,6 +283,7 @@ class Daemon:
     async def _end(self) -> None:
         """In order: no new sweep, the running one ends, kills stop between two steps, words are written down."""
         self.schedule.pause()
+        self.supervisor.stepped()
         async with self.sweeper.lock:
             self.schedule.shutdown()
         self.supervisor.stepped()

@@ -72,8 +72,13 @@ class Supervisor:
         self._say("WATCHDOG=1", f"STATUS={status}")
 
     def stepped(self) -> None:
-        """A step of start, reload or stop was finished; the next one has STEP_SECONDS, whatever the unit's limit is."""
-        self._say("WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={STEP_SECONDS * 1_000_000}")
+        """A step of start, reload or stop was finished; the next one has STEP_SECONDS, whatever the unit's limits are.
+
+        Two words, in this order: the extension counts for the watchdog, too, and WATCHDOG=1 in the same datagram is
+        read after it and would take it back (seen with systemd 252).
+        """
+        self._say("WATCHDOG=1")
+        self._say(f"EXTEND_TIMEOUT_USEC={STEP_SECONDS * 1_000_000}")
 
     # -- the descriptor store
 
