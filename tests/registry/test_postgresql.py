@@ -1,7 +1,9 @@
 """The same promises on PostgreSQL, on a server of this test's own (skipped where no PostgreSQL is installed)."""
 
 import asyncio
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -10,11 +12,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import text
 
-from tests.postgresql import BINARIES, running_server
+from tests.postgresql import BINARIES, Server, running_server
 from tests.registry.samples import FULL, NOW, add
 from tests.registry.test_group import a_conflict_is_its_own, what_waits_is_one_commit
 from watchdog.core.model import Reason, Status
-from watchdog.errors import RegistryUnavailable
+from watchdog.errors import AlreadyRunning, RegistryUnavailable
+from watchdog.registry.engines import REFUSE
 from watchdog.registry.retention import Kind
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.schema import metadata
@@ -24,10 +27,16 @@ pytestmark = pytest.mark.skipif(not BINARIES, reason="PostgreSQL is not installe
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A server of this module's own; its URL."""
+def cluster() -> Iterator[Server]:
+    """A server of this module's own."""
     with running_server() as running:
-        yield running.url()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def server(cluster: Server) -> str:
+    """Its URL."""
+    return cluster.url()
 
 
 @pytest.fixture
@@ -138,3 +147,56 @@ def test_what_waits_is_one_commit(store: Store) -> None:
 def test_a_conflict_undoes_nothing_of_its_neighbours(store: Store) -> None:
     """PostgreSQL refuses the rest of a transaction in which a statement failed, but for the savepoint."""
     asyncio.run(a_conflict_is_its_own(store))
+
+
+def test_a_lock_of_another_session_is_waited_for_no_longer_than_the_limit(store: Store, server: str) -> None:
+    """Afterwards the same write works."""
+    add(store)
+    hasty = Store(server, busy_timeout=timedelta(seconds=0.3))
+    with store.engines.begin(store.engines.durable) as other:
+        other.execute(text("LOCK TABLE agent_lifecycle IN ACCESS EXCLUSIVE MODE"))
+        with pytest.raises(RegistryUnavailable, match=r"55P03|57014"):
+            hasty.save_sweep([SweepRow("a1", 1.0, 1.0, 1, True)])
+    hasty.save_sweep([SweepRow("a1", 1.0, 1.0, 1, True)])
+    hasty.close()
+
+
+def test_a_stopped_server_is_noticed_and_works_again_when_it_goes_on(
+    store: Store, server: str, cluster: Server
+) -> None:
+    """SIGSTOP: the kernel acknowledges for it, nothing of libpq's ends the wait."""
+    add(store)
+    hasty = Store(server, busy_timeout=timedelta(seconds=0.3))
+    assert hasty.agent("a1") is not None
+    cluster.signal(signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        with pytest.raises(RegistryUnavailable):
+            hasty.agent("a1")
+        assert time.monotonic() - began < 20
+        began = time.monotonic()
+        with pytest.raises(RegistryUnavailable):
+            hasty.agent("a1")  # right behind the slow failure: at once
+        assert time.monotonic() - began < 0.5
+    finally:
+        cluster.signal(signal.SIGCONT)
+    time.sleep(REFUSE)  # so long others are refused after a slow failure
+    assert hasty.agent("a1") is not None
+    assert hasty.engines.trouble
+    hasty.probe()
+    assert hasty.engines.trouble is None
+    hasty.close()
+
+
+def test_one_daemon_of_a_host_is_heard_at_a_time(store: Store, server: str) -> None:
+    """A second of the same host is refused while the first is connected; another host's, or a later one, is not."""
+    second, elsewhere = Store(server), Store(server)
+    store.claim_host("h1")
+    store.keep_host()
+    with pytest.raises(AlreadyRunning, match=r"host 'h1' is connected.*daemon\.host"):
+        second.claim_host("h1", timedelta())
+    elsewhere.claim_host("h2", timedelta())
+    store.close()
+    second.claim_host("h1", timedelta(seconds=5))
+    for one in (second, elsewhere):
+        one.close()
