@@ -234,6 +234,11 @@ def main() -> None:
         except Exception as error:  # one figure that cannot be taken must not cost the others
             rows.append((f"failed: {type(error).__name__}: {str(error)[:80]}", "–", "–", "–", "–"))
         print(*(" | ".join(row) for row in rows[-4:]), sep="\n", flush=True)
+        write(rows)
+
+
+def write(rows: list[Row]) -> None:
+    """Anew after each step, so that a run that is broken off leaves what it had."""
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     lines = [
         "# Figures",
