@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: help run test demo check lint format events lock
+.PHONY: help run test demo check lint format events lock bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,3 +43,6 @@ events: $(BIN)/.ready ## the README's table of log events anew
 lock: ## both lock files anew (needs uv)
 	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
 	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra postgres --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+bench: $(BIN)/.ready ## figures beside the bare limit and peers, into tests/bench/RESULTS.md (quarter of an hour; QUICK=1: 3 min)
+	@$(BIN)/python -m tests.bench.run
