@@ -23,6 +23,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     sharing      which places of one agent another living agent has too
     holds        operators' holds in memory
     schedule     APScheduler, made proof against clocks that jump
+    account      what sweeps found and cost: figures, and the summary line
     metrics      figures for Prometheus
     registry/    SQLAlchemy: schema, every query, migrations
     processes/   /proc, pidfd, signals: identity, tree, the one guarded send, evidence

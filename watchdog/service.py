@@ -15,6 +15,7 @@ from watchdog.clock import Clock
 from watchdog.closing import Closing
 from watchdog.config import Settings
 from watchdog.control.desk import Desk
+from watchdog.control.scrape import Scrape
 from watchdog.core.model import KillOptions, Reason
 from watchdog.door import Door
 from watchdog.fleet import Agent, Fleet
@@ -62,8 +63,9 @@ class Daemon:
             await self._take_up()
             await self.door.open()
             held.push_async_callback(self.door.close)
+            held.push_async_callback(self.scrape.close)
             self._listen_to_signals()
-            self._begin()
+            await self._begin()
             await self._watch()
             await self._end()
         code = EX_SOFTWARE if self.schedule.dead.is_set() else 0
@@ -95,6 +97,7 @@ class Daemon:
     async def _scheduled_sweep(self) -> None:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
         await self.door.keep()
+        await self.scrape.keep(self.settings.metrics.listen)
         if await self._sweep():
             self.supervisor.say("WATCHDOG=1", f"STATUS={self._status()}")
 
@@ -103,7 +106,7 @@ class Daemon:
         try:
             await self.sweeper.sweep()
         except Exception as error:  # noqa: BLE001 - the daemon is the last to fall
-            self.log.event("sweep.failed", exc_info=error)
+            self.sweeper.account.failed(error)
             return False
         wait = self.sweeper.next_deadline()
         if wait < self.settings.interval.total_seconds():
@@ -138,7 +141,14 @@ class Daemon:
             )
         )
         held.push_async_callback(self.owners.close)
-        metrics = Metrics(self._verdicts, self._kinds_of_hold)
+        metrics = Metrics(
+            self._verdicts,
+            self._kinds_of_hold,
+            log=self.sink.health,
+            history_lost=lambda: self.chronicle.lost,
+        )
+        for hook in settings.hooks:  # a figure that is not there yet cannot be seen to rise
+            metrics.cleanup_failures.labels(hook.name)
         scanner = Scanner(self.fleet, executor, self.host)
         cleanup = Cleanup(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
@@ -192,6 +202,7 @@ class Daemon:
             facts=self._facts,
         )
         self.door = Door(desk, self.chronicle)
+        self.scrape = Scrape(metrics.text, log)
 
     async def _take_up(self) -> None:
         """Take up what an earlier daemon left: agents and open requests.
@@ -225,7 +236,8 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop, number)
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
+        await self.scrape.keep(self.settings.metrics.listen)
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
         self.schedule.start()
         self.supervisor.say("READY=1", f"STATUS={self._status()}")
@@ -278,13 +290,13 @@ class Daemon:
         return Counter(str(agent.verdict or "none") for agent in self.fleet)
 
     def _kinds_of_hold(self) -> dict[str, int]:
-        kinds = Counter("operator" for _ in self.holds.current(self.clock.now().wall))
-        if self.sweeper.mass_since is not None:
-            kinds["mass_stall"] += 1
-        return kinds
+        return {
+            "operator": len(self.holds.current(self.clock.now().wall)),
+            "mass_stall": int(self.sweeper.mass_since is not None),
+        }
 
     def _facts(self) -> dict[str, object]:
-        last = self.sweeper.last_sweep
+        last = self.sweeper.account.last_sweep
         return {
             "mode": self.settings.mode,
             "interval_seconds": self.settings.interval.total_seconds(),
