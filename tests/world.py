@@ -7,6 +7,7 @@ processes that carry this world's marker directory in their environment.
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.postgresql import Server
 from watchdog.control import client
 
 BIN = Path(sys.executable).parent
@@ -69,8 +71,11 @@ def pids_with(key: str, value: str) -> list[int]:
 class World:
     """One daemon with its directories, and whatever a test starts in it."""
 
+    server: Server | None = None  # where worlds have their registries; None: a SQLite file each (tests/e2e/conftest.py)
+
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.dir = directory
+        self.registry_url = self.server.database() if self.server else ""
         self.runtime = directory / "r"
         self.state = directory / "s"
         for made in (self.runtime, self.state):
@@ -94,6 +99,7 @@ class World:
         """Write the configuration: short times, no mass stall, what a test asks for on top."""
         base: dict[str, dict[str, Any]] = {
             "daemon": {"state_dir": str(self.state), "runtime_dir": str(self.runtime)},
+            "registry": {"url": self.registry_url},
             "sweep": {"interval_seconds": 0.5},
             "stall": {"after_seconds": 3, "start_limit_seconds": 30},
             "kill": {"grace_seconds": 1, "verify_seconds": 10, "max_per_minute": 1000},
@@ -129,6 +135,17 @@ class World:
         assert self.daemon is not None
         self.daemon.send_signal(signal.SIGTERM)
         return self.daemon.wait(20)
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """One statement on the registry, by somebody with no respect for constraints."""
+        if self.server is not None:
+            return self.server.sql(statement, self.registry_url)
+        registry = sqlite3.connect(self.state / "registry.db", isolation_level=None)
+        try:
+            registry.execute("PRAGMA ignore_check_constraints = ON")
+            return registry.execute(statement).fetchall()
+        finally:
+            registry.close()
 
     def crash(self) -> None:
         """SIGKILL."""

@@ -3,11 +3,14 @@
 The map, from the main loop down (`service.Daemon.run`); one job each:
 
     start        the command `agent-watchdogd`: options, configuration, logs
+    background   away from the terminal, with a pid file, where there is no systemd
     service      composition root, main loop, shutdown order
     cli/         the verbs: parse, call control, print; cli/resident/ is what stays beside an agent
     door         the control socket, kept open
     control/     HTTP+JSON on a unix socket, and its client
     sweep        observe -> judge -> decide -> record, for every agent
+    takeup       what the registry holds for this host: at start all, later orders of others
+    retention    forgets what ended long ago, a few rows at a time
     kill_worker  claim -> end the tree, proved -> cleanup -> rows
     orders       a kill request in memory, and how its outcome is told
     ending       one tree: look, next step, commit, act, look again
@@ -21,10 +24,14 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     chronicle    what happened, told twice: log and history
     fleet        the agents in memory: what each said, silence, pidfd
     sharing      which places of one agent another living agent has too
+    recording    what was watched into the registry; whether that works
+    claimant     who holds a claim, and whether that daemon is gone
     holds        operators' holds in memory
     schedule     APScheduler, made proof against clocks that jump
     account      what sweeps found and cost: figures, and the summary line
     metrics      figures for Prometheus
+    bulletin     what the daemon says of itself: status line, facts, figures
+    reloading    SIGHUP: the configuration read anew
     registry/    SQLAlchemy: schema, every query, migrations
     processes/   /proc, pidfd, signals: identity, tree, the one guarded send, evidence
     intake/      the notify sockets (sd_notify datagrams)

@@ -30,17 +30,16 @@ class _Tally:
 class Account:
     """Each trouble that lasts is said when it begins and when it ends; the summary counts what lies between."""
 
-    def __init__(self, fleet: Fleet, clock: Clock, metrics: Metrics, log: Log, interval: float) -> None:
+    def __init__(self, fleet: Fleet, clock: Clock, metrics: Metrics, log: Log) -> None:
         self._fleet = fleet
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._interval = interval
         self._tally = _Tally()
         self._summary_at = clock.mono()
         self._failing = ""
         self._failed = 0  # sweeps in a row
-        self._overrunning = self._blind = self._registry_down = False
+        self._overrunning = self._blind = False
         self.last_sweep: Instant | None = None
 
     def requested(self) -> None:
@@ -67,20 +66,14 @@ class Account:
             self._log.event("sweep.scan_failed", error=str(error))
         self._blind = error is not None
 
-    def recorded(self, error: Exception | None) -> bool:
-        """Whether the registry was written; returns it."""
-        self._metrics.registry_up.set(error is None)
-        if error is None:
+    def recorded(self, written: bool) -> None:
+        """Whether the registry was written."""
+        self._metrics.registry_up.set(written)
+        if written:
             self._metrics.registry_written.set(self._clock.now().wall.timestamp())
-        if error is not None and not self._registry_down:
-            self._log.event("registry.unavailable", error=str(error))
-        elif error is None and self._registry_down:
-            self._log.event("registry.recovered")
-        self._registry_down = error is not None
-        return error is None
 
-    def swept(self, began: Instant) -> None:
-        """A sweep ended well."""
+    def swept(self, began: Instant, interval: float) -> None:
+        """A sweep ended well; `interval` in seconds."""
         took = self._clock.mono() - began.mono
         self.last_sweep = began
         self._metrics.last_sweep.set(began.wall.timestamp())
@@ -92,7 +85,7 @@ class Account:
         self._tally.sweeps += 1
         self._tally.slowest = max(self._tally.slowest, took)
         self._log.event("sweep.finished", agents=len(self._fleet), ms=round(took * 1000, 1))
-        late = took > self._interval
+        late = took > interval
         self._tally.overrun += late
         if late and not self._overrunning:
             self._log.event("sweep.overrun", took=span(timedelta(seconds=took)))

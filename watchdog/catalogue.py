@@ -18,6 +18,14 @@ class Entry:
 CATALOGUE: dict[str, Entry] = {
     "daemon.starting": Entry(INFO, "the daemon has read its configuration and begins"),
     "daemon.ready": Entry(INFO, "the sockets are open and the first sweep is planned"),
+    "config.reloaded": Entry(
+        INFO, "the configuration was read anew and holds; says which keys changed, and which wait for a restart"
+    ),
+    "config.invalid": Entry(
+        ERROR,
+        "the configuration that was read anew cannot be used: the former one holds; says each fault",
+        "mend the file (`agent-watchdogd --check`), then reload",
+    ),
     "daemon.stopping": Entry(INFO, "the daemon was asked to stop; agents go on living"),
     "daemon.stopped": Entry(INFO, "the daemon ends"),
     "daemon.failed": Entry(
@@ -129,7 +137,7 @@ CATALOGUE: dict[str, Entry] = {
         "a kill that a verdict asks for is held back; says why",
         "see `hold.started`; budget: many are stalled at once, look why",
     ),
-    "kill.resumed": Entry(INFO, "an order that an earlier daemon left is gone on with"),
+    "kill.resumed": Entry(INFO, "an order that an earlier daemon, or another host's, left is gone on with"),
     "kill.waiting": Entry(
         WARNING, "an order waits, as the registry cannot be written", "as with `registry.unavailable`"
     ),
@@ -175,6 +183,7 @@ CATALOGUE: dict[str, Entry] = {
         "is the database there, its disk full or read-only? It goes on by itself",
     ),
     "registry.recovered": Entry(INFO, "the registry works again"),
+    "registry.trimmed": Entry(INFO, "what ended longer than retention_days ago was forgotten; says how much"),
     "control.lost": Entry(
         ERROR,
         "the control socket was removed; a silence that we may have caused counts for nobody",

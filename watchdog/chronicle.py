@@ -1,14 +1,13 @@
 """What happened, told twice: as a log line for the operator, and in the registry's history for `why`.
 
 Changes of status write their own history in the store, with the compare-and-set that makes them; everything else
-that is worth a line goes through `tell`.
+that is worth a line goes through `tell`. What is written after it stands after it: writes keep their order.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 
 from watchdog.clock import Clock
-from watchdog.errors import WatchdogError
 from watchdog.fleet import Agent
 from watchdog.logs import Log
 from watchdog.registry.store import AsyncStore
@@ -23,7 +22,7 @@ class Chronicle:
         self._store = store
         self._clock = clock
         self._log = log
-        self._writes: set[asyncio.Task[None]] = set()
+        self._waiting = 0
         self.lost = 0
         self.on_write: Callable[[], None] = lambda: None  # rings for those who follow the history
 
@@ -32,31 +31,24 @@ class Chronicle:
     ) -> None:
         """One thing that happened to one agent."""
         self._log.bind(**(evidence or {})).event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)
-        if len(self._writes) >= PENDING:
+        if self._waiting >= PENDING:
             self.lost += 1
             return
-        write = asyncio.create_task(self._write(event, agent, why, who, evidence or {}))
-        self._writes.add(write)
-        write.add_done_callback(self._writes.discard)
+        self._waiting += 1
+        self._store.ask(
+            self._store.store.add_event,
+            event,
+            agent.agent_id,
+            who,
+            why,
+            self._clock.now().wall,
+            evidence=evidence or {},
+            owner_uid=agent.reg.owner_uid,
+        ).add_done_callback(self._written)
 
-    async def settle(self) -> None:
-        """Wait until what was told is written, so that what comes next stands after it."""
-        if self._writes:
-            await asyncio.wait(set(self._writes))
-
-    async def _write(self, event: str, agent: Agent, why: str, who: str, evidence: Mapping[str, object]) -> None:
-        try:
-            await self._store.write(
-                self._store.store.add_event,
-                event,
-                agent.agent_id,
-                who,
-                why,
-                self._clock.now().wall,
-                evidence=evidence,
-                owner_uid=agent.reg.owner_uid,
-            )
-        except WatchdogError:
+    def _written(self, answer: "asyncio.Future[int]") -> None:
+        self._waiting -= 1
+        if answer.cancelled() or answer.exception() is not None:
             self.lost += 1
         else:
             self.on_write()

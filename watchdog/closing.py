@@ -98,7 +98,6 @@ class Closing:
                 agent_id=agent.agent_id,
                 now=self._clock.now().wall,
             )
-        await self._chronicle.settle()
         await self._store.write(
             self._store.store.transition,
             agent.agent_id,

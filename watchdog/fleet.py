@@ -4,6 +4,7 @@ Only the event loop touches this; nothing here does I/O beyond closing a pidfd. 
 that the daemon watched on its monotonic clock, so no clock step, suspend or late start can make anybody stale.
 """
 
+import asyncio
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -70,6 +71,7 @@ class Agent:
     members: tuple[TreeMember, ...] = ()
     cpu_used: dict[Identity, float] | None = None  # of each process of the tree, at the last scan
     request_id: str | None = None
+    ordering: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an order to end it is committed
     said: set[str] = field(default_factory=set)  # events of the present condition, told once
     exit_code: int | None = None
     exit_signal: int | None = None

@@ -17,6 +17,7 @@ from watchdog.logs import Log
 from watchdog.processes import identity
 from watchdog.processes.table import wrapper_of
 from watchdog.registry.rows import AgentRow
+from watchdog.systemd import Supervisor
 
 WRAPPER = "agent-watchdog"  # comm of `run`
 DROP_SECONDS = 1.0  # after its start an agent of root's has had the time to drop its uid (gosu, setpriv)
@@ -25,13 +26,21 @@ DROP_SECONDS = 1.0  # after its start an agent of root's has had the time to dro
 class Hearing:
     """Owns the notify sockets and the pidfd watches."""
 
-    def __init__(self, fleet: Fleet, directory: str, clock: Clock, look_soon: Callable[[], None], log: Log) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        directory: str,
+        clock: Clock,
+        look_soon: Callable[[], None],
+        log: Log,
+        supervisor: Supervisor | None = None,
+    ) -> None:
         self._fleet = fleet
         self._directory = directory
         self._clock = clock
         self._look_soon = look_soon
         self._log = log
-        self.sockets = NotifySockets(directory, self._heard)
+        self.sockets = NotifySockets(directory, self._heard, supervisor)
 
     def admit(self, agent: Agent) -> None:
         """Take an agent whose row is committed into the fleet, and watch for its end."""
@@ -39,12 +48,12 @@ class Hearing:
         self.identified(agent)
 
     def readmit(self, agent: Agent, row: AgentRow) -> None:
-        """Take in an agent that an earlier daemon left; its own socket is made anew.
+        """Take in an agent that an earlier daemon left; its own socket goes on, or is made anew.
 
-        Who connected once to the former socket and still lives now talks to nobody: the channel is lost until it
+        Anew: who connected once to the former socket and still lives now talks to nobody: the channel is lost until it
         beats again. A sender that has gone was short-lived (`systemd-notify`), and the next one finds the new socket.
         """
-        if agent.reg.source != "run":
+        if agent.reg.source != "run" and not self.sockets.take_up(agent.agent_id):
             self.sockets.open(agent.agent_id, agent.reg.owner_uid)
             agent.channel_lost = row.speaker_pid is not None and os.path.exists(f"/proc/{row.speaker_pid}")
         self.admit(agent)

@@ -26,14 +26,18 @@ class Cleanup:
         fleet: Fleet,
         observe: bool,
     ) -> None:
-        self._hooks = hooks
         self._owners = owners
         self._store = store
         self._clock = clock
         self._chronicle = chronicle
         self._fleet = fleet
-        self._observe = observe
         self._dead: set[str] = set()  # whose tree is proved dead, though their rows are open still
+        self.adopt(hooks, observe=observe)
+
+    def adopt(self, hooks: Sequence[HookSpec], *, observe: bool) -> None:
+        """New settings, for whoever is cleaned up from now on."""
+        self._hooks = hooks
+        self._observe = observe
 
     async def run(self, agent: Agent, outcome: Status, reason: Reason, request_id: str) -> list[dict[str, object]]:
         """What each hook did, in order."""

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 
 from watchdog.chronicle import Chronicle
+from watchdog.claimant import claimant
 from watchdog.clock import Clock
 from watchdog.closing import Closing
 from watchdog.core.model import KillOptions, Polite, Presence, Reason, Status, TreeMember
@@ -61,9 +62,8 @@ class KillWorker:
         self._chronicle = chronicle
         self._log = log
         self._me = f"daemon {os.getpid()}"
-        self._observe = observe
-        self._ordering = asyncio.Lock()  # one at a time: an agent is looked up, then committed
-        self._slots = asyncio.Semaphore(parallel)
+        self.observe = observe
+        self.slots = asyncio.Semaphore(parallel)  # one that a reload replaces is used up by who waits for it
         self._orders: dict[str, Order] = {}
         self._finished: dict[str, dict[str, object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -77,13 +77,12 @@ class KillWorker:
         agent: a second only raises `force` of the first. Raises Conflict in observe mode.
         """
         beats = agent.beats if beats is None else beats
-        if self._observe and reason not in DEAD:
+        if self.observe and reason not in DEAD:
             raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
-        async with self._ordering:
+        async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
                 self._press(self._orders[agent.request_id], options)
                 return agent.request_id
-            await self._chronicle.settle()
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             row = await self._store.write(
                 self._store.store.open_request,
@@ -171,10 +170,10 @@ class KillWorker:
         3. Hooks, task, row.
         """
         if order.step != "cleanup":
-            async with self._slots:
+            async with self.slots:
                 if not await self._claim(order):
                     return True
-                ended = NOTHING if self._observe else await self._end(order)
+                ended = NOTHING if self.observe else await self._end(order)
             if ended.reason is not None:
                 await self._unkillable(order, ended)
                 return False
@@ -192,12 +191,10 @@ class KillWorker:
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
             return await self._spare(order, "a heartbeat came before the claim")
         self._note_end(order)
-        now = self._clock.now().wall
-        await self._chronicle.settle()
+        me, now = claimant(agent.reg.host), self._clock.now().wall
         claimed = await self._store.write(
-            self._store.store.claim_request, order.request_id, self._me, now, takeover_from=order.former
+            self._store.store.claim_request, order.request_id, me, now, takeover_from=order.former
         )
-        order.former = self._me
         taken = claimed and await self._store.write(
             self._store.store.transition,
             agent.agent_id,

@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from contextlib import AsyncExitStack
+from datetime import timedelta
 
 from watchdog.config import Settings
 from watchdog.errors import AlreadyRunning
@@ -39,3 +40,14 @@ def socket_option(settings: Settings) -> str:
     """` --socket PATH` where the client would not find this daemon by itself."""
     default = places_for(os.geteuid(), os.environ).runtime_dir
     return "" if settings.runtime_dir == default else f" --socket {shlex.quote(settings.runtime_dir)}/control.sock"
+
+
+def invitation(settings: Settings) -> str:
+    """The line to paste into a second terminal, with full path."""
+    option, mode = socket_option(settings), " (it only observes)" if settings.observe else ""
+    every = settings.interval / timedelta(seconds=1)
+    return (
+        f"agent-watchdogd watches{mode}, every {every:g} s. In another terminal:\n"
+        f"  {client_path()} run{option} --name alpha --stall-after 120s -- ./agent.sh\n"
+        f"  {client_path()} list{option}"
+    )

@@ -4,7 +4,7 @@
 """
 
 import importlib.metadata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -89,6 +89,7 @@ class Metrics:
         *,
         log: Callable[[], Health] = lambda: Health("", 0, None),
         history_lost: Callable[[], int] = lambda: 0,
+        hooks: Iterable[str] = (),
     ) -> None:
         """How many living agents by verdict (`none`: not looked at yet) and holds by kind; asked at each scrape."""
         self.registry = CollectorRegistry()
@@ -97,6 +98,8 @@ class Metrics:
         for veto in Veto:
             self.vetoes.labels(str(veto))
         self.cleanup_failures = self._counter("cleanup_failures_total")
+        for hook in hooks:  # a figure that is not there yet cannot be seen to rise
+            self.cleanup_failures.labels(hook)
         self.denied = self._counter("denied_total")
         self.sweep_failures = self._counter("sweep_failures_total")
         self.unkillable = self._gauge("unkillable")

@@ -97,7 +97,7 @@ class Owners:
         settings: base.CleanupSettings | None = None,
     ) -> None:
         self._argv = tuple(argv) if argv else (sys.executable, *HELPER)
-        self._settings = settings or base.CleanupSettings()
+        self.settings = settings or base.CleanupSettings()
         self._shared: dict[int, _Helper] = {}
         self._starting: dict[int, asyncio.Lock] = {}
         self._ending: dict[int, set[asyncio.Task[None]]] = {}
@@ -151,7 +151,7 @@ class Owners:
         if spec.command is not None:
             name, args = "command_hook", args | {"command": list(spec.command)}
         else:
-            name, args = "hook", args | {"run": spec.run, "settings": base.settings_json(self._settings)}
+            name, args = "hook", args | {"run": spec.run, "settings": base.settings_json(self.settings)}
         try:
             return base.result_of(await self.call_alone(context.owner_uid, name, args, seconds + BACKSTOP))
         except OwnerCallFailed as error:

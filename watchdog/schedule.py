@@ -51,6 +51,7 @@ class Schedule:
         self._offset = clock.offset()
         self._ticking: asyncio.Task[None] | None = None
         self._watched: timedelta | None = None
+        self._watched_name = ""
         self._since = 0.0  # seconds, as our own ticks saw them, since the watched job last ended
         self._running = 0
         self.dead = asyncio.Event()
@@ -70,8 +71,16 @@ class Schedule:
                     self._since = 0.0
 
         if watched:
-            self._watched = interval
+            self._watched, self._watched_name = interval, name
         self._scheduler.add_job(run, Every(interval, self._clock), id=name, name=name)
+
+    def change(self, name: str, interval: timedelta) -> None:
+        """Another interval for a job; its next run is now."""
+        job = self._scheduler.get_job(name)
+        job.trigger.interval = interval
+        if name == self._watched_name:
+            self._watched = interval
+        self._move(job, datetime.now(UTC))
 
     def start(self) -> None:
         """Begin; needs a running loop."""

@@ -1,29 +1,29 @@
 """The daemon: composition root, main loop and shutdown order. Start reading at `Daemon.run`."""
 
 import asyncio
-import dataclasses
 import os
 import signal
-from collections import Counter
+import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from datetime import timedelta
 
+from watchdog import logs, retention
 from watchdog.beat_files import BeatFiles
+from watchdog.bulletin import Bulletin
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
 from watchdog.closing import Closing
 from watchdog.config import Settings
 from watchdog.control.desk import Desk
 from watchdog.control.scrape import Scrape
-from watchdog.core.model import KillOptions, Reason
 from watchdog.door import Door
-from watchdog.fleet import Agent, Fleet
+from watchdog.fleet import Fleet
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
-from watchdog.lock import client_path, socket_option, take_lock
+from watchdog.lock import invitation, take_lock
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.owner.hooks.base import CleanupSettings
@@ -31,12 +31,16 @@ from watchdog.owners import Owners
 from watchdog.places import notify_directory
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
+from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore, Store
+from watchdog.reloading import Reload
+from watchdog.retention import Retention
 from watchdog.scan import Scanner
 from watchdog.schedule import Schedule
 from watchdog.sink import Sink
 from watchdog.sweep import Sweeper
 from watchdog.systemd import Supervisor
+from watchdog.takeup import TakeUp
 
 EX_SOFTWARE = 70  # sysexits.h
 
@@ -44,8 +48,12 @@ EX_SOFTWARE = 70  # sysexits.h
 class Daemon:
     """One daemon of one host (root) or one user."""
 
-    def __init__(self, settings: Settings, supervisor: Supervisor, log: Log, sink: Sink) -> None:
+    def __init__(
+        self, settings: Settings, read: Callable[[], Settings], supervisor: Supervisor, log: Log, sink: Sink
+    ) -> None:
+        """`read` gives the settings of a reload (SIGHUP)."""
         self.settings = settings
+        self.read = read
         self.supervisor = supervisor
         self.log = log
         self.sink = sink
@@ -54,17 +62,20 @@ class Daemon:
         self.boot_id = identity.boot_id()
         self.stopping = asyncio.Event()
         self.sooner = asyncio.Event()
+        self.told_to_reload = False
+        self.at_terminal = sys.stdin.isatty()
 
     async def run(self) -> int:
         """Live: take the lock, make the parts, take up what was left, watch until told to stop, end in order."""
         async with AsyncExitStack() as held:
             take_lock(self.settings, held)
+            self._listen_to_signals()
             await self._make(held)
-            await self._take_up()
+            await self.take_up.everything()
+            self.hearing.sockets.drop_kept()
             await self.door.open()
             held.push_async_callback(self.door.close)
             held.push_async_callback(self.scrape.close)
-            self._listen_to_signals()
             await self._begin()
             await self._watch()
             await self._end()
@@ -77,8 +88,8 @@ class Daemon:
     async def _watch(self) -> None:
         """Until told to stop or the scheduler is dead: sweep sooner than the schedule does where there is a reason.
 
-        A reason is the end of a process (pidfd), the next deadline of somebody's silence, or an operator's word. It
-        only makes the next look come sooner; what is done follows from that look.
+        A reason is the end of a process (pidfd), the next deadline of somebody's silence, or an operator's word (a
+        reload among them). It only makes the next look come sooner; what is done follows from that look.
         """
         stopping = asyncio.create_task(self.stopping.wait())
         dead = asyncio.create_task(self.schedule.dead.wait())
@@ -88,6 +99,10 @@ class Daemon:
             sooner.cancel()
             if self.sooner.is_set():
                 self.sooner.clear()
+                if self.told_to_reload:
+                    self.told_to_reload = False
+                    await self.reload.run(self.settings)
+                    self.supervisor.ready(self.bulletin.line())
                 await self._sweep()
         if self.schedule.dead.is_set():
             self.log.event("scheduler.dead")
@@ -99,7 +114,7 @@ class Daemon:
         await self.door.keep()
         await self.scrape.keep(self.settings.metrics.listen)
         if await self._sweep():
-            self.supervisor.say("WATCHDOG=1", f"STATUS={self._status()}")
+            self.supervisor.swept(self.bulletin.line())
 
     async def _sweep(self) -> bool:
         """One sweep; whatever goes wrong in it is said, and the next one comes."""
@@ -123,34 +138,29 @@ class Daemon:
         """Make every part, lowest first. Parts get values and callbacks; nobody gets the daemon itself."""
         settings, clock, log = self.settings, self.clock, self.log
         store = Store(settings.registry_url)
-        await asyncio.to_thread(store.open)
         self.store = AsyncStore(store)
         held.callback(self.store.close)
+        await asyncio.to_thread(store.open)
+        await asyncio.to_thread(store.claim_host, self.host)
+        self.supervisor.stepped()
         executor = ThreadPoolExecutor(2, "scan")
         held.callback(executor.shutdown, cancel_futures=True)
         self.fleet = Fleet()
         self.holds = Holds(await self.store.read(store.active_holds))
         self.chronicle = Chronicle(self.store, clock, log)
-        self.hearing = Hearing(self.fleet, notify_directory(settings.runtime_dir), clock, self.look_soon, log)
-        self.owners = Owners(
-            settings=CleanupSettings(
-                roots=tuple(settings.cleanup.roots),
-                trash_retention_hours=settings.cleanup.trash_retention_hours,
-                dirty_worktree=settings.cleanup.dirty_worktree,
-                protected=(settings.state_dir, settings.runtime_dir),
-            )
-        )
+        directory = notify_directory(settings.runtime_dir)
+        self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor)
+        self.owners = Owners(settings=_cleanup_settings(settings))
         held.push_async_callback(self.owners.close)
         metrics = Metrics(
-            self._verdicts,
-            self._kinds_of_hold,
+            lambda: self.bulletin.verdicts(),
+            lambda: self.bulletin.kinds_of_hold(),
             log=self.sink.health,
             history_lost=lambda: self.chronicle.lost,
+            hooks=[hook.name for hook in settings.hooks],
         )
-        for hook in settings.hooks:  # a figure that is not there yet cannot be seen to rise
-            metrics.cleanup_failures.labels(hook.name)
         scanner = Scanner(self.fleet, executor, self.host)
-        cleanup = Cleanup(
+        self.cleanup = Cleanup(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
         )
         self.worker = KillWorker(
@@ -158,13 +168,14 @@ class Daemon:
             clock=clock,
             scanner=scanner,
             hearing=self.hearing,
-            closing=Closing(self.store, clock, self.hearing, cleanup, self.chronicle, metrics, log),
+            closing=Closing(self.store, clock, self.hearing, self.cleanup, self.chronicle, metrics, log),
             guard=self._guard,
             chronicle=self.chronicle,
             log=log,
             observe=settings.observe,
             parallel=settings.kill.parallel,
         )
+        self.recorder = Recorder(self.fleet, self.store, clock, log)
         self.beat_files = BeatFiles(self.fleet, self.owners, clock, log)
         self.sweeper = Sweeper(
             fleet=self.fleet,
@@ -177,11 +188,29 @@ class Daemon:
             holds=self.holds,
             worker=self.worker,
             chronicle=self.chronicle,
+            recorder=self.recorder,
             metrics=metrics,
             log=log,
         )
+        self.take_up = TakeUp(
+            fleet=self.fleet,
+            store=self.store,
+            clock=clock,
+            settings=settings,
+            hearing=self.hearing,
+            holds=self.holds,
+            worker=self.worker,
+            log=log,
+            host=self.host,
+            boot_id=self.boot_id,
+        )
+        self.retention = Retention(self.store, clock, log, keep=settings.retention, host=self.host)
         self.schedule = Schedule(clock, log)
-        desk = Desk(
+        self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
+        self.bulletin = Bulletin(
+            lambda: self.settings, clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.sink
+        )
+        self.desk = Desk(
             fleet=self.fleet,
             store=self.store,
             settings=settings,
@@ -199,48 +228,43 @@ class Daemon:
             request_kill=self.worker.request,
             finished=self.worker.finished,
             look_soon=self.look_soon,
-            facts=self._facts,
+            facts=self.bulletin.facts,
         )
-        self.door = Door(desk, self.chronicle)
+        self.door = Door(self.desk, self.chronicle)
         self.scrape = Scrape(metrics.text, log)
 
-    async def _take_up(self) -> None:
-        """Take up what an earlier daemon left: agents and open requests.
-
-        An agent of another boot is lost: none of its processes can live, so only its hooks are run. A row that cannot
-        be read is said and left alone.
-        """
-        store = self.store.store
-        rows, bad_rows = await self.store.read(store.live_agents, self.host)
-        requests, bad_requests = await self.store.read(store.requests, {"open", "claimed", "unkillable"}, self.host)
-        for problem in (*bad_rows, *bad_requests):
-            self.log.event("row.quarantined", agent_id=problem.agent_id, why=problem.message)
-        for row in rows:
-            agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
-            agent.restore(row)
-            self.hearing.readmit(agent, row)
-        for request in requests:
-            found = self.fleet.get(request.agent_id)
-            if found is not None:
-                self.worker.resume(request, found)
-            else:  # its row was closed; only this request's own end was not written any more
-                why, who, now = "its agent's row is closed", "daemon", self.clock.now().wall
-                await self.store.write(
-                    store.finish_request, request.request_id, "done", request.outcome, now=now, who=who, why=why
-                )
+    def _adopt(self, settings: Settings) -> None:
+        """Every part that keeps settings gets the new ones; no sweep is running, and nothing here waits."""
+        old, self.settings = self.settings, settings
+        for part in (self.sweeper, self.desk, self.take_up):
+            part.settings = settings
+        self.worker.observe = settings.observe
+        if settings.kill.parallel != old.kill.parallel:
+            self.worker.slots = asyncio.Semaphore(settings.kill.parallel)
+        self.cleanup.adopt(settings.hooks, observe=settings.observe)
+        self.owners.settings = _cleanup_settings(settings)
+        self.retention.keep = settings.retention
         for agent in self.fleet:
-            if agent.reg.boot_id != self.boot_id and agent.request_id is None:
-                await self.worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
+            agent.policy = settings.policy_for(agent.reg)
+        if settings.interval != old.interval:
+            for job in ("sweep", "orders"):
+                self.schedule.change(job, settings.interval)
+        logs.change(self.sink, settings.log.level, settings.log.format, settings.log.file)
+        self.sink.reopen()  # as after a rotation
 
     def _listen_to_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, self._told_to_stop, number)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
 
     async def _begin(self) -> None:
         await self.scrape.keep(self.settings.metrics.listen)
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
+        self.schedule.every(self.settings.interval, "orders", self.take_up.orders)
+        self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.start()
-        self.supervisor.say("READY=1", f"STATUS={self._status()}")
+        self.supervisor.ready(self.bulletin.line())
         self.log.event(
             "daemon.ready",
             pid=os.getpid(),
@@ -250,13 +274,21 @@ class Daemon:
             config=self.settings.file or "defaults",
         )
         if not self.supervisor.present:
-            print(_invitation(self.settings), flush=True)
+            print(invitation(self.settings), flush=True)
+
+    def _hung_up(self) -> None:
+        """SIGHUP: read the configuration anew; from a terminal that was closed under us: stop."""
+        if self.at_terminal and not sys.stdin.isatty():  # isatty(3): EIO after a hang-up
+            self._told_to_stop(signal.SIGHUP)
+        else:
+            self.told_to_reload = True
+            self.look_soon()
 
     # -- end ---------------------------------------------------------------------------------------------------------
 
     def _told_to_stop(self, number: int) -> None:
         self.log.event("daemon.stopping", signal=signal.Signals(number).name)
-        self.supervisor.say("STOPPING=1", "STATUS=stopping; agents go on living")
+        self.supervisor.stopping("stopping; agents go on living")
         self.stopping.set()
 
     async def _end(self) -> None:
@@ -264,61 +296,35 @@ class Daemon:
         self.schedule.pause()
         async with self.sweeper.lock:
             self.schedule.shutdown()
-        self.supervisor.say("WATCHDOG=1")
+        self.supervisor.stepped()
         await self.worker.close()
+        self.supervisor.stepped()
         await self.beat_files.close()
         self.hearing.sockets.drain_all()
         self.sweeper.reckon()
-        await self.sweeper.record()
-        await self.chronicle.settle()
+        await self.recorder.record()
+        self.supervisor.stepped()
         self.hearing.close()
 
     # -- what parts ask for ------------------------------------------------------------------------------------------
 
     def _guard(self, agent_id: str) -> Guard:
         """What must not be signalled while this agent is ended: every other agent and its tree, and what is spared."""
-        others = [other for other in self.fleet if other.agent_id != agent_id]
+        mine = self.fleet.get(agent_id)
+        others = [other for other in self.fleet if other is not mine]
         theirs = [member.identity for other in others for member in other.members]
-        theirs += [other.identity for other in others if other.identity is not None]
+        theirs += [main for other in others if (main := other.reg.identity) is not None]
         return Guard(
             host=self.host,
-            protected=frozenset((one.pid, one.start_ticks) for one in theirs),
+            protected=frozenset([(one.pid, one.start_ticks) for one in theirs]),
             spare=frozenset(self.settings.kill.spare),
         )
 
-    def _verdicts(self) -> dict[str, int]:
-        return Counter(str(agent.verdict or "none") for agent in self.fleet)
 
-    def _kinds_of_hold(self) -> dict[str, int]:
-        return {
-            "operator": len(self.holds.current(self.clock.now().wall)),
-            "mass_stall": int(self.sweeper.mass_since is not None),
-        }
-
-    def _facts(self) -> dict[str, object]:
-        last = self.sweeper.account.last_sweep
-        return {
-            "mode": self.settings.mode,
-            "interval_seconds": self.settings.interval.total_seconds(),
-            "last_sweep": last.wall.isoformat(timespec="seconds") if last else None,
-            "being_ended": self.worker.busy,
-            "config": self.settings.file or "defaults",
-            "log": dataclasses.asdict(self.sink.health()),
-        }
-
-    def _status(self) -> str:
-        count = len(self.fleet)
-        line = f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"
-        health = self.sink.health()
-        return line + (f"; the log ({health.target}) cannot be written: {health.error}" if health.error else "")
-
-
-def _invitation(settings: Settings) -> str:
-    """The line to paste into a second terminal, with full path."""
-    option, mode = socket_option(settings), " (it only observes)" if settings.observe else ""
-    every = settings.interval / timedelta(seconds=1)
-    return (
-        f"agent-watchdogd watches{mode}, every {every:g} s. In another terminal:\n"
-        f"  {client_path()} run{option} --name alpha --stall-after 120s -- ./agent.sh\n"
-        f"  {client_path()} list{option}"
+def _cleanup_settings(settings: Settings) -> CleanupSettings:
+    return CleanupSettings(
+        roots=tuple(settings.cleanup.roots),
+        trash_retention_hours=settings.cleanup.trash_retention_hours,
+        dirty_worktree=settings.cleanup.dirty_worktree,
+        protected=(settings.state_dir, settings.runtime_dir),
     )

@@ -5,10 +5,12 @@ import asyncio
 import faulthandler
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import packages_distributions
 from typing import NoReturn
 
-from watchdog import config, logs
+from watchdog import background, config, logs
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.places import ensure_directories
 from watchdog.service import Daemon
@@ -25,7 +27,26 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the daemon in the foreground; returns the exit status (sysexits.h)."""
+    """Run the daemon, in the foreground unless told otherwise; returns the exit status (sysexits.h)."""
+    parser = build()
+    options = parser.parse_args(argv)
+    if options.pidfile is not None and not options.daemonize:
+        parser.error("--pidfile is for --daemonize")
+    try:
+        if options.check:
+            print(f"{config.load(options.config).file or 'no file, all defaults'}: fine")
+            return 0
+        read = _reader(options)
+        if options.daemonize:
+            return background.run_detached(read(), options.pidfile, partial(_run, read))
+        return _run(read, read(), Supervisor(os.environ))
+    except WatchdogError as error:
+        print(f"agent-watchdogd: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def build() -> argparse.ArgumentParser:
+    """The parser of the daemon's options."""
     parser = _Parser(
         prog="agent-watchdogd",
         description="Looks after AI coding agents, ends the stalled ones whole, and puts the place in order.",
@@ -36,29 +57,36 @@ def main(argv: list[str] | None = None) -> int:
         "--check", action="store_true", help="say everything that is wrong with the configuration, and end"
     )
     parser.add_argument("--observe", action="store_true", help="decide and log the same, but signal and clean nothing")
-    options = parser.parse_args(argv)
-    try:
-        settings = config.load(options.config)
-        if options.check:
-            print(f"{settings.file or 'no file, all defaults'}: fine")
-            return 0
-        return _run(settings.observing() if options.observe else settings)
-    except WatchdogError as error:
-        print(f"agent-watchdogd: {error}", file=sys.stderr)
-        return error.exit_code
+    parser.add_argument(
+        "--daemonize",
+        action="store_true",
+        help="go to the background, for hosts without systemd; ends when the daemon is ready, or with its error",
+    )
+    parser.add_argument(
+        "--pidfile",
+        metavar="FILE",
+        help="with --daemonize: where its pid stands (default: agent-watchdog.pid beside the sockets)",
+    )
+    return parser
 
 
-def _run(settings: config.Settings) -> int:
+def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
+    """Reads the file, now and at each reload, and lays the options of the command line over it."""
+    named = options.config or os.environ.get("AGENT_WATCHDOG_CONFIG")
+    path = os.path.abspath(named) if named else None  # in the background the working directory is another
+
+    def read() -> config.Settings:
+        settings = config.load(path)
+        if options.observe:
+            settings = settings.observing()
+        return background.with_log_file(settings) if options.daemonize else settings
+
+    return read
+
+
+def _run(read: Callable[[], config.Settings], settings: config.Settings, supervisor: Supervisor) -> int:
     _refuse_name_clash()
-    supervisor = Supervisor(os.environ)
-    least = 3 * settings.interval.total_seconds()
-    if supervisor.watchdog_seconds is not None and supervisor.watchdog_seconds < least:
-        raise ConfigError(
-            [
-                f"WatchdogSec={supervisor.watchdog_seconds:g} in the unit is below three sweep intervals;"
-                f" right: at least {least:g}, or a shorter sweep.interval_seconds"
-            ]
-        )
+    supervisor.refuse_interval(settings.interval)
     os.umask(0o077)
     ensure_directories(settings.state_dir, settings.runtime_dir)
     sink = logs.set_up(settings.log.level, settings.log.format, settings.log.file)
@@ -66,7 +94,7 @@ def _run(settings: config.Settings) -> int:
     log = logs.get_logger()
     log.event("daemon.starting", pid=os.getpid(), config=settings.file or "defaults")
     try:
-        return asyncio.run(_live(settings, supervisor, log, sink))
+        return asyncio.run(_live(read, settings, supervisor, log, sink))
     except WatchdogError as error:
         log.event("daemon.failed", error=str(error))
         raise
@@ -74,8 +102,10 @@ def _run(settings: config.Settings) -> int:
         logs.finish(sink)
 
 
-async def _live(settings: config.Settings, supervisor: Supervisor, log: logs.Log, sink: Sink) -> int:
-    return await Daemon(settings, supervisor, log, sink).run()
+async def _live(
+    read: Callable[[], config.Settings], settings: config.Settings, supervisor: Supervisor, log: logs.Log, sink: Sink
+) -> int:
+    return await Daemon(settings, read, supervisor, log, sink).run()
 
 
 def _refuse_name_clash() -> None:

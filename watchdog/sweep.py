@@ -7,6 +7,7 @@ read by the owners' helpers beside it, kills run elsewhere. What fails for one a
 import asyncio
 import select
 from collections import deque
+from contextlib import suppress
 
 from watchdog.account import Account
 from watchdog.activity import seen_doing
@@ -17,7 +18,7 @@ from watchdog.config import Settings
 from watchdog.core.decision import Action, Decision, Limits, Look, Veto, decide, mass_stall
 from watchdog.core.model import KillOptions, Presence, Reason, State, Status, Verdict
 from watchdog.core.verdict import Judgement, judge
-from watchdog.errors import RegistryUnavailable
+from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
@@ -25,6 +26,7 @@ from watchdog.kill_worker import KillWorker
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.processes.identity import presence
+from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
@@ -47,27 +49,32 @@ class Sweeper:
         holds: Holds,
         worker: KillWorker,
         chronicle: Chronicle,
+        recorder: Recorder,
         metrics: Metrics,
         log: Log,
     ) -> None:
         self._fleet = fleet
         self._store = store
         self._clock = clock
-        self._settings = settings
         self._hearing = hearing
         self._beat_files = beat_files
         self._scanner = scanner
         self._holds = holds
         self._worker = worker
         self._chronicle = chronicle
+        self._recorder = recorder
         self._log = log
-        self._interval = settings.interval.total_seconds()
+        self.settings = settings
         self._last: float | None = None
         self._scanned = float("-inf")
         self._own_kills: deque[float] = deque()
         self.mass_since: float | None = None
-        self.account = Account(fleet, clock, metrics, log, self._interval)
+        self.account = Account(fleet, clock, metrics, log)
         self.lock = asyncio.Lock()
+
+    @property
+    def _interval(self) -> float:
+        return self.settings.interval.total_seconds()
 
     async def sweep(self) -> None:
         """Look at every agent once.
@@ -89,10 +96,12 @@ class Sweeper:
             # Who registered while we looked is judged by the next sweep.
             seen = [agent for agent in self._fleet if agent.agent_id in present]
             looks = [look for agent in seen if (look := self._judge(agent, present, began))]
-            recorded = await self.record()
+            recorded = await self._recorder.record()
+            self.account.recorded(recorded)
             for decision in decide(looks, await self._limits(looks, began, recorded)):
-                await self._apply(decision)
-            self.account.swept(began)
+                if not await self._apply(decision):
+                    break  # the registry failed meanwhile: the next sweep decides anew
+            self.account.swept(began, self._interval)
 
     def next_deadline(self) -> float:
         """Seconds until the next agent's silence could become too long: the next look may come that much sooner."""
@@ -150,7 +159,7 @@ class Sweeper:
         for agent in self._fleet:
             agent.activity = seen_doing(agent, self._fleet, elapsed)
 
-    # -- judge and record ----------------------------------------------------------------------------------------
+    # -- judge -----------------------------------------------------------------------------------------------------
 
     def _judge(self, agent: Agent, present: dict[str, Presence], now: Instant) -> Look | None:
         """A look at one agent, or None when it is being ended or its judging failed (said once)."""
@@ -177,25 +186,12 @@ class Sweeper:
             held=self._holds.reason_for(agent.agent_id, now.wall),
         )
 
-    async def record(self) -> bool:
-        """Write what was watched, for all in one statement; False while the registry is away."""
-        rows = [agent.row() for agent in self._fleet]
-        try:
-            if rows:
-                await self._store.write(self._store.store.save_sweep, rows)
-            for agent in self._fleet:
-                if agent.owner_saved != agent.reg.owner_uid:
-                    await self._store.write(self._store.store.set_owner, agent.agent_id, agent.reg.owner_uid)
-                    agent.owner_saved = agent.reg.owner_uid
-        except RegistryUnavailable as error:
-            return self.account.recorded(error)
-        return self.account.recorded(None)
-
     async def _end_holds(self, now: Instant) -> None:
         """Say and write down that the time of an operator's hold is over."""
         for row in self._holds.expire(now.wall):
             self._log.event("hold.ended", reason="operator", why=f"its time is over: {row.reason}", hold=row.id)
-            await self._store.write(self._store.store.end_hold, row.id, now.wall)
+            with suppress(RegistryUnavailable):  # it is over by its own time, also for a later daemon
+                await self._store.write(self._store.store.end_hold, row.id, now.wall)
 
     async def _limits(self, looks: list[Look], now: Instant, recorded: bool) -> Limits:
         await self._end_holds(now)
@@ -208,12 +204,12 @@ class Sweeper:
             hold=hold,
             hold_by=hold_by,
             mass=self._mass(looks, now.mono),
-            budget=max(0, self._settings.kill.max_per_minute - len(self._own_kills)),
+            budget=max(0, self.settings.kill.max_per_minute - len(self._own_kills)),
         )
 
     def _mass(self, looks: list[Look], now: float) -> str | None:
         """The mass stall that holds kills back, said once when it begins and ends, and believed for `max_seconds`."""
-        hold = self._settings.hold
+        hold = self.settings.hold
         mass = mass_stall(looks, hold.mass_stall_count, hold.mass_stall_fraction)
         if mass is not None and self.mass_since is None:
             self.mass_since = now
@@ -227,13 +223,14 @@ class Sweeper:
 
     # -- decide and tell -----------------------------------------------------------------------------------------
 
-    async def _apply(self, decision: Decision) -> None:
+    async def _apply(self, decision: Decision) -> bool:
+        """Do what was decided of one agent. False when the registry takes no order."""
         agent = self._fleet.get(decision.agent_id)
         if agent is None:
-            return
+            return True
         match decision.action:
             case Action.REQUEST_KILL:
-                await self._request(agent, decision)
+                return await self._request(agent, decision)
             case Action.HOLD:
                 self._held(agent, decision.veto or Veto.OPERATOR, decision.text)
             case Action.NOTIFY if agent.state in (State.WAITING, State.BLOCKED):
@@ -242,20 +239,24 @@ class Sweeper:
                 self._once(agent, f"notify {agent.verdict}", "agent.told", decision.text)
             case Action.KEEP:
                 pass
+        return True
 
-    async def _request(self, agent: Agent, decision: Decision) -> None:
+    async def _request(self, agent: Agent, decision: Decision) -> bool:
         reason = decision.reason or Reason.STALLED
-        if self._settings.observe and reason is not Reason.GONE:
+        if self.settings.observe and reason is not Reason.GONE:
             self._once(agent, f"observe {reason}", "kill.observed", f"would end it: {decision.text}")
-            return
+            return True
         try:
             await self._worker.request(agent, reason, KillOptions(), "daemon", decision.text, agent.beats_judged)
         except RegistryUnavailable as error:
             self._held(agent, Veto.REGISTRY, f"held: {error}")
-            return
+            return False
+        except Conflict:
+            return True  # one is open in the registry that we do not know of: `takeup` finds it
         if reason is not Reason.GONE:
             self._own_kills.append(self._clock.mono())
             self.account.requested()
+        return True
 
     def _tell(self, agent: Agent, judgement: Judgement) -> None:
         """One log line per change of verdict; what was said of the former condition may be said again later.

@@ -1,19 +1,35 @@
-"""Our own word to the service manager (sd_notify(3)); silent where there is none."""
+"""Our own word to the service manager (sd_notify(3)), and what it keeps for us; silent where there is none."""
 
 import os
 import socket
+from array import array
+from collections import deque
 from collections.abc import MutableMapping
+from datetime import timedelta
+
+from watchdog.clock import Clock
+from watchdog.errors import ConfigError
+
+FIRST_FD = 3  # sd_listen_fds(3), SD_LISTEN_FDS_START
+STEP_SECONDS = 30  # what one step of start or stop may take beyond TimeoutStartSec or TimeoutStopSec
+UNSENT_LIMIT = 16_384  # words on kept sockets that the manager's full queue did not take yet
 
 
 class Supervisor:
-    """READY=1, STATUS=, WATCHDOG=1, STOPPING=1 to $NOTIFY_SOCKET."""
+    """READY=1, STATUS=, RELOADING=1, STOPPING=1, WATCHDOG=1 and the descriptor store, to and from $NOTIFY_SOCKET.
 
-    def __init__(self, environ: MutableMapping[str, str]) -> None:
-        """Takes the address out of `environ`, so that nothing we start can speak for us."""
+    WATCHDOG=1 is said by whoever made progress, never by a timer: a completed sweep, a finished step of start or stop.
+    """
+
+    def __init__(self, environ: MutableMapping[str, str], clock: Clock | None = None) -> None:
+        """Takes the words meant for us out of `environ`, so that nothing we start can speak for us."""
         address = environ.pop("NOTIFY_SOCKET", "")
         usec, pid = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
+        self._kept = _handed_over(environ)
+        self._clock = clock or Clock()
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket: socket.socket | None = None
+        self._unsent: deque[tuple[str, socket.socket | None]] = deque(maxlen=UNSENT_LIMIT)
         mine = not pid or pid == str(os.getpid())
         self.watchdog_seconds = int(usec) / 1e6 if usec.isdigit() and mine else None
         if self._address:
@@ -24,11 +40,116 @@ class Supervisor:
         """Whether a service manager listens."""
         return self._socket is not None
 
-    def say(self, *words: str) -> None:
+    def refuse_interval(self, interval: timedelta) -> None:
+        """Raise ConfigError where the unit's WatchdogSec= leaves no room for sweeps at that interval."""
+        seconds, least = self.watchdog_seconds, 3 * interval.total_seconds()
+        if seconds is not None and seconds < least:
+            raise ConfigError(
+                [
+                    f"WatchdogSec={seconds:g} in the unit is below three sweep intervals;"
+                    f" right: at least {least:g}, or a shorter sweep.interval_seconds"
+                ]
+            )
+
+    # -- where we are
+
+    def ready(self, status: str) -> None:
+        """The start, or a reload, is over."""
+        self._say("READY=1", f"STATUS={status}")
+
+    def reloading(self) -> None:
+        """A reload begins; `ready` ends it, also where the old settings were kept (the status then says so)."""
+        self._say("RELOADING=1", f"MONOTONIC_USEC={int(self._clock.mono() * 1e6)}", "STATUS=reloading")
+
+    def stopping(self, status: str) -> None:
+        """The end begins."""
+        self._say("STOPPING=1", f"STATUS={status}")
+
+    # -- progress
+
+    def swept(self, status: str) -> None:
+        """A sweep was completed."""
+        self._say("WATCHDOG=1", f"STATUS={status}")
+
+    def stepped(self) -> None:
+        """A step of start, reload or stop was finished; the next one has STEP_SECONDS, whatever the unit's limit is."""
+        self._say("WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={STEP_SECONDS * 1_000_000}")
+
+    # -- the descriptor store
+
+    def keep(self, name: str, kept: socket.socket) -> None:
+        """Have the manager keep a socket over our restart or crash (FDSTORE=1). A name has at most 255 bytes, no `:`.
+
+        FDPOLL=0: it is ours to say when it is done with (systemd 246; before, only an error or hang-up ended it).
+        """
+        self._store(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0", kept)
+
+    def let_go(self, name: str) -> None:
+        """The manager need not keep that socket any more (FDSTOREREMOVE=1)."""
+        self._store(f"FDSTOREREMOVE=1\nFDNAME={name}", None)
+
+    def handed_over(self) -> dict[str, socket.socket]:
+        """The sockets that our predecessor had kept, by name, once. Whoever takes them has to prove what they are."""
+        kept, self._kept = self._kept, {}
+        return kept
+
+    def _store(self, words: str, kept: socket.socket | None) -> None:
+        """Not lost when the manager's queue is full (a hundred agents registered at once): sent with the next word."""
+        if self._socket is not None:
+            self._unsent.append((words, kept))
+            self._send_unsent(self._socket)
+
+    def _send_unsent(self, to: socket.socket) -> None:
+        while self._unsent:
+            words, kept = self._unsent[0]
+            try:
+                if kept is None:
+                    to.sendto(words.encode(), self._address)
+                elif kept.fileno() >= 0:
+                    # Not socket.send_fds(), which forgets the address it is given (Python 3.11).
+                    rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [kept.fileno()]))
+                    to.sendmsg([words.encode()], [rights], 0, self._address)
+            except BlockingIOError:
+                return
+            except OSError:
+                pass
+            self._unsent.popleft()
+
+    def _say(self, *words: str) -> None:
         """Send some KEY=VALUE words; a manager that cannot take them is no reason to stop."""
         if self._socket is None:
             return
+        self._send_unsent(self._socket)
         try:
             self._socket.sendto("\n".join(words).encode(), self._address)
         except OSError:
             return
+
+
+def _handed_over(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
+    """Descriptors from $LISTEN_FDS on, if they are meant for this process; what is no socket is closed."""
+    pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
+    names = environ.pop("LISTEN_FDNAMES", "").split(":")
+    if pid != str(os.getpid()) or not count.isdigit():
+        return {}
+    found: dict[str, socket.socket] = {}
+    for place in range(int(count)):
+        fd = FIRST_FD + place
+        name = names[place] if place < len(names) else ""
+        try:
+            os.set_inheritable(fd, False)
+            kept = socket.socket(fileno=fd)
+        except OSError:
+            _close(fd)
+            continue
+        if name in found:
+            found[name].close()
+        found[name] = kept
+    return found
+
+
+def _close(fd: int) -> None:
+    try:
+        os.close(fd)
+    except OSError:
+        return

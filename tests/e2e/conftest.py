@@ -1,10 +1,24 @@
-"""One running daemon a test, with short times."""
+"""One running daemon a test, with short times. `REGISTRY=postgresql pytest tests/e2e`: all of them on PostgreSQL."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
+from tests.postgresql import running_server
 from tests.world import World, make_world
+
+
+@pytest.fixture(scope="session", autouse=True)
+def registry() -> Iterator[None]:
+    """One server a session, one database a world."""
+    if os.environ.get("REGISTRY", "sqlite") == "sqlite":
+        yield
+        return
+    with running_server() as server:
+        World.server = server
+        yield
+        World.server = None
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ class Bench:
 
     async def signalled(self, agent: Agent) -> list[int]:
         """Every pid that the history says was signalled."""
-        await self.chronicle.settle()
+        await self.store.write(lambda: None)  # what was told is written before it
         events = await self.store.read(self.store.store.events, 0, agent_id=agent.agent_id)
         told = [event.evidence for event in events if event.event == "kill.signal_sent"]
         return [pid for evidence in told for pid in evidence["pids"]]  # type: ignore[attr-defined] # it is a list

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sqlite3
 import time
 import uuid
 from pathlib import Path
@@ -182,9 +181,7 @@ def test_an_agent_of_another_boot_is_lost_and_an_impostor_with_its_pid_is_not_to
     body = {"pid": impostor.pid, "name": "lost", "stall_after_seconds": 2, "temp_dir": str(temp_dir), "task": "T-1"}
     assert world.ask("POST", "/v1/agents", body)[0] == 201
     world.stop()
-    with sqlite3.connect(world.state / "registry.db") as registry:
-        registry.execute("UPDATE agent_lifecycle SET boot_id = ?", (str(uuid.uuid4()),))
-    registry.close()
+    world.sql(f"UPDATE agent_lifecycle SET boot_id = '{uuid.uuid4()}'")
 
     world.start()
     world.wait_status("lost", "lost")

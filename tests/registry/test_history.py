@@ -1,11 +1,12 @@
-"""Cleanup runs, tasks, events, holds, retention."""
+"""Cleanup runs, tasks, events, holds."""
 
 import asyncio
 import threading
 from datetime import timedelta
 
-from tests.registry.samples import NOW, add
-from watchdog.core.model import HookOutcome, Reason, Status
+from tests.registry.samples import NOW
+from watchdog.core.model import HookOutcome
+from watchdog.registry.retention import Kind
 from watchdog.registry.store import AsyncStore, Store
 
 LATER = NOW + timedelta(hours=1)
@@ -76,7 +77,7 @@ def test_events_come_in_the_order_of_their_ids_and_by_owner(store: Store) -> Non
 def test_the_id_of_a_deleted_event_is_never_used_again(store: Store) -> None:
     """A client that has seen event 1 would miss a second event 1."""
     store.add_event("agent.late", None, "t", "w", NOW)
-    assert store.delete_ended(LATER) == 1
+    assert store.forget(Kind.EVENTS, store.due(Kind.EVENTS, LATER, "h1")) == 1
     assert store.add_event("agent.late", None, "t", "w", NOW) == 2
 
 
@@ -88,23 +89,6 @@ def test_holds_begin_and_end_once(store: Store) -> None:
     assert store.end_hold(one.id, LATER)
     assert not store.end_hold(one.id, LATER)
     assert store.active_holds() == [everybody]
-
-
-def test_retention_forgets_the_ended_and_keeps_the_living(store: Store) -> None:
-    """With all rows that hang on them; not those that ended later, nor one whose request is still open."""
-    for agent in ("old", "open", "young", "alive"):
-        add(store, agent)
-    for agent in ("old", "open"):
-        store.open_request(f"r-{agent}", agent, Reason.STALLED, by="daemon", now=NOW)
-        store.open_run(f"run-{agent}", agent, "temp_dir", NOW)
-        store.transition(agent, {Status.RUNNING}, Status.KILLED, now=NOW, who="t", why="w")
-    store.finish_request("r-old", "done", {}, now=NOW, who="t", why="w")
-    store.transition("young", {Status.RUNNING}, Status.KILLED, now=LATER, who="t", why="w")
-    while store.delete_ended(LATER, batch=1):
-        pass
-    assert {row.agent_id for row in store.agents(ended=True)} == {"open", "young", "alive"}
-    assert (store.runs_of("old"), store.requests_of("old")) == ([], [])
-    assert [event.agent_id for event in store.events(0)] == ["young"]
 
 
 def test_the_event_loop_reaches_the_store_through_threads(store: Store) -> None:

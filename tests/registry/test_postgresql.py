@@ -1,53 +1,33 @@
 """The same promises on PostgreSQL, on a server of this test's own (skipped where no PostgreSQL is installed)."""
 
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
+import asyncio
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import text
 
+from tests.postgresql import BINARIES, running_server
 from tests.registry.samples import FULL, NOW, add
+from tests.registry.test_group import a_conflict_is_its_own, what_waits_is_one_commit
 from watchdog.core.model import Reason, Status
 from watchdog.errors import RegistryUnavailable
+from watchdog.registry.retention import Kind
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.schema import metadata
 from watchdog.registry.store import Store
 
-pytest.importorskip("psycopg")
-BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 pytestmark = pytest.mark.skipif(not BINARIES, reason="PostgreSQL is not installed")
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """A server on a socket below /tmp (a socket's path holds 107 bytes). PostgreSQL refuses to run as root."""
-    user = "postgres" if os.geteuid() == 0 else None
-    directory = tempfile.mkdtemp(prefix="awpg.", dir="/tmp")
-    if user:
-        os.chown(directory, pwd.getpwnam(user).pw_uid, -1)
-    data = f"{directory}/data"
-
-    def run(program: str, *words: str) -> None:
-        argv = [str(BINARIES[-1] / program), "-D", data, *words]
-        null = subprocess.DEVNULL
-        subprocess.run(argv, user=user, cwd=directory, check=True, timeout=60, stdin=null, stdout=null, stderr=null)
-
-    try:
-        run("initdb", "-A", "trust", "-U", "postgres", "--no-sync")
-        run("pg_ctl", "-w", "-l", f"{directory}/log", "-o", f"-k {directory} -h '' -c fsync=off", "start")
-        yield f"postgresql://postgres@/postgres?host={directory}"
-        run("pg_ctl", "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(directory)
+    """A server of this module's own; its URL."""
+    with running_server() as running:
+        yield running.url()
 
 
 @pytest.fixture
@@ -88,9 +68,9 @@ def test_a_story_reads_the_same(store: Store) -> None:
         "kill.finished",
         "agent.ended",
     ]
-    while store.delete_ended(NOW + timedelta(days=1)):
-        pass
-    assert store.agents(ended=True) == []
+    for kind in Kind:
+        assert store.forget(kind, store.due(kind, NOW + timedelta(days=1), FULL.host)) >= 0
+    assert (store.agents(ended=True), store.events(0)) == ([], [])
 
 
 def test_of_many_that_change_a_status_at_once_one_wins(store: Store) -> None:
@@ -148,3 +128,13 @@ def test_a_lost_connection_is_unavailable_and_then_works(store: Store) -> None:
         other.execute(text("SELECT pg_terminate_backend(:own, 5000)"), {"own": own})
         connection.execute(text("SELECT 1"))
     assert store.agent("a1") is not None
+
+
+def test_what_waits_is_one_commit(store: Store) -> None:
+    """In the order in which it was asked for."""
+    asyncio.run(what_waits_is_one_commit(store))
+
+
+def test_a_conflict_undoes_nothing_of_its_neighbours(store: Store) -> None:
+    """PostgreSQL refuses the rest of a transaction in which a statement failed, but for the savepoint."""
+    asyncio.run(a_conflict_is_its_own(store))

@@ -100,6 +100,10 @@ def status(arguments: argparse.Namespace) -> int:
     width = max((len(key) for key in plain), default=0)
     for key, value in plain.items():
         say(f"{clean(key).ljust(width)}  {clock(value) if key.endswith('_at') else clean(value)}")
+    for key, what in (("config_problems", "unusable, the former holds"), ("config_waiting", "waits for a restart")):
+        lines = answer.get(key)
+        for line in lines if isinstance(lines, list) else []:
+            say(f"{'config'.ljust(width)}  {what}: {clean(line)}")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")

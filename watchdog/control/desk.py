@@ -51,7 +51,7 @@ class Bell:
         return self._event
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Desk:
     """The rooms behind the counter.
 
@@ -64,7 +64,7 @@ class Desk:
 
     fleet: Fleet
     store: AsyncStore
-    settings: Settings
+    settings: Settings  # a reload puts new ones here
     clock: Clock
     holds: Holds
     metrics: Metrics

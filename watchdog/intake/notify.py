@@ -3,18 +3,23 @@
 The protocol is sd_notify(3): newline-separated KEY=VALUE in one datagram, the sender's credentials attached by the
 kernel (unix(7), SCM_CREDENTIALS), which stay right when the sender has already gone. The first message is read at
 once, later ones at most every half second and a bounded number each time: a flood costs its own agent's socket only.
+
+Most libraries connect once, so the service manager keeps the sockets while we are away (FDSTORE, sd_notify(3)): what is
+said meanwhile waits in them, and our successor goes on reading. Without a manager that does so they are made anew.
 """
 
 import array
 import asyncio
 import os
 import socket
+import stat
 import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from watchdog.core.notify import MAX_BYTES
+from watchdog.systemd import Supervisor
 
 REST = 0.5  # seconds between two looks at a socket that was just read; a wake-up per beat costs 200 µs
 BUDGET = 64  # datagrams per look; a plain kernel queues 10 (net.unix.max_dgram_qlen), systemd raises it to 512
@@ -35,9 +40,13 @@ class Message:
 class NotifySockets:
     """Owns `<directory>/<agent_id>` for each agent that has no `run` wrapper to own it."""
 
-    def __init__(self, directory: str, receive: Callable[[str, Message], None]) -> None:
+    def __init__(
+        self, directory: str, receive: Callable[[str, Message], None], supervisor: Supervisor | None = None
+    ) -> None:
         self._directory = directory
         self._receive = receive
+        self._supervisor = supervisor or Supervisor({})
+        self._kept = self._supervisor.handed_over()
         self._sockets: dict[str, socket.socket] = {}
         self._resting: dict[str, asyncio.TimerHandle] = {}
 
@@ -60,9 +69,40 @@ class NotifySockets:
         except OSError:
             listener.close()
             raise
+        self._listen(agent_id, listener)
+        self._supervisor.keep(kept_name(agent_id), listener)
+        return path
+
+    def take_up(self, agent_id: str) -> bool:
+        """Go on with the socket that the service manager kept for us, if there is one; who is connected stays heard.
+
+        A descriptor is only a number and a name: it must be a datagram socket bound to this agent's path, which must
+        still be there, since others find it by path. Else it is closed, and the agent's is to be opened anew.
+        """
+        listener = self._kept.pop(kept_name(agent_id), None)
+        if listener is None:
+            return False
+        if not _bound_to(listener, os.path.join(self._directory, agent_id)):
+            self._drop(kept_name(agent_id), listener)
+            return False
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._listen(agent_id, listener)
+        return True
+
+    def drop_kept(self) -> None:
+        """Close what was kept for us and that nobody took up: its agent's row was closed meanwhile."""
+        for name, listener in self._kept.items():
+            self._drop(name, listener)
+        self._kept.clear()
+
+    def _listen(self, agent_id: str, listener: socket.socket) -> None:
         self._sockets[agent_id] = listener
         asyncio.get_running_loop().add_reader(listener, self._readable, agent_id)
-        return path
+
+    def _drop(self, name: str, listener: socket.socket) -> None:
+        listener.close()
+        self._supervisor.let_go(name)
 
     def give(self, agent_id: str, owner_uid: int) -> None:
         """The agent runs as another uid now: that one may write to its socket."""
@@ -84,11 +124,12 @@ class NotifySockets:
             return
         self.drain(agent_id)
         self._release(agent_id)
+        self._supervisor.let_go(kept_name(agent_id))
         with suppress(FileNotFoundError):  # somebody removed the runtime directory
             os.unlink(os.path.join(self._directory, agent_id))
 
     def close_all(self) -> None:
-        """Let go of the sockets; their paths stay, so that a client's next word after our restart finds the new one."""
+        """Let go of the sockets; their paths stay, so that a client's next word after our restart finds its way."""
         for agent_id in list(self._sockets):
             self.drain(agent_id)
             self._release(agent_id)
@@ -136,6 +177,19 @@ class NotifySockets:
                 # After the message was attributed: systemd-notify's BARRIER=1 waits for the close (sd_notify(3)).
                 for descriptor in descriptors:
                     os.close(descriptor)
+
+
+def kept_name(agent_id: str) -> str:
+    """The name of an agent's socket in the service manager's store (FDNAME=, at most 255 bytes, no `:`)."""
+    return f"notify-{agent_id}"
+
+
+def _bound_to(listener: socket.socket, path: str) -> bool:
+    try:
+        fits = (listener.family, listener.type) == (socket.AF_UNIX, socket.SOCK_DGRAM)
+        return fits and listener.getsockname() == path and stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def receive(listener: socket.socket) -> tuple[Message | None, list[int]]:

@@ -4,6 +4,9 @@ Three engines on SQLite: `durable` (synchronous=FULL) for intents and changes of
 batch of each sweep, `reading` (query_only). Every write begins with BEGIN IMMEDIATE: a deferred transaction that turns
 into a write fails at once with SQLITE_BUSY_SNAPSHOT, and the busy timeout is not used (sqlite.org/isolation.html).
 
+Several writes may share one durable transaction (`group`): each is a savepoint of it, so that what is refused of one
+undoes nothing of another, and one flush to disk serves all.
+
 Whatever goes wrong in the database leaves this module as `RegistryUnavailable` with SQLite's or PostgreSQL's own name
 for it; what a constraint refused leaves it as `Conflict`.
 """
@@ -11,17 +14,20 @@ for it; what a constraint refused leaves it as `Conflict`.
 import os
 import sqlite3
 import stat
+import threading
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import QueuePool
 
+from watchdog.clock import Clock
 from watchdog.errors import ConfigError, Conflict, RegistryUnavailable, UnsafeDirectory
+from watchdog.registry import postgresql
 from watchdog.registry.schema import REVISION
 
 _LOCK = 0x41574447  # "AWDG": PostgreSQL advisory lock, see `in_order`
@@ -29,9 +35,22 @@ _LOCK = 0x41574447  # "AWDG": PostgreSQL advisory lock, see `in_order`
 _STALE = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", "SQLITE_READONLY_DBMOVED"})
 _UNIQUE = frozenset({"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "23505"})
 
+SLOW = 0.5  # seconds until a failure counts as one that others should not have to wait for, too
+REFUSE = 1.0  # seconds
+
 
 class Duplicate(Conflict):
     """A unique index refused the row."""
+
+
+class Undone(RegistryUnavailable):
+    """The database ended a whole group with the failure of one part (SQLITE_FULL, SQLITE_IOERR, connection lost)."""
+
+
+class _Shared(threading.local):
+    """The group that this thread has open."""
+
+    connection: Connection | None = None
 
 
 class Engines:
@@ -47,10 +66,15 @@ class Engines:
             self.quick = _sqlite(path, busy_timeout, "PRAGMA synchronous=NORMAL", "BEGIN IMMEDIATE")
             self.reading = _sqlite(path, busy_timeout, "PRAGMA query_only=ON", "BEGIN")
         else:
-            self.durable = _postgresql(self.url, busy_timeout, "")
-            self.quick = _postgresql(self.url, busy_timeout, "-c synchronous_commit=off")
-            self.reading = _postgresql(self.url, busy_timeout, "-c default_transaction_read_only=on")
+            self.durable = postgresql.make_engine(self.url, busy_timeout, "")
+            self.quick = postgresql.make_engine(self.url, busy_timeout, "-c synchronous_commit=off")
+            self.reading = postgresql.make_engine(self.url, busy_timeout, "-c default_transaction_read_only=on")
         self._inode: int | None = None  # of SQLite's file, once it is open
+        self._clock = Clock()
+        self._refusing: dict[bool, tuple[float, str]] = {}  # reading or writing: until when, and what went wrong
+        self._heard: postgresql.Heard | None = None
+        self.trouble: str | None = None  # the last failure, until a probe shows that all works again
+        self._shared = _Shared()
 
     def open(self) -> None:
         """Make the file (0600) when there is none, and migrate. Raises ConfigError for a newer revision."""
@@ -61,18 +85,75 @@ class Engines:
         if self.url.get_backend_name() == "sqlite":
             self._inode = os.stat(self.url.database or "").st_ino
 
+    def be_heard(self, host: str | None, patience: timedelta) -> None:
+        """Take PostgreSQL's lock that says that this host has a daemon here; without `host`, see that we hold it still.
+
+        Raises AlreadyRunning, RegistryUnavailable.
+        """
+        if host is not None and self.durable.dialect.name == "postgresql":
+            self._heard = postgresql.Heard(self.durable, host)
+        if self._heard is not None:
+            self._heard.take(patience)
+
     def close(self) -> None:
         """Close every idle connection; the engines open new ones when asked again."""
+        if self._heard is not None:
+            self._heard.close()
         for engine in (self.durable, self.quick, self.reading):
             engine.dispose()
 
     @contextmanager
     def begin(self, engine: Engine) -> Iterator[Connection]:
-        """One transaction: committed at the end, rolled back on any exception."""
-        self._refuse_moved()
+        """One transaction: committed at the end, rolled back on any exception. Inside a `group`, a part of that one.
+
+        After a failure that took long, others of its kind fail at once for a second: whoever queued behind it (a
+        thousand lines of history, and the sweep behind them) would else wait as long for each, one after the other.
+        """
+        kind, began = engine is self.reading, self._clock.mono()
+        until, why = self._refusing.get(kind, (0.0, ""))
+        if began < until:
+            raise RegistryUnavailable(why)
         try:
-            with engine.begin() as connection:
+            with self._transaction(engine) as connection:
                 yield connection
+        except RegistryUnavailable as error:
+            self.trouble = str(error)
+            ended = self._clock.mono()
+            if ended - began > SLOW:
+                self._refusing[kind] = (ended + REFUSE, str(error))
+            raise
+
+    @contextmanager
+    def _transaction(self, engine: Engine) -> Iterator[Connection]:
+        shared = self._shared.connection
+        with self._named(engine if shared is None else self.durable):
+            if shared is not None:
+                with _part(shared):
+                    yield shared
+            else:
+                self._refuse_moved()
+                with engine.begin() as connection:
+                    yield connection
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """One durable transaction for all that this thread does until the end, reading included.
+
+        A part that raises is undone alone. Raises Undone where the database undid everything with it: then leave.
+        """
+        with self.begin(self.durable) as connection:
+            in_order(connection)  # first, so that no two groups wait for each other
+            self._shared.connection = connection
+            try:
+                yield
+            finally:
+                self._shared.connection = None
+
+    @contextmanager
+    def _named(self, engine: Engine) -> Iterator[None]:
+        """What goes wrong, by our names."""
+        try:
+            yield
         except IntegrityError as error:
             kind = Duplicate if _name(error) in _UNIQUE else Conflict
             raise kind(f"refused by the registry: {error.orig}") from error
@@ -96,6 +177,22 @@ class Engines:
             raise RegistryUnavailable(
                 f"registry {self.place}: the file was removed or replaced; put it back, or start the daemon anew"
             )
+
+
+@contextmanager
+def _part(connection: Connection) -> Iterator[None]:
+    """A savepoint. Raises Undone when it cannot be gone back to: SQLite ends the transaction on a full disk."""
+    try:
+        connection.exec_driver_sql("SAVEPOINT part")
+        yield
+        connection.exec_driver_sql("RELEASE SAVEPOINT part")
+    except BaseException as failure:
+        try:
+            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT part")
+            connection.exec_driver_sql("RELEASE SAVEPOINT part")
+        except SQLAlchemyError:
+            raise Undone(f"registry: a group of writes was undone: {failure}") from failure
+        raise
 
 
 def parse_url(url: str) -> URL:
@@ -196,26 +293,6 @@ def _sqlite(path: str, busy_timeout: timedelta, pragma: str, begin: str) -> Engi
     )
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine
-
-
-def _postgresql(url: URL, busy_timeout: timedelta, options: str) -> Engine:
-    """An engine whose statements end after the timeout and whose times are UTC."""
-    limit = int(busy_timeout.total_seconds() * 1000)
-    own = f"-c statement_timeout={limit} -c lock_timeout={limit} -c timezone=UTC {options}".strip()
-    given = url.query.get("options", "")
-    try:
-        return create_engine(
-            url.difference_update_query(["options"]),
-            connect_args={"connect_timeout": 5, "options": f"{given} {own}".strip()},
-            pool_pre_ping=True,
-            pool_timeout=busy_timeout.total_seconds() + 1,
-            pool_size=2,
-            max_overflow=2,
-        )
-    except ImportError:
-        raise ConfigError(
-            ["registry.url: PostgreSQL needs psycopg 3; right: pip install 'agent-watchdogd[postgres]'"]
-        ) from None
 
 
 def _make_file(path: str) -> None:

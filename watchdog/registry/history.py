@@ -1,26 +1,17 @@
-"""Queries on everything beside agents and kills: cleanup runs, tasks, events, holds, and retention."""
+"""Queries on everything beside agents and kills: cleanup runs, tasks, events and holds."""
 
 from collections.abc import Mapping
 from datetime import datetime
 
-from sqlalchemy import delete, exists, insert, or_, select, update
+from sqlalchemy import insert, or_, select, update
 
-from watchdog.core.model import ENDED, HookOutcome
+from watchdog.core.model import HookOutcome
 from watchdog.registry.codec import dump, to_event, to_hold, to_run, to_task
-from watchdog.registry.querying import Queries, values, write_event
+from watchdog.registry.querying import Queries, write_event
 from watchdog.registry.rows import EventRow, HoldRow, RunRow, TaskRow
-from watchdog.registry.schema import (
-    OPEN_STATUSES,
-    agent_lifecycle,
-    cleanup_run,
-    kill_request,
-    lifecycle_event,
-    operator_hold,
-    orchestrator_task,
-)
+from watchdog.registry.schema import TASK_ENDED, cleanup_run, lifecycle_event, operator_hold, orchestrator_task
 
 _FINAL = frozenset({"done", "nothing", "kept"})  # a run that ended so is not done again
-_TASK_ENDED = frozenset({"failed", "cancelled", "completed"})
 
 
 class HistoryQueries(Queries):
@@ -102,7 +93,7 @@ class HistoryQueries(Queries):
         """Write a task's status back. False when it is not this agent's (any more); None as agent asks nothing."""
         columns = orchestrator_task.columns
         stored: dict[str, object] = {"status": status, "error_message": error_message, "updated_at": now}
-        if status in _TASK_ENDED:
+        if status in TASK_ENDED:
             stored["completed_at"] = now
         if status == "ready_for_retry":
             stored |= {"retry_count": columns.retry_count + 1, "assigned_agent": None}
@@ -167,26 +158,3 @@ class HistoryQueries(Queries):
         """Holds that nobody ended; whether `until_at` is over is the caller's to judge, by his clock."""
         columns = operator_hold.columns
         return self._rows(select(operator_hold).where(columns.ended_at.is_(None)).order_by(columns.id), to_hold)[0]
-
-    def delete_ended(self, before: datetime, batch: int = 200) -> int:
-        """Forget agents that ended before then, with all that hangs on them, and older events. Returns rows deleted.
-
-        At most `batch` agents and ten times as many events a call, so that no sweep waits long: call until it says 0.
-        """
-        agents, events = agent_lifecycle.columns, lifecycle_event.columns
-        with self.engines.begin(self.engines.durable) as connection:
-            still_open = exists().where(
-                kill_request.columns.agent_id == agents.agent_id, kill_request.columns.status.in_(OPEN_STATUSES)
-            )
-            ids = list(
-                connection.scalars(
-                    select(agents.agent_id)
-                    .where(agents.status.in_(values(ENDED)), agents.completed_at < before, ~still_open)
-                    .limit(batch)
-                )
-            )
-            for table in (kill_request, cleanup_run, operator_hold, agent_lifecycle):
-                connection.execute(delete(table).where(table.columns.agent_id.in_(ids)))
-            old = select(events.id).where(events.at < before).order_by(events.id).limit(batch * 10)
-            gone = connection.execute(delete(lifecycle_event).where(events.id.in_(old))).rowcount
-            return len(ids) + gone

@@ -6,7 +6,7 @@ Everything here is durable (synchronous=FULL) when the method returns; nothing m
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, and_, insert, or_, select, update
+from sqlalchemy import and_, insert, or_, select, update
 
 from watchdog.core.model import Identity, Reason
 from watchdog.errors import Conflict
@@ -94,11 +94,14 @@ class RequestQueries(Queries):
     ) -> bool:
         """Claim one that is open or unkillable, or (`takeover_from`) one of a daemon that is proved gone.
 
-        `claimed_by` is a daemon's identity as text. False when somebody else was first; then touch nothing.
+        `claimed_by` is a daemon's identity as text; claiming again what is one's own is no fault (the answer to the
+        first claim may have been lost). False when somebody else was first; then touch nothing.
         """
-        free: ColumnElement[bool] = _columns.status.in_(("open", "unkillable"))
-        if takeover_from is not None:
-            free = or_(free, and_(_columns.status == "claimed", _columns.claimed_by == takeover_from))
+        before = [claimed_by] if takeover_from is None else [claimed_by, takeover_from]
+        free = or_(
+            _columns.status.in_(("open", "unkillable")),
+            and_(_columns.status == "claimed", _columns.claimed_by.in_(before)),
+        )
         with self.engines.begin(self.engines.durable) as connection:
             changed = connection.execute(
                 update(kill_request)

@@ -1,0 +1,1 @@
+"""Figures: `make bench` (tests/bench/run.py) and what it is made of. Never a gate."""

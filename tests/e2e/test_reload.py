@@ -1,0 +1,221 @@
+"""SIGHUP: a good file holds at once for everybody, a bad one changes nothing, and nobody notices the rest."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.world import BIN, World, alive, make_world, wait_for
+
+LONG = {"after_seconds": 600}
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    yield from make_world(stall=LONG)
+
+
+def reload(world: World, event: str) -> dict[str, Any]:
+    """Send SIGHUP and wait for what it comes to."""
+    assert world.daemon is not None
+    before = len(world.events())
+    world.daemon.send_signal(signal.SIGHUP)
+    return world.wait_event(event, after=before)
+
+
+def test_new_limits_hold_for_agents_that_live(world: World) -> None:
+    """A stalled one that had ten minutes is ended by the new three seconds; its beating neighbour is not."""
+    world.start()
+    silent = world.run("silent", *world.script("agent.py", "beat=0.2/3", "sleep"))
+    well = world.run("well", *world.script("agent.py", "beat=0.2"))
+    world.wait_event("agent.first_beat", name="silent")
+    world.wait_event("agent.first_beat", name="well")
+
+    world.configure(stall={"after_seconds": 2}, sweep={"interval_seconds": 0.25})
+    told = reload(world, "config.reloaded")
+
+    assert told["changed"] == ["stall.after_seconds", "sweep.interval_seconds"]
+    world.wait_status("silent", "killed")
+    silent.wait(20)
+    assert alive(well.pid)
+    assert world.json("status")["interval_seconds"] == 0.25
+
+
+def test_every_part_follows(world: World, tmp_path: Path) -> None:
+    """Mode, hooks, log level and file; then back."""
+    marker, log = tmp_path / "hook ran", tmp_path / "other.log"
+    tmp_path.chmod(0o755)
+    world.start()
+    world.configure(daemon={"mode": "observe"}, log={"level": "debug", "file": str(log)})
+    with world.config.open("a") as file:
+        file.write(f'[[hook]]\nname = "mark"\non = ["completed"]\ncommand = ["/usr/bin/touch", "{marker}"]\n')
+
+    assert world.daemon is not None
+    world.daemon.send_signal(signal.SIGHUP)
+    wait_for(lambda: log.exists() and "config.reloaded" in log.read_text(), "the new log file")
+    wait_for(lambda: "sweep.finished" in log.read_text(), "the new level")
+    world.run("one", "true").wait(20)
+    wait_for(lambda: '"observed"' in log.read_text(), "only observed")
+    assert not marker.exists()
+
+    text = world.config.read_text().replace('mode = "observe"', 'mode = "enforce"')
+    world.config.write_text(text.replace(str(log), ""))
+    reload(world, "config.reloaded")
+    world.run("two", "true").wait(20)
+    wait_for(marker.exists, "the hook of the new file")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[stall]\nafter_seconds = 2\nstal_after = 3\n", "stal_after"),
+        ("[stall\n", "not TOML"),
+        ("[kill]\ngrace_seconds = '10s'\n", "kill.grace_seconds"),
+        ("[sweep]\ninterval_seconds = 100\n", "two sweeps"),
+        ("", None),
+    ],
+)
+def test_a_file_that_cannot_be_used_changes_nothing(world: World, text: str, says: str | None) -> None:
+    """Told by key in the log and in `status`; mending it ends that. An emptied file is a good one: all defaults."""
+    world.start()
+    good = world.config.read_text()
+    world.config.write_text(text)
+    if says is None:
+        assert "registry.url" not in reload(world, "config.reloaded")["changed"]
+        return
+
+    problems = reload(world, "config.invalid")["problems"]
+
+    assert any(says in problem and str(world.config) in problem for problem in problems)
+    assert world.json("status")["config_problems"] == problems
+    assert "unusable" in world.cli("status").stdout
+    world.config.write_text(good)
+    assert reload(world, "config.reloaded")["changed"] == []
+    assert world.json("status")["config_problems"] == []
+
+
+def test_what_is_no_file_any_more_changes_nothing(world: World) -> None:
+    """A directory, a FIFO that nobody writes to, nothing at all: each is one clear line, and nobody waits for it."""
+    world.start()
+    for make in (os.mkdir, os.mkfifo, None):
+        world.config.unlink() if world.config.is_file() else None
+        if make is not None:
+            make(world.config)
+        assert str(world.config) in str(reload(world, "config.invalid")["problems"])
+        if make is os.mkdir:
+            world.config.rmdir()
+        elif make is os.mkfifo:
+            world.config.unlink()
+    assert world.json("status")["agents"] == 0
+
+
+def test_keys_that_make_another_daemon_wait_for_a_restart(world: World) -> None:
+    """They are named; the rest of the file holds."""
+    world.start()
+    other = world.dir / "elsewhere"
+    world.configure(daemon={"state_dir": str(other), "host": "another"}, kill={"grace_seconds": 3}, stall=LONG)
+
+    told = reload(world, "config.reloaded")
+
+    assert told["changed"] == ["kill.grace_seconds"]
+    assert told["waiting_for_restart"] == ["daemon.host", "daemon.state_dir"]
+    assert world.json("status")["config_waiting"] == ["daemon.host", "daemon.state_dir"]
+    assert not other.exists()
+    world.run("after", "true").wait(20)
+    world.wait_status("after", "completed")
+
+
+def test_observe_on_the_command_line_stays(world: World) -> None:
+    """The file says "enforce"; who typed --observe meant it for as long as the daemon lives."""
+    world.start("--observe")
+    world.configure(kill={"grace_seconds": 2})
+
+    reload(world, "config.reloaded")
+
+    assert world.json("status")["mode"] == "observe"
+
+
+def test_a_storm_of_reloads_disturbs_no_kill_and_no_beat(world: World) -> None:
+    """200 signals while a stubborn agent is ended: it is ended in order, once; the other's beats are all heard."""
+    world.configure(stall={"after_seconds": 3}, kill={"grace_seconds": 2})
+    world.start()
+    well = world.run("well", *world.script("agent.py", "beat=0.2"))
+    stubborn = world.run("stubborn", *world.script("stubborn.sh"), options=("--stall-after", "60s"))
+    world.wait_event("agent.pid_known", name="stubborn")
+    world.wait_event("agent.first_beat", name="well")
+    assert world.daemon is not None
+
+    ending = subprocess.Popen(
+        [BIN / "agent-watchdog", "kill", "stubborn", "--json"], env=world.environ, stdout=subprocess.PIPE, text=True
+    )
+    world.wait_event("kill.signal_sent")
+    for turn in range(200):
+        if turn % 2:
+            world.config.write_text(world.config.read_text() + f"# {turn}\n")
+        world.daemon.send_signal(signal.SIGHUP)
+        time.sleep(0.005)  # a storm, not one signal: pending ones are merged by the kernel
+
+    assert '"success": true' in ending.communicate(timeout=30)[0]
+    stubborn.wait(20)
+    world.wait_event("config.reloaded")
+    assert world.count("kill.finished") == 1
+    assert world.count("agent.late") == 0
+    assert alive(well.pid)
+
+
+def test_systemd_hears_of_it(world: World) -> None:
+    """RELOADING=1 with our monotonic clock, then READY=1 with what came of it (sd_notify(3), Type=notify-reload)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(world.dir / "manager"))
+        manager.settimeout(20)
+
+        def hear(word: str) -> dict[str, str]:
+            while True:
+                said = dict(line.split("=", 1) for line in manager.recv(4096).decode().splitlines())
+                if word in said:
+                    return said
+
+        world.start(NOTIFY_SOCKET=str(world.dir / "manager"))
+        hear("READY")
+        world.config.write_text("[nonsense]\n")
+        before = time.monotonic_ns() // 1000
+        reload(world, "config.invalid")
+
+        assert before <= int(hear("RELOADING")["MONOTONIC_USEC"]) <= time.monotonic_ns() // 1000
+        assert "cannot be used" in hear("READY")["STATUS"]
+
+
+def test_the_unit_s_watchdog_is_asked_too(world: World) -> None:
+    """An interval that WatchdogSec= leaves no room for would have systemd kill us."""
+    world.start(NOTIFY_SOCKET=str(world.dir / "nobody"), WATCHDOG_USEC="3000000")
+    world.configure(sweep={"interval_seconds": 2}, stall=LONG)
+
+    assert "WatchdogSec=3" in str(reload(world, "config.invalid")["problems"])
+    assert world.json("status")["interval_seconds"] == 0.5
+
+
+def test_a_terminal_that_is_closed_ends_the_daemon_on_it(world: World) -> None:
+    """`make run` in a window: its SIGHUP is a hang-up and no reload."""
+    master, slave = os.openpty()
+    with world.log.open("ab") as log:
+        daemon = subprocess.Popen(
+            ["setsid", "--ctty", "--wait", sys.executable, BIN / "agent-watchdogd", "--config", world.config],
+            stdin=slave,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env=world.environ,
+        )
+    world.started.append(daemon)
+    os.close(slave)
+    world.wait_event("daemon.ready")
+
+    os.close(master)
+
+    world.wait_event("daemon.stopped")

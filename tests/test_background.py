@@ -1,0 +1,193 @@
+"""`--daemonize`: a real daemon in the background, what its starter says, and what became of its descriptors."""
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.world import BIN, World, alive, make_world, wait_for
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    yield from make_world(log={"level": "debug"})
+
+
+def start(world: World, *options: str, shell: str = '"$@"', **environ: str) -> subprocess.CompletedProcess[str]:
+    """Start it in the background, as a shell would; whatever holds our pipes open would make this run out of time."""
+    command = [str(BIN / "agent-watchdogd"), "--config", "config.toml", "--daemonize", *options]
+    return subprocess.run(
+        ["/bin/sh", "-c", shell, "sh", *command],
+        env={**world.environ, **environ},
+        cwd=world.dir,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def pid_in(path: Path) -> int:
+    """The file holds one pid and nothing else."""
+    text = path.read_text()
+    assert text == f"{int(text)}\n"
+    return int(text)
+
+
+def default_pid_file(world: World) -> Path:
+    return world.runtime / "agent-watchdog.pid"
+
+
+def stop(world: World, path: Path) -> None:
+    """Ask it to end, and wait for that; it is no child of ours."""
+    pid = pid_in(path)
+    os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: not alive(pid), f"the end of {pid}")
+
+
+def test_a_daemon_in_the_background_keeps_its_descriptors_apart(world: World) -> None:
+    """File log, SQLite and pid file, five sweeps and a kill: each file holds its own, and nothing of the terminal."""
+    pid_file = world.dir / "here.pid"
+    world.configure(log={"level": "debug", "file": str(world.log)})
+
+    done = start(world, "--pidfile", "here.pid")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    pid = pid_in(pid_file)
+    assert f"(pid {pid}, in {pid_file})" in done.stdout and str(world.log) in done.stdout
+    world.run("victim", *world.script("agent.py", "sleep"))
+    world.wait_status("victim", "running")
+    world.wait_sweeps(5)
+    size = world.log.stat().st_size
+    world.cli("kill", "victim")
+
+    # One parent: init; a session of its own, which it does not lead, so it can never get a terminal.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    assert fields[2] == fields[3] != str(pid) and fields[4] == "0"
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    opened = {int(n.name): os.readlink(n) for n in Path(f"/proc/{pid}/fd").iterdir()}
+    assert (opened[0], opened[1], opened[2]) == ("/dev/null", "/dev/null", str(world.log))
+    others = [path for number, path in opened.items() if number > 2 and path.startswith("/")]
+    assert {path for path in others if not path.startswith((str(world.state), str(world.runtime)))} == {
+        str(world.log),
+        str(pid_file),
+    }
+    assert not [path for path in opened.values() if path.startswith("pipe:") or "/tty" in path or "/pts" in path]
+    # Each file has grown by its own, and holds nobody else's.
+    assert pid_in(pid_file) == pid
+    assert world.log.stat().st_size > size
+    assert all(json.loads(line)["event"] for line in world.log.read_text().splitlines())
+    assert "Bad file descriptor" not in world.log.read_text() and "EBADF" not in world.log.read_text()
+    assert not world.count("sweep.failed") and world.count("kill.finished") == 1
+    with sqlite3.connect(world.state / "registry.db") as database:
+        assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        rows = database.execute("SELECT name, status FROM agent_lifecycle").fetchall()
+    assert rows == [("victim", "killed")]
+
+    stop(world, pid_file)
+
+    assert not pid_file.exists()
+    assert world.events()[-1]["event"] == "daemon.stopped"
+
+
+def test_a_second_start_is_refused_and_one_after_a_crash_is_not(world: World) -> None:
+    """What counts is the lock, which a SIGKILL releases; a pid that was left behind counts for nothing."""
+    pid_file = default_pid_file(world)
+    pid_file.write_text(f"{os.getpid()}\n")  # left behind, and somebody else has that pid now
+    assert start(world).returncode == 0
+    first = pid_in(pid_file)
+
+    again = start(world)
+    elsewhere = start(world, "--pidfile", "other.pid")  # another pid file, the same directories
+
+    assert (again.returncode, again.stdout) == (75, "")
+    assert f"already running (pid {first})" in again.stderr
+    assert (elsewhere.returncode, elsewhere.stdout) == (75, "")
+    assert f"pid {first} runs here already" in elsewhere.stderr
+    assert not (world.dir / "other.pid").exists()
+    assert pid_in(pid_file) == first and alive(first)
+
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: not alive(first), "its end")
+    assert start(world).returncode == 0
+    assert pid_in(pid_file) != first
+
+
+def test_the_starter_tells_why_the_daemon_could_not_start(world: World) -> None:
+    """It fails long after the fork; its words and its exit status are the starter's all the same."""
+    (world.state / "registry.db").write_bytes(b"this is no database" * 1000)
+
+    done = start(world)
+
+    assert done.returncode not in (0, 1, 2)
+    assert "registry.db" in done.stderr
+    assert not default_pid_file(world).exists()
+    log = (world.state / "agent-watchdogd.log").read_text()
+    assert "daemon.failed" in log
+
+
+def test_it_starts_with_its_standard_streams_closed(world: World) -> None:
+    """As a cron job or an init script may; no file of ours becomes descriptor 0."""
+    done = start(world, shell='"$@" <&- >&- 2>&-')
+
+    assert done.returncode == 0
+    pid = pid_in(default_pid_file(world))
+    log = world.state / "agent-watchdogd.log"
+    assert [os.readlink(f"/proc/{pid}/fd/{n}") for n in (0, 1, 2)] == ["/dev/null", "/dev/null", str(log)]
+    assert "daemon.ready" in log.read_text()
+
+
+def test_a_file_that_is_no_pid_file_is_not_overwritten(world: World) -> None:
+    """A typing mistake of root's must not cost a file."""
+    precious = world.dir / "precious"
+    precious.write_text("my thesis\n")
+    (world.dir / "link.pid").symlink_to("precious")
+    os.mkfifo(world.dir / "fifo.pid")
+    (world.dir / "twice.pid").touch()
+    (world.dir / "twice").hardlink_to(world.dir / "twice.pid")
+
+    for name in ("precious", "link.pid", "fifo.pid", "twice.pid", "missing/x.pid"):
+        done = start(world, "--pidfile", name)
+        assert done.returncode == 78, name
+        assert f"--pidfile {world.dir}/{name}: " in done.stderr
+
+    assert precious.read_text() == "my thesis\n"
+    assert not (world.state / "agent-watchdogd.log").exists()
+
+
+def test_below_a_service_manager_it_stays_in_front(world: World) -> None:
+    """A manager follows the process that it started, and waits for its word: Type=notify, and no --daemonize."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(world.dir / "n"))
+        waited_for = start(world, NOTIFY_SOCKET=str(world.dir / "n"))
+    unit = start(world, shell='SYSTEMD_EXEC_PID=$$ exec "$@"', INVOCATION_ID="0" * 32)
+    terminal = start(world, INVOCATION_ID="0" * 32, SYSTEMD_EXEC_PID=str(os.getpid()))  # a terminal's shell has both
+
+    assert [waited_for.returncode, unit.returncode, terminal.returncode] == [78, 78, 0]
+    assert "NOTIFY_SOCKET" in waited_for.stderr and "Type=notify" in waited_for.stderr
+    assert "systemd started this process" in unit.stderr and "Type=notify" in unit.stderr
+
+
+def test_descriptors_of_the_starter_are_closed(world: World) -> None:
+    """Also one that says it was passed by a manager: its number must not be taken for a socket of ours."""
+    done = start(world, shell='LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<config.toml 7<config.toml')
+
+    assert done.returncode == 0
+    pid = pid_in(default_pid_file(world))
+    opened = [os.readlink(n) for n in Path(f"/proc/{pid}/fd").iterdir()]
+    assert str(world.config) not in opened
+
+
+def test_a_pid_file_needs_a_daemon_in_the_background(world: World) -> None:
+    """In front there is nobody to be found by it."""
+    done = subprocess.run(
+        [str(BIN / "agent-watchdogd"), "--pidfile", "x.pid"], env=world.environ, capture_output=True, text=True
+    )
+
+    assert done.returncode == 64
+    assert "--daemonize" in done.stderr

@@ -1,0 +1,64 @@
+"""What the daemon says of itself: the status line, the facts of `status`, figures of the fleet and the holds."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from watchdog.clock import Clock
+from watchdog.config import Settings
+from watchdog.fleet import Fleet
+from watchdog.holds import Holds
+from watchdog.kill_worker import KillWorker
+from watchdog.reloading import Reload
+from watchdog.sink import Sink
+from watchdog.sweep import Sweeper
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bulletin:
+    """Reads the parts, changes none; `settings` gives those that hold now."""
+
+    settings: Callable[[], Settings]
+    clock: Clock
+    fleet: Fleet
+    holds: Holds
+    worker: KillWorker
+    sweeper: Sweeper
+    reload: Reload
+    sink: Sink
+
+    def line(self) -> str:
+        """STATUS= of sd_notify(3), shown by `systemctl status`."""
+        count, health = len(self.fleet), self.sink.health()
+        said = [f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"]
+        if health.error:
+            said.append(f"the log ({health.target}) cannot be written: {health.error}")
+        if self.reload.problems:
+            said.append("the configuration file cannot be used, the former one holds")
+        return "; ".join(said)
+
+    def facts(self) -> dict[str, object]:
+        """What `status` prints beside the counts."""
+        last = self.sweeper.account.last_sweep
+        return {
+            "mode": self.settings().mode,
+            "interval_seconds": self.settings().interval.total_seconds(),
+            "last_sweep": last.wall.isoformat(timespec="seconds") if last else None,
+            "being_ended": self.worker.busy,
+            "config": self.settings().file or "defaults",
+            "config_problems": self.reload.problems,
+            "config_waiting": self.reload.waiting,
+            "log": dataclasses.asdict(self.sink.health()),
+        }
+
+    def verdicts(self) -> dict[str, int]:
+        """Living agents by verdict."""
+        return Counter(str(agent.verdict or "none") for agent in self.fleet)
+
+    def kinds_of_hold(self) -> dict[str, int]:
+        """Holds that are on, by what holds."""
+        return {
+            "operator": len(self.holds.current(self.clock.now().wall)),
+            "mass_stall": int(self.sweeper.mass_since is not None),
+        }

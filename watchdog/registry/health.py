@@ -1,0 +1,49 @@
+"""Whether the registry is fit for use, and whether this daemon is the only one of its host on it."""
+
+from datetime import timedelta
+
+from sqlalchemy import select, text
+
+from watchdog.errors import AlreadyRunning, RegistryUnavailable
+from watchdog.registry.querying import Queries
+from watchdog.registry.schema import REVISION, metadata
+
+
+class HealthQueries(Queries):
+    """The part of `Store` that is about the database itself."""
+
+    def probe(self) -> None:
+        """Look at every table and column, and commit durably what changes nothing. Raises RegistryUnavailable.
+
+        So a fault that only a hook or an exit would meet (a table dropped, another revision) is found when nobody has
+        to wait for it yet, and its end is told only when everything works again.
+        """
+        seen = self.engines.trouble
+        with self.engines.begin(self.engines.reading) as connection:
+            stored = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+            if stored != REVISION:
+                raise RegistryUnavailable(
+                    f"registry {self.engines.place} has revision {stored!r} now, this version works with {REVISION!r}:"
+                    " another version of agent-watchdogd has migrated it; install that one here, too"
+                )
+            for table in metadata.sorted_tables:
+                connection.execute(select(table).limit(1))
+        with self.engines.begin(self.engines.durable) as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
+        if self.engines.trouble == seen:
+            self.engines.trouble = None
+
+    def claim_host(self, host: str, patience: timedelta = timedelta(seconds=15)) -> None:
+        """Be the only daemon of this host on a database that hosts share. Raises AlreadyRunning, RegistryUnavailable.
+
+        SQLite needs none of it: the file lies in the state directory, which is locked (`lock`). A former daemon whose
+        connection the server has not given up yet is waited for.
+        """
+        self.engines.be_heard(host, patience)
+
+    def keep_host(self) -> None:
+        """Look whether we are still heard, and be heard again after the server was away. Raises RegistryUnavailable."""
+        try:
+            self.engines.be_heard(None, timedelta())
+        except AlreadyRunning as error:
+            raise RegistryUnavailable(str(error)) from error

@@ -1,0 +1,171 @@
+"""PostgreSQL: connections none of which waits for ever, and the lock by which a host's daemon is heard.
+
+Three things can keep a caller waiting, and each has its own limit:
+
+- a lock of somebody else's, a slow statement: the server ends the statement (`lock_timeout`, `statement_timeout`);
+- a server that cannot be reached: `connect_timeout`;
+- a server that was reached and went silent (stopped, its host or the way there gone): nothing of libpq's notices it
+  while the peer's kernel acknowledges what we send, so `Bounded` watches each wait and closes the connection. Idle
+  connections are left to TCP's keepalives.
+"""
+
+import hashlib
+import time
+from contextlib import suppress
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
+from sqlalchemy.exc import DBAPIError
+
+from watchdog.errors import AlreadyRunning, ConfigError, RegistryUnavailable
+
+CONNECT_SECONDS = 3  # psycopg waits at least 2, and so long for each host that the URL names
+SILENCE_SECONDS = 1.0  # beyond the server's own limit on a statement
+# libpq: a peer that is gone is noticed after 10 + 3 x 5 s on an idle connection, after 15 s when it owes an answer
+KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 15_000}
+
+
+def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
+    """An engine whose statements end after the limit and whose times are UTC. Raises ConfigError without psycopg."""
+    try:
+        bounded = _bounded()
+    except ImportError:
+        raise ConfigError(
+            ["registry.url: PostgreSQL needs psycopg 3; right: pip install 'agent-watchdogd[postgres]'"]
+        ) from None
+    milliseconds = int(limit.total_seconds() * 1000)
+    own = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC {options}".strip()
+    given = url.query.get("options", "")
+    engine = create_engine(
+        url.difference_update_query(["options"]),
+        connect_args={"connect_timeout": CONNECT_SECONDS, **KEEPALIVE, "options": f"{given} {own}".strip()},
+        pool_pre_ping=True,
+        pool_timeout=limit.total_seconds() + 1,
+        pool_size=2,
+        max_overflow=2,
+    )
+    silence = limit.total_seconds() + SILENCE_SECONDS
+
+    def connect(dialect: object, record: object, words: list[Any], keys: dict[str, Any]) -> object:
+        connection = bounded.connect(*words, **keys)
+        connection.silence = silence
+        return connection
+
+    event.listen(engine, "do_connect", connect)
+    return engine
+
+
+@cache
+def _bounded() -> Any:
+    """psycopg's connection, with a limit on each wait for the server. Raises ImportError without psycopg."""
+    import psycopg
+    from psycopg.types.datetime import TimestamptzLoader
+
+    class Time(TimestamptzLoader):
+        """A time that Python has no value for (infinity, before Christ, year 10000) spoils its own row only."""
+
+        def load(self, data: Any) -> Any:
+            try:
+                return super().load(data)
+            except psycopg.DataError:
+                return bytes(data).decode()
+
+    class Bounded(psycopg.Connection[Any]):
+        """Raises OperationalError, and is closed, when the server has not answered for `silence` seconds."""
+
+        silence = 60.0
+
+        def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+            deadline = time.monotonic() + self.silence
+            return super().wait(self._watched(gen, deadline), *args, **kwargs)
+
+        def _watched(self, gen: Any, deadline: float) -> Any:
+            try:
+                wanted = next(gen)
+                while True:
+                    ready = yield wanted
+                    if not ready and time.monotonic() > deadline:  # psycopg looks up each 0.1 s
+                        self.close()
+                        raise psycopg.OperationalError(f"no answer of the server within {self.silence:g} s")
+                    wanted = gen.send(ready)
+            except StopIteration as ended:
+                return ended.value
+
+    psycopg.adapters.register_loader("timestamptz", Time)
+    return Bounded
+
+
+class Heard:
+    """A lock of the server's own that says: a daemon of this host is connected. It ends with its connection.
+
+    No lease and no clock: while the server hears the connection, nobody else has the lock.
+    """
+
+    def __init__(self, engine: Engine, host: str) -> None:
+        self._engine = engine
+        self._host = host
+        self._key = int.from_bytes(hashlib.sha256(f"agent-watchdogd {host}".encode()).digest()[:8], "big", signed=True)
+        self._held: Connection | None = None
+
+    def take(self, patience: timedelta) -> None:
+        """Take the lock, or find that we still hold it.
+
+        The connection of a daemon that has just died may be heard for a moment: it is waited for. Raises AlreadyRunning
+        when it is somebody else's after that, RegistryUnavailable when the server does not answer.
+        """
+        deadline = time.monotonic() + patience.total_seconds()
+        try:
+            while not self._try():
+                if time.monotonic() > deadline:
+                    raise AlreadyRunning(
+                        f"another agent-watchdogd of host {self._host!r} is connected to this registry"
+                        f" ({self._who()}); right: end it, or give each its own daemon.host"
+                    )
+                time.sleep(0.25)
+        except DBAPIError as error:
+            self.close()
+            raise RegistryUnavailable(
+                f"registry: whether we are the only daemon of {self._host}: {error.orig}"
+            ) from error
+
+    def close(self) -> None:
+        """Let go of it."""
+        held, self._held = self._held, None
+        if held is not None:
+            with suppress(DBAPIError):
+                held.invalidate()  # the lock ends with the connection, so it is not given back to the pool
+                held.close()
+
+    def _try(self) -> bool:
+        if self._held is not None:
+            self._held.execute(text("SELECT 1"))  # raises when it was lost, and the lock with it
+            return True
+        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        try:
+            taken = bool(connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": self._key}).scalar())
+            if taken:
+                # The server's side of the keepalives: a host that vanished is heard for 25 s at most (TCP only).
+                for name, value in (("idle", 10), ("interval", 5), ("count", 3)):
+                    connection.execute(text(f"SET tcp_keepalives_{name} = {value}"))
+                self._held = connection
+        finally:
+            if self._held is not connection:
+                connection.close()
+        return taken
+
+    def _who(self) -> str:
+        query = text(
+            "SELECT a.client_addr, a.client_port, a.backend_start FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
+            " WHERE l.locktype = 'advisory' AND l.classid::bigint = :high AND l.objid::bigint = :low AND l.granted"
+        )
+        halves = {"high": self._key >> 32 & 0xFFFFFFFF, "low": self._key & 0xFFFFFFFF}
+        with self._engine.connect() as connection:
+            found = connection.execute(query, halves).first()
+        if found is None:
+            return "gone just now"
+        where = (
+            f"from {found.client_addr} port {found.client_port}" if found.client_addr else "on the server's own host"
+        )
+        return f"{where}, since {found.backend_start:%Y-%m-%d %H:%M:%S} UTC"
