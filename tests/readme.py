@@ -1,22 +1,26 @@
-"""The README's table of log events, from the catalogue. `python -m tests.readme` writes it anew (`make events`)."""
+"""The README's table of events and figures. `python -m tests.readme` writes it anew (`make events`)."""
 
 import logging
 from pathlib import Path
 
 from watchdog.catalogue import CATALOGUE
+from watchdog.metrics import FIGURES, PREFIX
 
 README = Path(__file__).parent.parent / "README.md"
-BEGIN = "<!-- events: generated from watchdog/catalogue.py by `make events`; do not edit -->\n"
+BEGIN = "<!-- events: generated from watchdog/catalogue.py and metrics.py by `make events`; do not edit -->\n"
 END = "<!-- end of events -->"
 
 
 def table() -> str:
-    """One row an event, in the catalogue's order."""
+    """One row an event in the catalogue's order, then one a figure."""
     rows = [
-        f"| `{event}` | {logging.getLevelName(entry.level).lower()} | {entry.text} |"
+        f"| `{event}` | {logging.getLevelName(entry.level).lower()} | {entry.text} | {entry.act} |"
         for event, entry in CATALOGUE.items()
     ]
-    return "\n".join(["| event | level | meaning |", "| --- | --- | --- |", *rows]) + "\n"
+    for name, figure in FIGURES.items():
+        labels = f"{{{','.join(figure.labels)}}}" if figure.labels else ""
+        rows.append(f"| `{PREFIX}{name}{labels}` | figure | {figure.text} | {figure.act} |")
+    return "\n".join(["| event or figure | level | meaning | what to do |", "| --- | --- | --- | --- |", *rows]) + "\n"
 
 
 def block(text: str) -> str:

@@ -103,7 +103,7 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         "hook[0]": "needs either run (one of worktree, temp_dir) or command (a list of words)",
         "policy[0].match.typ": "unknown key; did you mean 'type'?",
         "policy[0].grace_seconds": "-1 is wrong; right: greater than or equal to 0",
-        "metrics.listen": "'9477' must be HOST:PORT, as in 127.0.0.1:9477",
+        "metrics.listen": "'9477' must be HOST:PORT, as in 127.0.0.1:9477 or [::1]:9477; no DNS name",
         "daemon.state_dir": "'relative' must be an absolute path",
     }.items():
         assert f"{key}: {words}" in found

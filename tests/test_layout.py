@@ -34,6 +34,7 @@ RANK = {
     "fleet": 5,
     "holds": 5,
     "sharing": 6,
+    "account": 6,
     "scan": 6,
     "chronicle": 6,
     "recording": 6,

@@ -28,6 +28,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     claimant     who holds a claim, and whether that daemon is gone
     holds        operators' holds in memory
     schedule     APScheduler, made proof against clocks that jump
+    account      what sweeps found and cost: figures, and the summary line
     metrics      figures for Prometheus
     bulletin     what the daemon says of itself: status line, facts, figures
     reloading    SIGHUP: the configuration read anew

@@ -40,7 +40,7 @@ class Bulletin:
 
     def facts(self) -> dict[str, object]:
         """What `status` prints beside the counts."""
-        last = self.sweeper.last_sweep
+        last = self.sweeper.account.last_sweep
         return {
             "mode": self.settings().mode,
             "interval_seconds": self.settings().interval.total_seconds(),

@@ -1,4 +1,4 @@
-"""Every event that the daemon logs: its level and its meaning. The README's table is this one; names are stable."""
+"""Every event that the daemon logs: level, meaning, what to do. The README's table is this one; names are stable."""
 
 import logging
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ DEBUG, INFO, WARNING, ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logg
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One event: the level it is logged with, and what it means in one line."""
+    """One event: its level, its meaning in one line, and what who is paged does about it ("": nothing needs doing)."""
 
     level: int
     text: str
+    act: str = ""
 
 
 CATALOGUE: dict[str, Entry] = {
@@ -21,74 +22,201 @@ CATALOGUE: dict[str, Entry] = {
         INFO, "the configuration was read anew and holds; says which keys changed, and which wait for a restart"
     ),
     "config.invalid": Entry(
-        ERROR, "the configuration that was read anew cannot be used: the former one holds; says each fault"
+        ERROR,
+        "the configuration that was read anew cannot be used: the former one holds; says each fault",
+        "mend the file (`agent-watchdogd --check`), then reload",
     ),
     "daemon.stopping": Entry(INFO, "the daemon was asked to stop; agents go on living"),
     "daemon.stopped": Entry(INFO, "the daemon ends"),
-    "daemon.failed": Entry(ERROR, "the daemon ends because of a fault of its own"),
+    "daemon.failed": Entry(
+        ERROR,
+        "the daemon ends because of a fault of its own",
+        "the line says what is wrong; systemd starts it anew unless it is the configuration (`--check`)",
+    ),
     "sweep.summary": Entry(INFO, "sweeps of the last ten minutes in figures"),
     "sweep.finished": Entry(DEBUG, "one sweep in figures"),
-    "sweep.overrun": Entry(WARNING, "a sweep took longer than the interval; the next one is late"),
-    "sweep.scan_failed": Entry(ERROR, "/proc could not be read; no tree and no activity is known from this sweep"),
-    "sweep.failed": Entry(ERROR, "a sweep raised; nobody was judged by it"),
-    "scheduler.dead": Entry(ERROR, "no sweep ended for three intervals and no nudge helped; the daemon ends with 70"),
-    "clock.stepped": Entry(WARNING, "the wall clock was set; nobody's silence changes by it"),
+    "sweep.overrun": Entry(
+        WARNING,
+        "a sweep took longer than the interval; the next one is late",
+        "is the host overloaded? Else a longer `sweep.interval_seconds`",
+    ),
+    "sweep.scan_failed": Entry(
+        ERROR,
+        "/proc could not be read; no tree and no activity is known from this sweep",
+        "is /proc mounted, and without `hidepid`? Until then nobody is seen busy",
+    ),
+    "sweep.failed": Entry(
+        ERROR,
+        "a sweep raised; nobody was judged by it",
+        "a fault of ours: please report it with its `exception`; nobody is ended meanwhile",
+    ),
+    "sweep.recovered": Entry(INFO, "sweeps work again; says how many failed"),
+    "scheduler.dead": Entry(
+        ERROR,
+        "no sweep ended for three intervals and no nudge helped; the daemon ends with 70",
+        "systemd starts it anew; if it comes again, report it",
+    ),
+    "clock.stepped": Entry(
+        WARNING, "the wall clock was set; nobody's silence changes by it", "nothing; if it comes often, look at NTP"
+    ),
     "clock.gap": Entry(
-        WARNING, "the daemon did not watch for a while (suspend, overload); that time counts for nobody"
+        WARNING,
+        "the daemon did not watch for a while (suspend, overload); that time counts for nobody",
+        "nothing after a suspend; else the host is overloaded",
     ),
     "agent.registered": Entry(INFO, "an agent is watched from now on"),
     "agent.starting": Entry(INFO, "a queued agent is being started"),
     "agent.pid_known": Entry(INFO, "the agent's main process is known"),
     "agent.owner_changed": Entry(INFO, "the main process dropped to another uid, which owns the agent from now on"),
     "agent.first_beat": Entry(INFO, "the first beat; from now on silence counts"),
-    "agent.late": Entry(WARNING, "silent for longer than agreed; not confirmed, or other activity is seen"),
+    "agent.late": Entry(
+        WARNING,
+        "silent for longer than agreed; not confirmed, or other activity is seen",
+        "nothing yet; `agent-watchdog why AGENT`",
+    ),
     "agent.recovered": Entry(INFO, "an agent that was late or stalled beats again"),
-    "agent.stalled": Entry(WARNING, "silent for longer than agreed, confirmed, with no sign of activity"),
-    "agent.expired": Entry(WARNING, "the agent's time to live is over"),
+    "agent.stalled": Entry(
+        WARNING,
+        "silent for longer than agreed, confirmed, with no sign of activity",
+        "nothing: it is ended next. Often the same kind of agent? `--stall-after` or a `[[policy]]`",
+    ),
+    "agent.expired": Entry(WARNING, "the agent's time to live is over", "nothing; `--ttl` when it should live longer"),
     "agent.gone": Entry(INFO, "the main process is proved absent"),
-    "agent.unknown": Entry(WARNING, "the look at the agent failed; nothing is concluded from it"),
+    "agent.unknown": Entry(
+        WARNING,
+        "the look at the agent failed; nothing is concluded from it",
+        "`why AGENT` says which look fails (rights, `hidepid`, a beat file); it is not ended for it",
+    ),
     "agent.waiting": Entry(INFO, "the agent waits, on a lease or for somebody"),
-    "agent.needs_human": Entry(WARNING, "the agent has waited for a human for longer than the prompt limit"),
-    "agent.lingering": Entry(WARNING, "the agent said `done` and is still there"),
-    "agent.told": Entry(WARNING, "an agent's verdict would end it, but its ladder stops before a kill"),
-    "agent.beat_file_unread": Entry(WARNING, "a heartbeat file cannot be read; its agent is unknown until wait_limit"),
-    "agent.unpinned": Entry(WARNING, "no pidfd for an agent's process; its end is found by the next sweep"),
+    "agent.needs_human": Entry(
+        WARNING,
+        "the agent has waited for a human for longer than the prompt limit",
+        "answer its prompt, or end it; it is waited for without limit",
+    ),
+    "agent.lingering": Entry(
+        WARNING,
+        "the agent said `done` and is still there",
+        "nothing: it is ended next; with `linger_seconds = 0` end it yourself",
+    ),
+    "agent.told": Entry(
+        WARNING,
+        "an agent's verdict would end it, but its ladder stops before a kill",
+        "decide: `agent-watchdog kill AGENT`, or give its `[[policy]]` a ladder with `kill`",
+    ),
+    "agent.beat_file_unread": Entry(
+        WARNING,
+        "a heartbeat file cannot be read; its agent is unknown until wait_limit",
+        "may its owner read the file, and is its disk there?",
+    ),
+    "agent.unpinned": Entry(
+        WARNING,
+        "no pidfd for an agent's process; its end is found by the next sweep",
+        "too many open files? Raise the unit's `LimitNOFILE`",
+    ),
     "agent.channel_lost": Entry(
-        WARNING, "beats could not reach us (restart, too many connections); told once, not held against it"
+        WARNING,
+        "beats could not reach us (restart, too many connections); told once, not held against it",
+        "after a restart nothing; else who of that uid holds so many connections?",
     ),
     "agent.ending": Entry(INFO, "the agent is being ended, or put in order after its end"),
-    "agent.unkillable": Entry(ERROR, "processes of the agent cannot be ended; says which and why"),
+    "agent.unkillable": Entry(
+        ERROR, "processes of the agent cannot be ended; says which and why", "as with `kill.unkillable`"
+    ),
     "agent.ended": Entry(INFO, "the agent is over and cleaned up; its row is closed"),
-    "beat.rejected": Entry(WARNING, "a beat was not taken (wrong uid or process, malformed); counted, said once"),
+    "beat.rejected": Entry(
+        WARNING,
+        "a beat was not taken (wrong uid or process, malformed); counted, said once",
+        "whoever speaks for the agent is of another uid, or its client is wrong; the line says which",
+    ),
     "kill.requested": Entry(WARNING, "a kill was ordered; says by whom and why"),
-    "kill.observed": Entry(WARNING, "observe mode: what would be ended now, and why"),
-    "kill.held": Entry(WARNING, "a kill that a verdict asks for is held back; says why"),
+    "kill.observed": Entry(
+        WARNING, "observe mode: what would be ended now, and why", 'nothing; `mode = "enforce"` would end it'
+    ),
+    "kill.held": Entry(
+        WARNING,
+        "a kill that a verdict asks for is held back; says why",
+        "see `hold.started`; budget: many are stalled at once, look why",
+    ),
     "kill.resumed": Entry(INFO, "an order that an earlier daemon, or another host's, left is gone on with"),
-    "kill.waiting": Entry(WARNING, "an order waits, as the registry cannot be written"),
-    "kill.failed": Entry(ERROR, "an attempt at an order raised; it is tried again from its last committed step"),
+    "kill.waiting": Entry(
+        WARNING, "an order waits, as the registry cannot be written", "as with `registry.unavailable`"
+    ),
+    "kill.failed": Entry(
+        ERROR,
+        "an attempt at an order raised; it is tried again from its last committed step",
+        "a fault of ours: please report it; it is tried again by itself",
+    ),
     "kill.withdrawn": Entry(INFO, "a kill was called off before the first signal, as a beat came"),
     "kill.signal_sent": Entry(INFO, "a signal went to a process whose identity was proved"),
-    "kill.refused": Entry(WARNING, "the guard let a signal not out; says why"),
+    "kill.refused": Entry(
+        WARNING,
+        "the guard let a signal not out; says why",
+        "`why AGENT` has the process; the guard errs on the safe side, end it by hand if it must go",
+    ),
     "kill.finished": Entry(INFO, "the whole tree is proved dead; one line per kill"),
-    "kill.unkillable": Entry(ERROR, "the kill did not end the whole tree; it is tried again with growing pauses"),
+    "kill.unkillable": Entry(
+        ERROR,
+        "the kill did not end the whole tree; it is tried again with growing pauses",
+        "`why AGENT` names the processes: D state (disk, NFS: mend it), frozen (thaw it), not ours (root)",
+    ),
     "cleanup.hook_finished": Entry(INFO, "a cleanup hook is done, had nothing to do, or kept something on purpose"),
-    "cleanup.hook_failed": Entry(WARNING, "a cleanup hook failed or ran out of time; says whether it is tried again"),
+    "cleanup.hook_failed": Entry(
+        WARNING,
+        "a cleanup hook failed or ran out of time; says whether it is tried again",
+        "after the last try: `why AGENT` has its words; put the place in order by hand",
+    ),
     "cleanup.hook_retried": Entry(INFO, "a cleanup hook failed and is tried again after a pause"),
-    "row.quarantined": Entry(ERROR, "a row of the registry cannot be read and is left alone; the others are served"),
-    "hold.started": Entry(WARNING, "kills are held; says why"),
+    "row.quarantined": Entry(
+        ERROR,
+        "a row of the registry cannot be read and is left alone; the others are served",
+        "the line says what is wrong with it; mend or delete the row when the daemon is stopped",
+    ),
+    "hold.started": Entry(
+        WARNING,
+        "kills are held; says why",
+        "mass stall: look at network and provider; by an operator: `unhold` when it is over",
+    ),
     "hold.ended": Entry(INFO, "kills are no longer held"),
-    "registry.unavailable": Entry(ERROR, "the registry cannot be read or written; nobody is ended meanwhile"),
+    "registry.unavailable": Entry(
+        ERROR,
+        "the registry cannot be read or written; nobody is ended meanwhile",
+        "is the database there, its disk full or read-only? It goes on by itself",
+    ),
     "registry.recovered": Entry(INFO, "the registry works again"),
     "registry.trimmed": Entry(INFO, "what ended longer than retention_days ago was forgotten; says how much"),
-    "control.lost": Entry(ERROR, "the control socket was removed; a silence that we may have caused counts for nobody"),
+    "control.lost": Entry(
+        ERROR,
+        "the control socket was removed; a silence that we may have caused counts for nobody",
+        "who removes files below the runtime directory? A reopened socket is told",
+    ),
     "control.reopened": Entry(WARNING, "the control socket is there again"),
-    "control.denied": Entry(WARNING, "a request on the control socket was refused for permission"),
-    "control.failed": Entry(ERROR, "a request on the control socket failed by a fault of ours"),
+    "control.denied": Entry(
+        WARNING,
+        "a request on the control socket was refused for permission",
+        "uid and pid say who asks for what is not his",
+    ),
+    "control.failed": Entry(
+        ERROR,
+        "a request on the control socket failed by a fault of ours",
+        "a fault of ours: please report it with its `exception`",
+    ),
+    "metrics.listening": Entry(INFO, "figures are served over TCP, at [metrics] listen"),
+    "metrics.failed": Entry(
+        ERROR,
+        "nothing is served at [metrics] listen; tried again with each sweep",
+        "is the port taken, or does the unit lack the drop-in that allows TCP?",
+    ),
     "task.cancelled": Entry(INFO, "an operator cancelled a task; whoever worked on it was stopped"),
     "log.failed": Entry(
-        ERROR, "the log's target cannot be written; lines go to stderr if it takes them, else are counted"
+        ERROR,
+        "the log's target cannot be written; lines go to stderr if it takes them, else are counted",
+        "free the disk, or mend the path in `[log] file`; lines are on stderr meanwhile",
     ),
     "log.recovered": Entry(INFO, "the log's target is written again; says how many lines it lacks"),
-    "log.lost": Entry(WARNING, "so many lines before this one were never written: the target took them too slowly"),
+    "log.lost": Entry(
+        WARNING,
+        "so many lines before this one were never written: the target took them too slowly",
+        "a log this slow: what reads it? The history has what matters (`agent-watchdog events`)",
+    ),
     "log.message": Entry(INFO, "something that a library logged, with its own level"),
 }

@@ -1,70 +1,165 @@
-"""Figures for Prometheus, in a registry of our own. Whoever does a thing counts it here; nothing is decided by them."""
+"""Figures for Prometheus, in a registry of our own. Whoever does a thing counts it here; nothing is decided by them.
 
-from collections.abc import Callable, Iterator, Mapping
+`FIGURES` is what the README's table is made of, and what the alert rules in config/ are held to.
+"""
+
+import importlib.metadata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from watchdog.core.decision import Veto
 from watchdog.core.model import Verdict
+from watchdog.sink import Health
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "agent_watchdog_"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure: its meaning, its labels (of few values, never an agent's name), and what to do when it is bad."""
+
+    text: str
+    labels: tuple[str, ...] = ()
+    act: str = ""
+
+
+FIGURES: dict[str, Figure] = {
+    "agents": Figure(
+        "living agents by verdict; `none`: not looked at yet",
+        ("verdict",),
+        "`unknown` for long: `agent-watchdog why AGENT` says which look fails",
+    ),
+    "kills_total": Figure(
+        "orders that were carried out; `gone` and `lost` ended by themselves",
+        ("reason", "outcome"),
+        "many at once: `agent-watchdog hold`, then look at what the agents have in common (network, provider, disk)",
+    ),
+    "vetoes_total": Figure("kills that a verdict asked for and that were held back, by what held them", ("reason",)),
+    "holds": Figure(
+        "holds that are on",
+        ("reason",),
+        "`mass_stall`: look at network and provider; `operator`: `agent-watchdog status`, then `unhold`",
+    ),
+    "unkillable": Figure(
+        "agents of which something could not be ended",
+        act="`agent-watchdog why AGENT` names the processes: D state (disk, NFS), frozen, or not ours",
+    ),
+    "last_sweep_timestamp_seconds": Figure(
+        "when the last sweep ended, Unix time",
+        act="old: nobody is watched; `systemctl status agent-watchdog`, its journal, then restart it: agents live on",
+    ),
+    "sweep_seconds": Figure("how long sweeps took", act="above the interval: the host is overloaded, or /proc is slow"),
+    "sweep_failures_total": Figure("sweeps that raised; nobody was judged by them", act="look for `sweep.failed`"),
+    "cleanup_failures_total": Figure(
+        "cleanup hooks that failed for good",
+        ("hook",),
+        "`agent-watchdog why AGENT` has what the hook said; the place was left as it is",
+    ),
+    "registry_up": Figure(
+        "1: the last sweep could write the registry, 0: not, and nobody is ended",
+        act="is the database there, its disk full or read-only? It goes on by itself",
+    ),
+    "registry_last_write_timestamp_seconds": Figure("when a sweep last wrote the registry, Unix time"),
+    "log_up": Figure("1: the log is written, 0: not", act="`agent-watchdog status` says where and why; free its disk"),
+    "log_lost_lines_total": Figure(
+        "log lines that were never written", act="the log is full, broken or too slow; the history has what matters"
+    ),
+    "history_lost_events_total": Figure(
+        "events that only the log has, as the registry was away or too slow", act="as with `registry_up`"
+    ),
+    "denied_total": Figure(
+        "requests refused for want of permission", ("route",), "`control.denied` has uid and pid of who asks"
+    ),
+    "build_info": Figure("always 1", ("version",)),
+}
 
 
 class Metrics:
-    """All figures. Labels have few values: never an agent's name."""
+    """All figures."""
 
-    def __init__(self, verdicts: Callable[[], Mapping[str, int]], holds: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        verdicts: Callable[[], Mapping[str, int]],
+        holds: Callable[[], Mapping[str, int]],
+        *,
+        log: Callable[[], Health] = lambda: Health("", 0, None),
+        history_lost: Callable[[], int] = lambda: 0,
+        hooks: Iterable[str] = (),
+    ) -> None:
         """How many living agents by verdict (`none`: not looked at yet) and holds by kind; asked at each scrape."""
         self.registry = CollectorRegistry()
-        self.kills = Counter("agent_watchdog_kills", "Kills that ended", ["reason", "outcome"], registry=self.registry)
-        self.vetoes = Counter(
-            "agent_watchdog_vetoes",
-            "Kills that were not begun, by what stopped them",
-            ["reason"],
-            registry=self.registry,
-        )
-        self.cleanup_failures = Counter(
-            "agent_watchdog_cleanup_failures", "Cleanup hooks that failed for good", ["hook"], registry=self.registry
-        )
-        self.denied = Counter(
-            "agent_watchdog_denied", "Requests refused for want of permission", ["route"], registry=self.registry
-        )
-        self.unkillable = Gauge(
-            "agent_watchdog_unkillable", "Agents of which something could not be ended", registry=self.registry
-        )
-        self.last_sweep = Gauge(
-            "agent_watchdog_last_sweep_timestamp_seconds",
-            "When the last sweep ended, Unix time",
-            registry=self.registry,
-        )
+        self.kills = self._counter("kills_total")
+        self.vetoes = self._counter("vetoes_total")
+        for veto in Veto:
+            self.vetoes.labels(str(veto))
+        self.cleanup_failures = self._counter("cleanup_failures_total")
+        for hook in hooks:  # a figure that is not there yet cannot be seen to rise
+            self.cleanup_failures.labels(hook)
+        self.denied = self._counter("denied_total")
+        self.sweep_failures = self._counter("sweep_failures_total")
+        self.unkillable = self._gauge("unkillable")
+        self.last_sweep = self._gauge("last_sweep_timestamp_seconds")
+        self.registry_up = self._gauge("registry_up")
+        self.registry_written = self._gauge("registry_last_write_timestamp_seconds")
+        self._gauge("build_info").labels(importlib.metadata.version("agent-watchdogd")).set(1)
         self.sweep_seconds = Histogram(
-            "agent_watchdog_sweep_seconds",
-            "How long sweeps took",
+            PREFIX + "sweep_seconds",
+            FIGURES["sweep_seconds"].text,
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             registry=self.registry,
         )
-        self.registry.register(_Now(verdicts, holds))
+        self.registry.register(_Now(verdicts, holds, log, history_lost))
 
     def text(self) -> bytes:
         """The exposition format (prometheus.io/docs/instrumenting/exposition_formats, 0.0.4)."""
         return generate_latest(self.registry)
 
+    def _counter(self, name: str) -> Counter:
+        figure = FIGURES[name]
+        return Counter(PREFIX + name, figure.text, figure.labels, registry=self.registry)
+
+    def _gauge(self, name: str) -> Gauge:
+        figure = FIGURES[name]
+        return Gauge(PREFIX + name, figure.text, figure.labels, registry=self.registry)
+
 
 class _Now(Collector):
     """What is counted at the moment of the scrape."""
 
-    def __init__(self, verdicts: Callable[[], Mapping[str, int]], holds: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        verdicts: Callable[[], Mapping[str, int]],
+        holds: Callable[[], Mapping[str, int]],
+        log: Callable[[], Health],
+        history_lost: Callable[[], int],
+    ) -> None:
         self._verdicts = verdicts
         self._holds = holds
+        self._log = log
+        self._history_lost = history_lost
 
     def collect(self) -> Iterator[Metric]:
         tally = self._verdicts()
-        agents = GaugeMetricFamily("agent_watchdog_agents", "Living agents by verdict", labels=["verdict"])
-        for verdict in [*Verdict, "none"]:
-            agents.add_metric([str(verdict)], tally.get(str(verdict), 0))
-        yield agents
-        holds = GaugeMetricFamily("agent_watchdog_holds", "Holds that are on", labels=["reason"])
-        for reason, count in self._holds().items():
-            holds.add_metric([reason], count)
-        yield holds
+        yield _gauges("agents", {str(verdict): tally.get(str(verdict), 0) for verdict in [*Verdict, "none"]})
+        yield _gauges("holds", self._holds())
+        health = self._log()
+        up = GaugeMetricFamily(PREFIX + "log_up", FIGURES["log_up"].text, value=int(health.error is None))
+        yield up
+        for name, count in (
+            ("log_lost_lines_total", health.lost),
+            ("history_lost_events_total", self._history_lost()),
+        ):
+            yield CounterMetricFamily(PREFIX + name, FIGURES[name].text, value=count)
+
+
+def _gauges(name: str, values: Mapping[str, int]) -> Metric:
+    figure = FIGURES[name]
+    family = GaugeMetricFamily(PREFIX + name, figure.text, labels=figure.labels)
+    for label, value in values.items():
+        family.add_metric([label], value)
+    return family

@@ -11,7 +11,7 @@ from watchdog.logs import Log
 from watchdog.systemd import Supervisor
 
 # What agents, clients and the registry's rows go by: another one is another daemon.
-FIXED = ("daemon.host", "daemon.runtime_dir", "daemon.state_dir", "metrics.listen", "registry.url")
+FIXED = ("daemon.host", "daemon.runtime_dir", "daemon.state_dir", "registry.url")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from watchdog.clock import Clock
 from watchdog.closing import Closing
 from watchdog.config import Settings
 from watchdog.control.desk import Desk
+from watchdog.control.scrape import Scrape
 from watchdog.door import Door
 from watchdog.fleet import Fleet
 from watchdog.hearing import Hearing
@@ -74,7 +75,8 @@ class Daemon:
             self.hearing.sockets.drop_kept()
             await self.door.open()
             held.push_async_callback(self.door.close)
-            self._begin()
+            held.push_async_callback(self.scrape.close)
+            await self._begin()
             await self._watch()
             await self._end()
         code = EX_SOFTWARE if self.schedule.dead.is_set() else 0
@@ -110,6 +112,7 @@ class Daemon:
     async def _scheduled_sweep(self) -> None:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
         await self.door.keep()
+        await self.scrape.keep(self.settings.metrics.listen)
         if await self._sweep():
             self.supervisor.swept(self.bulletin.line())
 
@@ -118,7 +121,7 @@ class Daemon:
         try:
             await self.sweeper.sweep()
         except Exception as error:  # noqa: BLE001 - the daemon is the last to fall
-            self.log.event("sweep.failed", exc_info=error)
+            self.sweeper.account.failed(error)
             return False
         wait = self.sweeper.next_deadline()
         if wait < self.settings.interval.total_seconds():
@@ -149,7 +152,13 @@ class Daemon:
         self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor)
         self.owners = Owners(settings=_cleanup_settings(settings), transient=units.usable(self.supervisor.present))
         held.push_async_callback(self.owners.close)
-        metrics = Metrics(lambda: self.bulletin.verdicts(), lambda: self.bulletin.kinds_of_hold())
+        metrics = Metrics(
+            lambda: self.bulletin.verdicts(),
+            lambda: self.bulletin.kinds_of_hold(),
+            log=self.sink.health,
+            history_lost=lambda: self.chronicle.lost,
+            hooks=[hook.name for hook in settings.hooks],
+        )
         scanner = Scanner(self.fleet, executor, self.host)
         self.cleanup = Cleanup(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
@@ -222,6 +231,7 @@ class Daemon:
             facts=self.bulletin.facts,
         )
         self.door = Door(self.desk, self.chronicle)
+        self.scrape = Scrape(metrics.text, log)
 
     def _adopt(self, settings: Settings) -> None:
         """Every part that keeps settings gets the new ones; no sweep is running, and nothing here waits."""
@@ -248,7 +258,8 @@ class Daemon:
             loop.add_signal_handler(number, self._told_to_stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._hung_up)
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
+        await self.scrape.keep(self.settings.metrics.listen)
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
         self.schedule.every(self.settings.interval, "orders", self.take_up.orders)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)

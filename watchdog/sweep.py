@@ -8,17 +8,16 @@ import asyncio
 import select
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import timedelta
 
+from watchdog.account import Account
 from watchdog.activity import seen_doing
 from watchdog.beat_files import BeatFiles
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock, Instant
 from watchdog.config import Settings
-from watchdog.core.decision import Action, Decision, Limits, Look, decide, mass_stall
+from watchdog.core.decision import Action, Decision, Limits, Look, Veto, decide, mass_stall
 from watchdog.core.model import KillOptions, Presence, Reason, State, Status, Verdict
-from watchdog.core.verdict import Judgement, judge, span
+from watchdog.core.verdict import Judgement, judge
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
@@ -32,16 +31,6 @@ from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
 SCAN_EVERY = 60.0  # seconds; a scan of 2,000 processes takes 50 to 100 ms
-SUMMARY_EVERY = 600.0  # seconds
-
-
-@dataclass(slots=True)
-class Tally:
-    """What the summary line tells."""
-
-    sweeps: int = 0
-    requested: int = 0
-    slowest: float = 0.0
 
 
 class Sweeper:
@@ -74,17 +63,14 @@ class Sweeper:
         self._worker = worker
         self._chronicle = chronicle
         self._recorder = recorder
-        self._metrics = metrics
         self._log = log
         self.settings = settings
         self._last: float | None = None
         self._scanned = float("-inf")
         self._own_kills: deque[float] = deque()
         self.mass_since: float | None = None
-        self._summary_at = clock.mono()
-        self.tally = Tally()
+        self.account = Account(fleet, clock, metrics, log)
         self.lock = asyncio.Lock()
-        self.last_sweep: Instant | None = None
 
     @property
     def _interval(self) -> float:
@@ -111,10 +97,11 @@ class Sweeper:
             seen = [agent for agent in self._fleet if agent.agent_id in present]
             looks = [look for agent in seen if (look := self._judge(agent, present, began))]
             recorded = await self._recorder.record()
+            self.account.recorded(recorded)
             for decision in decide(looks, await self._limits(looks, began, recorded)):
                 if not await self._apply(decision):
                     break  # the registry failed meanwhile: the next sweep decides anew
-            self._account(began)
+            self.account.swept(began, self._interval)
 
     def next_deadline(self) -> float:
         """Seconds until the next agent's silence could become too long: the next look may come that much sooner."""
@@ -166,8 +153,9 @@ class Sweeper:
         try:
             await self._scanner.trees()
         except OSError as error:
-            self._log.event("sweep.scan_failed", error=str(error))
+            self.account.scanned(error)
             return
+        self.account.scanned(None)
         for agent in self._fleet:
             agent.activity = seen_doing(agent, self._fleet, elapsed)
 
@@ -209,11 +197,12 @@ class Sweeper:
         await self._end_holds(now)
         while self._own_kills and now.mono - self._own_kills[0] >= 60:
             self._own_kills.popleft()
-        hold = self._holds.reason_for(None, now.wall)
+        hold, hold_by = self._holds.reason_for(None, now.wall), Veto.OPERATOR
         if not recorded:
-            hold = "the registry cannot be written"
+            hold, hold_by = "the registry cannot be written", Veto.REGISTRY
         return Limits(
             hold=hold,
+            hold_by=hold_by,
             mass=self._mass(looks, now.mono),
             budget=max(0, self.settings.kill.max_per_minute - len(self._own_kills)),
         )
@@ -243,7 +232,7 @@ class Sweeper:
             case Action.REQUEST_KILL:
                 return await self._request(agent, decision)
             case Action.HOLD:
-                self._once(agent, f"held {decision.text.partition(':')[2]}", "kill.held", decision.text)
+                self._held(agent, decision.veto or Veto.OPERATOR, decision.text)
             case Action.NOTIFY if agent.state in (State.WAITING, State.BLOCKED):
                 self._once(agent, "agent.needs_human", "agent.needs_human", decision.text)
             case Action.NOTIFY:
@@ -260,21 +249,25 @@ class Sweeper:
         try:
             await self._worker.request(agent, reason, KillOptions(), "daemon", decision.text, agent.beats_judged)
         except RegistryUnavailable as error:
-            self._once(agent, "held registry", "kill.held", f"held: {error}")
+            self._held(agent, Veto.REGISTRY, f"held: {error}")
             return False
         except Conflict:
             return True  # one is open in the registry that we do not know of: `takeup` finds it
         if reason is not Reason.GONE:
             self._own_kills.append(self._clock.mono())
-            self.tally.requested += 1
+            self.account.requested()
         return True
 
     def _tell(self, agent: Agent, judgement: Judgement) -> None:
-        """One log line per change of verdict; what was said of the former condition may be said again later."""
+        """One log line per change of verdict; what was said of the former condition may be said again later.
+
+        Late, seen doing something, and late again is one spell of silence: told once, until a beat ends it.
+        """
         if judgement.verdict is agent.verdict:
             return
         former = agent.verdict
-        agent.said.clear()
+        if not {former, judgement.verdict} <= {Verdict.LATE, Verdict.STALLED}:
+            agent.said.clear()
         event = {
             Verdict.LATE: "agent.channel_lost" if agent.channel_lost else "agent.late",
             Verdict.STALLED: "agent.stalled",
@@ -286,36 +279,16 @@ class Sweeper:
         if judgement.verdict is Verdict.HEALTHY and former in (Verdict.LATE, Verdict.STALLED, Verdict.UNKNOWN):
             event = "agent.recovered"
         if event is not None:
-            self._chronicle.tell(event, agent, judgement.line)
+            self._once(agent, event, event, judgement.line)
 
-    def _once(self, agent: Agent, key: str, event: str, text: str) -> None:
-        if key not in agent.said:
-            agent.said.add(key)
-            self._chronicle.tell(event, agent, text)
-            if event == "kill.held":
-                self._metrics.vetoes.labels(text.removeprefix("held: ").partition(":")[0]).inc()
+    def _once(self, agent: Agent, key: str, event: str, text: str) -> bool:
+        if key in agent.said:
+            return False
+        agent.said.add(key)
+        self._chronicle.tell(event, agent, text)
+        return True
 
-    def _account(self, began: Instant) -> None:
-        took = self._clock.mono() - began.mono
-        self.last_sweep = began
-        self._metrics.last_sweep.set(began.wall.timestamp())
-        self._metrics.sweep_seconds.observe(took)
-        self._metrics.unkillable.set(sum(agent.status is Status.UNKILLABLE for agent in self._fleet))
-        self.tally.sweeps += 1
-        self.tally.slowest = max(self.tally.slowest, took)
-        self._log.event("sweep.finished", agents=len(self._fleet), ms=round(took * 1000, 1))
-        if took > self._interval:
-            self._log.event("sweep.overrun", took=span(timedelta(seconds=took)))
-        if began.mono - self._summary_at >= SUMMARY_EVERY:
-            counts: dict[str, int] = {}
-            for agent in self._fleet:
-                counts[str(agent.verdict)] = counts.get(str(agent.verdict), 0) + 1
-            tally, self.tally, self._summary_at = self.tally, Tally(), began.mono
-            self._log.event(
-                "sweep.summary",
-                sweeps=tally.sweeps,
-                agents=len(self._fleet),
-                verdicts=counts,
-                requested=tally.requested,
-                slowest_ms=round(tally.slowest * 1000, 1),
-            )
+    def _held(self, agent: Agent, veto: Veto, text: str) -> None:
+        """Once for each kind; what an operator gives as his reason may change, the count of a mass stall does."""
+        if self._once(agent, f"held {veto} {text if veto is Veto.OPERATOR else ''}", "kill.held", text):
+            self.account.held(veto)

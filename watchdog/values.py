@@ -2,6 +2,7 @@
 
 import difflib
 import grp
+import ipaddress
 import os
 import re
 from collections.abc import Iterable
@@ -24,10 +25,25 @@ def _absolute(path: str) -> str:
 
 
 def _address(value: str) -> str:
-    port = value.rpartition(":")[2]
-    if value and not (re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^:\s]+):[1-9][0-9]{0,4}", value) and int(port) < 1 << 16):
-        raise ValueError("must be HOST:PORT, as in 127.0.0.1:9477")
+    """An address of this machine; names would make the daemon wait for DNS."""
+    if value and split_address(value) is None:
+        raise ValueError("must be HOST:PORT, as in 127.0.0.1:9477 or [::1]:9477; no DNS name")
     return value
+
+
+def split_address(value: str) -> tuple[str, int] | None:
+    """HOST:PORT as both; None when it is none. `localhost` is 127.0.0.1."""
+    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+|localhost)):([0-9]{1,5})", value)
+    if found is None or not 0 < int(found[3]) < 65_536:
+        return None
+    try:
+        host = ipaddress.IPv6Address(found[1]) if found[1] else ipaddress.IPv4Address(_LOCAL.get(found[2], found[2]))
+    except ValueError:
+        return None
+    return str(host), int(found[3])
+
+
+_LOCAL = {"localhost": "127.0.0.1"}
 
 
 def _database(url: str) -> str:

@@ -22,6 +22,15 @@ class Action(StrEnum):
     REQUEST_KILL = "request_kill"
 
 
+class Veto(StrEnum):
+    """What holds a kill back that a verdict asks for."""
+
+    OPERATOR = "operator"
+    REGISTRY = "registry"
+    MASS_STALL = "mass_stall"
+    BUDGET = "budget"
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """One agent as `decide` needs it. `held` is the reason of a hold on this agent alone, if any."""
@@ -41,23 +50,25 @@ class Look:
 class Limits:
     """What binds all agents in this sweep.
 
-    `hold` is the reason of a hold on everybody (operator, registry away); `mass` that of a mass stall, which holds
+    `hold` is the reason of a hold on everybody, and `hold_by` its kind; `mass` that of a mass stall, which holds
     back kills for silence only. `budget` is how many of the daemon's own kills of living agents may still start.
     """
 
     hold: str | None = None
+    hold_by: Veto = Veto.OPERATOR
     mass: str | None = None
     budget: int = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The plan for one agent. `reason` is set for REQUEST_KILL and for the HOLD that it became."""
+    """The plan for one agent. `reason` is set for REQUEST_KILL and for the HOLD that it became, `veto` for that."""
 
     agent_id: str
     action: Action
     text: str
     reason: Reason | None = None
+    veto: Veto | None = None
 
 
 def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
@@ -70,7 +81,8 @@ def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
         if decision.action is Action.REQUEST_KILL:
             stop = _veto(look, decision, limits, budget)
             if stop is not None:
-                decision = Decision(look.agent_id, Action.HOLD, stop, decision.reason)
+                veto, why = stop
+                decision = Decision(look.agent_id, Action.HOLD, f"held: {why}", decision.reason, veto)
             elif decision.reason is not Reason.GONE:
                 budget -= 1
         decisions.append(decision)
@@ -118,16 +130,16 @@ def _wish(look: Look) -> Decision:
     return Decision(look.agent_id, Action.REQUEST_KILL, line, reason)
 
 
-def _veto(look: Look, wish: Decision, limits: Limits, budget: int) -> str | None:
-    """Why a kill that the verdict asks for does not start now, or None."""
+def _veto(look: Look, wish: Decision, limits: Limits, budget: int) -> tuple[Veto, str] | None:
+    """What holds back a kill that the verdict asks for, and why; or None."""
     if look.held is not None:
-        return f"held: {look.held}"
+        return Veto.OPERATOR, look.held
     if limits.hold is not None:
-        return f"held: {limits.hold}"
+        return limits.hold_by, limits.hold
     if wish.reason is Reason.GONE:
         return None
     if limits.mass is not None and wish.reason is Reason.STALLED:
-        return f"held: {limits.mass}"
+        return Veto.MASS_STALL, limits.mass
     if budget <= 0:
-        return "held: the budget of kills per minute is used up"
+        return Veto.BUDGET, "the budget of kills per minute is used up"
     return None
