@@ -114,7 +114,7 @@ def test_what_is_no_file_is_said_to_be_none(tmp_path: Path, what: str) -> None:
     assert found.startswith(says) or (what == "a directory" and found == "not a regular file")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     """Whose mode is too strict for us."""
     path = tmp_path / "f.toml"

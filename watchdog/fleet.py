@@ -306,3 +306,11 @@ class Fleet:
     def children(self, agent_id: str) -> list[Agent]:
         """Living agents that name this one as their parent."""
         return [a for a in self if a.reg.parent_id == agent_id]
+
+    def processes_but(self, agent_id: str) -> frozenset[tuple[int, int]]:
+        """Every process of every other agent's tree, as pid and start ticks."""
+        mine = self.get(agent_id)
+        others = [other for other in self if other is not mine]
+        theirs = [member.identity for other in others for member in other.members]
+        theirs += [main for other in others if (main := other.reg.identity) is not None]
+        return frozenset([(one.pid, one.start_ticks) for one in theirs])

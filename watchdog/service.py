@@ -311,15 +311,8 @@ class Daemon:
 
     def _guard(self, agent_id: str) -> Guard:
         """What must not be signalled while this agent is ended: every other agent and its tree, and what is spared."""
-        mine = self.fleet.get(agent_id)
-        others = [other for other in self.fleet if other is not mine]
-        theirs = [member.identity for other in others for member in other.members]
-        theirs += [main for other in others if (main := other.reg.identity) is not None]
-        return Guard(
-            host=self.host,
-            protected=frozenset([(one.pid, one.start_ticks) for one in theirs]),
-            spare=frozenset(self.settings.kill.spare),
-        )
+        others = self.fleet.processes_but(agent_id)
+        return Guard(host=self.host, protected=others, spare=frozenset(self.settings.kill.spare))
 
 
 def _cleanup_settings(settings: Settings) -> CleanupSettings:

@@ -30,7 +30,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "no unit": ({"unit": ("disabled", "inactive"), "status": None}, "warn", "agent-watchdog.service is disabled"),
     "no bus": ({"bus": False}, "fault", "no system bus does"),
     "no linger": ({"uid": 5, "linger": False}, "warn", "lingering is off"),
-    "a closed python": ({"interpreter_closed": "/root", "interpreter": "/root/p"}, "fault", "cannot execute /root/p"),
+    "a closed python": ({"interpreter_closed": "/x", "interpreter": "/x/p"}, "fault", "cannot execute /x/p"),
     "hidden processes": ({"uid": 5, "hidepid": "invisible"}, "warn", "hidepid=invisible"),
     "no pressure": ({"pressure": False}, "warn", "/proc/pressure is not there"),
     "no pidfd": ({"pidfd": False}, "fault", "gives no pidfd"),

@@ -182,7 +182,8 @@ def test_a_stopped_server_is_noticed_and_works_again_when_it_goes_on(
         cluster.signal(signal.SIGCONT)
     time.sleep(REFUSE)  # so long others are refused after a slow failure
     assert hasty.agent("a1") is not None
-    assert hasty.engines.trouble
+    trouble = hasty.engines.trouble
+    assert trouble
     hasty.probe()
     assert hasty.engines.trouble is None
     hasty.close()
