@@ -6,13 +6,18 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: help run test demo check lint format events lock
+# Paths and choices of these three, given to make or in the environment; see systemd/install.py.
+export DESTDIR PREFIX WHEELS EXTRAS
+INSTALLER = test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }; exec $(PYTHON) -sB systemd/install.py
+
+NO_PYTHON := No Python >= 3.11 that can make an environment. On Debian: apt install python3-venv
+.PHONY: help run test demo check install uninstall wheels lint format events lock
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/.ready: requirements-dev.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "No Python >= 3.11 that can make an environment. On Debian: apt install python3-venv" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	@echo "the first time: making the environment in $(VENV) with $(PYTHON), about half a minute (three at most) ..."
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-dev.lock
@@ -29,6 +34,15 @@ test: $(BIN)/.ready ## the tests (a few minutes; real processes, real git, real 
 demo: $(BIN)/.ready ## a silent, a healthy and a crashed agent, in under a minute
 	@$(BIN)/python -m tests.demo
 
+install: ## root: for the host (PREFIX=/usr/local, DESTDIR=); anybody else: for yourself. EXTRAS=postgres
+	@$(INSTALLER) install
+
+uninstall: ## what install put there; data and edited configuration stay
+	@$(INSTALLER) uninstall
+
+wheels: ## download what install needs into wheels/ (WHEELS=DIR), for a host without network
+	@$(INSTALLER) wheels
+
 lint: $(BIN)/.ready ## formatting, lint and types, without the tests
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy --no-error-summary
 
@@ -37,8 +51,8 @@ check: lint test ## formatting, lint, types, then the tests
 format: $(BIN)/.ready ## let ruff format and mend what it can
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --fix --quiet .
 
-events: $(BIN)/.ready ## the README's table of log events anew
-	@$(BIN)/python -m tests.readme
+events: $(BIN)/.ready ## anew what is generated: the README's table of log events, man pages, completions
+	@$(BIN)/python -m tests.readme && $(BIN)/python -m tests.manual
 
 lock: ## both lock files anew (needs uv)
 	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock

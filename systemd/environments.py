@@ -1,0 +1,133 @@
+"""Wheels, and environments made of them: exactly the files that the locks name, by hash."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from places import SOURCE, Refused, Target, version
+
+BUILD = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")  # what makes our own wheel
+EXTRAS = {"postgres": ("psycopg", "psycopg-binary")}
+
+
+def pins(lock: str, names: tuple[str, ...] = ()) -> str:
+    """The entries of a lock file, with hashes; all, or of those names."""
+    entries = re.split(r"\n(?=[a-z])", (SOURCE / lock).read_text())
+    found = [entry for entry in entries if not names or re.split(r"==|\[", entry)[0] in names]
+    return "\n".join(found) + "\n"
+
+
+def run(*words: str | Path, cwd: Path | None = None) -> None:
+    """A program that must succeed; what it says is shown when it does not."""
+    done = subprocess.run(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode:
+        raise Refused(f"{' '.join(map(str, words[:6]))} ...: exit {done.returncode}\n{done.stdout}")
+
+
+class Tools:
+    """A throw-away environment with pip, which downloads, builds and installs for others."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        run(sys.executable, "-m", "venv", directory / "tools")
+
+    def pip(self, *words: str | Path, into: Path | None = None) -> None:
+        """pip, for itself or for another environment (which then needs none)."""
+        pip = [
+            str(self.directory / "tools/bin/python"),
+            "-m",
+            "pip",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-input",
+        ]
+        run(*pip, *(["--python", str(into / "bin/python")] if into else []), *words, cwd=self.directory)
+
+    def locked(self, text: str) -> list[str]:
+        """The options for exactly these files, by hash."""
+        file = Path(tempfile.mkstemp(".lock", dir=self.directory)[1])
+        file.write_text(text)
+        return ["--require-hashes", "--only-binary", ":all:", "-r", str(file)]
+
+    def download(self, wheels: Path) -> None:
+        """All that an installation here needs, and what builds our own wheel; then that one, too."""
+        needed = pins("requirements.lock") + pins("requirements-dev.lock", (*EXTRAS["postgres"], *BUILD))
+        seen: dict[str, str] = {re.split(r"==|\[", entry)[0]: entry for entry in re.split(r"\n(?=[a-z])", needed)}
+        self.pip("download", "-d", wheels, *self.locked("\n".join(seen.values())))
+        self.build(wheels, wheels)
+
+    def build(self, wheels: Path, into: Path) -> Path:
+        """Our own wheel from this checkout, always anew: one of yesterday would be installed without a word."""
+        offline = ["--no-index", "--find-links", str(wheels)]
+        self.pip("install", *offline, *self.locked(pins("requirements-dev.lock", BUILD)))
+        for old in into.glob("agent_watchdogd-*.whl"):
+            old.unlink()
+        self.pip("wheel", "--no-deps", "--no-build-isolation", *offline, "-w", into, SOURCE)
+        return next(into.glob("agent_watchdogd-*.whl"))
+
+
+def build_environment(target: Target, wheels: Path, extras: str) -> str:
+    """A new one below `base`, complete and compiled, not in use yet; its path on the target."""
+    environment = f"{target.layout.base}/env-{version()}-{time.strftime('%Y%m%d%H%M%S')}-{os.getpid()}"
+    try:
+        _fill(target, environment, wheels, extras)
+    except BaseException:
+        shutil.rmtree(target.path(environment), ignore_errors=True)
+        raise
+    return environment
+
+
+def _fill(target: Target, environment: str, wheels: Path, extras: str) -> None:
+    place = target.path(environment)
+    with tempfile.TemporaryDirectory(prefix="agent-watchdog-install.") as scratch:
+        tools = Tools(Path(scratch))
+        if not any(wheels.glob("*.whl")):
+            print("no wheels here (make wheels): downloading", flush=True)
+            wheels = Path(scratch) / "wheels"
+            tools.download(wheels)
+        ours = tools.build(wheels, Path(scratch))
+        run(sys.executable, "-m", "venv", "--without-pip", place)
+        offline = ["--no-index", "--find-links", str(wheels), "--no-compile"]
+        names = tuple(name for extra in extras.split() for name in EXTRAS[extra])
+        more = pins("requirements-dev.lock", names) if names else ""
+        tools.pip("install", *offline, *tools.locked(pins("requirements.lock") + more), into=place)
+        tools.pip("install", *offline, "--no-deps", ours, into=place)
+    for script in (place / "bin").iterdir():  # they name the interpreter by its path while building
+        if not script.is_symlink():
+            script.write_bytes(script.read_bytes().replace(os.fsencode(place), environment.encode()))
+    staged = ["-s", target.destdir, "-p", "/"] if target.destdir else []  # what tracebacks will name
+    run(place / "bin/python", "-m", "compileall", "-q", *staged, place / "lib")
+    run(place / "bin/python", "-c", "import watchdog.start, watchdog.cli.verbs", cwd=place)
+
+
+def users_of(target: Target, environment: str) -> dict[int, list[str]]:
+    """Living processes that were started from there: pid -> its words. The `run` beside an agent is one of them."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            except OSError:
+                continue  # it has ended
+            if words[0].startswith(f"{target.path(environment)}/"):
+                found[int(entry.name)] = words
+    return found
+
+
+def drop_environments(target: Target) -> None:
+    """Remove those that are not in use: not the current one, and nobody's who still runs from it."""
+    base = target.path(target.layout.base)
+    current = os.path.dirname(os.readlink(base / "bin"))
+    for old in base.glob("env-*"):
+        if old.name == current:
+            continue
+        if users := users_of(target, f"{target.layout.base}/{old.name}"):
+            pids = ", ".join(map(str, users))
+            print(f"{old} stays until the next install, as {pids} still run{'s' if len(users) == 1 else ''} from it")
+        else:
+            shutil.rmtree(old)

@@ -1,0 +1,246 @@
+"""`make install | uninstall | wheels`: puts an environment of our own, and what belongs to it, in its place.
+
+Root, or whoever stages a package with DESTDIR, gets the host's layout; anybody else his own, below XDG. An environment
+is built beside the one that is there and then switched to by one rename(2), so whatever breaks off leaves one that
+works.
+`manifest.json` beside it says what was put where: an upgrade and an uninstall touch nothing else.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from environments import EXTRAS, Tools, build_environment, drop_environments, users_of
+from places import SOURCE, UNIT, Refused, Target, host_layout, own_layout, version
+
+COMMANDS = ("agent-watchdog", "agent-watchdogd")
+
+
+class Manager:
+    """systemctl of the host or of one person; silent for a staged tree and where systemd does not run."""
+
+    def __init__(self, target: Target) -> None:
+        self.scope = [] if os.geteuid() == 0 else ["--user"]
+        self.present = not target.destdir and self._runs()
+
+    def _runs(self) -> bool:
+        if shutil.which("systemctl") is None:
+            return False
+        if os.geteuid() == 0:
+            return os.path.isdir("/run/systemd/system")  # sd_booted(3)
+        return self._ask("list-units").returncode == 0
+
+    def _ask(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["systemctl", *self.scope, *words], capture_output=True, text=True, check=False)
+
+    def running(self) -> bool:
+        """Whether the service runs, or is tried again after a failure."""
+        state = self._ask("show", "--property=ActiveState", "--value", UNIT).stdout.strip() if self.present else ""
+        return state in ("active", "activating", "reloading")
+
+    def do(self, *words: str) -> bool:
+        """One command; nothing where there is no manager."""
+        return not self.present or self._ask(*words).returncode == 0
+
+    def last_words(self) -> str:
+        """What the service said last."""
+        words = ["journalctl", *self.scope, "--quiet", "--output=cat", "--lines=8", f"--unit={UNIT}"]
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def install(target: Target, wheels: Path, extras: str) -> None:
+    """New, or over one that is there and may be running."""
+    layout, about = target.layout, target.manifest["about"]
+    if unknown := set(extras.split()) - EXTRAS.keys():
+        raise Refused(f"EXTRAS={extras}: unknown: {', '.join(sorted(unknown))}; there is: {', '.join(EXTRAS)}")
+    wanted = extras or about.get("extras", "")
+    links = {f"{layout.binaries}/{name}": f"{layout.base}/bin/{name}" for name in COMMANDS}
+    contents = {name: (SOURCE / source).read_bytes() for name, source in layout.files.items()}
+    new = {name: hashlib.sha256(text).hexdigest() for name, text in contents.items()}
+    new |= {name: f"-> {to}" for name, to in links.items()}
+    known = target.manifest["files"]
+    for name in new.keys() - known.keys():
+        if target.sum_of(name) not in ("", new[name]):
+            raise Refused(f"{target.path(name)} is there and was not put there by us; move it away first")
+    before = target.path(f"{layout.base}/bin")
+    if before.exists() and not before.is_symlink():
+        raise Refused(f"{before} is there and was not put there by us; move it away first")
+    manager = Manager(target)
+    environment = build_environment(target, wheels, wanted)
+    former = os.readlink(before) if before.is_symlink() else ""
+    about |= {"version": version(), "extras": wanted}
+    target.manifest["files"] = {**new, **known}  # what is there after a crash in the middle, too
+    target.save()
+    for name, text in contents.items():
+        if target.sum_of(name) not in ("", known.get(name), new[name]):
+            os.replace(target.path(name), target.path(f"{name}.edited"))
+            print(
+                f"{target.path(name)} was edited: your version is kept as {name}.edited (use a drop-in: systemctl edit)"
+            )
+        target.put(name, text)
+    for name, to in links.items():
+        target.put(name, b"", link=to)
+    for name in known.keys() - new.keys():
+        target.remove(name)
+    target.manifest["files"] = new
+    put_config(target)
+    target.put(f"{layout.base}/bin", b"", link=f"{os.path.basename(environment)}/bin")
+    target.save()
+    if manager.present and os.geteuid() == 0:
+        subprocess.run(["systemd-sysusers", *(name for name in new if "/sysusers.d/" in name)], check=False)
+    restart(target, manager, former)
+    drop_environments(target)
+    say_what_next(target, manager, new_here=not known)
+
+
+def put_config(target: Target) -> None:
+    """A conffile: an edited one stays as it is, and a deleted one stays deleted; what is new lies beside it."""
+    config, text = target.layout.config, (SOURCE / "config/agent-watchdog.toml").read_bytes()
+    shipped, last, there = hashlib.sha256(text).hexdigest(), target.manifest["config"].get("sum"), target.sum_of(config)
+    if there == last or (not there and last is None):
+        target.put(config, text, mode=0o640)
+        target.remove(f"{config}.new")
+    elif there and there != shipped != last:
+        target.put(f"{config}.new", text, mode=0o640)
+        print(f"{target.path(config)} is yours and stays; the new one with its comments is {config}.new")
+    target.manifest["config"]["sum"] = shipped
+
+
+def restart(target: Target, manager: Manager, former: str) -> None:
+    """The service, if it ran. When the new one does not come up, the former one is put back and started."""
+    manager.do("daemon-reload")
+    if not manager.running() or manager.do("restart", UNIT):
+        return
+    said = manager.last_words()
+    if former:
+        target.put(f"{target.layout.base}/bin", b"", link=former)
+        manager.do("restart", UNIT)
+    raise Refused(
+        f"the new daemon did not start{', so the former one was put back and started' if former else ''};"
+        f" what it said:\n{said}"
+    )
+
+
+def say_what_next(target: Target, manager: Manager, *, new_here: bool) -> None:
+    """The next command. Nothing is enabled or started that was not: that is the administrator's decision."""
+    layout = target.layout
+    print(
+        f"installed {version()}: {layout.binaries}/agent-watchdog and agent-watchdogd, environment below {layout.base}"
+    )
+    if target.destdir:
+        print(f"staged below {target.destdir}; on its host: systemd-sysusers, systemctl daemon-reload")
+        return
+    if not manager.present:
+        print("no systemd here: agent-watchdogd --daemonize")
+    elif not manager.running():
+        print(f"next: {' '.join(['systemctl', *manager.scope])} enable --now agent-watchdog")
+    else:
+        print(f"{UNIT} was restarted; agents and their state were kept")
+    if os.geteuid():
+        name = pwd.getpwuid(os.geteuid()).pw_name
+        if not Path(f"/var/lib/systemd/linger/{name}").exists():
+            print(f"so that it lives without a login:  loginctl enable-linger {name}")
+        if layout.binaries not in os.environ.get("PATH", "").split(":"):
+            print(f"not on your PATH: {layout.binaries}")
+    if new_here:
+        print(f"configuration, all defaults: {layout.config}")
+
+
+def uninstall(target: Target) -> None:
+    """Stop and disable, remove what we put there and nobody changed since, and say where the data are."""
+    layout, known = target.layout, target.manifest["files"]
+    manager = Manager(target)
+    manager.do("disable", "--now", UNIT)
+    environments = [f"{layout.base}/{path.name}" for path in target.path(layout.base).glob("env-*")]
+    users = [user for environment in environments for user in users_of(target, environment).items()]
+    daemons = [pid for pid, words in users if words[1].endswith("/agent-watchdogd")]
+    if daemons:
+        raise Refused(f"a daemon still runs from here; end it first: kill {' '.join(map(str, daemons))}")
+    for name in known:
+        target.remove(name)
+    left = list(layout.data)
+    if target.sum_of(layout.config) == target.manifest["config"].get("sum"):
+        target.remove(layout.config)
+    else:
+        left.append(layout.config)
+    target.remove(f"{layout.config}.new")
+    target.remove(f"{layout.base}/bin")
+    for environment in environments:
+        shutil.rmtree(target.path(environment))
+    target.remove(layout.manifest)
+    for directory in sorted(target.manifest["dirs"], key=len, reverse=True):
+        try:
+            target.path(directory).rmdir()
+        except OSError:
+            continue  # something else is in it, or it is gone
+    manager.do("daemon-reload")
+    left = [str(target.path(name)) for name in left if target.path(name).exists()]
+    print("uninstalled; agents go on living, unwatched.")
+    if left:
+        print(f"left as they are yours:\n  {chr(10).join(left)}\nto remove them too:  rm -r {' '.join(left)}")
+
+
+def check_interpreter() -> None:
+    """Owners' helpers run as their own uid, by this interpreter: each of them must be able to execute it."""
+    program = Path(sys.executable).resolve()
+    for part in (program, *program.parents):
+        if not part.stat().st_mode & 0o001:
+            raise Refused(f"{program}: {part} is closed to other uids; right: make install PYTHON=/usr/bin/python3")
+
+
+def main(command: str) -> None:
+    """DESTDIR, PREFIX, WHEELS and EXTRAS come from make, through the environment."""
+    os.umask(0o022)
+    destdir, extras = os.environ.get("DESTDIR", ""), os.environ.get("EXTRAS", "")
+    wheels = Path(os.environ.get("WHEELS") or SOURCE / "wheels").absolute()
+    if command == "wheels":
+        wheels.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="agent-watchdog-wheels.") as scratch:
+            Tools(Path(scratch)).download(wheels)
+        print(f"{wheels}: all that make install needs on a host without network, with this Python and architecture")
+        return
+    if destdir and not os.path.isabs(destdir):
+        raise Refused(f"DESTDIR={destdir}: must be an absolute path")
+    if os.geteuid() == 0 or destdir:
+        prefix = os.environ.get("PREFIX") or "/usr/local"
+        if not os.path.isabs(prefix):
+            raise Refused(f"PREFIX={prefix}: must be an absolute path")
+        layout = host_layout(prefix.rstrip("/"))
+        check_interpreter()
+    else:
+        layout = own_layout(os.environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir)
+    target = Target(layout, destdir)
+    if command == "uninstall" and not target.manifest["files"]:
+        raise Refused(f"nothing is installed here: there is no {target.path(layout.manifest)}")
+    target.make_parents(layout.manifest)
+    with one_at_a_time(target):
+        install(target, wheels, extras) if command == "install" else uninstall(target)
+
+
+@contextlib.contextmanager
+def one_at_a_time(target: Target) -> Iterator[None]:
+    """Hold the directory of the environments by flock(2)."""
+    base = target.path(target.layout.base)
+    descriptor = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise Refused(f"somebody else installs into {base} just now") from None
+    finally:
+        os.close(descriptor)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except Refused as refused:
+        sys.exit(f"make {sys.argv[1]}: {refused}")

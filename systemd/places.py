@@ -1,0 +1,136 @@
+"""Where an installation lies, what was put there (the manifest), and how a file gets there."""
+
+import hashlib
+import json
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent.parent
+UNIT = "agent-watchdog.service"
+
+
+class Refused(Exception):
+    """Said in one line, without a traceback; nothing was changed that is not said in it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything lies on the target, without DESTDIR."""
+
+    base: str  # holds the environments, `bin` (a link to the one in use) and the manifest
+    binaries: str
+    config: str
+    files: dict[str, str]  # target -> source
+    data: tuple[str, ...]  # what runs of the daemon leave
+
+    @property
+    def manifest(self) -> str:
+        """What was installed, and from where."""
+        return f"{self.base}/manifest.json"
+
+
+def host_layout(prefix: str) -> Layout:
+    """FHS 3.0: /opt for the whole of an add-on, PREFIX for what leads there; PREFIX=/usr is for packages."""
+    lib = "/usr/lib" if prefix == "/usr" else "/etc"  # systemd.unit(5): /etc is the administrator's
+    files = {
+        f"{lib}/systemd/system/{UNIT}": f"systemd/{UNIT}",
+        f"{lib}/sysusers.d/agent-watchdog.conf": "systemd/sysusers.conf",
+        f"{lib}/tmpfiles.d/agent-watchdog.conf": "systemd/tmpfiles.conf",  # noqa: S108
+        "/etc/logrotate.d/agent-watchdog": "config/logrotate.conf",
+        **_for_shells_and_man(f"{prefix}/share"),
+    }
+    data = ("/var/lib/agent-watchdog", "/var/log/agent-watchdog")
+    return Layout("/opt/agent-watchdog", f"{prefix}/bin", "/etc/agent-watchdog/agent-watchdog.toml", files, data)
+
+
+def own_layout(home: str) -> Layout:
+    """One person's, below XDG; the environment where the user unit looks for it (%h/.local/share)."""
+
+    def xdg(name: str, default: str) -> str:
+        given = os.environ.get(name, "")
+        return given.rstrip("/") if given.startswith("/") else f"{home}/{default}"
+
+    config, data, state = (
+        xdg("XDG_CONFIG_HOME", ".config"),
+        xdg("XDG_DATA_HOME", ".local/share"),
+        xdg("XDG_STATE_HOME", ".local/state"),
+    )
+    files = {f"{config}/systemd/user/{UNIT}": f"systemd/user/{UNIT}", **_for_shells_and_man(data)}
+    return Layout(
+        f"{home}/.local/share/agent-watchdog",
+        f"{home}/.local/bin",
+        f"{config}/agent-watchdog/agent-watchdog.toml",
+        files,
+        (f"{state}/agent-watchdog",),
+    )
+
+
+def _for_shells_and_man(share: str) -> dict[str, str]:
+    pages = ("agent-watchdog.1", "agent-watchdog.toml.5", "agent-watchdogd.8")
+    return {
+        f"{share}/bash-completion/completions/agent-watchdog": "config/completions/agent-watchdog.bash",
+        f"{share}/bash-completion/completions/agent-watchdogd": "config/completions/agent-watchdogd.bash",
+        f"{share}/zsh/site-functions/_agent-watchdog": "config/completions/agent-watchdog.zsh",
+        f"{share}/fish/vendor_completions.d/agent-watchdog.fish": "config/completions/agent-watchdog.fish",
+        f"{share}/fish/vendor_completions.d/agent-watchdogd.fish": "config/completions/agent-watchdogd.fish",
+        **{f"{share}/man/man{page[-1]}/{page}": f"config/man/{page}" for page in pages},
+    }
+
+
+class Target:
+    """The file system that is installed into: DESTDIR or the real one; and what the manifest says of it."""
+
+    def __init__(self, layout: Layout, destdir: str) -> None:
+        self.layout = layout
+        self.destdir = destdir.rstrip("/")
+        self.manifest: dict[str, dict[str, str]] = {"files": {}, "config": {}, "dirs": {}, "about": {}}
+        if self.path(layout.manifest).exists():
+            self.manifest |= json.loads(self.path(layout.manifest).read_text())
+
+    def path(self, target: str) -> Path:
+        """Where it lies now."""
+        return Path(self.destdir + target)
+
+    def make_parents(self, target: str) -> None:
+        """Make missing directories, and remember which."""
+        for parent in reversed(Path(target).parents):
+            if not self.path(str(parent)).is_dir():
+                self.path(str(parent)).mkdir(0o755)
+                self.manifest["dirs"][str(parent)] = ""
+
+    def put(self, target: str, content: bytes, *, mode: int = 0o644, link: str = "") -> None:
+        """A file (or a link) by one rename: nobody ever sees half of it."""
+        self.make_parents(target)
+        place = self.path(target)
+        beside = place.with_name(f".{place.name}.{os.getpid()}")
+        beside.unlink(missing_ok=True)  # of an install that was killed
+        if link:
+            beside.symlink_to(link)
+        else:
+            descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+            with open(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)
+                file.write(content)
+        os.replace(beside, place)
+
+    def sum_of(self, target: str) -> str:
+        """What lies there: a digest, where a link leads, or an empty string for nothing."""
+        place = self.path(target)
+        if place.is_symlink():
+            return f"-> {os.readlink(place)}"
+        return hashlib.sha256(place.read_bytes()).hexdigest() if place.is_file() else ""
+
+    def save(self) -> None:
+        """Write the manifest."""
+        self.put(self.layout.manifest, (json.dumps(self.manifest, indent=1) + "\n").encode())
+
+    def remove(self, target: str) -> None:
+        """A file or link; one that is gone is fine."""
+        self.path(target).unlink(missing_ok=True)
+
+
+def version() -> str:
+    """Of this checkout."""
+    return str(tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["version"])
