@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.manual import everything
+
 ROOT = Path(__file__).parent.parent
 TOP = {
     "CHANGELOG.md",
@@ -109,3 +111,10 @@ def test_the_licence_is_the_one_that_is_promised() -> None:
 
     assert PROJECT["license"] == "MIT"
     assert licence.startswith("MIT License\n\nCopyright (c) 2026 agent-watchdogd contributors\n")
+
+
+def test_man_pages_and_completions_are_what_the_programs_know() -> None:
+    """Every verb, option and key is in them: they are made from the parsers and the configuration file."""
+    stale = [path.name for path, text in everything().items() if path.read_text() != text]
+
+    assert not stale, "make events"
