@@ -38,8 +38,10 @@ class Tools:
 
     def pip(self, *words: str | Path, into: Path | None = None) -> None:
         """pip, for itself or for another environment (which then needs none)."""
-        pip = [self.directory / "tools/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-input"]
-        run(*pip, *(["--python", into / "bin/python"] if into else []), *words, cwd=self.directory)
+        python = str(self.directory / "tools/bin/python")
+        other = ["--python", str(into / "bin/python")] if into else []
+        options = ["--quiet", "--disable-pip-version-check", "--no-input", *other]
+        run(python, "-m", "pip", *options, *words, cwd=self.directory)
 
     def locked(self, text: str) -> list[str | Path]:
         """The options for exactly these files, by hash."""
@@ -56,7 +58,7 @@ class Tools:
 
     def build(self, wheels: Path, into: Path) -> Path:
         """Our own wheel from this checkout, always anew: one of yesterday would be installed without a word."""
-        offline = ["--no-index", "--find-links", wheels]
+        offline = ["--no-index", "--find-links", str(wheels)]
         self.pip("install", *offline, *self.locked(pins("requirements-dev.lock", BUILD)))
         for old in into.glob("agent_watchdogd-*.whl"):
             old.unlink()
@@ -85,7 +87,7 @@ def _fill(target: Target, environment: str, wheels: Path, extras: str) -> None:
             tools.download(wheels)
         ours = tools.build(wheels, Path(scratch))
         run(sys.executable, "-m", "venv", "--without-pip", place)
-        offline = ["--no-index", "--find-links", wheels, "--no-compile"]
+        offline = ["--no-index", "--find-links", str(wheels), "--no-compile"]
         names = tuple(name for extra in extras.split() for name in EXTRAS[extra])
         more = pins("requirements-dev.lock", names) if names else ""
         tools.pip("install", *offline, *tools.locked(pins("requirements.lock") + more), into=place)
