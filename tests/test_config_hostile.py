@@ -63,7 +63,14 @@ TEXTS: dict[str, tuple[bytes, str]] = {
         b"[metrics]\nlisten = '127.0.0.1:99999'",
         "metrics.listen: '127.0.0.1:99999' must be HOST:PORT",
     ),
-    "a password": (b"[registry]\nurl = 'mysql://u:secret@h/d'", "registry.url: 'mysql://u:***@h/d' must be a URL"),
+    "a password": (b"[registry]\nurl = 'mysql://u:secret@h/d'", "registry.url: 'mysql://…' must be a URL"),
+    "a password with marks": (b"[registry]\nurl = 'oracle://me:se/cr@et@host/x'", "registry.url: 'oracle://…' must be"),
+    "no scheme": (b"[registry]\nurl = 'me:secret@host/x'", "registry.url: '…' must be a URL"),
+    "in the query": (b"[registry]\nurl = 'pg://h/d?user=me&password=secret'", "registry.url: 'pg://…' must be"),
+    "a port of letters": (
+        b"[registry]\nurl = 'postgresql://me:secret@h:x/d'",
+        "registry.url: 'postgresql://…' must have",
+    ),
 }
 
 
@@ -140,6 +147,25 @@ def test_the_command_says_all_at_once_and_exits_78(tmp_path: Path) -> None:
     path.write_text("")
     done = subprocess.run([DAEMON, "--check", "--config", path], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: fine\n", "")
+
+
+def test_what_the_file_leads_to_is_looked_at(tmp_path: Path) -> None:
+    """A hook's program that is not there, and a unit that leaves no room for sweeps: told before a start."""
+    path = tmp_path / "f.toml"
+    path.write_text('[[hook]]\nname = "x"\ncommand = ["/nowhere/prog"]\n[log]\nfile = "/proc/x.log"\n')
+    path.chmod(0o600)
+
+    done = subprocess.run([DAEMON, "--check", "--config", path], capture_output=True, text=True, timeout=30)
+
+    assert done.returncode == 78
+    assert "hook 'x': command: /nowhere/prog is no program" in done.stderr
+    path.write_text("")
+    environ = {**os.environ, "WATCHDOG_USEC": "5000000", "NOTIFY_SOCKET": "/nowhere/at/all"}
+    done = subprocess.run(
+        [DAEMON, "--check", "--config", path], env=environ, capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 78
+    assert "WatchdogSec=5 in the unit is below three sweep intervals" in done.stderr
 
 
 def test_a_grace_of_zero_kills_at_once(tmp_path: Path) -> None:

@@ -254,14 +254,17 @@ def explain(problem: dict[str, Any]) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ")
     message = message.removeprefix("Input should be ")
     if kind != "value_error":
-        message = f"{_shown(given)} is wrong; right: {message}"
+        message = f"{_shown(key, given)} is wrong; right: {message}"
     elif not isinstance(given, dict):
-        message = f"{_shown(given)} {message}"
+        message = f"{_shown(key, given)} {message}"
     return message if not key else f"{key}: {message}" + (f" (default: {default!r})" if default is not None else "")
 
 
-def _shown(given: object) -> str:
-    """What stands there, short enough for a line, without the password of a URL."""
+def _shown(key: str, given: object) -> str:
+    """What stands there, short enough for a line; where a database's address may hold a password, its kind alone."""
+    if key == "registry.url" and ("@" in str(given) or "?" in str(given)):  # who knows where, as it cannot be read
+        kind, colon, _ = str(given).partition("://")
+        return repr(f"{kind}://…" if colon and kind.replace("+", "").isalnum() else "…")
     text = hide_password(repr(given))
     return text if len(text) <= 200 else f"{text[:200]}…"
 

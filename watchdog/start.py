@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import packages_distributions
+from shutil import which
 from typing import NoReturn
 
 from watchdog import background, config, logs
@@ -34,8 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--pidfile is for --daemonize")
     try:
         if options.check:
-            print(f"{config.load(options.config).file or 'no file, all defaults'}: fine")
-            return 0
+            return _check(config.load(options.config), Supervisor(os.environ))
         read = _reader(options)
         if options.daemonize:
             return background.run_detached(read(), options.pidfile, partial(_run, read))
@@ -68,6 +68,27 @@ def build() -> argparse.ArgumentParser:
         help="with --daemonize: where its pid stands (default: agent-watchdog.pid beside the sockets)",
     )
     return parser
+
+
+def _check(settings: config.Settings, supervisor: Supervisor) -> int:
+    """`--check`, fit for ExecStartPre=: what the file says is fine; is what it leads to there?"""
+    _refuse_name_clash()
+    supervisor.refuse_interval(settings.interval)
+    where = settings.file or "no file, all defaults"
+    commands = {f"hook {hook.name!r}: command": hook.command for hook in settings.hooks}
+    commands["notify.command"] = settings.notify.command
+    problems = [
+        f"{where}: {key}: {words[0]} is no program that can be executed; right: an absolute path, or a name on PATH"
+        for key, words in commands.items()
+        if words and which(words[0]) is None
+    ]
+    directory = os.path.dirname(settings.log.file)
+    if directory and not os.access(settings.log.file if os.path.exists(settings.log.file) else directory, os.W_OK):
+        problems.append(f"{where}: log.file: {settings.log.file} cannot be written by uid {os.geteuid()}")
+    if problems:
+        raise ConfigError(problems)
+    print(f"{where}: fine")
+    return 0
 
 
 def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:

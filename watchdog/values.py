@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -52,6 +53,10 @@ def _database(url: str) -> str:
         return url
     if not colon or driver not in DRIVERS:
         raise ValueError("must be a URL of sqlite or postgresql, as in sqlite:////var/lib/x.db")
+    try:
+        urlsplit(url).port  # noqa: B018 a property that raises
+    except ValueError:
+        raise ValueError("must have a port of digits, or none, as in postgresql://user@host:5432/name") from None
     if driver.startswith("sqlite") and not place.startswith("//"):
         raise ValueError("must name an absolute file, as in sqlite:////var/lib/x.db")
     return url

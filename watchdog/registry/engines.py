@@ -200,7 +200,7 @@ def parse_url(url: str) -> URL:
     """The URL with its driver named: `postgresql://` means another driver in each SQLAlchemy (psycopg2 in 2.0)."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise ConfigError(
             [f"registry.url: {hide_password(url)!r} is no database URL; right: sqlite:////var/lib/x.db"]
         ) from None
