@@ -164,6 +164,7 @@ def test_a_full_file_system_is_survived(begin: Begin, out: TextIO, tmp_path: Pat
         for n in range(1000):
             log.event("agent.late", n=n, text="x" * 100)
         wait_for(lambda: sink.health().error == "No space left on device")
+        wait_for(lambda: '"n": 999,' in text(out))  # what still waits would fill the new file as well
         (mount / "log").rename(mount / "log.1")
         os.truncate(mount / "log.1", 0)
         log.event("agent.late", n=1000)
