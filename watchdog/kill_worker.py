@@ -154,9 +154,11 @@ class KillWorker:
                 if await self._story(order):
                     break
             except RegistryUnavailable as error:
-                self._logged(order.agent).event("kill.waiting", request_id=order.request_id, why=str(error))
+                if order.first("waiting"):
+                    self._logged(order.agent).event("kill.waiting", request_id=order.request_id, why=str(error))
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
-                self._logged(order.agent).event("kill.failed", exc_info=error, request_id=order.request_id)
+                if order.first(repr(error)):
+                    self._logged(order.agent).event("kill.failed", exc_info=error, request_id=order.request_id)
             await asyncio.sleep(BACK_OFF[min(attempt, len(BACK_OFF) - 1)])
         self._orders.pop(order.request_id, None)
         self._finished[order.request_id] = order.outcome or {"success": False, "message": "withdrawn"}
@@ -290,8 +292,7 @@ class KillWorker:
         }
         order.done.set()
         self._finished[order.request_id] = order.outcome
-        if "unkillable" not in agent.said:
-            agent.said.add("unkillable")
+        if order.first("unkillable"):
             self._logged(agent).event("kill.unkillable", request_id=order.request_id, why=why)
         if await self._store.write(
             self._store.store.transition,
@@ -310,9 +311,9 @@ class KillWorker:
     def _told_signal(self, order: Order) -> Callable[[str, list[int]], None]:
         def told(name: str, pids: list[int]) -> None:
             why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
-            self._chronicle.tell(
-                "kill.signal_sent", order.agent, why, self._me, {"request_id": order.request_id, "pids": pids}
-            )
+            facts = {"request_id": order.request_id, "pids": pids}
+            if order.first(f"{name} {pids}"):
+                self._chronicle.tell("kill.signal_sent", order.agent, why, self._me, facts)
 
         return told
 

@@ -33,6 +33,13 @@ class Order:
     plan: Plan | None = None
     outcome: dict[str, object] | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
+    said: set[str] = field(default_factory=set)  # troubles and signals that were told: attempts repeat them
+
+    def first(self, words: str) -> bool:
+        """Whether this was not told of it yet."""
+        new = words not in self.said
+        self.said.add(words)
+        return new
 
 
 def status_of(order: Order, agent: Agent) -> Status:

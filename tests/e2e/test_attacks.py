@@ -78,3 +78,23 @@ def test_who_drops_root_is_owned_by_whom_he_became(world: World) -> None:
 
     assert seen.read_text() == "12003\n"
     assert world.agents()["dropper"]["owner_uid"] == 12003
+
+
+def test_a_registry_that_was_deleted_ends_nobody(world: World) -> None:
+    """No intent can be committed that a restart would see, so nobody is ended until it is back."""
+    if world.server is not None:
+        pytest.skip("the registry is no file here")
+    world.start()
+    world.run("mute", *world.script("agent.py", "beat=0.3/2"))
+    agent = world.wait_status("mute", "running")
+    registry, aside = world.state / "registry.db", world.state / "aside"
+    registry.rename(aside)
+
+    world.wait_event("registry.unavailable")
+    world.wait_event("kill.held", name="mute")
+    assert alive(agent["pid"])
+    aside.rename(registry)
+
+    world.wait_event("registry.recovered")
+    world.wait_status("mute", "killed")
+    assert world.count("registry.unavailable") == 1
