@@ -97,7 +97,9 @@ def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
     path = os.path.abspath(named) if named else None  # in the background the working directory is another
 
     def read() -> config.Settings:
+        nonlocal path
         settings = config.load(path)
+        path = settings.file or path  # once read, a default file that is missing at a reload is no "all defaults"
         if options.observe:
             settings = settings.observing()
         return background.with_log_file(settings) if options.daemonize else settings

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 import pytest
 
 from tests.world import BIN, World, alive, make_world, wait_for
+from watchdog import config, start
+from watchdog.errors import ConfigError
+from watchdog.places import Places
 
 LONG = {"after_seconds": 600}
 
@@ -114,6 +118,24 @@ def test_what_is_no_file_any_more_changes_nothing(world: World) -> None:
         elif make is os.mkfifo:
             world.config.unlink()
     assert world.json("status")["agents"] == 0
+
+
+def test_a_default_file_that_vanishes_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the remove and the rename of an upgrade, "all defaults" would turn observing into ending."""
+    default = tmp_path / "agent-watchdog.toml"
+    places = Places(os.geteuid(), str(default), "/state", "/run/x")
+    monkeypatch.setattr(config, "places_for", lambda uid, environ: places)
+    monkeypatch.delenv("AGENT_WATCHDOG_CONFIG", raising=False)
+    read = start._reader(Namespace(config=None, observe=False, daemonize=False))
+    assert not read().observe, "none was there at the start: all defaults"
+    default.write_text('[daemon]\nmode = "observe"\n')
+    default.chmod(0o600)
+    assert read().observe
+
+    default.unlink()
+
+    with pytest.raises(ConfigError, match="no such file"):
+        read()
 
 
 def test_keys_that_make_another_daemon_wait_for_a_restart(world: World) -> None:

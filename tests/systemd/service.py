@@ -34,7 +34,8 @@ def install(machine: Machine, drop_in: str = "", **tables: Mapping[str, Any]) ->
     """The system unit as it is shipped, ExecStart this checkout's, `drop_in` on top; not started."""
     machine.write(f"/etc/systemd/system/{UNIT}", (ROOT / "systemd" / UNIT).read_text())
     machine.write("/etc/agent-watchdog/agent-watchdog.toml", settings(**tables))
-    command = f"[Service]\nExecStart=\nExecStart={BIN}/agent-watchdogd\n"
+    # The checkout may lie below /tmp, which is the service's own.
+    command = f"[Service]\nExecStart=\nExecStart={BIN}/agent-watchdogd\nBindReadOnlyPaths={ROOT}\n"
     machine.write(f"/etc/systemd/system/{UNIT}.d/test.conf", command + drop_in)
     machine.systemctl("daemon-reload")
 
