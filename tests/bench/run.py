@@ -245,7 +245,7 @@ def write(rows: list[Row]) -> None:
         "",
         f"Written by `make bench`{' QUICK=1' if QUICK else ''} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit"
         f" {head.stdout.strip()}: {os.cpu_count()} cores, Linux {platform.release()},",
-        f"Python {platform.python_version()}, windows of {SECONDS:g} s, load {os.getloadavg()[0]:.1f} at the end."
+        f"Python {platform.python_version()}, windows of {SECONDS:g} s, load {os.getloadavg()[0]:.1f} at the end. "
         "Ratios within one run hold; absolute times",
         "move from day to day. Floor: a bare Python loop that does the same and nothing else (tests/bench/floors.py).",
         "",

@@ -45,7 +45,7 @@ class Weight:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """Sweeps each half second; three seconds of silence are too many; a hook for whoever ends."""
+    """Sweeps each half second; three seconds of silence are too many."""
     yield from make_world(log={"level": "info"})
 
 
