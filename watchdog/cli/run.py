@@ -61,6 +61,7 @@ class Wrapper:
         self.mark: str | None = None  # inside the temp dir that we made
         self.pid = 0
         self.status: int | None = None  # as waitpid(2) gives it, once the agent has ended
+        self.watcher = 0  # the process that continued us the last time we were stopped
         self.terminal = child.has_terminal()
         self.inbox: Inbox | None = None
         self.link: Link
@@ -203,9 +204,11 @@ class Wrapper:
             child.die_of(number)  # no agent yet to forward it to
             signals.pthread_sigmask(signals.SIG_BLOCK, _AWAITED)
         elif number == signals.SIGCONT:
-            # To a group it has come already; a second one could be seen by a program that handles it.
+            # To a group it has come already; a second one could be seen by a program that handles it. Our own watcher's
+            # is for us alone, and may come late: Ctrl-Z may have stopped the agent again.
             found = child.proc_stat(self.pid)
-            if not self._shares_group() or (found is not None and found[0] in "tT"):
+            ours = self.watcher != 0 and info.si_pid == self.watcher
+            if not ours and (not self._shares_group() or (found is not None and found[0] in "tT")):
                 self._forward(number)
         elif self._is_for_agent(number, from_kernel, info.si_pid):
             self._forward(number)
@@ -241,7 +244,7 @@ class Wrapper:
             if not os.WIFSTOPPED(status):
                 self.status = status
             elif self.terminal:
-                child.stop_like(pid, os.WSTOPSIG(status))
+                self.watcher = child.stop_like(pid, os.WSTOPSIG(status))
 
     def _report(self, error: int | None) -> None:
         assert self.status is not None
