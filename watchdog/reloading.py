@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from watchdog.config import Settings
-from watchdog.errors import ConfigError
+from watchdog.errors import ConfigError, WatchdogError
 from watchdog.logs import Log
 from watchdog.systemd import Supervisor
 
@@ -59,7 +59,7 @@ class Reload:
         supervisor: Supervisor,
         log: Log,
     ) -> None:
-        """`read` raises ConfigError; `adopt` hands the settings to every part, under the sweeps' `lock`."""
+        """`read` raises WatchdogError; `adopt` hands the settings to every part, under the sweeps' `lock`."""
         self._read = read
         self._adopt = adopt
         self._lock = lock
@@ -74,9 +74,9 @@ class Reload:
         try:
             new = await asyncio.to_thread(self._read)
             self._supervisor.refuse_interval(new.interval)
-        except ConfigError as error:
-            self.problems = error.problems
-            self._log.event("config.invalid", problems=error.problems)
+        except WatchdogError as error:  # UnsafeDirectory too: the directory of a log of our own
+            self.problems = error.problems if isinstance(error, ConfigError) else [str(error)]
+            self._log.event("config.invalid", problems=self.problems)
             return
         change = reconcile(old, new)
         async with self._lock:
