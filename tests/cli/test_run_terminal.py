@@ -12,6 +12,8 @@ import pytest
 
 from tests.cli.conftest import PROGRAM, FakeDaemon, lives, stat_of, wait_for
 from tests.cli.terminal import Terminal, a_terminal
+from watchdog.cli.resident.options import Options
+from watchdog.cli.run import Wrapper
 
 RUN = f"{PROGRAM} run --name t --stall-after 1m --"
 
@@ -104,6 +106,27 @@ def test_ctrl_z_stops_the_job_and_fg_continues_it(terminal: Terminal, daemon: Fa
         terminal.expect(f"[hello {turn}]")
     terminal.type("q")
     wait_for(lambda: not lives(pid))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_continue_that_is_read_late_does_not_undo_the_next_stop(again: bool) -> None:
+    """The group's SIGCONT (`fg`) has reached the agent; one for the wrapper alone is passed on."""
+    wrapper = Wrapper(Options({}, ["sleep"], "0" * 32))
+    with subprocess.Popen(["sleep", "60"]) as agent:
+        try:
+            wrapper.pid, wrapper.terminal = agent.pid, False
+            agent.send_signal(signal.SIGSTOP)
+            wait_for(lambda: stat_of(agent.pid)[0] == "T")
+            wrapper._reap()
+            if again:
+                agent.send_signal(signal.SIGCONT)
+                wait_for(lambda: stat_of(agent.pid)[0] != "T")
+                agent.send_signal(signal.SIGSTOP)
+                wait_for(lambda: stat_of(agent.pid)[0] == "T")
+            wrapper._take(signal.struct_siginfo((signal.SIGCONT, 0, 0, os.getppid(), os.getuid(), 0, 0)))
+            wait_for(lambda: (stat_of(agent.pid)[0] == "T") == again)
+        finally:
+            agent.kill()
 
 
 def test_bg_lets_a_stopped_job_run_on(terminal: Terminal, daemon: FakeDaemon) -> None:

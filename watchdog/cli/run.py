@@ -61,7 +61,7 @@ class Wrapper:
         self.mark: str | None = None  # inside the temp dir that we made
         self.pid = 0
         self.status: int | None = None  # as waitpid(2) gives it, once the agent has ended
-        self.watcher = 0  # the process that continued us the last time we were stopped
+        self.stopped = False  # as waitpid(2) told it last
         self.terminal = child.has_terminal()
         self.inbox: Inbox | None = None
         self.link: Link
@@ -204,11 +204,10 @@ class Wrapper:
             child.die_of(number)  # no agent yet to forward it to
             signals.pthread_sigmask(signals.SIG_BLOCK, _AWAITED)
         elif number == signals.SIGCONT:
-            # To a group it has come already; a second one could be seen by a program that handles it. Our own watcher's
-            # is for us alone, and may come late: Ctrl-Z may have stopped the agent again.
-            found = child.proc_stat(self.pid)
-            ours = self.watcher != 0 and info.si_pid == self.watcher
-            if not ours and (not self._shares_group() or (found is not None and found[0] in "tT")):
+            # To a group it has come already; a second one could be seen by a program that handles it, and may be late:
+            # the next Ctrl-Z may have stopped the agent again. That would be a stop which we have not been told yet.
+            news = self._reap()
+            if self.status is None and (not self._shares_group() or (self.stopped and not news)):
                 self._forward(number)
         elif self._is_for_agent(number, from_kernel, info.si_pid):
             self._forward(number)
@@ -230,21 +229,24 @@ class Wrapper:
         except PermissionError:
             pass  # it runs as another uid now; who may signal it will not need us
 
-    def _reap(self) -> None:
-        """Wait for whoever ended: the agent, and orphans of its tree that came to us."""
+    def _reap(self) -> bool:
+        """Wait for whoever ended: the agent, and orphans of its tree that came to us. Whether the agent had news."""
+        news = False
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
             except ChildProcessError:
-                return
+                return news
             if not pid:
-                return
+                return news
             if pid != self.pid:
                 continue
-            if not os.WIFSTOPPED(status):
+            news = True
+            self.stopped = os.WIFSTOPPED(status)
+            if self.stopped and self.terminal:
+                child.stop_like(pid, os.WSTOPSIG(status))
+            elif not self.stopped and not os.WIFCONTINUED(status):
                 self.status = status
-            elif self.terminal:
-                self.watcher = child.stop_like(pid, os.WSTOPSIG(status))
 
     def _report(self, error: int | None) -> None:
         assert self.status is not None

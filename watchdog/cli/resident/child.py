@@ -110,22 +110,21 @@ def descends_from(pid: int, ancestor: int) -> bool:
     return False
 
 
-def stop_like(agent_pid: int, number: int) -> int:
+def stop_like(agent_pid: int, number: int) -> None:
     """Stop as the agent did, so that the shell that waits for us takes its terminal back; return when continued.
 
     Only where a shell waits: our parent is of our session and another group. Elsewhere nobody would continue us. While
-    we are stopped a forked watcher continues us when the agent runs again, or ends, without us being told; its pid, or
-    0 where we did not stop.
+    we are stopped a forked watcher continues us when the agent runs again, or ends, without us being told.
     """
     parent = os.getppid()
     try:
         if os.getsid(parent) != os.getsid(0) or os.getpgid(parent) == os.getpgid(0):
-            return 0
+            return
     except OSError:
-        return 0
+        return
     found = proc_stat(agent_pid)
     if found is None or found[0] not in "tT":
-        return 0
+        return
     watcher = _watcher(agent_pid)
     if number == signals.SIGSTOP:
         os.kill(os.getpid(), number)
@@ -137,7 +136,6 @@ def stop_like(agent_pid: int, number: int) -> int:
         signals.signal(number, before)
     os.kill(watcher, signals.SIGKILL)
     os.waitpid(watcher, 0)
-    return watcher
 
 
 def end_like(status: int) -> int:
