@@ -80,7 +80,13 @@ class Reload:
             return
         change = reconcile(old, new)
         async with self._lock:
-            self._adopt(change.settings)
+            try:
+                self._adopt(change.settings)
+            except Exception as error:  # noqa: BLE001 - half of it would be worse than none
+                self._adopt(old)
+                self.problems = [f"not taken over: {type(error).__name__}: {error}"]
+                self._log.event("config.invalid", problems=self.problems)
+                return
         self.problems, self.waiting = [], change.waiting
         self._log.event(
             "config.reloaded",
