@@ -58,6 +58,14 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "a hook that is a line of shell": (b"[[hook]]\nname = 'x'\ncommand = 'rm -rf /'", "hook[0].command: "),
     "a hook of nothing": (b"[[hook]]\nname = 'x'\ncommand = []", "hook[0]: needs either run"),
     "a hook that never runs": (b"[[hook]]\nname = 'x'\nrun = 'worktree'\non = []", "hook[0].on: "),
+    "told after the end": (
+        b"[notify]\non = ['daemon.failed']\ncommand = ['x']",
+        "notify.on[0]: 'daemon.failed' is an event that no command can be told of; right: OnFailure= in the unit",
+    ),
+    "told of itself": (
+        b"[notify]\non = ['notify.failed']\ncommand = ['x']",
+        "notify.on[0]: 'notify.failed' is an event that no command can be told of; right: none",
+    ),
     "no port": (b"[metrics]\nlisten = 'localhost'", "metrics.listen: 'localhost' must be HOST:PORT"),
     "a port too high": (
         b"[metrics]\nlisten = '127.0.0.1:99999'",

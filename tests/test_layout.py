@@ -33,6 +33,7 @@ RANK = {
     "metrics": 4,
     "fleet": 5,
     "holds": 5,
+    "notices": 5,
     "sharing": 6,
     "account": 6,
     "scan": 6,

@@ -35,6 +35,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     registry/    SQLAlchemy: schema, every query, migrations
     processes/   /proc, pidfd, signals: identity, tree, the one guarded send, evidence
     intake/      the notify sockets (sd_notify datagrams)
+    notices      `[notify]`: events start the operator's command
     owners       the daemon's side of the owners' helpers
     units        a helper as a transient unit of systemd
     owner/       all that touches an owner's files, git or terminals; runs as that uid in a helper process

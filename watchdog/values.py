@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from watchdog.catalogue import CATALOGUE
+from watchdog.catalogue import CATALOGUE, UNTOLD
 from watchdog.core.model import Step
 
 DRIVERS = ("sqlite", "sqlite+pysqlite", "postgres", "postgresql", "postgresql+psycopg")  # registry.engines knows these
@@ -87,6 +87,8 @@ def _group(name: str) -> str:
 def _event(name: str) -> str:
     if name not in CATALOGUE:
         raise ValueError(f"is no event{suggest(name, CATALOGUE)}")
+    if name in UNTOLD:
+        raise ValueError(f"is an event that no command can be told of; right: {UNTOLD[name]}")
     return name
 
 
