@@ -51,6 +51,7 @@ RANK = {
     "journal": 7,
     "orders": 8,
     "closing": 9,
+    "telling": 9,
     "kill_worker": 10,
     "takeup": 11,
     "sweep": 11,

@@ -13,6 +13,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     retention    forgets what ended long ago, a few rows at a time
     kill_worker  claim -> end the tree, proved -> cleanup -> rows
     orders       a kill request in memory, and how its outcome is told
+    telling      what an order says of its attempts: each thing once
     ending       one tree: look, next step, commit, act, look again
     closing      the last part of an order: hooks, task row, our row
     journal      cleanup hooks with the registry as their journal

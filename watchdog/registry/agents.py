@@ -192,11 +192,13 @@ class AgentQueries(Queries):
         why: str,
         evidence: object = None,
         event: str | None = None,
+        say: bool = True,
         **columns: object,
     ) -> bool:
         """Change the status by compare-and-set and write its event. False when it was not `from_`, or another version.
 
-        `event` names what happened where it is more than the status says. `completed_at` is set when the agent ended.
+        `event` names what happened where it is more than the status says; `say=False` writes none.
+        `completed_at` is set when the agent ended.
         """
         if unknown := columns.keys() - SETTABLE:
             raise TypeError(f"no column that a change of status may set: {', '.join(sorted(unknown))}")
@@ -213,8 +215,8 @@ class AgentQueries(Queries):
                 .where(_columns.version == found.version)
                 .values({**columns, "status": to.value, "version": _columns.version + 1})
             )
-            if changed.rowcount != 1:
-                return False
+            if changed.rowcount != 1 or not say:
+                return changed.rowcount == 1
             write_event(
                 connection,
                 event or _EVENTS.get(to, "agent.ended"),
