@@ -60,6 +60,7 @@ RANK = {
     "door": 12,
     "service": 13,
     "background": 13,
+    "checkup": 13,
     "start": 14,
     "cli": 14,
 }
@@ -81,7 +82,7 @@ OWNERS = {
     "daemon": {"background"},
     "rich": {"cli"},
     "argparse": {"cli", "start"},
-    "shutil": {"start"},  # which() alone: rmtree may be called by nobody (CALLS)
+    "shutil": {"checkup"},  # which() alone: rmtree may be called by nobody (CALLS)
 }
 
 # Calls that end processes or remove things, and the only files in which each may stand, with the reason.

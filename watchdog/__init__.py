@@ -3,6 +3,7 @@
 The map, from the main loop down (`service.Daemon.run`); one job each:
 
     start        the command `agent-watchdogd`: options, configuration, logs
+    checkup      `--check`: is what the file leads to there, and safe
     background   away from the terminal, with a pid file, where there is no systemd
     service      composition root, main loop, shutdown order
     cli/         the verbs: parse, call control, print; cli/resident/ is what stays beside an agent
