@@ -28,6 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the daemon, in the foreground unless told otherwise; returns the exit status (sysexits.h)."""
+    background.fill_standard_streams()
     parser = build()
     options = parser.parse_args(argv)
     if options.pidfile is not None and not options.daemonize:
