@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -247,3 +248,25 @@ def test_an_agent_whose_row_somebody_else_closed_is_watched_no_longer(tmp_path: 
             assert process.poll() is None
 
     asyncio.run(story())
+
+
+def test_an_agent_whose_row_somebody_broke_is_said_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A status that is no word of ours is no reason to signal anybody, nor to order a kill at each look."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            with contextlib.closing(sqlite3.connect(tmp_path / "registry.db", isolation_level=None)) as by_hand:
+                by_hand.execute("PRAGMA ignore_check_constraints = ON")
+                by_hand.execute("UPDATE agent_lifecycle SET status = 'weird'")
+
+            await made.worker.finished(await made.order(agent), 20)
+
+            async with asyncio.timeout(20):
+                while len(made.fleet):
+                    await asyncio.sleep(0.01)
+            assert process.poll() is None
+
+    asyncio.run(story())
+    told = [record for record in caplog.records if "row.quarantined" in str(record.msg)]
+    assert len(told) == 1
+    assert "status: 'weird' is none of" in str(told[0].msg)

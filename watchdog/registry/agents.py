@@ -87,8 +87,12 @@ class AgentQueries(Queries):
         return row
 
     def live_agents(self, host: str) -> tuple[list[AgentRow], list[Problem]]:
-        """Every agent of this host that has not ended, of any boot; rows that cannot be read, apart."""
-        query = select(_table).where(_columns.host == host, _columns.status.in_(values(LIVE)))
+        """Every agent of this host that has not ended, of any boot; rows that cannot be read, apart.
+
+        Among these is one whose status is no word of ours: nobody knows whether it has ended.
+        """
+        unknown = _columns.status.not_in(values(Status))
+        query = select(_table).where(_columns.host == host, _columns.status.in_(values(LIVE)) | unknown)
         return self._rows(query.order_by(_columns.created_at, _columns.agent_id), to_agent)
 
     def agent(self, agent_id: str) -> AgentRow | None:
