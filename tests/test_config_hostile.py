@@ -53,11 +53,33 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "a tilde is not replaced": (b"[daemon]\nstate_dir = '~/x'", "daemon.state_dir: '~/x' must be an absolute path"),
     "a path with a line end": (b'[daemon]\nstate_dir = "/x\\ny"', "daemon.state_dir: '/x\\ny' must be printable"),
     "a path with NUL": (b'[daemon]\nstate_dir = "/x\\u0000"', "daemon.state_dir: '/x\\x00' must be printable"),
+    "the root of all, with two slashes": (b"[cleanup]\nroots = ['//']", "cleanup.roots: must name directories below /"),
+    "a host with NUL": (b'[daemon]\nhost = "a\\u0000b"', "daemon.host: 'a\\x00b' must be printable"),
+    "a host with a line end": (b'[daemon]\nhost = "a\\n"', "daemon.host: 'a\\n' must be printable"),
+    "a host without end": (b"[daemon]\nhost = '" + b"x" * 300 + b"'", "daemon.host: "),
+    "a hook below wherever we are": (
+        b"[[hook]]\nname = 'x'\ncommand = ['bin/x']",
+        "hook[0].command: ['bin/x'] must begin with an absolute path",
+    ),
+    "a hook by dots": (b"[[hook]]\nname = 'x'\ncommand = ['./x']", "hook[0].command: ['./x'] must begin with an abs"),
+    "a hook with NUL": (b'[[hook]]\nname = "x"\ncommand = ["x", "\\u0000"]', "hook[0].command: ['x', '\\x00'] must"),
+    "a relative notify": (
+        b"[notify]\non = ['daemon.ready']\ncommand = ['../x']",
+        "notify.command: ['../x'] must begin with an absolute path",
+    ),
     "no roots": (b"[cleanup]\nroots = []", "cleanup.roots: must name directories below /"),
     "a hook's name as a path": (b"[[hook]]\nname = '../x'\nrun = 'worktree'", "hook[0].name: '../x' is wrong"),
     "a hook that is a line of shell": (b"[[hook]]\nname = 'x'\ncommand = 'rm -rf /'", "hook[0].command: "),
     "a hook of nothing": (b"[[hook]]\nname = 'x'\ncommand = []", "hook[0]: needs either run"),
     "a hook that never runs": (b"[[hook]]\nname = 'x'\nrun = 'worktree'\non = []", "hook[0].on: "),
+    "told after the end": (
+        b"[notify]\non = ['daemon.failed']\ncommand = ['x']",
+        "notify.on[0]: 'daemon.failed' is an event that no command can be told of; right: OnFailure= in the unit",
+    ),
+    "told of itself": (
+        b"[notify]\non = ['notify.failed']\ncommand = ['x']",
+        "notify.on[0]: 'notify.failed' is an event that no command can be told of; right: none",
+    ),
     "no port": (b"[metrics]\nlisten = 'localhost'", "metrics.listen: 'localhost' must be HOST:PORT"),
     "a port too high": (
         b"[metrics]\nlisten = '127.0.0.1:99999'",
@@ -166,6 +188,78 @@ def test_what_the_file_leads_to_is_looked_at(tmp_path: Path) -> None:
     )
     assert done.returncode == 78
     assert "WatchdogSec=5 in the unit is below three sweep intervals" in done.stderr
+
+
+def check(path: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """`--check` of a file with this text."""
+    path.write_text(text)
+    path.chmod(0o600)
+    return subprocess.run([DAEMON, "--check", "--config", path], capture_output=True, text=True, timeout=30)
+
+
+OPEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "the program": (lambda hook: hook.chmod(0o757), "{hook} has mode 0757 and owner uid {uid}"),
+    "the program, by its group": (lambda hook: hook.chmod(0o775), "{hook} has mode 0775 and owner uid {uid}"),
+    "its directory": (lambda hook: hook.parent.chmod(0o777), "{hook} lies below {hook.parent}, which has mode 0777"),
+    "a directory above": (
+        lambda hook: hook.parent.parent.chmod(0o777),
+        "{hook} lies below {hook.parent.parent}, which has mode 0777",
+    ),
+}
+
+
+@pytest.mark.parametrize(("open_it", "says"), OPEN.values(), ids=OPEN)
+@pytest.mark.parametrize("by", ["itself", "a link"])
+def test_a_program_that_others_may_change_is_no_hook(
+    tmp_path: Path, open_it: Callable[[Path], object], says: str, by: str
+) -> None:
+    """It runs as each agent's owner: who may write it has their hands. Through a link too; so for `[notify]`."""
+    hook = tmp_path / "a" / "b" / "hook"
+    hook.parent.mkdir(parents=True)
+    hook.write_text("#!/bin/sh\n")
+    hook.chmod(0o755)
+    (tmp_path / "link").symlink_to(hook)
+    named = hook if by == "itself" else tmp_path / "link"
+    text = f"""[[hook]]\nname = "x"\ncommand = ["{named}"]\n[notify]\non = ["agent.ended"]\ncommand = ["{named}"]\n"""
+    path = tmp_path / "f.toml"
+    assert check(path, text).returncode == 0
+
+    open_it(hook)
+
+    done = check(path, text)
+    if "0775" in says and os.geteuid() != 0:
+        assert done.returncode == 0, "a user's own group has nobody else in it"
+        return
+    words = says.format(hook=hook, uid=os.geteuid())
+    assert done.returncode == 78
+    assert f"{path}: hook 'x': command: {words}: others could change what runs; right: chmod go-w" in done.stderr
+    assert f"{path}: notify.command: {words}: " in done.stderr
+
+
+def test_a_sticky_directory_lets_nobody_exchange_a_program(tmp_path: Path) -> None:
+    """As /tmp: others may add files there, and rename none of ours."""
+    hook = tmp_path / "open" / "hook"
+    hook.parent.mkdir()
+    hook.parent.chmod(0o1777)
+    hook.write_text("#!/bin/sh\n")
+    hook.chmod(0o755)
+
+    done = check(tmp_path / "f.toml", f"""[[hook]]\nname = "x"\ncommand = ["{hook}"]\n""")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_root_that_is_not_there_is_a_warning(tmp_path: Path) -> None:
+    """It may come later; but it may be a typing error too. The default ones need not be there."""
+    path = tmp_path / "f.toml"
+
+    done = check(path, f"""[cleanup]\nroots = ["/tmp", "{tmp_path}/tpm"]\n""")
+
+    assert (done.returncode, done.stdout) == (0, f"{path}: fine\n")
+    assert done.stderr == (
+        f"agent-watchdogd: warning: {path}: cleanup.roots[1]: {tmp_path}/tpm is no directory here;"
+        " no temp dir can lie in it\n"
+    )
 
 
 def test_a_grace_of_zero_kills_at_once(tmp_path: Path) -> None:

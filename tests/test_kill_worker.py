@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import pytest
+
+from watchdog import kill_worker
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
 from watchdog.closing import Closing
@@ -36,8 +40,10 @@ class Delayed(AsyncStore):
     """Does something else just before its next write by that method: the delay in which an agent speaks."""
 
     before: tuple[str, Callable[[], None]] | None = None
+    claims = 0
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self.claims += getattr(method, "__name__", "") == "claim_request"
         if self.before is not None and getattr(method, "__name__", "") == self.before[0]:
             (_, do), self.before = self.before, None
             do()
@@ -49,6 +55,7 @@ class Shop:
 
     def __init__(self, directory: Path, held: contextlib.ExitStack) -> None:
         self.clock, log, self.fleet = Clock(), get_logger(), Fleet()
+        self.spare: frozenset[str] = frozenset()
         self.store = Delayed(Store(f"sqlite:///{directory}/registry.db").open())
         held.callback(self.store.close)
         executor = ThreadPoolExecutor(1)
@@ -64,7 +71,7 @@ class Shop:
             scanner=Scanner(self.fleet, executor, HOST),
             hearing=self.hearing,
             closing=Closing(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, log),
-            guard=lambda _: Guard(host=HOST),
+            guard=lambda _: Guard(host=HOST, spare=self.spare),
             chronicle=chronicle,
             log=log,
             observe=False,
@@ -93,6 +100,18 @@ class Shop:
         return await self.worker.request(
             agent, Reason.STALLED, KillOptions(), "daemon", "silent", beats=agent.beats_judged
         )
+
+    async def history(self, agent: Agent) -> list[str]:
+        """The events of the agent, in order, without the first."""
+        events = await self.store.read(self.store.store.events, 0, agent_id=agent.agent_id)
+        return [event.event for event in events][1:]
+
+    async def tried(self, times: int) -> None:
+        """Wait for so many attempts more, begun and ended."""
+        goal = self.store.claims + times + 1
+        async with asyncio.timeout(20):
+            while self.store.claims < goal:
+                await asyncio.sleep(0.01)
 
     async def told(self, agent: Agent) -> tuple[Status, list[str]]:
         """The status in the registry, and the statuses of all orders."""
@@ -173,3 +192,81 @@ def test_a_claim_that_a_dead_daemon_left_is_withdrawn_by_a_beat(tmp_path: Path) 
             assert (agent.status, agent.request_id, process.poll()) == (Status.RUNNING, None, None)
 
     asyncio.run(story())
+
+
+def test_a_retry_of_what_cannot_be_ended_writes_no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty attempts and a daemon anew in between: no row more. When it goes after all, its story ends as any."""
+    monkeypatch.setattr(kill_worker, "BACK_OFF", (0.02,))
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            made.spare = frozenset({"sleep"})
+            outcome = await made.worker.finished(await made.order(agent), 20)
+            assert outcome is not None
+            assert outcome["error"] == "kill_failed"
+            await made.tried(20)
+            stuck = ["kill.requested", "agent.ending", "agent.unkillable"]
+            assert await made.history(agent) == stuck
+            assert await made.told(agent) == (Status.UNKILLABLE, ["claimed"])
+
+            await made.worker.close()
+            (row,) = await made.store.read(made.store.store.requests_of, agent.agent_id)
+            made.worker.resume(row, agent)
+            await made.tried(5)
+            assert await made.history(agent) == stuck
+
+            made.spare = frozenset()
+            async with asyncio.timeout(20):
+                while (await made.told(agent))[1] != ["done"]:
+                    await asyncio.sleep(0.02)
+            assert process.wait(20) < 0
+            after = await made.history(agent)
+            assert [event for event in after if event != "kill.signal_sent"] == [
+                *stuck,
+                "agent.ending",
+                "agent.ended",
+                "kill.finished",
+            ]
+
+    asyncio.run(story())
+
+
+def test_an_agent_whose_row_somebody_else_closed_is_watched_no_longer(tmp_path: Path) -> None:
+    """One order finds it out; nobody is signalled, and no look orders the next."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            store, now = made.store.store, datetime.now(UTC)
+            running, closed = {Status.RUNNING}, Status.COMPLETED
+            await made.store.write(store.transition, agent.agent_id, running, closed, now=now, who="x", why="x")
+
+            outcome = await made.worker.finished(await made.order(agent), 20)
+
+            assert outcome is not None
+            assert outcome["error"] == "withdrawn"
+            assert len(made.fleet) == 0
+            assert process.poll() is None
+
+    asyncio.run(story())
+
+
+def test_an_agent_whose_row_somebody_broke_is_said_so_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A status that is no word of ours is no reason to signal anybody, nor to order a kill at each look."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            with contextlib.closing(sqlite3.connect(tmp_path / "registry.db", isolation_level=None)) as by_hand:
+                by_hand.execute("PRAGMA ignore_check_constraints = ON")
+                by_hand.execute("UPDATE agent_lifecycle SET status = 'weird'")
+
+            await made.worker.finished(await made.order(agent), 20)
+
+            async with asyncio.timeout(20):
+                while len(made.fleet):
+                    await asyncio.sleep(0.01)
+            assert process.poll() is None
+
+    asyncio.run(story())
+    told = [record for record in caplog.records if "row.quarantined" in str(record.msg)]
+    assert len(told) == 1
+    assert "status: 'weird' is none of" in str(told[0].msg)

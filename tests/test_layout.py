@@ -33,6 +33,7 @@ RANK = {
     "metrics": 4,
     "fleet": 5,
     "holds": 5,
+    "notices": 5,
     "sharing": 6,
     "account": 6,
     "scan": 6,
@@ -50,6 +51,7 @@ RANK = {
     "journal": 7,
     "orders": 8,
     "closing": 9,
+    "telling": 9,
     "kill_worker": 10,
     "takeup": 11,
     "sweep": 11,
@@ -58,6 +60,7 @@ RANK = {
     "door": 12,
     "service": 13,
     "background": 13,
+    "checkup": 13,
     "start": 14,
     "cli": 14,
 }
@@ -79,7 +82,7 @@ OWNERS = {
     "daemon": {"background"},
     "rich": {"cli"},
     "argparse": {"cli", "start"},
-    "shutil": {"start"},  # which() alone: rmtree may be called by nobody (CALLS)
+    "shutil": {"checkup"},  # which() alone: rmtree may be called by nobody (CALLS)
 }
 
 # Calls that end processes or remove things, and the only files in which each may stand, with the reason.

@@ -3,6 +3,7 @@
 The map, from the main loop down (`service.Daemon.run`); one job each:
 
     start        the command `agent-watchdogd`: options, configuration, logs
+    checkup      `--check`: is what the file leads to there, and safe
     background   away from the terminal, with a pid file, where there is no systemd
     service      composition root, main loop, shutdown order
     cli/         the verbs: parse, call control, print; cli/resident/ is what stays beside an agent
@@ -13,6 +14,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     retention    forgets what ended long ago, a few rows at a time
     kill_worker  claim -> end the tree, proved -> cleanup -> rows
     orders       a kill request in memory, and how its outcome is told
+    telling      what an order says of its attempts: each thing once
     ending       one tree: look, next step, commit, act, look again
     closing      the last part of an order: hooks, task row, our row
     journal      cleanup hooks with the registry as their journal
@@ -35,6 +37,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     registry/    SQLAlchemy: schema, every query, migrations
     processes/   /proc, pidfd, signals: identity, tree, the one guarded send, evidence
     intake/      the notify sockets (sd_notify datagrams)
+    notices      `[notify]`: events start the operator's command
     owners       the daemon's side of the owners' helpers
     units        a helper as a transient unit of systemd
     owner/       all that touches an owner's files, git or terminals; runs as that uid in a helper process

@@ -39,7 +39,6 @@ def run_detached(settings: Settings, pid_file: str | None, live: Live) -> int:
     _refuse_manager(os.environ)
     for key in _MANAGERS_OWN:  # they were meant for the starter, and their descriptors are closed below
         os.environ.pop(key, None)
-    _fill_standard_streams()
     os.umask(0o077)
     ensure_directories(settings.state_dir, settings.runtime_dir)
     sys.argv[0] = os.path.abspath(sys.argv[0])
@@ -214,8 +213,11 @@ def _refuse_manager(environ: Mapping[str, str]) -> None:
         )
 
 
-def _fill_standard_streams() -> None:
-    """Started with stdin closed (`<&-`), the pid file would become descriptor 0, and Python has no sys.stdin."""
+def fill_standard_streams() -> None:
+    """Started with stdin or stderr closed (`<&-`, `2>&-`), the next file that is opened would become descriptor 0 or 2.
+
+    A registry would then get what libraries write to stderr; and Python has no sys.stderr, which faulthandler needs.
+    """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)

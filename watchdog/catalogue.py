@@ -207,6 +207,17 @@ CATALOGUE: dict[str, Entry] = {
         "is the port taken, or does the unit lack the drop-in that allows TCP?",
     ),
     "task.cancelled": Entry(INFO, "an operator cancelled a task; whoever worked on it was stopped"),
+    "notify.failed": Entry(
+        WARNING,
+        "the command of [notify] failed or ran out of time; told once until it works again",
+        "the line has its words; run it by hand as the daemon's uid, with an event on stdin",
+    ),
+    "notify.dropped": Entry(
+        WARNING,
+        "more events than the command of [notify] is given; what is not passed on is counted, told once",
+        "fewer events in `on`; the log and `agent-watchdog events` have them all",
+    ),
+    "notify.recovered": Entry(INFO, "the command of [notify] works again; says how many failed and were not passed on"),
     "log.failed": Entry(
         ERROR,
         "the log's target cannot be written; lines go to stderr if it takes them, else are counted",
@@ -219,4 +230,18 @@ CATALOGUE: dict[str, Entry] = {
         "a log this slow: what reads it? The history has what matters (`agent-watchdog events`)",
     ),
     "log.message": Entry(INFO, "something that a library logged, with its own level"),
+}
+
+# Events that no command can be told of, and what to name instead.
+UNTOLD: dict[str, str] = {
+    "daemon.starting": "daemon.ready",
+    "daemon.stopped": "daemon.stopping",
+    "daemon.failed": "OnFailure= in the unit, as the daemon has ended by then",
+    "agent.starting": "agent.registered",
+    "agent.ending": "kill.requested",  # these three stand in the history only
+    "agent.unkillable": "kill.unkillable",
+    "log.message": "an event of ours, as these are libraries' own words",
+    "notify.failed": "none: the command would be told of itself",
+    "notify.dropped": "none: the command would be told of itself",
+    "notify.recovered": "none: the command would be told of itself",
 }

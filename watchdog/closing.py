@@ -8,8 +8,9 @@ import os
 
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
-from watchdog.core.model import HookOutcome, Reason, Status
+from watchdog.core.model import LIVE, HookOutcome, Reason, Status
 from watchdog.ending import Ended
+from watchdog.errors import Conflict
 from watchdog.fleet import Agent
 from watchdog.hearing import Hearing
 from watchdog.journal import Cleanup
@@ -47,6 +48,16 @@ class Closing:
     async def prove(self, order: Order, ended: Ended) -> None:
         """Commit that the whole tree is dead, and how."""
         agent = order.agent
+        if agent.status is Status.UNKILLABLE and await self._store.write(
+            self._store.store.transition,
+            agent.agent_id,
+            {Status.UNKILLABLE},
+            Status.ENDING,
+            now=self._clock.now().wall,
+            who=self._me,
+            why="what could not be ended is gone",
+        ):
+            agent.status = Status.ENDING
         if agent.exit_code is None and agent.exit_signal is None:
             await self._learn_exit(agent)
         order.signalled = order.signalled or ended.main_signalled
@@ -115,6 +126,16 @@ class Closing:
         self._metrics.kills.labels(order.reason.value, status.value).inc()
         self._hearing.forget(agent)
         self._logged(agent).event("agent.ended", status=status, why=outcome["message"])
+
+    async def let_go(self, agent: Agent) -> None:
+        """Watch it no longer if somebody closed its row or made it unreadable: each look would order a kill anew."""
+        try:
+            row = await self._store.read(self._store.store.agent, agent.agent_id)
+        except Conflict as error:
+            row = None
+            self._logged(agent).event("row.quarantined", why=str(error))
+        if row is None or row.status not in LIVE:
+            self._hearing.forget(agent)
 
     async def finish_request(self, order: Order, status: str, outcome: dict[str, object], why: str) -> None:
         await self._store.write(

@@ -16,7 +16,6 @@ from watchdog.clock import Clock
 from watchdog.core.ladder import Kill, Move, next_step
 from watchdog.core.model import Identity, Polite, TreeMember
 from watchdog.errors import SignalRefused
-from watchdog.logs import Log
 from watchdog.processes import evidence
 from watchdog.processes.identity import pin
 from watchdog.processes.signals import Guard, SendResult, send
@@ -76,19 +75,19 @@ class Ending:
         clock: Clock,
         guard: Callable[[str], Guard],
         intend: Callable[[str, list[TreeMember], dict[str, object] | None], Awaitable[None]],
-        log: Log,
         signalled: Callable[[str, list[int]], None],
+        refused: Callable[[int, str], None],
     ) -> None:
         """`guard` gives what must not be signalled for this agent's sake, as of now; `intend` commits an intent;
-        `signalled` is told what went out to whom.
+        `signalled` is told what went out to whom, `refused` whom nothing may go out to (pid) and why.
         """
         self._plan = plan
         self._scanner = scanner
         self._clock = clock
         self._guard = guard
         self._intend = intend
-        self._log = log
         self._signalled = signalled
+        self._told_refusal = refused
         self._members: dict[Identity, Member] = {}
 
     async def run(self) -> Ended:
@@ -169,7 +168,7 @@ class Ending:
             pidfd = pin(seen.identity)
         except OSError as error:
             self._members[seen.identity] = Member(seen, -1, refused="not_permitted")
-            self._log.event("kill.refused", agent_id=self._plan.agent_id, pid=seen.identity.pid, error=str(error))
+            self._told_refusal(seen.identity.pid, str(error))
             return True
         if pidfd is None:
             return False
@@ -228,7 +227,7 @@ class Ending:
         """The guard said no. Who turned out to be another agent's, or spared, was never ours to end."""
         identity = member.seen.identity
         if member.refused is None:
-            self._log.event("kill.refused", agent_id=self._plan.agent_id, pid=identity.pid, why=str(refusal))
+            self._told_refusal(identity.pid, str(refusal))
         member.refused = "protected"
         if refusal.reason in ("other_agent", "spared") and identity != self._plan.main:
             os.close(member.pidfd)

@@ -17,6 +17,7 @@ from watchdog.values import (
     Database,
     Event,
     Group,
+    Host,
     Ladder,
     LogFile,
     Path,
@@ -37,7 +38,7 @@ class Daemon(_Section):
     """`[daemon]`"""
 
     mode: Literal["enforce", "observe"] = "enforce"
-    host: str = ""
+    host: Host = ""
     state_dir: Path = ""
     runtime_dir: Path = ""
 

@@ -29,6 +29,7 @@ from watchdog.processes.signals import Guard
 from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
+from watchdog.telling import Telling
 
 NOTHING = Ended(members=(), reason=None, gracefully=True, signalled=False, main_signalled=False)
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
@@ -199,17 +200,21 @@ class KillWorker:
         claimed = await self._store.write(
             self._store.store.claim_request, order.request_id, me, now, takeover_from=order.former
         )
+        again = agent.status is Status.UNKILLABLE  # its row stays so: coming and going would fill the history
         taken = claimed and await self._store.write(
             self._store.store.transition,
             agent.agent_id,
             {Status.QUEUED, Status.STARTING, Status.RUNNING, Status.UNKILLABLE, Status.ENDING},
-            Status.ENDING,
+            Status.UNKILLABLE if again else Status.ENDING,
             now=now,
             who=order.by,
             why=order.why,
+            say=not again,
         )
         if not taken:
-            return await self._withdraw(order, "its row was closed by somebody else")
+            await self._withdraw(order, "its row was closed by somebody else")
+            await self._closing.let_go(agent)
+            return False
         if order.reason is Reason.STALLED and not order.step and agent.reg.source == "run":
             await asyncio.sleep(LAST_WORD)
         # No await from here to the end of the claim: a beat that came meanwhile, or lay with `run`, counts.
@@ -217,7 +222,7 @@ class KillWorker:
         self._hearing.sockets.drain(agent.agent_id)
         if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
             return await self._spare(order, "a heartbeat came during the claim")
-        agent.status = Status.ENDING
+        agent.status = agent.status if again else Status.ENDING
         return True
 
     def _note_end(self, order: Order) -> None:
@@ -275,47 +280,36 @@ class KillWorker:
         # What an earlier daemon knew of the tree is remembered; the next scan sorts out what still belongs to it.
         known = {member.identity for member in agent.members}
         agent.members += tuple(member for member in order.members if member.identity not in known)
+        told = Telling(order, self._chronicle, self._logged(agent))
         return await Ending(
-            order.plan, self._scanner, self._clock, self._guard, intend, self._log, self._told_signal(order)
+            order.plan, self._scanner, self._clock, self._guard, intend, told.signal, told.refused
         ).run()
 
     async def _unkillable(self, order: Order, ended: Ended) -> None:
         """Say once that something lives on; no cleanup while it does."""
         agent = order.agent
-        left = [f"{m.seen.name}[{m.seen.identity.pid}] {m.how()}" for m in ended.members if not m.dead]
-        why = f"{ended.reason}: {', '.join(left[:8])}"
-        order.outcome = {
-            "success": False,
-            "error": "permission_denied" if ended.reason == "not_permitted" else "kill_failed",
-            "agent_id": agent.agent_id,
-            "message": f"not ended, {why}",
-        }
+        alive = [f"{m.seen.name}[{m.seen.identity.pid}] {m.how()}" for m in ended.members if not m.dead]
+        news = Telling(order, self._chronicle, self._logged(agent)).left(str(ended.reason), alive)
+        outcome = order.outcome or {}
         order.done.set()
-        self._finished[order.request_id] = order.outcome
-        if order.first("unkillable"):
-            self._logged(agent).event("kill.unkillable", request_id=order.request_id, why=why)
+        self._finished[order.request_id] = outcome
+        if news:
+            await self._store.write(self._store.store.save_step, order.request_id, order.step, outcome=outcome)
+        elif agent.status is Status.UNKILLABLE:
+            return
         if await self._store.write(
             self._store.store.transition,
             agent.agent_id,
-            {Status.ENDING},
+            {Status.ENDING, Status.UNKILLABLE},
             Status.UNKILLABLE,
             now=self._clock.now().wall,
             who=self._me,
-            why=why,
+            why=str(outcome["message"]).removeprefix("not ended, "),
         ):
             agent.status = Status.UNKILLABLE
 
     def _logged(self, agent: Agent) -> Log:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
-
-    def _told_signal(self, order: Order) -> Callable[[str, list[int]], None]:
-        def told(name: str, pids: list[int]) -> None:
-            why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
-            facts = {"request_id": order.request_id, "pids": pids}
-            if order.first(f"{name} {pids}"):
-                self._chronicle.tell("kill.signal_sent", order.agent, why, self._me, facts)
-
-        return told
 
     def _present(self, agent: Agent) -> Presence:
         if agent.identity is None:

@@ -13,9 +13,9 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import datetime, timedelta
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 # structlog.dev imports rich, where that is installed, for tracebacks in colour, which we do not print: 5 MB of memory,
 # 70 ms of every start. Undone at once: the verbs do print with it.
@@ -42,11 +42,13 @@ LONGEST_LIST = 10_000
 LONGEST_TRACE = 20_000
 _FIRST = ("event", "ts", "level")
 EventDict = MutableMapping[str, Any]
+Hear = Callable[[str, Mapping[str, object]], None]
 
 
 class Log:
     """A logger with bound fields that takes events of the catalogue only."""
 
+    heard: ClassVar[Hear | None] = None  # see `listen`
     strict = True  # `set_up` turns it off: in a running daemon an unlisted event is logged as it is
 
     def __init__(self, logger: BoundLogger) -> None:
@@ -68,8 +70,12 @@ class Log:
         # A field that cannot be bound or printed must not end a kill half-way.
         with contextlib.suppress(Exception):
             self._logger.log(entry.level, event, **{_FIELD.get(key, key): value for key, value in fields.items()})
+        if Log.heard is not None:
+            with contextlib.suppress(Exception):
+                Log.heard(event, {**structlog.get_context(self._logger), **fields})
 
 
+_STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
 _FIELD = {"event": "event_", "level": "level_", "ts": "ts_"}  # names that a line already has
 
 
@@ -135,8 +141,23 @@ def change(
     set_level(level)
 
 
+def listen(sink: Sink, hear: Hear | None) -> None:
+    """`hear` is told of each event, whatever the level of the log is, in the thread that logs it: it must not wait."""
+    Log.heard = sink.heard = hear
+
+
+def as_json(event: str, fields: Mapping[str, object]) -> str:
+    """One event, now, as the line that a file gets: without secrets, and cut to size."""
+    level = CATALOGUE[event].level if event in CATALOGUE else WARNING
+    line: EventDict = {"event": event, "level": logging.getLevelName(level).lower()}
+    line.update({_FIELD.get(key, key): value for key, value in fields.items()})
+    line = structlog.processors.format_exc_info(None, "", _STAMP(None, "", line))
+    return _render(None, "", _without_secrets(None, "", line))
+
+
 def finish(sink: Sink, timeout: float = 2.0) -> None:
     """Write what is queued, for at most that many seconds, and give stdlib logging back."""
+    listen(sink, None)
     logging.getLogger().removeHandler(sink)
     sink.finish(timeout)
     logging.captureWarnings(False)
@@ -162,7 +183,7 @@ def _plan(
         foreign_pre_chain=[structlog.stdlib.add_log_level, _from_library],
         processors=[
             ProcessorFormatter.remove_processors_meta,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            _STAMP,
             structlog.processors.format_exc_info,
             _without_secrets,
             *_rendering(form, colours=colours),
@@ -222,11 +243,12 @@ def _rendering(form: str, *, colours: bool) -> list[Any]:
             ),
         ]
 
-    def render(logger: object, method: str, event: EventDict) -> str:
-        ordered = {key: event.pop(key) for key in _FIRST if key in event} | dict(event)
-        return json.dumps(ordered, default=_plain)
+    return [_render]
 
-    return [render]
+
+def _render(logger: object, method: str, event: EventDict) -> str:
+    ordered = {key: event.pop(key) for key in _FIRST if key in event} | dict(event)
+    return json.dumps(ordered, default=_plain)
 
 
 def _plain(value: object) -> object:

@@ -33,6 +33,7 @@ class Order:
     plan: Plan | None = None
     outcome: dict[str, object] | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
+    left: int = 0  # rows of history on what could not be ended
     said: set[str] = field(default_factory=set)  # troubles and signals that were told: attempts repeat them
 
     def first(self, words: str) -> bool:

@@ -147,8 +147,19 @@ class Owners:
             name, args = "command_hook", args | {"command": list(spec.command)}
         else:
             name, args = "hook", args | {"run": spec.run, "settings": base.settings_json(self.settings)}
+        return await self._result(context.owner_uid, name, args, seconds)
+
+    async def run_notice(self, command: Sequence[str], name: str, event: str, seconds: float) -> HookResult:
+        """The command of `[notify]` for one event (`event` is its JSON), as our own uid, in a helper of its own.
+
+        Never as a child of the service itself, which is closed in: the command could then reach nobody.
+        """
+        args = {"command": list(command), "name": name, "event": event, "timeout_seconds": seconds}
+        return await self._result(os.geteuid(), "notify_command", args, seconds)
+
+    async def _result(self, uid: int, call: str, args: Mapping[str, object], seconds: float) -> HookResult:
         try:
-            return base.result_of(await self.call_alone(context.owner_uid, name, args, seconds + BACKSTOP))
+            return base.result_of(await self.call_alone(uid, call, args, seconds + BACKSTOP))
         except OwnerCallFailed as error:
             late = error.reason == "late"
             return HookResult(HookOutcome.TIMEOUT if late else HookOutcome.FAILED, str(error), {"reason": error.reason})

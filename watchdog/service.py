@@ -26,6 +26,7 @@ from watchdog.kill_worker import KillWorker
 from watchdog.lock import invitation, take_lock
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
+from watchdog.notices import Notices
 from watchdog.owner.hooks.base import CleanupSettings
 from watchdog.owners import Owners
 from watchdog.places import notify_directory
@@ -152,6 +153,9 @@ class Daemon:
         self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor)
         self.owners = Owners(settings=_cleanup_settings(settings), transient=units.usable(self.supervisor.present))
         held.push_async_callback(self.owners.close)
+        self.notices = Notices(settings.notify, self.owners, clock, log)
+        held.push_async_callback(self.notices.close)
+        logs.listen(self.sink, self.notices.hear)
         metrics = Metrics(
             lambda: self.bulletin.verdicts(),
             lambda: self.bulletin.kinds_of_hold(),
@@ -243,6 +247,7 @@ class Daemon:
             self.worker.slots = asyncio.Semaphore(settings.kill.parallel)
         self.cleanup.adopt(settings.hooks, observe=settings.observe)
         self.owners.settings = _cleanup_settings(settings)
+        self.notices.adopt(settings.notify)
         self.retention.keep = settings.retention
         for agent in self.fleet:
             agent.policy = settings.policy_for(agent.reg)

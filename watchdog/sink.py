@@ -5,11 +5,13 @@ written is counted. When the target fails, it is said once on the fallback, whic
 at once; when the target is back, the log itself says how many lines it lacks. `health` tells it meanwhile.
 """
 
+import contextlib
 import functools
 import logging
 import select
 import threading
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from watchdog.catalogue import CATALOGUE
@@ -49,6 +51,9 @@ class Sink(logging.Handler):
     ) -> None:
         super().__init__()
         self.lost = 0
+        self.heard: Callable[[str, Mapping[str, object]], None] | None = (
+            None  # is told of our own events, by our thread
+        )
         self._aim = (target, fallback)
         self._clock = clock or Clock()
         self._room, self._room_characters = room, room_characters
@@ -119,6 +124,7 @@ class Sink(logging.Handler):
             lost = self.lost - self._told
             if lost and not self._lines and self._error is None and not self._abandoned:
                 self._told += lost
+                self._hear("log.lost", lost=lost)
                 target = self._deliver(self._own("log.lost", lost=lost))
         target.reopen()
 
@@ -171,8 +177,10 @@ class Sink(logging.Handler):
 
     def _fall_back(self, line: Line, target: Target, fallback: Target | None, error: Exception) -> None:
         words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        if self._error is None and self._on(fallback, self._own("log.failed", target=target.name, error=words)):
-            self._elsewhere = 0
+        if self._error is None:
+            self._hear("log.failed", target=target.name, error=words)
+            if self._on(fallback, self._own("log.failed", target=target.name, error=words)):
+                self._elsewhere = 0
         self._error = words
         if self._on(fallback, line):
             self._elsewhere += 1
@@ -193,8 +201,14 @@ class Sink(logging.Handler):
         """Before the first line after a fault: what this log lacks. Raises what the target raises."""
         lost = self.lost - self._told
         target.write(self._own("log.recovered", lost=lost, elsewhere=self._elsewhere), wait)
+        self._hear("log.recovered", lost=lost, elsewhere=self._elsewhere)
         self._error, self._elsewhere = None, 0
         self._told += lost
+
+    def _hear(self, event: str, **fields: object) -> None:
+        if self.heard is not None:
+            with contextlib.suppress(Exception):  # whoever listens must not end the thread
+                self.heard(event, fields)
 
     def _own(self, event: str, **fields: object) -> Line:
         """A line of our own, past the queue: it must stand where the gap is."""

@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import packages_distributions
-from shutil import which
 from typing import NoReturn
 
-from watchdog import background, config, logs
+from watchdog import background, checkup, config, logs
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.places import ensure_directories
 from watchdog.service import Daemon
@@ -29,6 +28,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Run the daemon, in the foreground unless told otherwise; returns the exit status (sysexits.h)."""
+    background.fill_standard_streams()
     parser = build()
     options = parser.parse_args(argv)
     if options.pidfile is not None and not options.daemonize:
@@ -74,20 +74,11 @@ def _check(settings: config.Settings, supervisor: Supervisor) -> int:
     """`--check`, fit for ExecStartPre=: what the file says is fine; is what it leads to there?"""
     _refuse_name_clash()
     supervisor.refuse_interval(settings.interval)
-    where = settings.file or "no file, all defaults"
-    commands = {f"hook {hook.name!r}: command": hook.command for hook in settings.hooks}
-    commands["notify.command"] = settings.notify.command
-    problems = [
-        f"{where}: {key}: {words[0]} is no program that can be executed; right: an absolute path, or a name on PATH"
-        for key, words in commands.items()
-        if words and which(words[0]) is None
-    ]
-    directory = os.path.dirname(settings.log.file)
-    if directory and not os.access(settings.log.file if os.path.exists(settings.log.file) else directory, os.W_OK):
-        problems.append(f"{where}: log.file: {settings.log.file} cannot be written by uid {os.geteuid()}")
-    if problems:
+    for words in checkup.warnings(settings):
+        print(f"agent-watchdogd: warning: {words}", file=sys.stderr)
+    if problems := checkup.problems(settings):
         raise ConfigError(problems)
-    print(f"{where}: fine")
+    print(f"{checkup.where(settings)}: fine")
     return 0
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from watchdog.catalogue import CATALOGUE
+from watchdog.catalogue import CATALOGUE, UNTOLD
 from watchdog.core.model import Step
 
 DRIVERS = ("sqlite", "sqlite+pysqlite", "postgres", "postgresql", "postgresql+psycopg")  # registry.engines knows these
@@ -22,7 +22,7 @@ def _absolute(path: str) -> str:
         raise ValueError("must be an absolute path")
     if not path.isprintable():
         raise ValueError("must be printable: no line end, no NUL")
-    return os.path.normpath(path) if path else path
+    return f"/{os.path.normpath(path).lstrip('/')}" if path else path  # normpath leaves two slashes as they are
 
 
 def _address(value: str) -> str:
@@ -75,6 +75,20 @@ def _climbing(ladder: tuple[Step, ...]) -> tuple[Step, ...]:
     return ladder
 
 
+def _host(name: str) -> str:
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("must be printable, without spaces around it: no line end, no NUL")
+    return name
+
+
+def _command(words: tuple[str, ...]) -> tuple[str, ...]:
+    if words and "/" in words[0] and not words[0].startswith("/"):
+        raise ValueError(f"must begin with an absolute path, or a name on PATH: {words[0]!r} is neither")
+    if any("\0" in word for word in words):
+        raise ValueError("must hold no NUL")
+    return words
+
+
 def _group(name: str) -> str:
     if name:
         try:
@@ -87,6 +101,8 @@ def _group(name: str) -> str:
 def _event(name: str) -> str:
     if name not in CATALOGUE:
         raise ValueError(f"is no event{suggest(name, CATALOGUE)}")
+    if name in UNTOLD:
+        raise ValueError(f"is an event that no command can be told of; right: {UNTOLD[name]}")
     return name
 
 
@@ -94,7 +110,8 @@ Seconds = Annotated[float, Field(strict=True, ge=0.05, le=31_536_000, allow_inf_
 SecondsOrZero = Annotated[float, Field(strict=True, ge=0, le=31_536_000, allow_inf_nan=False)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Path = Annotated[str, AfterValidator(_absolute)]
-Command = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=100)]
+Command = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=100), AfterValidator(_command)]
+Host = Annotated[str, Field(max_length=255), AfterValidator(_host)]
 Ladder = Annotated[tuple[Step, ...], Field(min_length=1), AfterValidator(_climbing)]
 Database = Annotated[str, AfterValidator(_database)]
 LogFile = Annotated[Path, AfterValidator(_log_file)]

@@ -10,10 +10,21 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import PROGRAM
-from tests.world import World, make_world
-from watchdog.cli.diagnosis import CHECKS, Seen, diagnose
+from tests.world import World, git, make_repository, make_world
+from watchdog.cli import trashes
+from watchdog.cli.diagnosis import CHECKS, diagnose
+from watchdog.cli.seen import Seen
 
-WELL: dict[str, Any] = {"status": {"interval_seconds": 10, "mode": "enforce", "log": {"target": "x", "lost": 0}}}
+
+def place(mode: int, uid: int = 0) -> os.stat_result:
+    """What lstat() says of it."""
+    return os.stat_result((mode, 1, 1, 1, uid, 0, 0, 0, 0, 0))
+
+
+WELL: dict[str, Any] = {
+    "status": {"interval_seconds": 10, "mode": "enforce", "uid": 0, "log": {"target": "x", "lost": 0}},
+    "places": {"/run/agent-watchdog": place(0o40755)},
+}
 
 FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "two packages": ({"distributions": ["agent-watchdogd", "watchdog"]}, "fault", "also holds watchdog"),
@@ -33,7 +44,14 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a closed python": ({"interpreter_closed": "/x", "interpreter": "/x/p"}, "fault", "cannot execute /x/p"),
     "hidden processes": ({"uid": 5, "hidepid": "invisible"}, "warn", "hidepid=invisible"),
     "no pressure": ({"pressure": False}, "warn", "/proc/pressure is not there"),
-    "no pidfd": ({"pidfd": False}, "fault", "gives no pidfd"),
+    "a slip": ({"config_warnings": ["f: roots[0]: /x is no directory"]}, "warn", "f: roots[0]: /x is no directory"),
+    "no pidfd": ({"features": {"pidfd_open": False}}, "fault", "gives no pidfd (pidfd_open)"),
+    "no signal by pidfd": ({"features": {"pidfd_send_signal": False}}, "fault", "no pidfd (pidfd_send_signal)"),
+    "no mounts": ({"features": {"mount_id": False}}, "fault", "/proc does not say on which mount"),
+    "an open state": ({"places": {"/s": place(0o40770)}}, "fault", "/s has mode 0770 and owner uid 0"),
+    "somebody else's state": ({"places": {"/s": place(0o40700, 7)}}, "fault", "/s has mode 0700 and owner uid 7"),
+    "a link": ({"places": {"/s": place(0o120777)}}, "fault", "/s has mode 0777"),
+    "a state to look into": ({"places": {"/s": place(0o40755)}, "private": ("/s",)}, "warn", "/s has mode 0755"),
     "Debian 12's kernel": ({"kernel": (6, 1)}, "warn", "Linux 6.1 has no inode for a pidfd"),
     "an exit status unknown": ({"kernel": (6, 12)}, "warn", "does not tell the exit status"),
     "no groups": ({"cgroup": "hybrid"}, "warn", "control groups: hybrid"),
@@ -110,3 +128,52 @@ def test_a_socket_in_somebody_else_s_directory_is_a_fault(tmp_path: Path) -> Non
 
     assert done.returncode == 1
     assert "can be written by others (mode 0777)" in done.stdout
+
+
+def test_trash_is_found_wherever_it_lies(world: World) -> None:
+    """Beside a temp dir that lies below no root, and in the repository of a worktree that was moved away."""
+    repository = make_repository(world.dir / "repo")
+    tree, temp = world.dir / "tree", world.dir / "far" / "away" / "temp"
+    git(repository, "worktree", "add", "-q", "-b", "work", str(tree))
+    temp.mkdir(parents=True)
+    beside = temp.parent / ".agent-watchdog-trash-0"
+    beside.mkdir(mode=0o700)
+    (beside / "left").write_bytes(b"x" * 100_000)
+    elsewhere = world.dir / "elsewhere"
+    elsewhere.mkdir()
+    (temp.parent / ".agent-watchdog-trash-7").symlink_to(elsewhere)
+    world.start()
+    world.registered("alpha", "sleep", "600", worktree=str(tree), temp_dir=str(temp))
+    world.cli("kill", "alpha", "--force")
+    assert not tree.exists()
+
+    found = trashes.find(world.socket, ["/nowhere"])
+
+    assert found == sorted([str(beside), f"{repository}/.git/agent-watchdog/trash"])
+    assert trashes.bytes_below(str(beside)) >= 100_000
+
+
+def test_an_open_state_directory_is_a_fault_and_the_kernel_is_told(world: World) -> None:
+    """While the daemon runs: it refuses such a place at its next start. `--json` has what the kernel offers."""
+    world.start()
+    world.state.chmod(0o777)
+
+    done = world.cli("doctor", "--json", check=False)
+
+    answer = json.loads(done.stdout)
+    assert done.returncode == 1
+    whats = [finding["what"] for finding in answer["findings"] if finding["severity"] == "fault"]
+    assert f"{world.state} has mode 0777 and owner uid {os.geteuid()}" in whats
+    assert set(answer["kernel"]) == {"release", "pidfd_open", "pidfd_send_signal", "mount_id", "openat2"}
+    assert answer["kernel"]["pidfd_open"] is answer["kernel"]["mount_id"] is True
+
+
+def test_a_warning_of_the_file_is_no_fault(world: World) -> None:
+    """A root that is not there stops nothing."""
+    world.configure(cleanup={"roots": ["/tmp", f"{world.dir}/tpm"]})
+    world.start()
+
+    found = json.loads(world.cli("doctor", "--json", check=False).stdout)["findings"]
+
+    (slip,) = [finding for finding in found if "tpm" in finding["what"]]
+    assert slip["severity"] == "warn"

@@ -3,9 +3,12 @@
 import fcntl
 import os
 import signal
+import subprocess
 from typing import Any
 
-from tests.world import World, wait_for
+import pytest
+
+from tests.world import BIN, World, wait_for
 
 
 def log_of(world: World) -> dict[str, Any]:
@@ -57,3 +60,29 @@ def test_a_reader_of_the_log_that_is_stopped_stops_no_kill(world: World) -> None
     assert log_of(world)["lost"] == 0
     assert world.stop() == 0
     os.close(held)
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_a_daemon_without_stderr_lives_and_no_file_takes_its_place(world: World, closed: str) -> None:
+    """faulthandler has nothing to write to then; and what libraries say must not end up in the registry."""
+    world.configure(log={"file": str(world.log)})
+
+    world.start(prefix=("sh", "-c", f'exec "$@" {closed}', "sh"))
+
+    assert world.daemon is not None
+    names = [os.readlink(f"/proc/{world.daemon.pid}/fd/{number}") for number in range(3)]
+    assert names[2] == "/dev/null"
+    assert all(name == "/dev/null" for name in names)
+    end_a_silent_agent(world, "alpha")
+    assert world.stop() == 0
+
+
+def test_check_and_faults_without_stderr_have_their_exit_status(world: World) -> None:
+    """Words that nobody can read go nowhere else: not to stdout either."""
+    for text, code, out in (("[kil]\n", 78, ""), ("", 0, f"{world.config}: fine\n")):
+        world.config.write_text(text)
+        words = [str(BIN / "agent-watchdogd"), "--check", "--config", str(world.config)]
+        done = subprocess.run(
+            ["sh", "-c", 'exec "$@" 2>&-', "sh", *words], stdout=subprocess.PIPE, text=True, timeout=30
+        )
+        assert (done.returncode, done.stdout) == (code, out)

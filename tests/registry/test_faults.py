@@ -33,6 +33,8 @@ def by_hand(database: Path) -> Iterator[sqlite3.Connection]:
         ("pid = 1", "pid: 1 is not between 2"),
         ("pid = 4.5", "pid: 4.5"),
         ("start_ticks = NULL", "start_ticks: None"),
+        ("status = 'weird'", "status: 'weird' is none of queued"),
+        ("status = x'ff'", "status: "),
         ("status = 'running', state = 'dancing'", "state: 'dancing' is none of working"),
         ("tags = 'x,y'", "tags: no JSON"),
         ("tags = '[1]'", "tags: a JSON list of str"),

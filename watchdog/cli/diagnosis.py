@@ -4,10 +4,12 @@ Each says what is, what it means, and what to do. `warn` is a matter of taste or
 `fault` means that something which the daemon promises does not work.
 """
 
+import os
+import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-Json = dict[str, object]
+from watchdog.cli.seen import Seen
 
 GIBIBYTE = 1 << 30
 
@@ -20,36 +22,6 @@ class Finding:
     what: str
     meaning: str
     todo: str
-
-
-@dataclass(slots=True)
-class Seen:
-    """What was looked at; None: could not be seen, which is no finding by itself."""
-
-    uid: int = 0
-    distributions: list[str] = field(default_factory=list)  # that own the package `watchdog` here
-    interpreter: str = ""
-    interpreter_closed: str | None = None  # the first part of its path that other uids cannot pass
-    socket: str = ""
-    socket_problem: str | None = None  # why its directory cannot be trusted
-    status: Json | None = None  # the daemon's own answer
-    silence: str | None = None  # why there is none
-    others: list[str] = field(default_factory=list)  # further control sockets that a daemon answers on
-    config: list[str] = field(default_factory=list)  # problems of the file, as `agent-watchdogd --check` tells them
-    sweep_age: float | None = None  # seconds since the last sweep
-    unit: tuple[str, str] | None = None  # is-enabled, is-active; None: no systemd here
-    bus: bool | None = None  # the system bus answers; None: no systemd
-    linger: bool | None = None  # of a normal user with a systemd
-    hidepid: str | None = None  # the option of /proc's mount
-    pressure: bool = True  # /proc/pressure is there
-    cgroup: str = "v2"  # "v2", "hybrid", "v1", "none"
-    kernel: tuple[int, int] = (99, 0)
-    pidfd: bool = True
-    open_files: int | None = None  # soft limit of the daemon, else ours
-    git: str | None = "git"  # where the program is
-    registry_bytes: int | None = None
-    trash_bytes: int | None = None
-    trash: list[str] = field(default_factory=list)
 
 
 def diagnose(seen: Seen) -> list[Finding]:
@@ -114,6 +86,10 @@ def _config(seen: Seen) -> Iterator[Finding]:
             problem,
             "the daemon does not start with this file; one that runs keeps its former settings",
             "mend it, check it by agent-watchdogd --check, then systemctl reload agent-watchdog",
+        )
+    for problem in seen.config_warnings:
+        yield Finding(
+            "warn", problem, "perhaps a slip of the pen; nothing stops for it", "mend it, or make what it names"
         )
     waiting = seen.status.get("config_waiting") if seen.status else None
     if isinstance(waiting, list) and waiting:
@@ -214,12 +190,13 @@ def _proc(seen: Seen) -> Iterator[Finding]:
 
 
 def _kernel(seen: Seen) -> Iterator[Finding]:
-    if not seen.pidfd:
+    missing = [name for name in ("pidfd_open", "pidfd_send_signal") if not seen.features.get(name, True)]
+    if missing:
         yield Finding(
             "fault",
-            "this kernel gives no pidfd",
+            f"this kernel gives no pidfd ({', '.join(missing)})",
             "processes cannot be signalled without the risk of a reused pid; nobody is ended",
-            "Linux 5.4 or newer; in a container, a seccomp profile that allows pidfd_open",
+            "Linux 5.4 or newer; in a container, a seccomp profile that allows both calls",
         )
     elif seen.kernel < (6, 9):
         yield Finding(
@@ -228,7 +205,14 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
             "a process is known by pid and start time alone; one of the same tick is refused, never signalled",
             "nothing",
         )
-    if seen.pidfd and seen.kernel < (6, 15):
+    if not seen.features.get("mount_id", True):
+        yield Finding(
+            "fault",
+            "/proc does not say on which mount a directory lies",
+            "the hooks cannot tell what is mounted in a directory, and keep everything",
+            "mount /proc; Linux 3.15 or newer",
+        )
+    if not missing and seen.kernel < (6, 15):
         yield Finding(
             "warn",
             f"Linux {seen.kernel[0]}.{seen.kernel[1]} does not tell the exit status of others' processes (6.15)",
@@ -241,6 +225,30 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
             f"control groups: {seen.cgroup}",
             "agents get no group of their own; trees are known by marker, session and descent",
             "systemd.unified_cgroup_hierarchy=1 on the kernel's command line",
+        )
+
+
+def _places(seen: Seen) -> Iterator[Finding]:
+    uid = seen.status.get("uid") if seen.status else None
+    owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
+    for path, found in seen.places.items():
+        if path == os.path.dirname(seen.socket) and seen.socket_problem is not None:
+            continue  # told already
+        mode = stat.S_IMODE(found.st_mode)
+        if found.st_uid not in owners or mode & 0o022 or stat.S_ISLNK(found.st_mode):
+            severity, meaning = (
+                "fault",
+                "others could change what the daemon goes by; it refuses such a place at its start",
+            )
+        elif path in seen.private and mode & 0o077:
+            severity, meaning = "warn", "others may look into it: names of agents, their tasks and paths"
+        else:
+            continue
+        yield Finding(
+            severity,
+            f"{path} has mode {mode:04o} and owner uid {found.st_uid}",
+            meaning,
+            f"look who made it so; then chmod go-rwx, chown to uid {owners[-1]}",
         )
 
 
@@ -287,6 +295,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _interpreter,
     _proc,
     _kernel,
+    _places,
     _limits,
     _sizes,
 )

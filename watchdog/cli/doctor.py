@@ -1,6 +1,8 @@
 """`doctor`: looks at the daemon and at this machine, says what is wrong and what to do. Works without a daemon."""
 
 import argparse
+import ctypes
+import errno
 import os
 import platform
 import re
@@ -8,24 +10,27 @@ import resource
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from watchdog.cli import trashes
 from watchdog.cli.asking import Json, Verbs, add_verb, socket_of
-from watchdog.cli.diagnosis import Seen, diagnose
+from watchdog.cli.diagnosis import diagnose
 from watchdog.cli.output import clean, say, say_json
+from watchdog.cli.seen import Seen
 from watchdog.control import client
 from watchdog.errors import WatchdogError
 
 _HELP = """\
 What is wrong with the watchdog on this machine, what it means, and what to do. Looks at the daemon, its configuration
-and unit, the sockets, what the kernel offers, limits, and how much trash lies about. Changes nothing.
+and unit, the sockets, who may change its directories, what the kernel offers, limits, and how much trash lies about.
+Changes nothing.
 
 Exit status: 0 no fault (warnings or nothing), 1 a fault.
 """
 _UNIT = "agent-watchdog.service"
-_MOST_FILES = 100_000  # of trash that are counted
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -41,7 +46,9 @@ def doctor(arguments: argparse.Namespace) -> int:
     findings = diagnose(seen)
     if arguments.json:
         keys = ("severity", "what", "meaning", "todo")
-        say_json({"findings": [{key: getattr(finding, key) for key in keys} for finding in findings]})
+        kernel = {"release": platform.release(), **seen.features}
+        told = [{key: getattr(finding, key) for key in keys} for finding in findings]
+        say_json({"findings": told, "kernel": kernel})
     else:
         for finding in findings:
             say(f"{finding.severity.ljust(5)}  {clean(finding.what)}")
@@ -60,7 +67,7 @@ def look(socket_path: str, config: str | None) -> Seen:
     _ask(seen)
     file = seen.status.get("config") if seen.status else None
     named = config or (file if isinstance(file, str) and file.startswith("/") else None)
-    seen.config = _config_problems(named)
+    _check_config(seen, named)
     _look_at_systemd(seen)
     _look_at_kernel(seen)
     _look_at_places(seen)
@@ -94,15 +101,18 @@ def _status(path: str) -> Json | str:
     return answer if code == 200 else str(answer.get("message") or f"it answered {code}")
 
 
-def _config_problems(named: str | None) -> list[str]:
+def _check_config(seen: Seen, named: str | None) -> None:
     """What the daemon itself says of the file."""
     daemon = os.path.join(os.path.dirname(sys.executable), "agent-watchdogd")
     told = ["--config", named] if named else []
     done = _run(daemon, "--check", *told)
     if done is None:
-        return [f"{daemon} cannot be run"]
-    lines = done.stderr.splitlines()
-    return [line.removeprefix("agent-watchdogd: ") for line in lines] if done.returncode else []
+        seen.config = [f"{daemon} cannot be run"]
+        return
+    mark = "warning: "
+    lines = [line.removeprefix("agent-watchdogd: ") for line in done.stderr.splitlines()]
+    seen.config_warnings = [line.removeprefix(mark) for line in lines if line.startswith(mark)]
+    seen.config = [line for line in lines if not line.startswith(mark)] if done.returncode else []
 
 
 def _look_at_systemd(seen: Seen) -> None:
@@ -122,10 +132,12 @@ def _look_at_systemd(seen: Seen) -> None:
 def _look_at_kernel(seen: Seen) -> None:
     if found := re.match(r"(\d+)\.(\d+)", platform.release()):
         seen.kernel = int(found[1]), int(found[2])
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except OSError:
-        seen.pidfd = False
+    seen.features = {
+        "pidfd_open": _works(lambda: os.close(os.pidfd_open(os.getpid()))),
+        "pidfd_send_signal": _called(424, -1, 0, 0, 0),  # no descriptor, so nobody
+        "mount_id": _works(_mount_id),
+        "openat2": _called(437, -1, 0, 0, 0),  # no part of this version needs it; told by --json
+    }
     mounts = _read("/proc/mounts")
     if found := re.search(r"^\S+ /proc proc (\S+)", mounts, re.M):
         hidden = re.search(r"hidepid=(\w+)", found[1])
@@ -137,36 +149,55 @@ def _look_at_kernel(seen: Seen) -> None:
         seen.cgroup = "none" if " cgroup" not in mounts else "hybrid" if " cgroup2 " in mounts else "v1"
 
 
+def _works(attempt: Callable[[], object]) -> bool:
+    """An old kernel says ENOSYS, a seccomp profile may say EPERM."""
+    try:
+        attempt()
+    except OSError:
+        return False
+    return True
+
+
+def _mount_id() -> None:
+    """As owner.paths reads it."""
+    descriptor = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        if "mnt_id:" not in _read(f"/proc/self/fdinfo/{descriptor}"):
+            raise OSError(errno.ENOSYS, "no mnt_id")
+    finally:
+        os.close(descriptor)
+
+
+def _called(number: int, *arguments: int) -> bool:
+    """Is there such a system call here? Called so wrongly that it can do nothing (EBADF, EINVAL); see syscalls(2)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(number, *arguments)
+    return ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM)
+
+
 def _look_at_places(seen: Seen) -> None:
     state = seen.status.get("state_dir") if seen.status else None
-    if isinstance(state, str):
+    if not isinstance(state, str):
+        state = _default_state()
+    runtime = os.path.dirname(seen.socket)
+    registry = os.path.join(state, "registry.db")
+    for path in (state, registry, runtime, os.path.join(runtime, "notify")):
         try:
-            seen.registry_bytes = os.stat(os.path.join(state, "registry.db")).st_size
+            seen.places[path] = os.lstat(path)
         except OSError:
-            seen.registry_bytes = None
-    roots = seen.status.get("roots") if seen.status else None
-    trash = [
-        str(place)
-        for root in (roots if isinstance(roots, list) else [])
-        for place in Path(str(root)).glob(".agent-watchdog-trash-*")
-    ]
-    if trash:
-        seen.trash, seen.trash_bytes = trash, sum(map(_bytes_below, trash))
+            continue
+    seen.private = state, registry
+    seen.registry_bytes = seen.places[registry].st_size if registry in seen.places else None
+    seen.trash = trashes.find(seen.socket, seen.status.get("roots") if seen.status else None)
+    seen.trash_bytes = sum(map(trashes.bytes_below, seen.trash))
 
 
-def _bytes_below(top: str) -> int:
-    """Bytes on disk, of as much as may be read, up to a bound."""
-    total = count = 0
-    for directory, _, names in os.walk(top):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(directory, name)).st_blocks * 512
-            except OSError:
-                continue
-        count += len(names)
-        if count > _MOST_FILES:
-            break
-    return total
+def _default_state() -> str:
+    """Where a daemon of ours would have its registry (`places`)."""
+    if os.geteuid() == 0:
+        return "/var/lib/agent-watchdog"
+    named = os.environ.get("XDG_STATE_HOME", "")
+    return os.path.join(named if named.startswith("/") else os.path.expanduser("~/.local/state"), "agent-watchdog")
 
 
 def _closed(path: str) -> str | None:

@@ -1,6 +1,7 @@
-"""A command hook of the configuration: JSON on stdin, a result or any words on stdout, judged by its exit status.
+"""A command of the configuration: JSON on stdin, a result or any words on stdout, judged by its exit status.
 
-It runs as the owner, in a session of its own, with an environment made here, below a deadline that ends its whole tree.
+A hook runs as the owner, that of `[notify]` as the daemon's uid, in a session of its own, with an environment made
+here, below a deadline that ends its whole tree.
 The marker of a living agent (AGENT_WATCHDOG_ID) is never passed on: the sweep would take the hook for the dead agent's.
 """
 
@@ -36,8 +37,17 @@ def environment(context: HookContext) -> dict[str, str]:
 
 def run_command(argv: Sequence[str], context: HookContext, seconds: float, caller: int | None) -> HookResult:
     """Run one command hook to its end; never raises for what the command does."""
-    variables = environment(context)
-    stdin = contained.input_file(json.dumps(base.context_json(context)).encode() + b"\n")
+    return _run(argv, json.dumps(base.context_json(context)), environment(context), seconds, caller)
+
+
+def run_notice(argv: Sequence[str], name: str, event: str, seconds: float, caller: int | None) -> HookResult:
+    """Run the command of `[notify]` for one event (`event` is its JSON) to its end; never raises for what it does."""
+    kept = {key: os.environ[key] for key in ALLOWED if key in os.environ}
+    return _run(argv, event, kept | {"AGENT_WATCHDOG_EVENT": name}, seconds, caller)
+
+
+def _run(argv: Sequence[str], told: str, variables: dict[str, str], seconds: float, caller: int | None) -> HookResult:
+    stdin = contained.input_file(told.encode() + b"\n")
     out, out_end = contained.pipe_pair()
     err, err_end = contained.pipe_pair()
 

@@ -21,7 +21,7 @@ from typing import Any
 from watchdog.core.model import HookContext, HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused, WatchdogError
 from watchdog.owner import contained
-from watchdog.owner.command import run_command
+from watchdog.owner.command import run_command, run_notice
 from watchdog.owner.hooks import BUILT_IN, base
 
 LINE_LIMIT = 1 << 20  # bytes, both ways
@@ -101,7 +101,12 @@ def command_hook(command: list[str], context: dict[str, Any], timeout_seconds: f
     return base.result_json(run_command(command, base.context_of(context), timeout_seconds, caller=0))
 
 
-ALONE: dict[str, Call] = {**CALLS, "hook": hook, "command_hook": command_hook}
+def notify_command(command: list[str], name: str, event: str, timeout_seconds: float) -> dict[str, object]:
+    """The call for the command of `[notify]`."""
+    return base.result_json(run_notice(command, name, event, timeout_seconds, caller=0))
+
+
+ALONE: dict[str, Call] = {**CALLS, "hook": hook, "command_hook": command_hook, "notify_command": notify_command}
 
 
 def answer(calls: dict[str, Call], request: dict[str, Any]) -> dict[str, object]:

@@ -87,8 +87,12 @@ class AgentQueries(Queries):
         return row
 
     def live_agents(self, host: str) -> tuple[list[AgentRow], list[Problem]]:
-        """Every agent of this host that has not ended, of any boot; rows that cannot be read, apart."""
-        query = select(_table).where(_columns.host == host, _columns.status.in_(values(LIVE)))
+        """Every agent of this host that has not ended, of any boot; rows that cannot be read, apart.
+
+        Among these is one whose status is no word of ours: nobody knows whether it has ended.
+        """
+        unknown = _columns.status.not_in(values(Status))
+        query = select(_table).where(_columns.host == host, _columns.status.in_(values(LIVE)) | unknown)
         return self._rows(query.order_by(_columns.created_at, _columns.agent_id), to_agent)
 
     def agent(self, agent_id: str) -> AgentRow | None:
@@ -192,11 +196,13 @@ class AgentQueries(Queries):
         why: str,
         evidence: object = None,
         event: str | None = None,
+        say: bool = True,
         **columns: object,
     ) -> bool:
         """Change the status by compare-and-set and write its event. False when it was not `from_`, or another version.
 
-        `event` names what happened where it is more than the status says. `completed_at` is set when the agent ended.
+        `event` names what happened where it is more than the status says; `say=False` writes none.
+        `completed_at` is set when the agent ended.
         """
         if unknown := columns.keys() - SETTABLE:
             raise TypeError(f"no column that a change of status may set: {', '.join(sorted(unknown))}")
@@ -213,8 +219,8 @@ class AgentQueries(Queries):
                 .where(_columns.version == found.version)
                 .values({**columns, "status": to.value, "version": _columns.version + 1})
             )
-            if changed.rowcount != 1:
-                return False
+            if changed.rowcount != 1 or not say:
+                return changed.rowcount == 1
             write_event(
                 connection,
                 event or _EVENTS.get(to, "agent.ended"),

@@ -1,0 +1,67 @@
+"""`agent-watchdogd --check`: what the file says is fine; is what it leads to there, and can nobody else change it?"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+
+from watchdog.config import Settings
+
+NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody outside
+
+
+def problems(settings: Settings) -> list[str]:
+    """What would go wrong, or give others' hands to somebody, one line each: `file: key: what; right: ...`."""
+    found = [f"{key}: {words}" for key, program in _programs(settings) for words in _program(program)]
+    log = settings.log.file
+    if log and not os.access(log if os.path.exists(log) else os.path.dirname(log), os.W_OK):
+        found.append(f"log.file: {log} cannot be written by uid {os.geteuid()}")
+    return [f"{where(settings)}: {words}" for words in found]
+
+
+def warnings(settings: Settings) -> list[str]:
+    """What is perhaps a slip, and stops nothing."""
+    if "roots" not in settings.cleanup.model_fields_set:
+        return []
+    return [
+        f"{where(settings)}: cleanup.roots[{number}]: {root} is no directory here; no temp dir can lie in it"
+        for number, root in enumerate(settings.cleanup.roots)
+        if not os.path.isdir(root)
+    ]
+
+
+def where(settings: Settings) -> str:
+    """The file, in words where there is none."""
+    return settings.file or "no file, all defaults"
+
+
+def _programs(settings: Settings) -> Iterator[tuple[str, str]]:
+    for hook in settings.hooks:
+        if hook.command:
+            yield f"hook {hook.name!r}: command", hook.command[0]
+    if settings.notify.command:
+        yield "notify.command", settings.notify.command[0]
+
+
+def _program(name: str) -> Iterator[str]:
+    found = which(name)
+    if found is None:
+        yield f"{name} is no program that can be executed; right: an absolute path, or a name on PATH"
+    elif (words := _changeable(found)) is not None:
+        yield f"{words}: others could change what runs; right: chmod go-w, owner root or uid {os.geteuid()}"
+
+
+def _changeable(program: str) -> str | None:
+    """What lets somebody else exchange this program, in words. A link is as safe as the directories of both ends."""
+    real = os.path.realpath(program)
+    status = os.stat(real)
+    # A user's own group has nobody else in it; root's may.
+    others = stat.S_IWOTH | (stat.S_IWGRP if os.geteuid() == 0 or status.st_gid != os.getegid() else 0)
+    if status.st_mode & others or status.st_uid not in (0, os.geteuid(), NOBODY):
+        return f"{real} has mode {stat.S_IMODE(status.st_mode):04o} and owner uid {status.st_uid}"
+    for directory in dict.fromkeys([*Path(os.path.abspath(program)).parents, *Path(real).parents]):
+        mode = directory.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return f"{real} lies below {directory}, which has mode {stat.S_IMODE(mode):04o}"
+    return None

@@ -1,0 +1,39 @@
+"""What `doctor` looks at, as values: the looks are in `doctor`, what they mean in `diagnosis`."""
+
+import os
+from dataclasses import dataclass, field
+
+Json = dict[str, object]
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was looked at; None: could not be seen, which is no finding by itself."""
+
+    uid: int = 0
+    distributions: list[str] = field(default_factory=list)  # that own the package `watchdog` here
+    interpreter: str = ""
+    interpreter_closed: str | None = None  # the first part of its path that other uids cannot pass
+    socket: str = ""
+    socket_problem: str | None = None  # why its directory cannot be trusted
+    status: Json | None = None  # the daemon's own answer
+    silence: str | None = None  # why there is none
+    others: list[str] = field(default_factory=list)  # further control sockets that a daemon answers on
+    config: list[str] = field(default_factory=list)  # problems of the file, as `agent-watchdogd --check` tells them
+    config_warnings: list[str] = field(default_factory=list)
+    sweep_age: float | None = None  # seconds since the last sweep
+    unit: tuple[str, str] | None = None  # is-enabled, is-active; None: no systemd here
+    bus: bool | None = None  # the system bus answers; None: no systemd
+    linger: bool | None = None  # of a normal user with a systemd
+    hidepid: str | None = None  # the option of /proc's mount
+    pressure: bool = True  # /proc/pressure is there
+    cgroup: str = "v2"  # "v2", "hybrid", "v1", "none"
+    kernel: tuple[int, int] = (99, 0)
+    features: dict[str, bool] = field(default_factory=dict)  # of the kernel, by name, whether they work here
+    places: dict[str, os.stat_result] = field(default_factory=dict)  # the daemon's directories and its registry
+    private: tuple[str, ...] = ()  # of these, what nobody else may look into
+    open_files: int | None = None  # soft limit of the daemon, else ours
+    git: str | None = "git"  # where the program is
+    registry_bytes: int | None = None
+    trash_bytes: int | None = None
+    trash: list[str] = field(default_factory=list)
