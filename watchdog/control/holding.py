@@ -28,9 +28,10 @@ async def hold(request: web.Request) -> web.Response:
         if result is None:
             agent_id = agent.agent_id if agent else None
             store = desk.store
-            row = await store.write(store.store.add_hold, agent_id, reason, peer.uid, desk.now(), until)
+            row = await store.write(store.store.add_hold, agent_id, reason, peer.uid, desk.now(), until, host=desk.host)
             for older in desk.holds.lift(agent_id):
-                await store.write(store.store.end_hold, older.id, desk.now())
+                if older.id != row.id:  # it may have been found in the registry before we are told of it
+                    await store.write(store.store.end_hold, older.id, desk.now())
             desk.holds.put(row)
             await _say(desk, peer, agent, "hold.started", reason)
             result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held: {reason}"}
