@@ -4,7 +4,7 @@ The registry keeps them; the sweep asks here. A hold's end is a wall time becaus
 clock can only move the end of a hold, never make anybody stale.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from watchdog.registry.rows import HoldRow
@@ -14,31 +14,45 @@ class Holds:
     """The holds that are on."""
 
     def __init__(self, rows: Iterable[HoldRow] = ()) -> None:
-        self._holds: dict[int, HoldRow] = {}
-        self.load(rows)
+        self._holds = {row.id: row for row in rows if row.ended_at is None}
+        self._over: set[int] = set()  # forgotten here, while the registry may not know it yet
 
-    def load(self, rows: Iterable[HoldRow]) -> None:
-        """Take in what the registry has, at start."""
-        self._holds |= {row.id: row for row in rows if row.ended_at is None}
+    def ids(self) -> frozenset[int]:
+        """What is known here; for `agree`, taken before the registry is read."""
+        return frozenset(self._holds)
+
+    def agree(self, stored: Collection[HoldRow], known: frozenset[int]) -> tuple[list[HoldRow], list[HoldRow]]:
+        """Follow what the registry has: a host that shares it may hold our agents, and lift their holds.
+
+        Returns (begun, ended). `known` is `ids()` from before the registry was read: what was put since is not in
+        `stored`, and stays; what was lifted since may be in it, and does not come back.
+        """
+        ids = {row.id for row in stored}
+        self._over &= ids
+        ended = [self._holds.pop(gone) for gone in sorted(known - ids) if gone in self._holds]
+        begun = [row for row in stored if row.id not in self._holds and row.id not in self._over]
+        self._holds |= {row.id: row for row in begun}
+        return begun, ended
 
     def put(self, row: HoldRow) -> None:
         """Take in a hold whose row is committed; an earlier one on the same target no longer counts."""
         for other in [held for held in self._holds.values() if held.agent_id == row.agent_id]:
-            del self._holds[other.id]
+            self._forget(other)
+        self._over.discard(row.id)
         self._holds[row.id] = row
 
     def lift(self, agent_id: str | None) -> list[HoldRow]:
         """Forget the holds on one agent (None: those on all) and give them back."""
         lifted = [row for row in self._holds.values() if row.agent_id == agent_id]
         for row in lifted:
-            del self._holds[row.id]
+            self._forget(row)
         return lifted
 
     def expire(self, now: datetime) -> list[HoldRow]:
         """Forget the holds whose time is over and give them back, for one event each."""
         over = [row for row in self._holds.values() if not _on(row, now)]
         for row in over:
-            del self._holds[row.id]
+            self._forget(row)
         return over
 
     def current(self, now: datetime) -> list[HoldRow]:
@@ -51,6 +65,10 @@ class Holds:
             if row.agent_id == agent_id:
                 return f"{row.reason} (by uid {row.by_uid}{_until(row)})"
         return None
+
+    def _forget(self, row: HoldRow) -> None:
+        del self._holds[row.id]
+        self._over.add(row.id)
 
 
 def _on(row: HoldRow, now: datetime) -> bool:

@@ -147,7 +147,7 @@ class Daemon:
         executor = ThreadPoolExecutor(2, "scan")
         held.callback(executor.shutdown, cancel_futures=True)
         self.fleet = Fleet()
-        self.holds = Holds(await self.store.read(store.active_holds))
+        self.holds = Holds(await self.store.read(store.active_holds, self.host))
         self.chronicle = Chronicle(self.store, clock, log)
         directory = notify_directory(settings.runtime_dir)
         self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor)

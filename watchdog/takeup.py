@@ -77,6 +77,7 @@ class TakeUp:
         """Orders that somebody else committed for agents of ours, from time to time."""
         store = self._store.store
         try:
+            await self._agree_on_holds()  # first: who was held before he was to be ended is not ended
             requests, problems = await self._store.read(store.requests, OPEN, self._host)
             self._quarantine(problems)
             for request in requests:
@@ -88,6 +89,17 @@ class TakeUp:
             return  # told by the next sweep
         except Conflict as error:  # somebody broke the row since
             self._log.event("row.quarantined", why=str(error))
+
+    async def _agree_on_holds(self) -> None:
+        """Holds on agents of ours that another host's operator put or lifted."""
+        known = self._holds.ids()
+        stored = await self._store.read(self._store.store.active_holds, self._host)
+        begun, ended = self._holds.agree(stored, known)
+        for event, rows in (("hold.started", begun), ("hold.ended", ended)):
+            for row in rows:
+                agent = self._fleet.get(row.agent_id) if row.agent_id else None
+                name = agent.reg.name if agent else None
+                self._log.event(event, agent_id=row.agent_id, name=name, reason="operator", why=row.reason)
 
     async def _take(self, request_id: str, agent: Agent) -> None:
         """Look anew, now that nobody else can begin an order for this agent."""

@@ -21,7 +21,7 @@ _agent_watchdog() {
     run) words="-h --help --name --replace --tag --type --task --parent --stall-after --beat-every --ttl --worktree --temp-dir --beat-file --socket" ;;
     beat) words="-h --help --agent --state --progress --silent-for --tool --tool-limit --note" ;;
     register) words="-h --help --json --socket --name --pid --replace --tag --type --task --parent --stall-after --interval --ttl --worktree --temp-dir --beat-file --queued" ;;
-    list) words="-h --help --json --socket --all --tag --watch" ;;
+    list) words="-h --help --json --socket --all --all-hosts --tag --watch" ;;
     status) words="-h --help --json --socket" ;;
     why) words="-h --help --json --socket" ;;
     events) words="-h --help --json --socket --agent --after --follow" ;;

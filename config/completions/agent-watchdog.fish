@@ -50,6 +50,7 @@ complete -c agent-watchdog -n '__fish_seen_subcommand_from list' -s h -l help -d
 complete -c agent-watchdog -n '__fish_seen_subcommand_from list' -l json -d 'JSON for programs'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from list' -l socket -r -F -d 'the daemon’s control socket'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from list' -l all -d 'agents that have ended, too'
+complete -c agent-watchdog -n '__fish_seen_subcommand_from list' -l all-hosts -d 'other hosts’ agents too, where hosts share a registry'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from list' -l tag -x -d 'only agents with that tag'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from list' -l watch -d 'again every 2 seconds, until Ctrl-C'
 complete -c agent-watchdog -n __fish_use_subcommand -a status -d 'whether the watchdog itself is well'

@@ -99,6 +99,7 @@ _agent_watchdog() {
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--all[agents that have ended, too]' \
+                '*--all-hosts[other hosts’ agents too, where hosts share a registry]' \
                 '*--tag[only agents with that tag]:T: ' \
                 '*--watch[again every 2 seconds, until Ctrl-C]' \
                 '*::word: ' ;;

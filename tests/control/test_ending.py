@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from tests.control.office import ME, Office, wait_for
+from tests.control.office import HOST, ME, Office, wait_for
 from watchdog.core.model import Reason, Status, Verdict
 
 COMMAND_KEYS = {
@@ -141,11 +141,11 @@ def test_a_held_agent_is_not_ended_until_it_is_released(office: Office) -> None:
     assert "unhold alpha" in answer["message"]
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["tag:x"]})
     assert answer["results"][0]["error"] == "held"
-    assert [row.agent_id for row in office.desk.store.store.active_holds()] == [agent_id]
+    assert [row.agent_id for row in office.desk.store.store.active_holds(HOST)] == [agent_id]
     office.ask("POST", "/v1/hold", {"targets": ["alpha"], "reason": "again"})
-    assert [row.reason for row in office.desk.store.store.active_holds()] == ["again"]
+    assert [row.reason for row in office.desk.store.store.active_holds(HOST)] == ["again"]
     assert office.ask("POST", "/v1/unhold", {"targets": ["alpha"]})[1]["results"][0]["message"] == "no longer held"
-    assert office.desk.store.store.active_holds() == []
+    assert office.desk.store.store.active_holds(HOST) == []
     assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
 
 

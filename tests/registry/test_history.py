@@ -4,6 +4,8 @@ import asyncio
 import threading
 from datetime import timedelta
 
+from sqlalchemy import text
+
 from tests.registry.samples import NOW
 from watchdog.core.model import HookOutcome
 from watchdog.registry.retention import Kind
@@ -83,12 +85,23 @@ def test_the_id_of_a_deleted_event_is_never_used_again(store: Store) -> None:
 
 def test_holds_begin_and_end_once(store: Store) -> None:
     """For one agent or for all; ending one twice says so."""
-    everybody = store.add_hold(None, "backup", 0, NOW, LATER)
-    one = store.add_hold("a1", "debugging", 1000, NOW)
-    assert store.active_holds() == [everybody, one]
+    everybody = store.add_hold(None, "backup", 0, NOW, LATER, host="h1")
+    one = store.add_hold("a1", "debugging", 1000, NOW, host="h1")
+    assert store.active_holds("h1") == [everybody, one]
     assert store.end_hold(one.id, LATER)
     assert not store.end_hold(one.id, LATER)
-    assert store.active_holds() == [everybody]
+    assert store.active_holds("h1") == [everybody]
+
+
+def test_a_hold_is_its_host_s_alone_and_one_of_before_everybody_s(store: Store) -> None:
+    """Hosts share the registry; a row without a host was written when none was stored."""
+    here = store.add_hold(None, "backup", 0, NOW, host="h1")
+    there = store.add_hold(None, "move", 0, NOW, host="h2")
+    old = store.add_hold(None, "old", 0, NOW, host="h3")
+    with store.engines.begin(store.engines.durable) as connection:
+        connection.execute(text("UPDATE operator_hold SET host = NULL WHERE host = 'h3'"))
+    assert store.active_holds("h1") == [here, old]
+    assert store.active_holds("h2") == [there, old]
 
 
 def test_the_event_loop_reaches_the_store_through_threads(store: Store) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -63,6 +64,20 @@ def test_a_migrated_registry_is_opened_without_alembic(store: Store, database: P
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_what_an_older_version_wrote_is_there_after_the_step(store: Store, database: Path) -> None:
+    """From the first revision: a hold that was on stays on, for every host as it was."""
+    hold = store.add_hold(None, "backup", 0, datetime.now(UTC), host="h1")
+    store.close()
+    config = Config()
+    config.set_main_option("script_location", "watchdog:registry/migrations")
+    with store.engines.begin(store.engines.durable) as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+    newer = Store(f"sqlite:///{database}").open()
+    assert newer.active_holds("h2") == [hold]
+    newer.close()
 
 
 def test_a_newer_registry_is_refused_and_left_alone(store: Store, database: Path) -> None:

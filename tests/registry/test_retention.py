@@ -50,12 +50,12 @@ def test_an_agent_that_ended_long_ago_goes_with_all_that_is_about_it(store: Stor
         store.assign_task(f"T-{agent}", agent, NOW)
         store.open_request(f"r-{agent}", agent, Reason.STALLED, by="daemon", now=NOW)
         store.open_run(f"run-{agent}", agent, "temp_dir", NOW)
-        store.add_hold(agent, "h", 0, NOW)
+        store.add_hold(agent, "h", 0, NOW, host="h1")
     for agent, days in (("old", 30.1), ("young", 29.9)):
         store.finish_request(f"r-{agent}", "done", {}, now=NOW, who="t", why="w")
         store.update_task(f"T-{agent}", "failed", "killed", agent, NOW)
         end(store, agent, days)
-    for hold in store.active_holds():
+    for hold in store.active_holds("h1"):
         store.end_hold(hold.id, NOW)
     store.add_event("hold.started", None, "t", "w", NOW)
     store.add_event("hold.started", None, "t", "w", LATER)

@@ -13,9 +13,13 @@ and a look that finds nobody left. Only what was registered is ended. What has e
   agent-watchdog kill alpha --force           KILL at once; work in memory is lost
   agent-watchdog kill stalled --dry-run       who would be ended?
   agent-watchdog kill stalled --stall-after 30m
+  agent-watchdog kill alpha@HOST              an agent of another host that shares the registry
 
 An agent that is held is not ended: `unhold` it first. Child agents are spared unless --children. The work in its
 worktree is never thrown away; `why NAME` says afterwards what was kept.
+
+Another host's agent is ended by that host's daemon. While none is connected the order waits for it, and this says so
+and ends with 1: `waiting`. Only root and admins order for other hosts.
 """
 _STOP = """\
 Ask agents to stop: TERM, and the grace period of their policy before anything harder. Their outcome is `stopped`.
@@ -33,7 +37,7 @@ over. Without TARGET (root and admins): the daemon ends nobody by itself; `kill 
 _UNHOLD = """\
 Lift the hold on these agents; without TARGET, the hold on all. Their silence counts on from where it was.
 """
-_TARGETS = "name, id, pid, tag:X, task:X, type:X, stalled or all"
+_TARGETS = "name, id, pid, tag:X, task:X, type:X, stalled or all; each with @HOST for another host's"
 _WAIT_SECONDS = 900.0
 
 

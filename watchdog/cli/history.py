@@ -27,7 +27,7 @@ _RETRY_SECONDS = 1.0
 def add_verbs(verbs: Verbs) -> None:
     """Add the parsers of `why` and `events`."""
     parser = add_verb(verbs, "why", "one agent's whole story, with evidence", _WHY)
-    parser.add_argument("agent", metavar="AGENT", help="name, id or pid")
+    parser.add_argument("agent", metavar="AGENT", help="name, id or pid; NAME@HOST for another host's")
     parser.set_defaults(call=why)
     parser = add_verb(verbs, "events", "what happened, one event a line", _EVENTS)
     parser.add_argument("--agent", metavar="A", help="only this agent's")

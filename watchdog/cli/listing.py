@@ -13,6 +13,9 @@ _LIST = """\
 The agents that are watched, one a line: what they are (status), what the last look made of it (verdict), how long
 they have been silent of what is allowed, and in the last column why.
 
+With --all-hosts other hosts' agents too, as their daemons last wrote them; HOST (a machine-id's first 8 characters) is
+what other verbs take after an @: `why NAME@HOST`, `kill NAME@HOST`, `hold NAME@HOST`.
+
 Of other people's agents you see name, id, owner, status and verdict. `why NAME` tells one agent's whole story.
 """
 _STATUS = """\
@@ -26,6 +29,9 @@ def add_verbs(verbs: Verbs) -> None:
     """Add the parsers of `list` and `status`."""
     parser = add_verb(verbs, "list", "who is watched, with verdict and silence", _LIST)
     parser.add_argument("--all", action="store_true", help="agents that have ended, too")
+    parser.add_argument(
+        "--all-hosts", action="store_true", help="other hosts' agents too, where hosts share a registry"
+    )
     parser.add_argument("--tag", metavar="T", help="only agents with that tag")
     parser.add_argument("--watch", action="store_true", help="again every 2 seconds, until Ctrl-C")
     parser.set_defaults(call=list_agents)
@@ -35,6 +41,8 @@ def add_verbs(verbs: Verbs) -> None:
 def list_agents(arguments: argparse.Namespace) -> int:
     """Print the agents once, or again and again."""
     query = {"all": "1"} if arguments.all else {}
+    if arguments.all_hosts:
+        query["all_hosts"] = "1"
     if arguments.tag:
         query["tag"] = arguments.tag
     path = "/v1/agents" + (f"?{urllib.parse.urlencode(query)}" if query else "")
@@ -58,13 +66,25 @@ def _print(agents: list[Json], arguments: argparse.Namespace) -> None:
     if not agents:
         say("no agents" + (f" with tag {clean(arguments.tag)}" if arguments.tag else "") + " are watched")
         return
-    rows = [_row(agent) for agent in sorted(agents, key=_order)]
-    table(("NAME", "ID", "UID", "STATUS", "VERDICT", "SILENT", "PID", "TASK", "WHY"), rows)
+    head = ["NAME", "ID", "UID", "STATUS", "VERDICT", "SILENT", "PID", "TASK", "WHY"]
+    agents = sorted(agents, key=_order)
+    rows = [_row(agent) for agent in agents]
+    if arguments.all_hosts:
+        head.insert(1, "HOST")
+        for row, agent in zip(rows, agents, strict=True):
+            row.insert(1, _short(agent.get("host")))
+    table(head, rows)
 
 
 def _order(agent: Json) -> tuple[bool, str, str]:
     ended = agent.get("completed_at") is not None
     return ended, str(agent.get("name")), str(agent.get("created_at"))
+
+
+def _short(host: object) -> str:
+    """A host as one may name it after an @: of a machine-id the first characters do."""
+    text = "" if host is None else str(host)
+    return text[:8] if len(text) == 32 else text
 
 
 def _row(agent: Json) -> list[object]:

@@ -19,7 +19,8 @@ from watchdog.cli.output import clean, warn
 from watchdog.errors import WatchdogError
 
 _EPILOG = """\
-targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled, all.
+targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled, all;
+on a registry that hosts share also with @HOST, like alpha@HOST.
 at night: `agent-watchdog list` (who), `why NAME` (what happened, with evidence), `hold NAME --for 2h` (hands off),
 `kill NAME` (end its whole process tree, then clean up). `VERB --help` says more.
 exit status: 0 done or already so, 1 any target not, 64 usage, 69 no daemon, 74 output cannot be written, 75 try again,

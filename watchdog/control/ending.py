@@ -10,13 +10,15 @@ from datetime import timedelta
 
 from aiohttp import web
 
+from watchdog.control import elsewhere
 from watchdog.control.bodies import read_body
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
-from watchdog.control.finding import found, group, is_group, missing, still_may, stored
+from watchdog.control.elsewhere import House, Place
+from watchdog.control.finding import is_group, members, missing, still_may, stored
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Kill, Stop, parse
 from watchdog.control.results import denial, dry, ended_already, failure, outcome_of, summary
-from watchdog.core.model import KillOptions, Reason
+from watchdog.core.model import ENDED, KillOptions, Reason
 from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, WatchdogError
 from watchdog.fleet import ZERO, Agent
 
@@ -25,9 +27,10 @@ CLEANUP = timedelta(minutes=10)  # how long an answer waits for the hooks after 
 
 @dataclass
 class Chosen:
-    """What targets came to: the agents to end, and the answers that are ready already."""
+    """What targets came to: the agents to end, the hosts that they are of, and the answers that are ready already."""
 
     agents: dict[str, Agent] = field(default_factory=dict)
+    houses: dict[str, House] = field(default_factory=dict)
     results: list[Json] = field(default_factory=list)
 
 
@@ -96,15 +99,17 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list
 
 async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Chosen) -> None:
     """Put one target's agents, or its answer, into `chosen`."""
+    where = Place(target, desk.host)
     try:
-        if target == "stalled" and order.silent_for is not None:
-            agents = [a for a in group(desk, peer, "all") if a.promised and a.silence >= order.silent_for]
-        elif is_group(target):
-            agents = group(desk, peer, target)
+        where = await elsewhere.place(desk, peer, target)
+        house = chosen.houses.get(where.host) or await elsewhere.house(desk, where.host)
+        chosen.houses[where.host] = house
+        if where.word == "stalled" and order.silent_for is not None:
+            agents = [a for a in members(desk, peer, house, "all") if a.promised and a.silence >= order.silent_for]
         else:
-            agents = [found(desk, peer, target)]
+            agents = members(desk, peer, house, where.word)
     except AgentNotFound as error:
-        chosen.results.append(await _not_living(desk, peer, target, error))
+        chosen.results.append(await _not_living(desk, peer, target, where, error))
         return
     except WatchdogError as error:
         if isinstance(error, Forbidden):
@@ -112,7 +117,7 @@ async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Cho
         chosen.results.append(failure(target, error))
         return
     for agent in agents:
-        held = desk.holds.reason_for(agent.agent_id, desk.now())
+        held = house.holds.reason_for(agent.agent_id, desk.now())
         if held is None:
             chosen.agents[agent.agent_id] = agent
         else:
@@ -120,18 +125,22 @@ async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Cho
             chosen.results.append(failure(agent.agent_id, Held(text), agent))
 
 
-async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound) -> Json:
+async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: AgentNotFound) -> Json:
     """An agent that ended already is what was wanted; anything else is not found."""
+    word = where.word
     try:
-        if target.startswith("task:"):
-            rows = await desk.store.read(desk.store.store.agents_by_task, target[5:], live_only=False)
+        if word.startswith("task:"):
+            rows = await desk.store.read(desk.store.store.agents_by_task, word[5:], live_only=False)
+            rows = [row for row in rows if row.status in ENDED and row.registration.host == where.host]
             rows = [row for row in rows if peer.may(row.registration.owner_uid)]
             return ended_already(rows[0]) if rows else failure(target, error)
-        if is_group(target):
+        if is_group(word) or "@" in word:  # no name holds one: its host is not known
             return failure(target, error)
-        if target.isdigit():
-            return failure(target, missing(target))
-        return ended_already(await stored(desk, peer, target))
+        if word.isdigit():
+            return failure(target, missing(word) if where.host == desk.host else error)
+        if where.host != desk.host:
+            return ended_already(await elsewhere.ended(desk, where))
+        return ended_already(await stored(desk, peer, word))
     except WatchdogError as other:
         return failure(target, other)
 
@@ -140,8 +149,9 @@ def _with_children(desk: Desk, peer: Peer, chosen: Chosen) -> None:
     """Add the child agents of the chosen, and theirs."""
     waiting = list(chosen.agents)
     while waiting:
-        for child in desk.fleet.children(waiting.pop()):
-            held = desk.holds.reason_for(child.agent_id, desk.now())
+        house = chosen.houses[chosen.agents[waiting[-1]].reg.host]
+        for child in house.fleet.children(waiting.pop()):
+            held = house.holds.reason_for(child.agent_id, desk.now())
             if child.agent_id not in chosen.agents and peer.may(child.reg.owner_uid) and held is None:
                 chosen.agents[child.agent_id] = child
                 waiting.append(child.agent_id)
@@ -164,12 +174,15 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
     """Commit the request and, unless told not to, wait for its outcome."""
     grace = agent.policy.grace if order.options.grace is None else order.options.grace
     try:
+        limit = grace + agent.policy.verify + CLEANUP
+        if agent.reg.host != desk.host:
+            wait = limit.total_seconds() if order.wait else None
+            return await elsewhere.order(desk, peer, agent, order.reason, order.options, limit=wait)
         await still_may(desk, peer, agent)
         why = order.options.text or f"asked for by {peer.by}"
         request_id = await desk.request_kill(agent, order.reason, order.options, peer.by, why)
         if not order.wait:
             return outcome_of(agent, request_id, None, order.options, waited=False)
-        limit = grace + agent.policy.verify + CLEANUP
         outcome = await desk.finished(request_id, limit.total_seconds())
     except WatchdogError as error:
         if isinstance(error, Forbidden):

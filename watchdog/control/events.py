@@ -10,7 +10,7 @@ import json
 
 from aiohttp import web
 
-from watchdog.control import views
+from watchdog.control import elsewhere, views
 from watchdog.control.bodies import flag, number
 from watchdog.control.desk import Desk, desk_of, peer_at
 from watchdog.control.finding import found, stored
@@ -29,10 +29,14 @@ async def events(request: web.Request) -> web.StreamResponse:
     word = request.query.get("agent")
     agent_id = None
     if word is not None:
-        try:
-            agent_id = found(desk, peer, word).agent_id
-        except AgentNotFound:
-            agent_id = (await stored(desk, peer, word)).agent_id
+        where = await elsewhere.place(desk, peer, word)
+        if where.host != desk.host:
+            agent_id = (await elsewhere.one(desk, await elsewhere.house(desk, where.host), where)).agent_id
+        else:
+            try:
+                agent_id = found(desk, peer, where.word).agent_id
+            except AgentNotFound:
+                agent_id = (await stored(desk, peer, where.word)).agent_id
     owner = None if peer.admin else peer.uid
     if follow:
         _become_follower(request)

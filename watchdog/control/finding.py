@@ -4,8 +4,10 @@ Everybody may know that an agent is there; so one of somebody else is `permissio
 agents that one may touch are candidates: another user who takes the same name does not make it ambiguous.
 """
 
+from watchdog.control import elsewhere
 from watchdog.control.claims import uid_now
 from watchdog.control.desk import Desk
+from watchdog.control.elsewhere import House
 from watchdog.control.peers import Peer
 from watchdog.core.model import ENDED
 from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
@@ -81,12 +83,13 @@ async def own_agent(desk: Desk, peer: Peer, agent_id: str) -> Agent:
 
 
 async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
-    """The newest ended agent of that id or name (another's only if there is none of one's own)."""
+    """This host's newest ended agent of that id or name (another's only if there is none of one's own)."""
     rows = [row for row in await desk.store.read(desk.store.store.find, word) if row.status in ENDED]
-    rows = [row for row in rows if row.registration.host == desk.host] or rows
+    rows = [row for row in rows if row.registration.host == desk.host]
     mine = [row for row in rows if row.registration.owner_uid == peer.uid]
     if not rows:
-        raise AgentNotFound(f"no agent is called {word!r} (see: agent-watchdog list --all)")
+        there = await elsewhere.hint(desk, peer, word)
+        raise AgentNotFound(f"no agent is called {word!r} (see: agent-watchdog list --all){there}")
     row = (mine or rows)[0]
     if not peer.may(row.registration.owner_uid):
         raise Forbidden(f"{row.registration.name} ({row.agent_id}) belongs to uid {row.registration.owner_uid}")
@@ -104,6 +107,16 @@ def group(desk: Desk, peer: Peer, target: str) -> list[Agent]:
     if desk.fleet.many(target):
         raise Forbidden(f"{target} fits only agents of other users; you act on your own")
     raise AgentNotFound(f"no living agent has {target} (see: agent-watchdog list)")
+
+
+def members(desk: Desk, peer: Peer, house: House, word: str) -> list[Agent]:
+    """The living agents of one target on one host. Raises AgentNotFound, Ambiguous, Forbidden."""
+    if house.host == desk.host:
+        return group(desk, peer, word) if is_group(word) else [found(desk, peer, word)]
+    agents = [] if word == "orphans" else house.fleet.many(word)
+    if not agents and word not in ("all", "stalled"):
+        raise AgentNotFound(f"no living agent of host {house.host} has {word} (see: agent-watchdog list --all-hosts)")
+    return agents
 
 
 def missing(target: str) -> AgentNotFound | ProcessNotFound:

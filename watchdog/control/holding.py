@@ -4,9 +4,10 @@ from datetime import timedelta
 
 from aiohttp import web
 
+from watchdog.control import elsewhere
 from watchdog.control.bodies import read_body
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
-from watchdog.control.finding import found, group, is_group, missing, still_may, stored
+from watchdog.control.finding import found, group, is_group, members, missing, still_may, stored
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Hold, Remove, Unhold, parse
 from watchdog.control.results import denial, failure
@@ -25,12 +26,18 @@ async def hold(request: web.Request) -> web.Response:
     reason = body.reason or "no reason given"
     results = []
     for agent, result in await _targets(desk, peer, body.targets, request.path):
+        if result is None and agent is not None and agent.reg.host != desk.host:
+            await elsewhere.hold(desk, peer, agent, reason, until)
+            await _say(desk, peer, agent, "hold.started", reason)
+            message = f"held: {reason}; {_heeded(agent)}"
+            result = {**_named(agent), "success": True, "until": stamp(until), "message": message}
         if result is None:
             agent_id = agent.agent_id if agent else None
             store = desk.store
-            row = await store.write(store.store.add_hold, agent_id, reason, peer.uid, desk.now(), until)
+            row = await store.write(store.store.add_hold, agent_id, reason, peer.uid, desk.now(), until, host=desk.host)
             for older in desk.holds.lift(agent_id):
-                await store.write(store.store.end_hold, older.id, desk.now())
+                if older.id != row.id:  # it may have been found in the registry before we are told of it
+                    await store.write(store.store.end_hold, older.id, desk.now())
             desk.holds.put(row)
             await _say(desk, peer, agent, "hold.started", reason)
             result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held: {reason}"}
@@ -46,11 +53,18 @@ async def unhold(request: web.Request) -> web.Response:
     results = []
     for agent, result in await _targets(desk, peer, body.targets, request.path):
         if result is None:
-            lifted = desk.holds.lift(agent.agent_id if agent else None)
+            there = agent if agent is not None and agent.reg.host != desk.host else None
+            if there is not None:
+                lifted = await elsewhere.unhold(desk, there)
+            else:
+                lifted = desk.holds.lift(agent.agent_id if agent else None)
             for row in lifted:
-                await desk.store.write(desk.store.store.end_hold, row.id, desk.now())
+                if there is None:
+                    await desk.store.write(desk.store.store.end_hold, row.id, desk.now())
                 await _say(desk, peer, agent, "hold.ended", row.reason)
             message = "no longer held" if lifted else "was not held"
+            if there is not None and lifted:
+                message += f"; {_heeded(there)}"
             result = {**_named(agent), "success": True, "message": message}
         results.append(result)
     desk.look_soon()
@@ -65,10 +79,15 @@ async def remove(request: web.Request) -> web.Response:
         raise Conflict("with_messages: only sources that keep messages know it, and none is configured")
     results = []
     for target in body.targets:
+        word = target
         try:
-            agents = group(desk, peer, target) if is_group(target) else [found(desk, peer, target)]
+            where = await elsewhere.place(desk, peer, target)
+            word = where.word
+            if where.host != desk.host:
+                raise Conflict(f"remove {word} on host {where.host} itself: whether it lives is known only there")
+            agents = group(desk, peer, word) if is_group(word) else [found(desk, peer, word)]
         except AgentNotFound as error:
-            results.append(await _not_living(desk, peer, target, error))
+            results.append(await _not_living(desk, peer, word, error))
             continue
         except WatchdogError as error:
             results.append(_refused(desk, peer, target, error, request.path))
@@ -102,7 +121,7 @@ async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
 
 async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound) -> Json:
     try:
-        if is_group(target):
+        if is_group(target) or "@" in target:  # no name holds one: its host is not known
             return failure(target, error)
         if target.isdigit():
             return failure(target, missing(target))
@@ -132,8 +151,9 @@ async def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> li
     seen: set[str] = set()
     for target in targets:
         try:
-            agents = group(desk, peer, target) if is_group(target) else [found(desk, peer, target)]
-            for agent in agents:
+            where = await elsewhere.place(desk, peer, target)
+            agents = members(desk, peer, await elsewhere.house(desk, where.host), where.word)
+            for agent in agents if where.host == desk.host else []:
                 await still_may(desk, peer, agent)
         except WatchdogError as error:
             chosen.append((None, _refused(desk, peer, target, error, route)))
@@ -147,6 +167,10 @@ def _refused(desk: Desk, peer: Peer, target: str, error: WatchdogError, route: s
     if isinstance(error, Forbidden):
         denial(desk, peer, route, str(error))
     return failure(target, error)
+
+
+def _heeded(agent: Agent) -> str:
+    return f"the daemon of host {agent.reg.host} heeds it from its next look on"
 
 
 def _named(agent: Agent | None) -> Json:

@@ -6,7 +6,7 @@ from collections import Counter
 
 from aiohttp import web
 
-from watchdog.control import views
+from watchdog.control import elsewhere, views
 from watchdog.control.bodies import flag
 from watchdog.control.desk import Desk, desk_of, peer_at
 from watchdog.control.finding import found, still_may, stored
@@ -36,27 +36,35 @@ async def agents(request: web.Request) -> web.Response:
             if peer.may(reg.owner_uid):
                 entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
             listed.append(entry)
+    if flag(request, "all_hosts"):
+        for entry in listed:
+            entry["host"] = desk.host
+        listed += await elsewhere.listed(desk, peer, ended=flag(request, "all"), tag=tag, name=name)
     return web.json_response({"agents": listed})
 
 
 async def agent(request: web.Request) -> web.Response:
     """One agent with its whole story; by id, or by name (the living one, else the newest)."""
     desk, peer = desk_of(request), peer_at(request)
-    word = request.match_info["agent_id"]
+    where = await elsewhere.place(desk, peer, request.match_info["agent_id"])
+    house = await elsewhere.house(desk, where.host)
     one: Agent | AgentRow
-    try:
-        one = found(desk, peer, word)
-        await still_may(desk, peer, one)
-    except AgentNotFound:
-        one = await stored(desk, peer, word)
+    if where.host != desk.host:
+        one = await elsewhere.one(desk, house, where)
+    else:
+        try:
+            one = found(desk, peer, where.word)
+            await still_may(desk, peer, one)
+        except AgentNotFound:
+            one = await stored(desk, peer, where.word)
     agent_id, store = one.agent_id, desk.store
     rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
     requests = await store.read(store.store.requests_of, agent_id)
     runs = await store.read(store.store.runs_of, agent_id)
     return web.json_response(
         {
-            "agent": views.full(one, desk.holds, desk.now()),
-            "children": [views.public(child) for child in desk.fleet.children(agent_id)],
+            "agent": views.full(one, house.holds, desk.now()) | await elsewhere.differences(desk, one),
+            "children": [views.public(child) for child in house.fleet.children(agent_id)],
             "events": [views.event(row) for row in rows],
             "requests": [views.request(row) for row in requests],
             "cleanup": [views.run(row) for row in runs],

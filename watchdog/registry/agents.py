@@ -95,6 +95,11 @@ class AgentQueries(Queries):
         query = select(_table).where(_columns.host == host, _columns.status.in_(values(LIVE)) | unknown)
         return self._rows(query.order_by(_columns.created_at, _columns.agent_id), to_agent)
 
+    def hosts(self) -> list[str]:
+        """Every host that has agents here, ended ones too."""
+        with self.engines.begin(self.engines.reading) as connection:
+            return sorted(connection.scalars(select(_columns.host).distinct()))
+
     def agent(self, agent_id: str) -> AgentRow | None:
         """One agent, ended or not. Raises Conflict when its row cannot be read."""
         rows, problems = self._rows(select(_table).where(_columns.agent_id == agent_id), to_agent)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from sqlalchemy import select, text
 
 from watchdog.errors import AlreadyRunning, RegistryUnavailable
+from watchdog.registry import postgresql
 from watchdog.registry.querying import Queries
 from watchdog.registry.schema import REVISION, metadata
 
@@ -40,6 +41,11 @@ class HealthQueries(Queries):
         connection the server has not given up yet is waited for.
         """
         self.engines.be_heard(host, patience)
+
+    def daemon_heard(self, host: str) -> bool | None:
+        """Whether a daemon of that host is connected to this registry. None: SQLite, which only one can use."""
+        with self.engines.begin(self.engines.reading) as connection:
+            return postgresql.is_heard(connection, host) if connection.dialect.name == "postgresql" else None
 
     def keep_host(self) -> None:
         """Look whether we are still heard, and be heard again after the server was away. Raises RegistryUnavailable."""

@@ -137,10 +137,24 @@ class HistoryQueries(Queries):
         return self._rows(query, to_event)[0]
 
     def add_hold(
-        self, agent_id: str | None, reason: str, by_uid: int | None, now: datetime, until_at: datetime | None = None
+        self,
+        agent_id: str | None,
+        reason: str,
+        by_uid: int | None,
+        now: datetime,
+        until_at: datetime | None = None,
+        *,
+        host: str,
     ) -> HoldRow:
-        """An operator says: do nothing to this agent (None: to any)."""
-        stored = {"agent_id": agent_id, "reason": reason, "by_uid": by_uid, "created_at": now, "until_at": until_at}
+        """An operator says: do nothing to this agent (None: to any of that host)."""
+        stored = {
+            "agent_id": agent_id,
+            "reason": reason,
+            "by_uid": by_uid,
+            "created_at": now,
+            "until_at": until_at,
+            "host": host,
+        }
         with self.engines.begin(self.engines.durable) as connection:
             key = connection.execute(insert(operator_hold).values(stored)).inserted_primary_key
         return HoldRow(int(key[0]) if key else 0, agent_id, reason, by_uid, now, until_at)
@@ -154,7 +168,8 @@ class HistoryQueries(Queries):
             )
             return changed.rowcount == 1
 
-    def active_holds(self) -> list[HoldRow]:
-        """Holds that nobody ended; whether `until_at` is over is the caller's to judge, by his clock."""
+    def active_holds(self, host: str) -> list[HoldRow]:
+        """That host's holds that nobody ended; whether `until_at` is over is the caller's to judge, by his clock."""
         columns = operator_hold.columns
-        return self._rows(select(operator_hold).where(columns.ended_at.is_(None)).order_by(columns.id), to_hold)[0]
+        its = or_(columns.host == host, columns.host.is_(None))
+        return self._rows(select(operator_hold).where(columns.ended_at.is_(None), its).order_by(columns.id), to_hold)[0]

@@ -97,6 +97,28 @@ def _bounded() -> Any:
     return Bounded
 
 
+# The locks of other databases of the same server are not ours.
+_HOLDER = text(
+    "SELECT a.client_addr, a.client_port, a.backend_start FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
+    " WHERE l.locktype = 'advisory' AND l.classid::bigint = :high AND l.objid::bigint = :low AND l.granted"
+    " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+def _key(host: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"agent-watchdogd {host}".encode()).digest()[:8], "big", signed=True)
+
+
+def _halves(key: int) -> dict[str, int]:
+    """An advisory lock's key as `pg_locks` shows it."""
+    return {"high": key >> 32 & 0xFFFFFFFF, "low": key & 0xFFFFFFFF}
+
+
+def is_heard(connection: Connection, host: str) -> bool:
+    """Whether the server hears a daemon of that host."""
+    return connection.execute(_HOLDER, _halves(_key(host))).first() is not None
+
+
 class Heard:
     """A lock of the server's own that says: a daemon of this host is connected. It ends with its connection.
 
@@ -106,7 +128,7 @@ class Heard:
     def __init__(self, engine: Engine, host: str) -> None:
         self._engine = engine
         self._host = host
-        self._key = int.from_bytes(hashlib.sha256(f"agent-watchdogd {host}".encode()).digest()[:8], "big", signed=True)
+        self._key = _key(host)
         self._held: Connection | None = None
 
     def take(self, patience: timedelta) -> None:
@@ -156,13 +178,8 @@ class Heard:
         return taken
 
     def _who(self) -> str:
-        query = text(
-            "SELECT a.client_addr, a.client_port, a.backend_start FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
-            " WHERE l.locktype = 'advisory' AND l.classid::bigint = :high AND l.objid::bigint = :low AND l.granted"
-        )
-        halves = {"high": self._key >> 32 & 0xFFFFFFFF, "low": self._key & 0xFFFFFFFF}
         with self._engine.connect() as connection:
-            found = connection.execute(query, halves).first()
+            found = connection.execute(_HOLDER, _halves(self._key)).first()
         if found is None:
             return "gone just now"
         where = (

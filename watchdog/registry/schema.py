@@ -32,7 +32,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from watchdog.core.model import LIVE, Status
 
-REVISION = "0001"
+REVISION = "0002"
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 
 
@@ -245,5 +245,6 @@ operator_hold = Table(
     Column("until_at", UtcTime),  # null: until `unhold`
     Column("created_at", UtcTime, nullable=False),
     Column("ended_at", UtcTime),
+    Column("host", CleanText),  # whose daemon heeds it; null: every host's
     sqlite_autoincrement=True,
 )
