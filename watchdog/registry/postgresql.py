@@ -38,9 +38,10 @@ def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
     milliseconds = int(limit.total_seconds() * 1000)
     own = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC {options}".strip()
     given = url.query.get("options", "")
+    keepalive = {key: value for key, value in KEEPALIVE.items() if key not in url.query}  # its own word counts
     engine = create_engine(
         url.difference_update_query(["options"]),
-        connect_args={"connect_timeout": CONNECT_SECONDS, **KEEPALIVE, "options": f"{given} {own}".strip()},
+        connect_args={"connect_timeout": CONNECT_SECONDS, **keepalive, "options": f"{given} {own}".strip()},
         pool_pre_ping=True,
         pool_timeout=limit.total_seconds() + 1,
         pool_size=2,

@@ -1,0 +1,165 @@
+"""A PostgreSQL over TCP that is there and says nothing, from the start or later on. Nobody waits for ever."""
+
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+
+from tests.postgresql import BINARIES, Server, running_server
+from tests.registry.samples import add
+from watchdog.errors import RegistryUnavailable
+from watchdog.registry.engines import REFUSE
+from watchdog.registry.postgresql import CONNECT_SECONDS, KEEPALIVE, SILENCE_SECONDS
+from watchdog.registry.store import Store
+
+pytestmark = pytest.mark.skipif(not BINARIES, reason="PostgreSQL is not installed")
+LIMIT = timedelta(seconds=0.3)
+SOON = 3.0  # seconds that a busy machine may add
+
+
+class Way:
+    """The way to a server: a TCP port of its own, which can go silent without closing anything."""
+
+    def __init__(self, server: Server) -> None:
+        self._target = f"{server.dir}/.s.PGSQL.5432"
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.open = threading.Event()
+        self.open.set()
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def url(self, more: str = "") -> str:
+        """How a registry names it."""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?sslmode=disable{more}"
+
+    def close(self) -> None:
+        self._over.set()
+        self.open.set()
+        for thread in self._threads:
+            thread.join(20)
+        self._listener.close()
+
+    def _start(self, what: object, *arguments: object) -> None:
+        thread = threading.Thread(target=what, args=arguments)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        self._listener.settimeout(0.1)
+        while not self._over.is_set():
+            with suppress(TimeoutError):
+                self._start(self._relay, self._listener.accept()[0])
+
+    def _relay(self, near: socket.socket) -> None:
+        far = socket.socket(socket.AF_UNIX)
+        with near, far, suppress(OSError):
+            far.connect(self._target)
+            while not self._over.is_set():
+                for ready in select.select([near, far], [], [], 0.1)[0]:
+                    self.open.wait()  # silent: what comes is acknowledged by the kernel, and goes no further
+                    piece = ready.recv(65536)
+                    if not piece:
+                        return
+                    (far if ready is near else near).sendall(piece)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A server of this module's own."""
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture
+def way(server: Server) -> Iterator[Way]:
+    """A way to it that works."""
+    made = Way(server)
+    yield made
+    made.close()
+
+
+def test_a_listener_that_never_answers_is_left_after_the_limit_for_connecting() -> None:
+    """The kernel takes the connection, nobody reads from it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        store = Store(f"postgresql://postgres@127.0.0.1:{listener.getsockname()[1]}/x", busy_timeout=LIMIT)
+        began = time.monotonic()
+        with pytest.raises(RegistryUnavailable):
+            store.open()
+        took = time.monotonic() - began
+        store.close()
+    assert CONNECT_SECONDS - 1 <= took < CONNECT_SECONDS + SOON
+
+
+def test_a_port_where_nobody_listens_is_told_at_once() -> None:
+    """Refused is an answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    began = time.monotonic()
+    with pytest.raises(RegistryUnavailable, match="refused"):
+        Store(f"postgresql://postgres@127.0.0.1:{port}/x", busy_timeout=LIMIT).open()
+    assert time.monotonic() - began < SOON
+
+
+def test_a_server_that_vanishes_is_left_and_found_again(way: Way) -> None:
+    """Nothing is closed, every byte is acknowledged, no answer comes: reading and writing alike."""
+    store = Store(way.url(), busy_timeout=LIMIT).open()
+    add(store, "v1")
+    way.open.clear()
+    for ask in (lambda: store.agent("v1"), lambda: store.set_owner("v1", 7)):
+        began = time.monotonic()
+        with pytest.raises(RegistryUnavailable):
+            ask()
+        # The pool asks whether the connection lives, then tries a new one: a limit each.
+        assert time.monotonic() - began < LIMIT.total_seconds() + SILENCE_SECONDS + CONNECT_SECONDS + SOON
+
+    way.open.set()
+    time.sleep(REFUSE)  # so long others are refused after a slow failure
+    row = store.agent("v1")
+    assert row is not None
+    assert row.registration.owner_uid == 1000
+    store.close()
+
+
+def test_a_daemon_hears_that_it_is_not_heard_any_more(way: Way, server: Server) -> None:
+    """Its lock lies on the silent connection; the server keeps it until that ends, and `daemon_heard` says so."""
+    store, other = Store(way.url(), busy_timeout=LIMIT).open(), Store(server.url()).open()
+    assert other.daemon_heard("h1") is False
+    store.claim_host("h1", timedelta())
+    assert other.daemon_heard("h1") is True
+    assert other.daemon_heard("h2") is False
+    way.open.clear()
+    began = time.monotonic()
+    with pytest.raises(RegistryUnavailable):
+        store.keep_host()
+    assert time.monotonic() - began < LIMIT.total_seconds() + SILENCE_SECONDS + SOON
+    way.open.set()
+    store.claim_host("h1", timedelta(seconds=10))
+    store.keep_host()
+    store.close()
+    other.close()
+
+
+@pytest.mark.parametrize(("more", "idle"), [("", KEEPALIVE["keepalives_idle"]), ("&keepalives_idle=77", 77)])
+def test_idle_connections_are_looked_after_by_tcp(way: Way, more: str, idle: int) -> None:
+    """The socket itself says so; what the URL gives counts more."""
+    store = Store(way.url(more), busy_timeout=LIMIT)
+    with store.engines.begin(store.engines.reading) as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        pipe = socket.socket(fileno=driver.fileno())
+        try:
+            assert pipe.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert pipe.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == idle
+            assert pipe.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == KEEPALIVE["keepalives_interval"]
+            assert pipe.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == KEEPALIVE["keepalives_count"]
+            assert pipe.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == KEEPALIVE["tcp_user_timeout"]
+        finally:
+            pipe.detach()
+    store.close()
