@@ -139,6 +139,20 @@ def test_a_stop_amid_a_hook_ends_the_hook(machine: Machine) -> None:
     )
 
 
+def test_the_command_of_notify_is_a_unit_of_its_own(machine: Machine) -> None:
+    """It may write where the closed-in service may not."""
+    install(machine)
+    path = machine.root / "etc/agent-watchdog/agent-watchdog.toml"
+    script = "cat /proc/self/cgroup - >/home/told"
+    path.write_text(path.read_text() + f'[notify]\non = ["daemon.ready"]\ncommand = ["sh", "-c", "{script}"]\n')
+
+    start(machine, again=True)
+
+    told = machine.root / "home/told"
+    wait_for(lambda: told.exists() and "daemon.ready" in told.read_text(), "the command")
+    assert "agent-hooks.slice/agent-watchdog-helper-0-" in told.read_text()
+
+
 def test_a_crash_loop_goes_on_for_ever(machine: Machine) -> None:
     """Twelve crashes in a row, more than systemd's limit of five in ten seconds: it is started a thirteenth time."""
     install(machine, "RestartSec=0\n")
