@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,11 +11,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import pytest
+
+from watchdog import kill_worker
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
 from watchdog.closing import Closing
 from watchdog.core.model import Beat, KillOptions, Policy, Reason, Registration, Status, Verdict
 from watchdog.core.verdict import Judgement
+from watchdog.errors import RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
 from watchdog.journal import Cleanup
@@ -171,5 +176,32 @@ def test_a_claim_that_a_dead_daemon_left_is_withdrawn_by_a_beat(tmp_path: Path) 
 
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
             assert (agent.status, agent.request_id, process.poll()) == (Status.RUNNING, None, None)
+
+    asyncio.run(story())
+
+
+def test_however_long_the_registry_was_away_an_order_goes_on_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be ended is tried again with growing pauses; an order that only waits for the registry is not."""
+    monkeypatch.setattr(kill_worker, "BACK_OFF", (0.01, 1000.0))
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            refusals = 5
+
+            def away() -> None:
+                nonlocal refusals
+                refusals -= 1
+                if refusals:
+                    made.store.before = ("claim_request", away)
+                raise RegistryUnavailable("away")
+
+            made.store.before = ("claim_request", away)
+            outcome = await made.worker.finished(await made.order(agent), 20)
+
+            assert outcome is not None
+            assert (await made.told(agent), refusals) == ((Status.KILLED, ["done"]), 0)
+            assert process.wait(20) == -signal.SIGTERM
 
     asyncio.run(story())
