@@ -1,4 +1,6 @@
-"""Where everything is installed, a skipped test is a failure: `STRICT_SKIPS=1`, set by `.ci/run`.
+"""What holds for all tests: skips, and the sum of the faults of the registry.
+
+Where everything is installed, a skipped test is a failure: `STRICT_SKIPS=1`, set by `.ci/run`.
 
 A test may be skipped there only for what no package can mend: the uid that it runs as, and the kernel.
 """
@@ -44,3 +46,15 @@ def pytest_make_collect_report() -> Iterator[None]:
     report = yield
     _refuse(cast("pytest.CollectReport", report))
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line on the registry's faults, for all workers together; it is here as only this file is loaded there."""
+    found = {
+        outcome: {r.nodeid for r in terminalreporter.stats.get(outcome, []) if "/registry_faults/" in r.nodeid}
+        for outcome in ("passed", "failed", "error")
+    }
+    lost = found["failed"] | found["error"]
+    survived = found["passed"] - lost
+    if survived or lost:
+        terminalreporter.write_line(f"registry faults survived {len(survived)} of {len(survived | lost)}")

@@ -19,8 +19,9 @@ BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 class Server:
     """One cluster; a database is made for whoever asks."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, options: str = "") -> None:
         self.dir = directory
+        self._options = options
         self._user = "postgres" if os.geteuid() == 0 else None
 
     def url(self, database: str = "postgres") -> str:
@@ -35,11 +36,13 @@ class Server:
 
     def start(self) -> None:
         """Start it and wait until it takes connections."""
-        self._run("pg_ctl", "-w", "-l", f"{self.dir}/log", "-o", f"-k {self.dir} -h '' -c fsync=off", "start")
+        self._run(
+            "pg_ctl", "-w", "-l", f"{self.dir}/log", "-o", f"-k {self.dir} -h '' -c fsync=off {self._options}", "start"
+        )
 
-    def stop(self) -> None:
-        """End it as a power cut would: connections break, what was committed is there again afterwards."""
-        self._run("pg_ctl", "-m", "immediate", "stop")
+    def stop(self, how: str = "immediate") -> None:
+        """End it as a power cut would: connections break, what was committed is there again afterwards. Or `fast`."""
+        self._run("pg_ctl", "-m", how, "stop")
 
     def database(self) -> str:
         """A new, empty database; its URL."""
@@ -69,11 +72,11 @@ class Server:
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
-    """A server for as long as the block lasts."""
+def running_server(options: str = "") -> Iterator[Server]:
+    """A server for as long as the block lasts; `options` as its command line has them."""
     directory = tempfile.mkdtemp(prefix="awpg.", dir="/tmp")
     try:
-        server = Server(directory)
+        server = Server(directory, options)
         server.make()
         server.start()
         try:

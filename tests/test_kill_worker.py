@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Callable
@@ -19,6 +20,7 @@ from watchdog.clock import Clock
 from watchdog.closing import Closing
 from watchdog.core.model import Beat, KillOptions, Policy, Reason, Registration, Status, Verdict
 from watchdog.core.verdict import Judgement
+from watchdog.errors import RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
 from watchdog.journal import Cleanup
@@ -270,3 +272,30 @@ def test_an_agent_whose_row_somebody_broke_is_said_so_once(tmp_path: Path, caplo
     told = [record for record in caplog.records if "row.quarantined" in str(record.msg)]
     assert len(told) == 1
     assert "status: 'weird' is none of" in str(told[0].msg)
+
+
+def test_however_long_the_registry_was_away_an_order_goes_on_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What cannot be ended is tried again with growing pauses; an order that only waits for the registry is not."""
+    monkeypatch.setattr(kill_worker, "BACK_OFF", (0.01, 1000.0))
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            refusals = 5
+
+            def away() -> None:
+                nonlocal refusals
+                refusals -= 1
+                if refusals:
+                    made.store.before = ("claim_request", away)
+                raise RegistryUnavailable("away")
+
+            made.store.before = ("claim_request", away)
+            outcome = await made.worker.finished(await made.order(agent), 20)
+
+            assert outcome is not None
+            assert (await made.told(agent), refusals) == ((Status.KILLED, ["done"]), 0)
+            assert process.wait(20) == -signal.SIGTERM
+
+    asyncio.run(story())

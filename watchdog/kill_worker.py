@@ -151,16 +151,18 @@ class KillWorker:
     async def _run(self, order: Order) -> None:
         """Bind whatever goes wrong to this order: say it, wait, go on from the last committed step."""
         for attempt in range(1_000_000):
+            pause = BACK_OFF[min(attempt, len(BACK_OFF) - 1)]
             try:
                 if await self._story(order):
                     break
             except RegistryUnavailable as error:
+                pause = BACK_OFF[0]  # however long it was away: the order is gone on with when it is back
                 if order.first("waiting"):
                     self._logged(order.agent).event("kill.waiting", request_id=order.request_id, why=str(error))
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
                 if order.first(repr(error)):
                     self._logged(order.agent).event("kill.failed", exc_info=error, request_id=order.request_id)
-            await asyncio.sleep(BACK_OFF[min(attempt, len(BACK_OFF) - 1)])
+            await asyncio.sleep(pause)
         self._orders.pop(order.request_id, None)
         self._finished[order.request_id] = order.outcome or {"success": False, "message": "withdrawn"}
         while len(self._finished) > 1000:
@@ -312,9 +314,7 @@ class KillWorker:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
 
     def _present(self, agent: Agent) -> Presence:
-        if agent.identity is None:
-            return Presence.NO_PID
-        return presence(agent.identity, agent.pidfd)
+        return presence(agent.identity, agent.pidfd) if agent.identity else Presence.NO_PID
 
     def _press(self, order: Order, options: KillOptions) -> None:
         """A second request while one is open: only more force counts."""

@@ -6,7 +6,7 @@ from watchdog.fleet import Fleet
 from watchdog.logs import Log
 from watchdog.registry.store import AsyncStore
 
-PROBE_EVERY = 60.0  # seconds; a probe of the registry takes a few milliseconds
+PROBE_EVERY = 6  # sweep intervals; a probe of the registry takes a few milliseconds
 
 
 class Recorder:
@@ -20,10 +20,11 @@ class Recorder:
         self._down = False
         self._probed = float("-inf")
 
-    async def record(self) -> bool:
-        """Write what was watched, for all in one statement; False while the registry is away.
+    async def record(self, interval: float) -> bool:
+        """Write what was watched, for all in one statement; False while the registry is away. `interval`: seconds.
 
-        A failure anywhere since the last time is told now; its end, when a probe of the whole registry works.
+        A failure anywhere since the last time is told now. Its end is told when a probe of the whole registry works
+        and nothing failed since the last time: what no probe meets (a full page) else begins and ends with each sweep.
         """
         store = self._store.store
         try:
@@ -37,13 +38,13 @@ class Recorder:
             trouble, now = store.engines.trouble, self._clock.mono()
             if trouble is not None:
                 self._tell(trouble)
-            if trouble is not None or self._down or now - self._probed >= PROBE_EVERY:
-                await self._store.write(store.probe)
+            if trouble is not None or self._down or now - self._probed >= PROBE_EVERY * interval:
+                await self._store.write(store.probe, trial=trouble is not None or self._down)
                 self._probed = now
         except RegistryUnavailable as error:
             self._tell(str(error))
             return False
-        if self._down:
+        if self._down and trouble is None:
             self._down = False
             self._log.event("registry.recovered")
         return True

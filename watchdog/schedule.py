@@ -16,7 +16,7 @@ from watchdog.clock import Clock
 from watchdog.logs import Log
 
 TICK = 0.25
-PATIENCE = 10.0  # seconds at least until a scheduler counts as dead, however short its interval
+PATIENCE = 30.0  # seconds at least until a scheduler counts as dead: a registry that is away may take 20 of a sweep
 STEP = 0.02  # seconds; NTP slews at most 0.5 ms a second
 
 

@@ -308,7 +308,7 @@ class Daemon:
         await self.beat_files.close()
         self.hearing.sockets.drain_all()
         self.sweeper.reckon()
-        await self.recorder.record()
+        await self.recorder.record(self.sweeper.settings.interval.total_seconds())
         self.supervisor.stepped()
         self.hearing.close()
 

@@ -96,7 +96,7 @@ class Sweeper:
             # Who registered while we looked is judged by the next sweep.
             seen = [agent for agent in self._fleet if agent.agent_id in present]
             looks = [look for agent in seen if (look := self._judge(agent, present, began))]
-            recorded = await self._recorder.record()
+            recorded = await self._recorder.record(self._interval)
             self.account.recorded(recorded)
             for decision in decide(looks, await self._limits(looks, began, recorded)):
                 if not await self._apply(decision):

@@ -161,6 +161,31 @@ def test_a_lock_of_another_session_is_waited_for_no_longer_than_the_limit(store:
     hasty.close()
 
 
+def test_a_probe_asks_for_locks_and_changes_nothing(store: Store, server: str) -> None:
+    """A lock that hinders only writes is met before an order meets it; the trial after a failure leaves no row."""
+    add(store)
+    before = store.events(0)
+    hasty = Store(server, busy_timeout=timedelta(seconds=0.3))
+    with store.engines.begin(store.engines.durable) as other:
+        other.execute(text("LOCK TABLE kill_request IN SHARE MODE"))
+        with pytest.raises(RegistryUnavailable, match=r"55P03|57014"):
+            hasty.probe()
+    hasty.probe(trial=True)
+    assert (hasty.engines.trouble, store.events(0)) == (None, before)
+    hasty.close()
+
+
+def test_a_connection_from_when_the_server_was_read_only_is_not_kept(store: Store) -> None:
+    """ALTER DATABASE, or a standby that was promoted since: its session would refuse writes for ever."""
+    add(store)
+    with store.engines.durable.connect() as connection:
+        connection.exec_driver_sql("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
+        connection.commit()
+    with pytest.raises(RegistryUnavailable, match="25006"):
+        store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
+    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW) is not None
+
+
 def test_a_stopped_server_is_noticed_and_works_again_when_it_goes_on(
     store: Store, server: str, cluster: Server
 ) -> None:

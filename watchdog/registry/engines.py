@@ -11,29 +11,26 @@ Whatever goes wrong in the database leaves this module as `RegistryUnavailable` 
 for it; what a constraint refused leaves it as `Conflict`.
 """
 
-import os
 import sqlite3
-import stat
 import threading
-import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.pool import QueuePool
 
 from watchdog.clock import Clock
 from watchdog.core.redaction import hide_password
-from watchdog.errors import ConfigError, Conflict, RegistryUnavailable, UnsafeDirectory
-from watchdog.registry import postgresql
+from watchdog.errors import ConfigError, Conflict, RegistryUnavailable
+from watchdog.registry import postgresql, sqlite
 from watchdog.registry.schema import REVISION
 
 _LOCK = 0x41574447  # "AWDG": PostgreSQL advisory lock, see `in_order`
-# After these the connection itself is suspect (file replaced, unreadable, gone); a new one is made.
-_STALE = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", "SQLITE_READONLY_DBMOVED"})
+# After these the connection itself is suspect: its file was replaced, is unreadable, gone; or it was opened while the
+# disk or the server (25006) was read-only, and stays so afterwards. A new one is made.
+_STALE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR", "25006")
 _UNIQUE = frozenset({"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "23505"})
 
 SLOW = 0.5  # seconds until a failure counts as one that others should not have to wait for, too
@@ -61,16 +58,17 @@ class Engines:
         """Nothing is opened yet. Raises ConfigError for a URL that no engine can be made of."""
         self.url = parse_url(url)
         self.place = self.url.render_as_string(hide_password=True)
+        self._files: sqlite.Files | None = None
         if self.url.get_backend_name() == "sqlite":
             path = self.url.database or ""
-            self.durable = _sqlite(path, busy_timeout, "PRAGMA synchronous=FULL", "BEGIN IMMEDIATE")
-            self.quick = _sqlite(path, busy_timeout, "PRAGMA synchronous=NORMAL", "BEGIN IMMEDIATE")
-            self.reading = _sqlite(path, busy_timeout, "PRAGMA query_only=ON", "BEGIN")
+            self.durable = sqlite.make_engine(path, busy_timeout, "PRAGMA synchronous=FULL", "BEGIN IMMEDIATE")
+            self.quick = sqlite.make_engine(path, busy_timeout, "PRAGMA synchronous=NORMAL", "BEGIN IMMEDIATE")
+            self.reading = sqlite.make_engine(path, busy_timeout, "PRAGMA query_only=ON", "BEGIN")
+            self._files = sqlite.Files(path, busy_timeout, (self.durable, self.quick, self.reading))
         else:
             self.durable = postgresql.make_engine(self.url, busy_timeout, "")
             self.quick = postgresql.make_engine(self.url, busy_timeout, "-c synchronous_commit=off")
             self.reading = postgresql.make_engine(self.url, busy_timeout, "-c default_transaction_read_only=on")
-        self._inode: int | None = None  # of SQLite's file, once it is open
         self._clock = Clock()
         self._refusing: dict[bool, tuple[float, str]] = {}  # reading or writing: until when, and what went wrong
         self._heard: postgresql.Heard | None = None
@@ -79,12 +77,12 @@ class Engines:
 
     def open(self) -> None:
         """Make the file (0600) when there is none, and migrate. Raises ConfigError for a newer revision."""
-        if self.url.get_backend_name() == "sqlite":
-            _make_file(self.url.database or "")
+        if self._files is not None:
+            self._files.make()
         with self.begin(self.durable) as connection:
             migrate(connection, self.place)
-        if self.url.get_backend_name() == "sqlite":
-            self._inode = os.stat(self.url.database or "").st_ino
+        if self._files is not None:
+            self._files.opened()
 
     def be_heard(self, host: str | None, patience: timedelta) -> None:
         """Take PostgreSQL's lock that says that this host has a daemon here; without `host`, see that we hold it still.
@@ -102,6 +100,8 @@ class Engines:
             self._heard.close()
         for engine in (self.durable, self.quick, self.reading):
             engine.dispose()
+        if self._files is not None:
+            self._files.close()
 
     @contextmanager
     def begin(self, engine: Engine) -> Iterator[Connection]:
@@ -132,8 +132,7 @@ class Engines:
                 with _part(shared):
                     yield shared
             else:
-                self._refuse_moved()
-                with engine.begin() as connection:
+                with self._files.in_use() if self._files else nullcontext(), engine.begin() as connection:
                     yield connection
 
     @contextmanager
@@ -160,24 +159,11 @@ class Engines:
             raise kind(f"refused by the registry: {error.orig}") from error
         except DBAPIError as error:
             name = _name(error)
-            if name in _STALE or name.startswith("SQLITE_IOERR") or error.connection_invalidated:
+            if name.startswith(_STALE) or error.connection_invalidated:
                 engine.dispose()
             raise RegistryUnavailable(f"registry {self.place}: {name}: {error.orig}") from error
         except PoolTimeout as error:  # every connection is in use, each waiting for the database
             raise RegistryUnavailable(f"registry {self.place}: {error}") from error
-
-    def _refuse_moved(self) -> None:
-        """SQLite in WAL mode goes on writing to a file that was deleted: an intent that no restart would ever see."""
-        if self._inode is None:
-            return
-        try:
-            same = os.stat(self.url.database or "").st_ino == self._inode
-        except OSError:
-            same = False
-        if not same:
-            raise RegistryUnavailable(
-                f"registry {self.place}: the file was removed or replaced; put it back, or start the daemon anew"
-            )
 
 
 @contextmanager
@@ -265,60 +251,6 @@ def _stored_revision(connection: Connection) -> str | None:
         return None
     revision = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     return None if revision is None else str(revision)
-
-
-def _sqlite(path: str, busy_timeout: timedelta, pragma: str, begin: str) -> Engine:
-    """An engine with one kind of connection."""
-
-    def connect() -> sqlite3.Connection:
-        # mode=rw: a file that was deleted under us is an error, not a new empty registry.
-        connection = sqlite3.connect(
-            f"file:{urllib.parse.quote(path)}?mode=rw",
-            uri=True,
-            timeout=busy_timeout.total_seconds(),
-            isolation_level=None,  # the driver opens no transactions behind our back
-            check_same_thread=False,  # the pool hands a connection to one thread at a time
-        )
-        connection.text_factory = _decode
-        try:
-            for statement in ("PRAGMA journal_mode=WAL", "PRAGMA foreign_keys=ON", pragma):
-                connection.execute(statement)
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    engine = create_engine(
-        "sqlite://",
-        creator=connect,
-        poolclass=QueuePool,  # not the default for this URL, which names no file
-        pool_size=2,
-        max_overflow=2,
-        pool_timeout=busy_timeout.total_seconds() + 1,
-    )
-    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
-    return engine
-
-
-def _make_file(path: str) -> None:
-    """Create the database file for its owner alone; SQLite gives -wal and -shm the same mode."""
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-    except OSError as error:
-        raise RegistryUnavailable(f"registry {path}: {error.strerror}") from error
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-            raise UnsafeDirectory(f"registry {path}: not a regular file of uid {os.geteuid()}")
-        if found.st_mode & 0o077:
-            os.fchmod(descriptor, 0o600)
-    finally:
-        os.close(descriptor)
-
-
-def _decode(stored: bytes) -> str:
-    """Text that is no UTF-8 spoils its own row; sqlite3's default fails the whole query."""
-    return stored.decode("utf-8", "replace")
 
 
 def _name(error: DBAPIError) -> str:

@@ -1,23 +1,25 @@
 """Whether the registry is fit for use, and whether this daemon is the only one of its host on it."""
 
-from datetime import timedelta
+import secrets
+from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import select, text
+from sqlalchemy import delete, false, insert, select, text, update
 
 from watchdog.errors import AlreadyRunning, RegistryUnavailable
 from watchdog.registry import postgresql
 from watchdog.registry.querying import Queries
-from watchdog.registry.schema import REVISION, metadata
+from watchdog.registry.schema import REVISION, lifecycle_event, metadata
 
 
 class HealthQueries(Queries):
     """The part of `Store` that is about the database itself."""
 
-    def probe(self) -> None:
+    def probe(self, *, trial: bool = False) -> None:
         """Look at every table and column, and commit durably what changes nothing. Raises RegistryUnavailable.
 
-        So a fault that only a hook or an exit would meet (a table dropped, another revision) is found when nobody has
-        to wait for it yet, and its end is told only when everything works again.
+        So a fault that only a hook or an exit would meet (a table dropped or locked, a right revoked, another revision)
+        is found when nobody has to wait for it yet, and its end is told only when everything works again. `trial`:
+        after a failure, also insert an event, and undo it: a full disk may have room for updates and for no new row.
         """
         seen = self.engines.trouble
         with self.engines.begin(self.engines.reading) as connection:
@@ -31,6 +33,16 @@ class HealthQueries(Queries):
                 connection.execute(select(table).limit(1))
         with self.engines.begin(self.engines.durable) as connection:
             connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
+            for table in metadata.sorted_tables:  # of no row: rights and locks are asked for all the same
+                key = next(iter(table.primary_key))
+                connection.execute(insert(table).from_select([key.name], select(key).where(false())))
+                connection.execute(update(table).where(false()).values({key: key}))
+                connection.execute(delete(table).where(false()))
+            if trial:
+                part = connection.begin_nested()
+                why = secrets.token_hex(750)  # as long as a long event, and not to be compressed
+                connection.execute(insert(lifecycle_event).values(at=datetime.now(UTC), event="", who="", why=why))
+                part.rollback()
         if self.engines.trouble == seen:
             self.engines.trouble = None
 

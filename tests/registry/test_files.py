@@ -1,0 +1,84 @@
+"""SQLite's files removed under an open registry, and connections that were opened at a bad moment."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from tests.registry.samples import NOW, add
+from watchdog.core.model import Reason
+from watchdog.errors import RegistryUnavailable
+from watchdog.registry.store import Store
+
+
+def stored(database: Path) -> list[str]:
+    """Orders as a daemon would find them that is started after a crash of this one: from the directory as it is."""
+    copy = database.parent / "crash"
+    copy.mkdir()
+    for path in database.parent.glob("registry.db*"):
+        shutil.copy(path, copy)
+    with closing(sqlite3.connect(copy / "registry.db")) as other:
+        found = [row[0] for row in other.execute("SELECT request_id FROM kill_request ORDER BY request_id")]
+    shutil.rmtree(copy)
+    return found
+
+
+@pytest.mark.parametrize("lost", [("-wal",), ("-shm",), ("-wal", "-shm")], ids=" ".join)
+def test_what_lay_in_a_removed_wal_is_saved(store: Store, database: Path, lost: tuple[str, ...]) -> None:
+    """An order that was committed is on the disk again, before anything else is written."""
+    add(store, "a1")
+    add(store, "a2")
+    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW) is not None
+    for suffix in lost:
+        Path(f"{database}{suffix}").unlink()
+    with pytest.raises(RegistryUnavailable, match="-wal or -shm was removed"):
+        store.open_request("r2", "a2", Reason.STALLED, by="daemon", now=NOW)
+    assert stored(database) == ["r1"]
+    assert store.open_request("r2", "a2", Reason.STALLED, by="daemon", now=NOW) is not None
+    assert stored(database) == ["r1", "r2"]
+
+
+def test_files_are_made_anew_only_when_nobody_uses_them(store: Store, database: Path) -> None:
+    """A transaction that is open goes on undisturbed; others are refused until it has ended."""
+    add(store, "a1")
+    with store.engines.begin(store.engines.durable) as connection:
+        connection.execute(text("UPDATE agent_lifecycle SET note = 'mine'"))
+        Path(f"{database}-wal").unlink()
+        for _ in range(2):
+            with pytest.raises(RegistryUnavailable, match="-wal or -shm was removed"):
+                store.agent("a1")
+        assert not Path(f"{database}-wal").exists()
+    with pytest.raises(RegistryUnavailable, match="-wal or -shm was removed"):
+        store.agent("a1")
+    found = store.agent("a1")
+    assert found is not None
+    assert found.note == "mine"
+
+
+def test_closed_and_used_again_is_no_fault(store: Store) -> None:
+    """The last connection that is closed removes both; that was nobody else."""
+    add(store, "a1")
+    store.close()
+    assert store.agent("a1") is not None
+
+
+def test_a_connection_that_may_not_write_is_not_kept(store: Store) -> None:
+    """One that was opened while the disk was read-only stays so for ever, also when the disk is mended."""
+    add(store, "a1")
+    for engine in (store.engines.durable, store.engines.quick):
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA query_only=ON")
+    with pytest.raises(RegistryUnavailable, match="SQLITE_READONLY"):
+        store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
+    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW) is not None
+
+
+def test_a_trial_leaves_nothing(store: Store) -> None:
+    """Inserted and undone."""
+    add(store, "a1")
+    before = store.events(0)
+    store.probe(trial=True)
+    assert store.events(0) == before

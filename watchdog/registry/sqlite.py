@@ -1,0 +1,169 @@
+"""SQLite: its connections, and whether the three files of an open registry are still the ones that were opened.
+
+SQLite goes on writing to files that somebody removed, without a word: to a database that no restart would ever see, or
+to a `-wal` that is gone with the last process that has it open. So their inodes are looked at before each transaction.
+
+- The database itself was removed or replaced: refused until it is put back. Nobody can say which of two is right.
+- Its `-wal` or `-shm` was: what we hold open has everything. It is checkpointed into the database, and both are made
+  anew. One connection stays open for as long as the registry is, so that SQLite never removes them by itself.
+"""
+
+import os
+import sqlite3
+import stat
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.pool import QueuePool
+
+from watchdog.errors import RegistryUnavailable, UnsafeDirectory
+
+
+def make_engine(path: str, busy_timeout: timedelta, pragma: str, begin: str) -> Engine:
+    """An engine with one kind of connection."""
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: _connect(path, busy_timeout, pragma),
+        poolclass=QueuePool,  # not the default for this URL, which names no file
+        pool_size=2,
+        max_overflow=2,
+        pool_timeout=busy_timeout.total_seconds() + 1,
+    )
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
+    return engine
+
+
+class Files:
+    """The database, its `-wal` and its `-shm`, as they were opened."""
+
+    def __init__(self, path: str, busy_timeout: timedelta, engines: tuple[Engine, ...]) -> None:
+        self._path = path
+        self._busy_timeout = busy_timeout
+        self._engines = engines
+        self._inode: int | None = None  # of the database, once it is open
+        self._beside: tuple[int | None, ...] = ()  # of the other two
+        self._anchor: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+        self._users = 0  # transactions that are open
+
+    def make(self) -> None:
+        """Create the file for its owner alone (SQLite gives the other two the same mode).
+
+        Raises RegistryUnavailable, and UnsafeDirectory for what is no file of ours.
+        """
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            descriptor = os.open(self._path, flags, 0o600)
+        except OSError as error:
+            raise RegistryUnavailable(f"registry {self._path}: {error.strerror}") from error
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                raise UnsafeDirectory(f"registry {self._path}: not a regular file of uid {os.geteuid()}")
+            if found.st_mode & 0o077:
+                os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+
+    def opened(self) -> None:
+        """From now on the files are to stay what they are."""
+        self._inode = _inode(self._path)
+        with self._lock, self._named():
+            self._hold()
+
+    def close(self) -> None:
+        """Close our own connection; the next transaction opens one anew."""
+        anchor, self._anchor = self._anchor, None
+        if anchor is not None:
+            anchor.close()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While a transaction lasts. Raises RegistryUnavailable when the files are not those that were opened."""
+        with self._lock:
+            if self._inode is not None:
+                self._look()
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+
+    def _look(self) -> None:
+        if _inode(self._path) != self._inode:
+            raise RegistryUnavailable(
+                f"registry {self._path}: the file was removed or replaced; put it back, or start the daemon anew"
+            )
+        with self._named():
+            if self._anchor is None:
+                self._hold()
+            elif self._found() != self._beside:
+                if not self._users:
+                    self._rescue(self._anchor)
+                raise RegistryUnavailable(
+                    f"registry {self._path}: its -wal or -shm was removed or replaced; they are made anew from ours"
+                )
+
+    def _rescue(self, anchor: sqlite3.Connection) -> None:
+        """Nobody uses a connection now. Raises RegistryUnavailable when not all of it reached the database."""
+        busy, *_ = anchor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise RegistryUnavailable(
+                f"registry {self._path}: its -wal or -shm was removed, and somebody else reads it"
+            )
+        for engine in self._engines:
+            engine.dispose()
+        self.close()  # the last one: both files are gone now, whosever they were
+        self._hold()
+
+    def _hold(self) -> None:
+        self._anchor = _connect(self._path, self._busy_timeout, "PRAGMA query_only=OFF")
+        self._anchor.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the other two
+        self._beside = self._found()
+
+    def _found(self) -> tuple[int | None, ...]:
+        return _inode(f"{self._path}-wal"), _inode(f"{self._path}-shm")
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+            raise RegistryUnavailable(f"registry {self._path}: {name}: {error}") from error
+
+
+def _connect(path: str, busy_timeout: timedelta, pragma: str) -> sqlite3.Connection:
+    # mode=rw: a file that was deleted under us is an error, not a new empty registry.
+    connection = sqlite3.connect(
+        f"file:{urllib.parse.quote(path)}?mode=rw",
+        uri=True,
+        timeout=busy_timeout.total_seconds(),
+        isolation_level=None,  # the driver opens no transactions behind our back
+        check_same_thread=False,  # the pool hands a connection to one thread at a time
+    )
+    connection.text_factory = _decode
+    try:
+        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA foreign_keys=ON", pragma):
+            connection.execute(statement)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
+
+
+def _decode(stored: bytes) -> str:
+    """Text that is no UTF-8 spoils its own row; sqlite3's default fails the whole query."""
+    return stored.decode("utf-8", "replace")
