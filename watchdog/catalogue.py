@@ -53,7 +53,7 @@ CATALOGUE: dict[str, Entry] = {
     "sweep.recovered": Entry(INFO, "sweeps work again; says how many failed"),
     "scheduler.dead": Entry(
         ERROR,
-        "no sweep ended for three intervals and no nudge helped; the daemon ends with 70",
+        "no sweep ended for three intervals, 30 s at least, and no nudge helped; the daemon ends with 70",
         "systemd starts it anew; if it comes again, report it",
     ),
     "clock.stepped": Entry(

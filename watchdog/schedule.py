@@ -124,7 +124,7 @@ class Schedule:
         self._scheduler.wakeup()
 
     def _check(self) -> None:
-        """Nudge a scheduler that is late for its watched job; three intervals without an end of it mean death."""
+        """Nudge a scheduler that is late for its watched job; three intervals (or `PATIENCE`) without an end: death."""
         if self._watched is None:
             return
         interval = self._watched.total_seconds()
