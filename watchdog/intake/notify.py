@@ -153,8 +153,10 @@ class NotifySockets:
 
     def drain_all(self) -> None:
         """Read what waits on all sockets now, each within its budget."""
-        for agent_id in list(self._sockets):
-            self.drain(agent_id)
+        for descriptor, _ in self._ready.poll(0, max(1, len(self._agents))):
+            agent_id = self._agents.get(descriptor)  # None: closed by what was read before it
+            if agent_id is not None:
+                self.drain(agent_id)
 
     def _release(self, agent_id: str) -> None:
         listener = self._sockets.pop(agent_id)
@@ -166,10 +168,7 @@ class NotifySockets:
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._ready)
         self._resting = loop.call_later(REST, self._rested)
-        for descriptor, _ in self._ready.poll(0, max(1, len(self._agents))):
-            agent_id = self._agents.get(descriptor)  # None: closed by what was read before it
-            if agent_id is not None:
-                self.drain(agent_id)
+        self.drain_all()
 
     def _rested(self) -> None:
         self._resting = None
