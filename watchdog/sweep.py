@@ -71,6 +71,7 @@ class Sweeper:
         self.mass_since: float | None = None
         self.account = Account(fleet, clock, metrics, log)
         self.lock = asyncio.Lock()
+        self.took = 0.0  # seconds, the last sweep
 
     @property
     def _interval(self) -> float:
@@ -102,6 +103,7 @@ class Sweeper:
                 if not await self._apply(decision):
                     break  # the registry failed meanwhile: the next sweep decides anew
             self.account.swept(began, self._interval)
+            self.took = self._clock.mono() - began.mono
 
     def next_deadline(self) -> float:
         """Seconds until the next agent's silence could become too long: the next look may come that much sooner."""

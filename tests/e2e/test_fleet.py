@@ -3,10 +3,12 @@
 import os
 import signal
 import time
+from contextlib import contextmanager
 from typing import Any
 
+from tests.bench.crowd import watched_crowd
 from tests.helpers_of_owners import Stopper
-from tests.world import World, pids_with, started_at, wait_for
+from tests.world import World, make_world, pids_with, started_at, wait_for
 
 TIMES: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},
@@ -128,3 +130,17 @@ def test_a_busy_a_stopped_and_a_hanging_neighbour_change_nothing_for_the_others(
     assert {name: after[name]["status"] for name in born} == dict.fromkeys(born, "running")
     assert {e["name"] for e in world.events() if e["event"] == "kill.requested"} == {"mute"}
     assert world.witnessed() == []
+
+
+def test_many_that_register_at_once_share_their_looks() -> None:
+    """A look for each would cost the square of their number: a thousand took forty seconds."""
+    settings = TIMES | {"sweep": {"interval_seconds": 60}, "stall": {"after_seconds": 600}}
+    with contextmanager(make_world)(**settings) as world:
+        world.start()
+        crowd = watched_crowd(world, 300)
+        try:
+            looks = [event for event in world.events() if event["event"] == "sweep.finished"]
+            assert 1 <= len(looks) < 150
+            assert len(world.ask("GET", "/v1/agents")[1]["agents"]) == 300
+        finally:
+            crowd.close()
