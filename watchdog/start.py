@@ -87,9 +87,15 @@ def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
     named = options.config or os.environ.get("AGENT_WATCHDOG_CONFIG")
     path = os.path.abspath(named) if named else None  # in the background the working directory is another
 
+    said = False
+
     def read() -> config.Settings:
-        nonlocal path
+        nonlocal path, said
         settings = config.load(path)
+        if said and not settings.config.model_fields_set:
+            reason = "says nothing any more, like a file that is just being written"
+            raise ConfigError([f"{settings.file}: {reason}; right: one key at least, or a restart for all defaults"])
+        said = bool(settings.config.model_fields_set)
         path = settings.file or path  # once read, a default file that is missing at a reload is no "all defaults"
         if options.observe:
             settings = settings.observing()

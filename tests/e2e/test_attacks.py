@@ -32,6 +32,25 @@ def test_a_control_socket_that_was_removed_ends_nobody(world: World, gone: str) 
     assert world.count("control.lost") == 1
 
 
+def test_what_lies_at_the_sockets_place_is_not_ours_to_remove(world: World) -> None:
+    """A directory there fails no sweep; when it has gone we listen again. A stranger's file outlives our stop."""
+    world.configure(log={"level": "debug"})
+    world.start()
+    place = Path(world.socket)
+    place.unlink()
+    place.mkdir()
+    world.wait_event("control.lost")
+    world.wait_sweeps(3)
+    assert not [event for event in world.events() if event["level"] == "error" and event["event"] != "control.lost"]
+    place.rmdir()
+    world.wait_event("control.reopened")
+    assert world.cli("status").returncode == 0
+    place.unlink()
+    place.mkdir()
+    assert world.stop() == 0
+    assert place.is_dir()
+
+
 def test_an_orphan_with_an_empty_environment_is_ended_with_its_agent(world: World) -> None:
     """No marker, a session of its own, its parent dead: the wrapper adopted it, so it is the agent's."""
     world.start()

@@ -126,8 +126,10 @@ async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncItera
     At the end nobody new is accepted, followers are let go, and what is being answered has 2 s to finish; the socket's
     file is removed when it was made here.
     """
-    made = listener is None
-    listener = bind(desk.socket_path) if listener is None else listener
+    ours: os.stat_result | None = None
+    if listener is None:
+        listener = bind(desk.socket_path)
+        ours = os.stat(desk.socket_path)
     runner = web.AppRunner(application(desk), access_log=None, shutdown_timeout=2.0)
     try:
         await runner.setup()
@@ -148,6 +150,6 @@ async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncItera
     finally:
         await runner.cleanup()
         listener.close()
-        if made:
-            with suppress(FileNotFoundError):
+        with suppress(OSError):  # somebody removed it; what else lies there now is not ours to remove
+            if ours is not None and os.path.samestat(ours, os.stat(desk.socket_path)):
                 os.unlink(desk.socket_path)
