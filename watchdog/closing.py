@@ -109,6 +109,8 @@ class Closing:
                 agent_id=agent.agent_id,
                 now=self._clock.now().wall,
             )
+        self._hearing.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
+        await self._store.write(self._store.store.save_sweep, [agent.row()])
         await self._store.write(
             self._store.store.transition,
             agent.agent_id,
