@@ -76,7 +76,7 @@ def test_a_command_that_hangs_is_ended_and_told_once(world: World) -> None:
 
 def test_a_reload_takes_another_command_and_a_failure_is_over(world: World) -> None:
     """One that is not there, then one that is: `notify.failed` once, `notify.recovered` with the count."""
-    world.configure(notify={"on": ["agent.registered"], "command": [str(world.dir / "told.sh")]})
+    world.configure(notify={"on": ["agent.registered"], "command": [str(world.dir / "missing.sh")]})
     world.start()
     for name in ("a", "b", "c"):
         world.registered(name, "sleep", "600")
@@ -92,5 +92,5 @@ def test_a_reload_takes_another_command_and_a_failure_is_over(world: World) -> N
     over = world.wait_event("notify.recovered")
     assert 1 <= over["failed"] <= 3
     assert world.count("notify.failed") == 1
-    assert heard(world)[-1]["name"] == "d"
+    wait_for(lambda: [event for event in heard(world) if event["name"] == "d"], "the new command hears of it")
     assert Path(world.log).read_text().count("Traceback") == 0
