@@ -11,7 +11,7 @@ export DESTDIR PREFIX WHEELS EXTRAS
 INSTALLER = test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }; exec $(PYTHON) -sB systemd/install.py
 
 NO_PYTHON := No Python >= 3.11 that can make an environment. On Debian: apt install python3-venv
-.PHONY: help run test demo check install uninstall wheels lint format events lock bench
+.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,5 +58,11 @@ lock: ## both lock files anew (needs uv)
 	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
 	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra postgres --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
-bench: $(BIN)/.ready ## figures beside the bare limit and peers, into tests/bench/RESULTS.md (quarter of an hour; QUICK=1: 3 min)
-	@$(BIN)/python -m tests.bench.run
+bench: $(BIN)/.ready ## figures beside the bare limit and peers, into tests/bench/RESULTS.md (9 minutes; QUICK=1: 4)
+	@$(BIN)/python -m tests.bench.run $(ARGS)
+
+faults: $(BIN)/.ready ## the table of faults and what came of each (4 minutes; FULL=1: all runs, into tests/faults/RESULTS.md)
+	@RESULTS=$(FULL:1=faults) $(BIN)/python -m pytest -q -r fE -n 3 --dist worksteal -m faults tests/faults $(ARGS)
+
+verdicts: $(BIN)/.ready ## situations of agents and what came of each, with the confusion matrix (FULL=1: into tests/verdicts/RESULTS.md)
+	@RESULTS=$(FULL:1=verdicts) $(BIN)/python -m pytest -q -r fE -n 3 --dist worksteal -m faults tests/verdicts $(ARGS)

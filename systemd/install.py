@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import os
 import pwd
+import shlex
 import shutil
 import subprocess
 import sys
@@ -184,7 +185,7 @@ def uninstall(target: Target) -> None:
     left = [str(target.path(name)) for name in left if target.path(name).exists()]
     print("uninstalled; agents go on living, unwatched.")
     if left:
-        print(f"left as they are yours:\n  {chr(10).join(left)}\nto remove them too:  rm -r {' '.join(left)}")
+        print(f"left as they are yours:\n  {chr(10).join(left)}\nto remove them too:  rm -r {shlex.join(left)}")
 
 
 def check_interpreter() -> None:

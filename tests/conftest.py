@@ -1,4 +1,4 @@
-"""What holds for all tests: skips, and the sum of the faults of the registry.
+"""What holds for all tests: skips, and the tables of faults and of verdicts.
 
 Where everything is installed, a skipped test is a failure: `STRICT_SKIPS=1`, set by `.ci/run`.
 
@@ -11,7 +11,13 @@ from typing import cast
 
 import pytest
 
+from tests.faults import table as faults
+from tests.tables import picked
+from tests.verdicts import table as verdicts
+
 STRICT = os.environ.get("STRICT_SKIPS") == "1"
+OF_ALL = int(os.environ.get("OF", "1"))  # of all tests, SEED picks one in so many
+OF_LONG = 6  # of the long stories that are tests of their own, SEED picks one in so many
 KERNEL = ("this kernel ", "no thread of the kernel ")
 MENDED_ELSEWHERE = (
     ("root may ",) if os.geteuid() == 0 else ("needs root", "only root ", "mounts and foreign uids need root")
@@ -48,13 +54,26 @@ def pytest_make_collect_report() -> Iterator[None]:
     return report
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the long stories (marked `faults`, no rows of a table) CI does a part, picked by $SEED; with $OF, of all."""
+    heavy = [item.nodeid for item in items if item.get_closest_marker("faults")]
+    long = [name for name in heavy if "/test_table.py::" not in name]
+    left = set(long) - picked(long, OF_LONG)
+    if OF_ALL > 1:
+        names = [item.nodeid for item in items]
+        left |= set(names) - picked(names, OF_ALL)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left])
+    items[:] = [item for item in items if item.nodeid not in left]
+    items.sort(key=lambda item: "tests/verdicts/" not in item.nodeid)  # the longest first: no worker ends alone
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line on the registry's faults, for all workers together; it is here as only this file is loaded there."""
-    found = {
-        outcome: {r.nodeid for r in terminalreporter.stats.get(outcome, []) if "/registry_faults/" in r.nodeid}
-        for outcome in ("passed", "failed", "error")
-    }
-    lost = found["failed"] | found["error"]
-    survived = found["passed"] - lost
-    if survived or lost:
-        terminalreporter.write_line(f"registry faults survived {len(survived)} of {len(survived | lost)}")
+    """The tables, for all workers together; it is here as only this file is loaded there."""
+    stats = terminalreporter.stats
+    for name, table in (("faults", faults), ("verdicts", verdicts)):
+        lines = table.results(stats)
+        if lines:
+            terminalreporter.section(name)
+            terminalreporter.write_line("\n".join(table.told(lines)))
+        if os.environ.get("RESULTS") == name:
+            table.RESULTS.write_text(table.written(lines))

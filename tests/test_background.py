@@ -1,7 +1,9 @@
 """`--daemonize`: a real daemon in the background, what its starter says, and what became of its descriptors."""
 
+import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -95,6 +97,7 @@ def test_a_daemon_in_the_background_keeps_its_descriptors_apart(world: World) ->
     assert world.events()[-1]["event"] == "daemon.stopped"
 
 
+@pytest.mark.faults
 def test_a_second_start_is_refused_and_one_after_a_crash_is_not(world: World) -> None:
     """What counts is the lock, which a SIGKILL releases; a pid that was left behind counts for nothing."""
     pid_file = default_pid_file(world)
@@ -108,7 +111,7 @@ def test_a_second_start_is_refused_and_one_after_a_crash_is_not(world: World) ->
     assert (again.returncode, again.stdout) == (75, "")
     assert f"already running (pid {first})" in again.stderr
     assert (elsewhere.returncode, elsewhere.stdout) == (75, "")
-    assert f"pid {first} runs here already" in elsewhere.stderr
+    assert f"already running (pid {first})" in elsewhere.stderr and "status --socket" in elsewhere.stderr
     assert not (world.dir / "other.pid").exists()
     assert pid_in(pid_file) == first and alive(first)
 
@@ -118,6 +121,59 @@ def test_a_second_start_is_refused_and_one_after_a_crash_is_not(world: World) ->
     assert pid_in(pid_file) != first
 
 
+@pytest.mark.faults
+def test_a_runtime_directory_that_is_tidied_away_comes_back_with_pid_file_and_lock(world: World) -> None:
+    """As `rm -rf /run/*` does it: told once, found by its pid file again, and nobody starts a second one beside it."""
+    world.configure(log={"level": "debug", "file": str(world.log)})
+    assert start(world).returncode == 0
+    pid_file, lock = default_pid_file(world), world.runtime / "agent-watchdogd.lock"
+    pid = pid_in(pid_file)
+
+    shutil.rmtree(world.runtime)
+    world.wait_event("control.reopened")
+
+    assert pid_in(pid_file) == pid_in(lock) == pid
+    assert world.json("status")["pid"] == pid
+    again = start(world)
+    assert (again.returncode, f"already running (pid {pid})" in again.stderr) == (75, True)
+    world.configure(daemon={"state_dir": str(world.dir / "other")})
+    elsewhere = start(world, "--pidfile", "other.pid")
+    assert (elsewhere.returncode, f"already running (pid {pid})" in elsewhere.stderr) == (75, True)
+    lock.unlink()  # each of them alone, too
+    pid_file.write_text("")
+    pid_file.unlink()
+    wait_for(lambda: lock.exists() and pid_file.exists(), "both are made anew")
+    world.wait_sweeps(2)
+    assert world.count("control.lost") == 1 and world.count("lock.lost") == 0
+    assert [world.count("lock.renewed", file=str(path)) for path in (lock, pid_file)] == [2, 2]
+
+    stop(world, pid_file)
+    assert not pid_file.exists()
+
+
+@pytest.mark.faults
+def test_a_runtime_directory_that_another_daemon_took_is_left_to_it(world: World) -> None:
+    """Its lock decides: no socket of ours is put in place of its, until it has gone."""
+    world.configure(log={"level": "debug"})
+    world.start()
+    other = world.dir / "other"
+    other.mkdir(mode=0o700)
+    with (other / "agent-watchdogd.lock").open("w") as lock:
+        lock.write("1\n")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        world.runtime.rename(world.dir / "former")
+        other.rename(world.runtime)
+        world.wait_event("lock.lost")
+        world.wait_sweeps(3)
+        assert os.listdir(world.runtime) == ["agent-watchdogd.lock"]
+    world.wait_event("control.reopened")
+    assert "already running (pid 1)" in world.wait_event("lock.lost")["why"]
+    assert world.count("lock.lost") == world.count("lock.renewed") == world.count("control.lost") == 1
+    assert world.json("status")["agents"] == 0
+
+
+@pytest.mark.faults
 def test_the_starter_tells_why_the_daemon_could_not_start(world: World) -> None:
     """It fails long after the fork; its words and its exit status are the starter's all the same."""
     (world.state / "registry.db").write_bytes(b"this is no database" * 1000)
@@ -142,6 +198,7 @@ def test_it_starts_with_its_standard_streams_closed(world: World) -> None:
     assert "daemon.ready" in log.read_text()
 
 
+@pytest.mark.faults
 def test_a_file_that_is_no_pid_file_is_not_overwritten(world: World) -> None:
     """A typing mistake of root's must not cost a file."""
     precious = world.dir / "precious"
@@ -154,12 +211,13 @@ def test_a_file_that_is_no_pid_file_is_not_overwritten(world: World) -> None:
     for name in ("precious", "link.pid", "fifo.pid", "twice.pid", "missing/x.pid"):
         done = start(world, "--pidfile", name)
         assert done.returncode == 78, name
-        assert f"--pidfile {world.dir}/{name}: " in done.stderr
+        assert f"agent-watchdogd: {world.dir}/{name}: " in done.stderr
 
     assert precious.read_text() == "my thesis\n"
     assert not (world.state / "agent-watchdogd.log").exists()
 
 
+@pytest.mark.faults
 def test_below_a_service_manager_it_stays_in_front(world: World) -> None:
     """A manager follows the process that it started, and waits for its word: Type=notify, and no --daemonize."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -173,6 +231,7 @@ def test_below_a_service_manager_it_stays_in_front(world: World) -> None:
     assert "systemd started this process" in unit.stderr and "Type=notify" in unit.stderr
 
 
+@pytest.mark.faults
 def test_descriptors_of_the_starter_are_closed(world: World) -> None:
     """Also one that says it was passed by a manager: its number must not be taken for a socket of ours."""
     done = start(world, shell='LISTEN_PID=$$ LISTEN_FDS=1 exec "$@" 3<config.toml 7<config.toml')
@@ -183,6 +242,7 @@ def test_descriptors_of_the_starter_are_closed(world: World) -> None:
     assert str(world.config) not in opened
 
 
+@pytest.mark.faults
 def test_a_pid_file_needs_a_daemon_in_the_background(world: World) -> None:
     """In front there is nobody to be found by it."""
     done = subprocess.run(

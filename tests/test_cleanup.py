@@ -45,7 +45,7 @@ class Scene:
             self.story.append(f"open {about.hook}")
         return row
 
-    async def finish_run(self, about: HookContext, result: HookResult) -> None:
+    async def finish_run(self, about: HookContext, result: HookResult, event: str, facts: object) -> None:
         self.rows[about.run_id].status = result.outcome.value
         self.story.append(f"finish {about.hook} {result.outcome}")
 
@@ -60,8 +60,6 @@ class Scene:
 
     def info(self, event: str, **facts: object) -> None:
         self.story.append(f"log {event} {facts['hook']} {facts['outcome']}")
-
-    warning = info
 
     def play(self, *hooks: HookSpec, observe: bool = False, **about: object) -> list[tuple[str, HookOutcome]]:
         """Run the hooks and return how each ended."""
@@ -205,3 +203,37 @@ def test_observe_mode_decides_and_says_the_same_but_runs_nothing() -> None:
 
     assert scene.play(command("a"), observe=True) == [("a", HookOutcome.NOTHING)]
     assert scene.story == ["log cleanup.hook_finished a observed"]
+
+
+@pytest.mark.parametrize(
+    ("first", "runs"),
+    [
+        (HookResult(HookOutcome.DONE), True),
+        (HookResult(HookOutcome.NOTHING), True),
+        (HookResult(HookOutcome.KEPT, "it is dirty"), False),
+        (HookResult(HookOutcome.FAILED, "no disk"), False),
+        (HookResult(HookOutcome.TIMEOUT), False),
+    ],
+)
+def test_a_hook_runs_only_when_what_it_needs_ended_well(first: HookResult, runs: bool) -> None:
+    """Who drops a board's entry for a worktree must not do so while the tree is there; who needs nothing runs."""
+    scene = Scene({"tree": [first]})
+    hooks = command("tree", retries=0), command("board", needs=("tree",)), command("last")
+
+    played = dict(scene.play(*hooks))
+    assert ("run board" in scene.story) == runs
+    assert ("log cleanup.hook_skipped board skipped" in scene.story) != runs
+    assert ("open board" in scene.story) == runs  # a later daemon may run it yet
+    assert played["last"] is HookOutcome.DONE
+
+
+def test_who_needs_a_hook_that_was_not_run_is_not_run_either() -> None:
+    """Along a chain, and where the needed one is not for this outcome; one without anything to do is no hindrance."""
+    scene = Scene({"a": [HookResult(HookOutcome.FAILED)]})
+    other = command("other", on=frozenset({Status.STOPPED}))
+    tree = command("tree", command=None, run="worktree")
+    chain = command("a", retries=0), command("b", needs=("a",)), command("c", needs=("b",))
+    hooks = *chain, other, tree, command("d", needs=("other",)), command("e", needs=("tree",))
+
+    scene.play(*hooks)
+    assert [line for line in scene.story if line.startswith("run")] == ["run a", "run e"]

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pydantic import BaseModel
 from watchdog.config import load, parse, settings_of
 from watchdog.core.model import ENDED, Policy, Polite, Registration, Status, Step
 from watchdog.errors import ConfigError
-from watchdog.keys import DEFAULT_HOOKS, SHIPPED_POLICIES, Config
+from watchdog.keys import DEFAULT_HOOKS, SHIPPED_POLICIES, USERS_SOURCES, Config
 from watchdog.places import Places, places_for
 from watchdog.registry.engines import parse_url
 from watchdog.values import DRIVERS
@@ -39,7 +40,8 @@ def test_the_shipped_file_says_the_defaults() -> None:
     shown = parse(uncommented(text), "f")
     assert shown.hook == DEFAULT_HOOKS
     assert shown.policy == SHIPPED_POLICIES
-    assert shown.model_copy(update={"hook": None, "policy": ()}) == Config()
+    assert shown.source == USERS_SOURCES
+    assert shown.model_copy(update={"hook": None, "policy": (), "source": None}) == Config()
 
 
 def test_the_shipped_file_names_every_key() -> None:
@@ -100,7 +102,7 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         "kill.ladder[1]": "'murder' is wrong; right: 'warn', 'nudge', 'stop' or 'kill'",
         "kill.polite": "'never' is wrong; right: 'main_first' or 'all' (default: 'main_first')",
         "stal": "unknown key; did you mean 'stall'?",
-        "hook[0]": "needs either run (one of worktree, temp_dir) or command (a list of words)",
+        "hook[0]": "needs either run (one of git_locks, worktree, temp_dir) or command (a list of words)",
         "policy[0].match.typ": "unknown key; did you mean 'type'?",
         "policy[0].grace_seconds": "-1 is wrong; right: greater than or equal to 0",
         "metrics.listen": "'9477' must be HOST:PORT, as in 127.0.0.1:9477 or [::1]:9477; no DNS name",
@@ -123,11 +125,20 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
             "hook: the name 'a' is used 2 times",
         ),
         ("[[hook]]\nname='a'\nrun='temp_dir'\ncommand=['x']", "hook[0]: needs either run"),
+        ("[[hook]]\nname='a'\nrun='temp_dir'\nneeds=['wrktree']", "hook[0].needs: there is no hook 'wrktree'"),
+        ("[[hook]]\nname='a'\nrun='temp_dir'\nneeds=['a']", "hook[0].needs: 'a' does not stand before it"),
+        (
+            "[[hook]]\nname='a'\nrun='temp_dir'\nneeds=['b']\n[[hook]]\nname='b'\nrun='worktree'\nneeds=['a']",
+            "hook[0].needs: 'b' does not stand before it; right: in the order of the file, without a ring",
+        ),
         ("[[hook]]\nname='a'\nrun='temp_dir'\non=['running']", "hook[0]: on: running: hooks run after the end"),
-        ("[[hook]]\nname='a'\nrun='rm -rf'", "hook[0].run: 'rm -rf' is wrong; right: 'worktree' or 'temp_dir'"),
+        (
+            "[[hook]]\nname='a'\nrun='rm -rf'",
+            "hook[0].run: 'rm -rf' is wrong; right: 'git_locks', 'worktree' or 'temp_dir'",
+        ),
         ("[[policy]]\nmatch = {}", "policy[0].match: needs at least one of type, name, tag"),
         ("[[policy]]\nafter_seconds = 50", "policy[0].match: is missing"),
-        ("[[source]]\nkind='hcom'\npath='/x'", "source[0]: kind: 'hcom': this version reads no foreign registry"),
+        ("[[source]]\nkind='hcom'\npath='/x'", "source[0]: kind: 'hcom': this version reads no such registry"),
         ("[notify]\non = ['agent.stalled']", "notify: needs both on (events) and command"),
         ("[notify]\non = ['agent.stalld']\ncommand=['x']", "notify.on[0]: 'agent.stalld' is no event; did you mean"),
         ("[control]\nadmin_group = 'no-such-group-1'", "control.admin_group: 'no-such-group-1' there is no such group"),
@@ -194,7 +205,8 @@ def test_a_user_without_a_file_gets_the_defaults() -> None:
     assert settings.runtime_dir == "/run/user/5/agent-watchdog"
     assert settings.interval == timedelta(seconds=10)
     assert settings.observing().observe
-    worktree, temp_dir = settings.hooks
+    git_locks, worktree, temp_dir = settings.hooks
+    assert (git_locks.run, git_locks.on) == ("git_locks", ENDED)
     assert (worktree.run, worktree.on) == ("worktree", ENDED - {Status.STOPPED})
     assert (temp_dir.run, temp_dir.on, temp_dir.timeout) == ("temp_dir", ENDED, timedelta(seconds=60))
 
@@ -281,6 +293,32 @@ def test_policies_are_laid_over_each_other_and_the_last_wins() -> None:
     assert (night.after, night.grace) == (timedelta(hours=1), timedelta(seconds=30))
     assert settings.policy_for(reg("claude", "quick", ["night"])).after == timedelta(seconds=20)
     assert settings.policy_for(reg("codex")).after == timedelta(seconds=900)
+
+
+def test_a_persons_own_daemon_reads_claude_codes_list_of_its_sessions() -> None:
+    """By itself, until the file says otherwise; root's reads nobody's unasked."""
+    users, roots = places_for(1000, {"HOME": "/h"}), places_for(0, {})
+    assert settings_of(Config(), None, users).sources == USERS_SOURCES
+    assert settings_of(Config(), None, roots).sources == ()
+    assert settings_of(parse(b"source = []", "f"), "f", users).sources == ()
+    named = parse(b"[[source]]\nkind = 'claude'\npath = '/h/c'", "f")
+    assert [source.path for source in settings_of(named, "f", roots).sources] == ["/h/c"]
+
+
+def test_who_was_only_told_of_is_not_ended_until_a_policy_says_more() -> None:
+    """By a vendor hook, or by a vendor's own list of its sessions; `[kill]` alone says nothing of them."""
+    text = b"""
+        [kill]
+        ladder = ["kill"]
+        [[policy]]
+        match = { type = "codex" }
+        ladder = ["warn", "kill"]
+    """
+    settings = settings_of(parse(text, "f"), "f", PLACES)
+    for source in ("hook", "claude"):
+        assert settings.policy_for(replace(reg("claude"), source=source)).ladder == (Step.WARN,)
+        assert settings.policy_for(replace(reg("codex"), source=source)).ladder == (Step.WARN, Step.KILL)
+    assert settings.policy_for(replace(reg("claude"), source="run")).ladder == (Step.KILL,)
 
 
 def test_systemd_and_xdg_name_the_places() -> None:

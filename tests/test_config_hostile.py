@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,6 +40,12 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "cut off in the middle": (b"[kill]\ngrace_sec", "not TOML: "),
     "an unended string": (b"[daemon]\nhost = 'x", "not TOML: "),
     "NUL bytes": (b"[daemon]\nhost = 'a\x00b'", "not TOML: "),
+    "a key with a line end": (b'"a\\nb" = 1', "'a\\nb': unknown key; "),
+    "a key that clears the terminal": (b'[kill]\n"\\u001b[2J" = 1', "kill.'\\x1b[2J': unknown key"),
+    "a key without end": (b"x" * 100_000 + b" = 1", "'" + "x" * 100 + "': unknown key; "),
+    "a key of parts without end": (b"a." * 20_000 + b"a = 1", "a key of more than 100 parts"),
+    "a key of nothing": (b"'' = 1", "'': unknown key; "),
+    "a host that holds an @": (b"[daemon]\nhost = 'a@b'", "daemon.host: 'a@b' must hold no @"),
     "a byte order mark": (b"\xef\xbb\xbf[kill]\ngrace_seconds = 5", "not TOML: "),
     "another encoding": ("[daemon]\nhost = 'ä'".encode("latin-1"), "not UTF-8 (byte 17)"),
     "UTF-16": ("[kill]".encode("utf-16"), "not UTF-8 (byte 0)"),
@@ -119,6 +126,49 @@ def test_one_clear_line_for_each(tmp_path: Path, text: bytes, says: str) -> None
     assert found.isprintable()
 
 
+@pytest.mark.parametrize(
+    "log",
+    [
+        "{}/f.toml",
+        "{}/s/registry.db",
+        "{}/s/registry.db-wal",
+        "{}/s/x",
+        "{}/r/agent-watchdog.pid",
+        "{}/r/a.log",
+        "{}/l",
+    ],
+)
+def test_no_log_is_written_into_a_file_that_the_daemon_works_by(log: str) -> None:
+    """Lines of JSON would spoil it: the file of the configuration itself, also by a link, the registry, a lock."""
+    with tempfile.TemporaryDirectory() as directory:  # sockets need a short one
+        path, log = Path(directory, "f.toml"), log.format(directory)
+        for name in ("s", "r"):
+            Path(directory, name).mkdir()
+        Path(directory, "l").symlink_to(path)
+        text = f"""[daemon]\nstate_dir = "{directory}/s"\nruntime_dir = "{directory}/r"\n[log]\nfile = "{log}"\n"""
+        path.write_text(text)
+        path.chmod(0o600)
+
+        assert problems(path) == [
+            f"log.file: {log!r} is or may become a file that the daemon works by; right: a name that ends in .log,"
+            " outside of the runtime directory"
+        ]
+        path.write_text(text.replace(log, f"{directory}/s/a.log"))
+        assert load(str(path)).log.file == f"{directory}/s/a.log"
+
+
+def test_of_another_file_than_was_meant_not_all_is_told(tmp_path: Path) -> None:
+    """5,000 lines would bury the first one."""
+    path = tmp_path / "f.toml"
+    path.write_text("".join(f"key{number} = 1\n" for number in range(5000)))
+    path.chmod(0o600)
+
+    found = problems(path)
+
+    assert found[0].startswith("key0: unknown key")
+    assert found[50:] == ["and 4950 more problems"]
+
+
 FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a directory": (os.mkdir, "cannot be read: Is a directory"),
     "a FIFO": (os.mkfifo, "not a regular file"),
@@ -190,6 +240,28 @@ def test_what_the_file_leads_to_is_looked_at(tmp_path: Path) -> None:
     assert "WatchdogSec=5 in the unit is below three sweep intervals" in done.stderr
 
 
+def test_directories_that_a_start_would_refuse_are_told_before_it() -> None:
+    """Nothing is made by asking; a log is a file."""
+    with tempfile.TemporaryDirectory() as directory:
+        path, open_to_all, file = (Path(directory, name) for name in ("f.toml", "open", "file"))
+        open_to_all.mkdir()
+        open_to_all.chmod(0o777)
+        file.touch()
+        text = '[daemon]\nstate_dir = "{}"\nruntime_dir = "{}"\n'
+
+        done = check(path, text.format(open_to_all, file) + f"""[log]\nfile = "{directory}"\n""")
+
+        assert done.returncode == 78
+        assert done.stderr == (
+            f"agent-watchdogd: {path}: daemon.state_dir: {open_to_all}: mode 0777, others may write there;"
+            " right: 0700\n"
+            f"{path}: daemon.runtime_dir: {file}: a link or a file; right: a directory of uid {os.geteuid()}\n"
+            f"{path}: log.file: {directory} is a link or a directory; right: a file\n"
+        )
+        assert check(path, text.format(f"{directory}/x", f"{directory}/y")).returncode == 0
+        assert not Path(directory, "x").exists()
+
+
 def check(path: Path, text: str) -> subprocess.CompletedProcess[str]:
     """`--check` of a file with this text."""
     path.write_text(text)
@@ -208,6 +280,7 @@ OPEN: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(("open_it", "says"), OPEN.values(), ids=OPEN)
 @pytest.mark.parametrize("by", ["itself", "a link"])
 def test_a_program_that_others_may_change_is_no_hook(

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from watchdog import targets
 from watchdog.core.model import Beat, Policy, Presence, Registration, State, Status, Verdict
 from watchdog.core.verdict import judge
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict
@@ -17,6 +18,14 @@ S = timedelta(seconds=1)
 
 def agent(agent_id: str = "a" * 32, name: str = "alpha", uid: int = 1000, **rest: object) -> Agent:
     return Agent(Registration(agent_id, name, uid, "host", "boot", **rest), Policy(), Status.RUNNING)  # type: ignore[arg-type]
+
+
+def test_a_tool_that_runs_is_told_without_secrets() -> None:
+    """Whoever declares it may put the whole command into its name; the verdict's line goes into log and history."""
+    one = agent()
+    one.beat(Beat(tool="Bash: curl -u token=hunter2", tool_limit=60 * S), 0, WALL)
+    line = judge(one.observe(Presence.ALIVE, 1, 10), one.policy).line
+    assert line.startswith("runs tool Bash: curl -u token=***: ")
 
 
 def test_a_beat_between_two_sweeps_leaves_only_the_time_since_it() -> None:
@@ -125,6 +134,138 @@ def test_looks_closer_than_an_interval_count_once() -> None:
     assert verdicts == [Verdict.LATE, Verdict.LATE, Verdict.LATE, Verdict.STALLED]
 
 
+def test_beats_whose_progress_stands_still_confirm_and_withdraw_nothing() -> None:
+    """Case B5: a thread beats while the work loop is deadlocked; its beats must not save it. One step does."""
+    one, verdicts, renewed = agent(), [], []
+    one.first_look = False
+    one.beat(Beat(progress=41), 0, WALL)
+    for now in range(10, 1840, 10):
+        one.watch(now - 10, now, 20)
+        one.beat(Beat(progress=41), now, WALL)
+        judgement = judge(one.observe(Presence.ALIVE, now, 10), one.policy)
+        one.judged(judgement, now, 10)
+        verdicts.append(judgement.verdict)
+        renewed.append(one.renewed)
+
+    assert verdicts[-5:] == [Verdict.HEALTHY, Verdict.LATE, *3 * [Verdict.STALLED]]
+    assert renewed[-1] == renewed[-4] == one.renewed_judged
+    one.beat(Beat(progress=42), 1840, WALL)
+    assert one.renewed > one.renewed_judged
+    assert judge(one.observe(Presence.ALIVE, 1840, 10), one.policy).verdict is Verdict.HEALTHY
+
+
+@pytest.mark.parametrize(
+    "word", [Beat(state=State.IDLE), Beat(silent_for=9999 * S), Beat(tool="x", tool_limit=9999 * S)]
+)
+def test_progress_stands_for_no_time_while_nothing_is_to_be_expected(word: Beat) -> None:
+    """Idle over night, then a new order: the progress of yesterday is no stall."""
+    one = agent()
+    one.beat(Beat(progress=41), 0, WALL)
+    one.beat(word, 1, WALL)
+    for now in range(600):
+        one.watch(10 * now + 1, 10 * now + 11, 20)
+    one.beat(Beat(state=State.WORKING, silent_for=0 * S, tool="", progress=41), 6002, WALL)
+
+    assert one.progress_age is not None
+    assert one.progress_age < 30 * S
+    assert not one.stuck
+
+
+def healthy() -> Agent:
+    """An agent that promised beats, has beaten, and was looked at."""
+    one = agent(stall_after=120 * S)
+    one.beat(Beat(), 0, WALL)
+    one.watch(0, 10, 20)
+    one.judged(judge(one.observe(Presence.ALIVE, 10, 10), one.policy), 10, 10)
+    return one
+
+
+def test_who_is_healthy_is_judged_anew_only_when_a_limit_is_reached() -> None:
+    """Silent for 10 s of 120 s at a look: nothing can change for 110 s, and a beat makes that no shorter."""
+    one, settled = healthy(), []
+    for now in range(10, 120, 10):
+        settled.append(one.settled)
+        if now == 110:
+            one.beat(Beat(), now, WALL)
+            settled.append(one.settled)
+        one.watch(now, now + 10, 20)
+
+    assert settled == [True] * 12
+    assert not one.settled, "then it is looked at again, whatever it said meanwhile"
+    assert one.why == "silent for 10s of 2m"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        Beat(state=State.WAITING),
+        Beat(silent_for=5 * S),
+        Beat(tool="make", tool_limit=5 * S),
+        Beat(after=20 * S),
+        Beat(progress=0.5),
+    ],
+    ids=str,
+)
+def test_who_says_more_than_that_he_lives_is_judged_by_the_next_look(word: Beat) -> None:
+    """A shorter limit among them."""
+    one = healthy()
+    one.beat(word, 11, WALL)
+
+    assert not one.settled
+    assert one.unsaved(10 * S)
+
+
+def test_other_limits_and_a_file_that_cannot_be_read_ask_for_a_look() -> None:
+    """Neither is a word of the agent."""
+    for change in (lambda one: one.adopt(Policy(after=S)), Agent.unread_now):
+        one = healthy()
+        change(one)
+        assert not one.settled
+
+
+def test_no_word_switches_the_watch_off_for_ever() -> None:
+    """Case B6: a wait until ten years ahead is cut to wait_limit, and told."""
+    for word in (Beat(silent_for=10**8 * S), Beat(tool="x", tool_limit=10**8 * S), Beat(after=10**8 * S)):
+        one = agent()
+        one.beat(word, 0, WALL)
+        assert max(one.lease_left, one.tool_left, one.after_said or 0 * S) == one.policy.wait_limit
+        assert "6h is the most" in one.asked_too_much
+
+
+def test_who_may_not_have_been_heard_gets_one_fresh_limit_in_one_silence() -> None:
+    """A gap after 100 s of silence: 120 s more; each further gap adds none, so that a stalled one is found."""
+    one = agent()
+    one.beat(Beat(), 0, WALL)
+    one.silence, one.late_looks = 100 * S, 1
+    one.forgive()
+    assert (one.counted, one.late_looks) == (0 * S, 0)
+    for _ in range(20):
+        one.silence += 100 * S
+        one.forgive()
+    assert one.forgiven == one.after
+    one.late_looks = 1
+    one.forgive()
+    assert one.late_looks == 1, "nothing more is forgiven, so what was confirmed stays so"
+    one.beat(Beat(), 0, WALL)
+    assert one.counted == one.silence == 0 * S
+
+
+def test_a_beat_each_second_stops_no_other_clock() -> None:
+    """How long a state lasts and progress stands, and what is left of a lease and a tool, is not renewed by a beat."""
+    prompt, builds, stuck = agent(), agent(), agent()
+    prompt.beat(Beat(state=State.WAITING), 0, WALL)
+    builds.beat(Beat(silent_for=600 * S, tool="make", tool_limit=500 * S), 0, WALL)
+    stuck.beat(Beat(progress=41), 0, WALL)
+    for second in range(1, 401):
+        for one in (prompt, builds, stuck):
+            if second % 10 == 0:
+                one.watch(second - 10, second, 20)
+            one.beat(Beat(state=one.state, progress=one.progress), second, WALL)
+
+    assert (prompt.state_age, stuck.progress_age) == (400 * S, 400 * S)
+    assert (builds.lease_left, builds.tool_left) == (200 * S, 100 * S)
+
+
 @given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=60))
 def test_silence_never_exceeds_what_was_watched(steps: list[tuple[float, bool]]) -> None:
     """Whatever the clock and the beats do: 0 ≤ silence ≤ time watched since the last beat, two intervals a sweep."""
@@ -153,8 +294,8 @@ def test_a_name_that_two_carry_is_refused_with_their_ids() -> None:
     both = fleet(agent("a" * 32), agent("b" * 32, uid=1001))
 
     with pytest.raises(Ambiguous, match=f"{'a' * 32} .uid 1000., {'b' * 32} .uid 1001."):
-        both.one("alpha")
-    assert both.one("alpha", frozenset({"a" * 32})).agent_id == "a" * 32
+        targets.one(both, "alpha")
+    assert targets.one(both, "alpha", frozenset({"a" * 32})).agent_id == "a" * 32
 
 
 def test_targets_find_by_id_prefix_tag_task_and_type() -> None:
@@ -163,10 +304,10 @@ def test_targets_find_by_id_prefix_tag_task_and_type() -> None:
     both = fleet(one, agent("b" * 32, name="beta"))
 
     for target in ("a" * 32, "a" * 8, "alpha", "tag:x", "task:T-1", "type:codex"):
-        assert [one] == both.many(target), target
-    assert len(both.many("all")) == 2
+        assert [one] == targets.many(both, target), target
+    assert len(targets.many(both, "all")) == 2
     with pytest.raises(AgentNotFound):
-        both.many("aaaa")
+        targets.many(both, "aaaa")
 
 
 def test_a_living_name_is_taken_for_its_owner_only() -> None:

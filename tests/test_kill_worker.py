@@ -3,26 +3,41 @@
 import asyncio
 import contextlib
 import os
+import secrets
 import signal
 import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import pytest
 
-from watchdog import kill_worker
+from tests.cgroups import needs_v1, scratch
+from watchdog import kill_worker, testimony
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
 from watchdog.closing import Closing
-from watchdog.core.model import Beat, KillOptions, Policy, Reason, Registration, Status, Verdict
+from watchdog.core.model import (
+    Beat,
+    KillOptions,
+    Policy,
+    Reason,
+    Registration,
+    State,
+    Status,
+    Step,
+    TreeMember,
+    Verdict,
+)
 from watchdog.core.verdict import Judgement
 from watchdog.errors import RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
+from watchdog.holds import Holds
 from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
 from watchdog.logs import get_logger
@@ -30,12 +45,14 @@ from watchdog.metrics import Metrics
 from watchdog.owners import Owners
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
+from watchdog.registry.rows import HoldRow, RequestRow
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.scan import Scanner
 
 P = ParamSpec("P")
 T = TypeVar("T")
 HOST = identity.this_host(None)
+AGENT = secrets.token_hex(16)  # what other tests start beside us may carry a fixed one as its mark
 
 
 class Delayed(AsyncStore):
@@ -63,7 +80,7 @@ class Shop:
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
         self.hearing = Hearing(self.fleet, str(directory), self.clock, lambda: None, log)
-        self.owners = Owners()
+        self.owners, self.holds = Owners(), Holds()
         chronicle = Chronicle(self.store, self.clock, log)
         cleanup = Cleanup((), self.owners, self.store, self.clock, chronicle, fleet=self.fleet, observe=False)
         metrics = Metrics(dict, dict)
@@ -72,10 +89,12 @@ class Shop:
             clock=self.clock,
             scanner=Scanner(self.fleet, executor, HOST),
             hearing=self.hearing,
+            holds=self.holds,
             closing=Closing(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, log),
             guard=lambda _: Guard(host=HOST, spare=self.spare),
             chronicle=chronicle,
             log=log,
+            owners=self.owners,
             observe=False,
             parallel=4,
         )
@@ -85,7 +104,7 @@ class Shop:
         found = identity.read_identity(process.pid, HOST)
         now = datetime.now(UTC)
         reg = Registration(
-            "a" * 32, "alpha", os.getuid(), HOST, identity.boot_id(), identity=found, created_at=now, source="run"
+            AGENT, "alpha", os.getuid(), HOST, identity.boot_id(), identity=found, created_at=now, source="run"
         )
         await self.store.write(self.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
         agent = Agent(reg, Policy(), Status.RUNNING, promised=True)
@@ -100,8 +119,12 @@ class Shop:
     async def order(self, agent: Agent) -> str:
         """What a sweep does for a stalled agent."""
         return await self.worker.request(
-            agent, Reason.STALLED, KillOptions(), "daemon", "silent", beats=agent.beats_judged
+            agent, Reason.STALLED, KillOptions(), "daemon", "silent", beats=agent.renewed_judged
         )
+
+    def hold(self, agent_id: str | None) -> None:
+        """An operator's hold on that agent, or on all."""
+        self.holds.put(HoldRow(1, agent_id, "debugging", 0, datetime.now(UTC)))
 
     async def history(self, agent: Agent) -> list[str]:
         """The events of the agent, in order, without the first."""
@@ -166,6 +189,112 @@ def test_a_beat_between_the_look_and_the_order_withdraws_it(tmp_path: Path) -> N
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("while_writing", ["open_request", "claim_request", "transition"])
+@pytest.mark.parametrize(("by", "on_all"), [("daemon", False), ("daemon", True), ("uid 0", False)])
+def test_a_hold_before_the_first_signal_calls_any_order_off(
+    tmp_path: Path, while_writing: str, by: str, on_all: bool
+) -> None:
+    """Whoever gave the order, however far it has come; the agent is then what it was."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            agent.status = Status.STARTING
+            made.store.before = (while_writing, lambda: made.hold(None if on_all else agent.agent_id))
+            reason = Reason.FAILED_TO_START if by == "daemon" else Reason.OPERATOR
+            order = await made.worker.request(agent, reason, KillOptions(), by)
+            outcome = await made.worker.finished(order, 20)
+
+            assert outcome is not None and "held before the first signal: debugging" in str(outcome["message"])
+            assert await made.worker.finished(order, 0) == outcome, "who asks later reads it from the registry"
+            assert (await made.told(agent))[1] == ["withdrawn"]
+            assert (agent.status, agent.request_id, process.poll()) == (Status.STARTING, None, None)
+
+    asyncio.run(story())
+
+
+ASK = KillOptions(ask=timedelta(seconds=60))
+
+
+async def asking(made: Shop, agent: Agent, options: KillOptions, by: str = "daemon") -> str:
+    """An order that asks first, and has come that far."""
+    reason = Reason.STALLED if by == "daemon" else Reason.STOP
+    order = await made.worker.request(agent, reason, options, by, "silent", beats=agent.renewed_judged)
+    async with asyncio.timeout(20):
+        while agent.asked is None or "stop.asked" not in await made.history(agent):
+            await asyncio.sleep(0.01)
+    return order
+
+
+@pytest.mark.parametrize("what", ["a beat", "a hold", "doubt"])
+def test_what_speaks_for_an_agent_calls_off_an_order_that_still_asks(tmp_path: Path, what: str) -> None:
+    """At once, not when its time is over; its beats are not answered with `stop` any more."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            order = await asking(made, agent, ASK)
+            match what:
+                case "a beat":
+                    made.beat(agent)
+                case "a hold":
+                    made.hold(agent.agent_id)
+                case _:
+                    made.worker.veto(agent, "mass stall")
+            outcome = await made.worker.finished(order, 20)
+            assert outcome is not None and outcome["error"] == "withdrawn"
+            assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
+            assert (agent.asked, agent.rung, process.poll()) == (None, Step.STOP, None)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("options", [ASK, replace(ASK, only_ask=True)])
+def test_a_person_who_says_kill_is_not_put_off_by_a_ladder(tmp_path: Path, options: KillOptions) -> None:
+    """The daemon's order that asks becomes his: no beat, no doubt and no end of the ladder calls it off."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            order = await asking(made, agent, options)
+            assert await made.worker.request(agent, Reason.OPERATOR, KillOptions(), "uid 0") == order
+            made.beat(agent)
+            made.worker.veto(agent, "mass stall")
+            await made.worker.finished(order, 20)
+            assert await made.told(agent) == (Status.KILLED, ["done"])
+            assert process.wait(5) == -signal.SIGTERM
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("state", [State.IDLE, State.WAITING, State.DONE])
+def test_who_hears_and_says_that_he_rests_is_not_waited_for(tmp_path: Path, state: State) -> None:
+    """His tool call is over: the order goes on at once."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            agent.hears = True
+            order = await asking(made, agent, ASK, "uid 0")
+            agent.beat(Beat(state=state), made.clock.mono(), made.clock.now().wall)
+            await made.worker.finished(order, 20)
+            assert (await made.told(agent))[0] is Status.STOPPED
+            assert process.wait(5) == -signal.SIGTERM
+
+    asyncio.run(story())
+
+
+def test_a_hold_on_all_binds_the_daemon_and_no_operator(tmp_path: Path) -> None:
+    """As everywhere; and a hold that comes with the first signal, or later, takes nothing back."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            made.hold(None)
+            made.store.before = ("save_step", lambda: made.hold(agent.agent_id))
+            await made.worker.finished(await made.worker.request(agent, Reason.OPERATOR, KillOptions(), "uid 0"), 20)
+
+            assert await made.told(agent) == (Status.KILLED, ["done"])
+            assert process.wait(5) == -signal.SIGTERM
+
+    asyncio.run(story())
+
+
 def test_a_claim_that_a_dead_daemon_left_is_withdrawn_by_a_beat(tmp_path: Path) -> None:
     """It died between the claim and the first look: the row says ending. Who beats again runs again, and is judged."""
 
@@ -196,8 +325,10 @@ def test_a_claim_that_a_dead_daemon_left_is_withdrawn_by_a_beat(tmp_path: Path) 
     asyncio.run(story())
 
 
-def test_a_retry_of_what_cannot_be_ended_writes_no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty attempts and a daemon anew in between: no row more. When it goes after all, its story ends as any."""
+def test_a_retry_of_what_cannot_be_ended_writes_no_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Twenty attempts and a daemon anew in between: no row more, no alarm. When it goes, its story ends as any."""
     monkeypatch.setattr(kill_worker, "BACK_OFF", (0.02,))
 
     async def story() -> None:
@@ -216,6 +347,7 @@ def test_a_retry_of_what_cannot_be_ended_writes_no_history(tmp_path: Path, monke
             made.worker.resume(row, agent)
             await made.tried(5)
             assert await made.history(agent) == stuck
+            assert sum("kill.unkillable" in str(record.msg) for record in caplog.records) == 1
 
             made.spare = frozenset()
             async with asyncio.timeout(20):
@@ -229,6 +361,224 @@ def test_a_retry_of_what_cannot_be_ended_writes_no_history(tmp_path: Path, monke
                 "agent.ended",
                 "kill.finished",
             ]
+
+    asyncio.run(story())
+
+
+def test_what_was_known_before_the_first_signal_is_kept_without_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its processes, what each source said, the end of its log; a token in its last note or log is in no row."""
+    monkeypatch.setattr(testimony, "DEADLINE", 20.0)  # a loaded machine's helper takes its time to start
+    (tmp_path / "log").write_text("one\nexport TOKEN=hunter2\nlast words")
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            agent.note, agent.tool = "export API_TOKEN=hunter2", "Bash: curl -u token=hunter2"
+            agent.reg = replace(agent.reg, log=str(tmp_path / "log"))
+            assert await made.worker.finished(await made.order(agent), 20)
+
+            (row,) = await made.store.read(made.store.store.requests_of, agent.agent_id)
+            evidence: Any = row.evidence
+            (seen,), said = evidence["processes"], evidence["said"]
+            assert (seen["pid"], seen["state"]) == (process.pid, "S")
+            assert said["verdict"] == "stalled: silent"
+            assert (said["heartbeat"]["beats"], said["heartbeat"]["promised"]) == (1, True)
+            assert said["tool"]["name"] == "Bash: curl -u token=***"
+            assert said["activity"].startswith("none seen")
+            assert said["last_words"]["note"] == "export API_TOKEN=***"
+            assert said["last_words"]["output"] == ["one", "export TOKEN=***", "last words"]
+            (tmp_path / "log").write_text("")
+            words: Any = (await testimony.testimony(agent, None, made.owners))["last_words"]
+            assert words["output"].startswith("none")
+            kept = await made.store.read(made.store.store.agent, agent.agent_id)
+            assert kept is not None
+            assert (kept.note, kept.tool) == ("export API_TOKEN=***", "Bash: curl -u token=***")
+
+    asyncio.run(story())
+    assert b"hunter2" not in b"".join(file.read_bytes() for file in tmp_path.glob("registry.db*"))
+
+
+@needs_v1("freezer")
+def test_what_is_frozen_is_unkillable_and_closes_as_soon_as_it_is_thawed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """v1's freezer swallows KILL. No slot waits with it, and its end is heard: the next attempt is not waited for."""
+    monkeypatch.setattr(kill_worker, "BACK_OFF", (1000.0,))
+
+    async def story(group: Path) -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            agent.policy = Policy(grace=timedelta(seconds=0.1), verify=timedelta(seconds=0.5))
+            made.worker.slots = asyncio.Semaphore(1)
+            (group / "cgroup.procs").write_text(str(process.pid))
+            (group / "freezer.state").write_text("FROZEN")
+
+            outcome = await made.worker.finished(await made.order(agent), 20)
+            assert outcome is not None
+            assert outcome["message"] == f"not ended, frozen: sleep[{process.pid}] alive (frozen)"
+            async with asyncio.timeout(20):
+                while await made.told(agent) != (Status.UNKILLABLE, ["claimed"]):
+                    await asyncio.sleep(0.01)
+            assert not made.worker.slots.locked()
+
+            (group / "freezer.state").write_text("THAWED")
+            async with asyncio.timeout(20):
+                while await made.told(agent) != (Status.KILLED, ["done"]):
+                    await asyncio.sleep(0.01)
+            assert process.wait(20) == -signal.SIGTERM  # which came first
+            (row,) = await made.store.read(made.store.store.requests_of, agent.agent_id)
+            evidence: Any = row.evidence
+            assert [each["pid"] for each in evidence["processes"]] == [process.pid]  # as at the first attempt
+
+    with scratch("freezer") as group:
+        asyncio.run(story(group))
+
+
+def test_who_orders_a_kill_again_need_not_wait_for_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He may have mended what was in the way."""
+    monkeypatch.setattr(kill_worker, "BACK_OFF", (1000.0,))
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            made.spare = frozenset({"sleep"})
+            await made.worker.finished(await made.order(agent), 20)
+            async with asyncio.timeout(20):
+                while (await made.told(agent))[0] is not Status.UNKILLABLE:
+                    await asyncio.sleep(0.01)
+
+            made.spare = frozenset()
+            await made.worker.request(agent, Reason.OPERATOR, KillOptions(), "uid 0", "again")
+            async with asyncio.timeout(20):
+                while await made.told(agent) != (Status.KILLED, ["done"]):
+                    await asyncio.sleep(0.01)
+            assert process.wait(20) == -signal.SIGTERM
+
+    asyncio.run(story())
+
+
+def test_an_intent_that_the_registry_did_not_take_is_committed_before_the_act_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the end phase is committed once for the same members; one that failed was not."""
+    monkeypatch.setattr(kill_worker, "BACK_OFF", (0.05,))
+    steps: list[tuple[str, bool]] = []
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            save = made.store.store.save_step
+
+            def save_step(request_id: str, step: str, **keys: Any) -> bool:
+                steps.append((step, keys.get("members") is not None))
+                if len(steps) == 2:
+                    raise RegistryUnavailable("for a moment")
+                assert process.poll() is None or step == "cleanup"
+                return save(request_id, step, **keys)
+
+            made.store.store.save_step = save_step  # type: ignore[method-assign]
+            order = await made.worker.request(agent, Reason.OPERATOR, KillOptions(force=True), "uid 0")
+            assert await made.worker.finished(order, 20) is not None
+
+    asyncio.run(story())
+    assert steps[:4] == [("looked", True), ("stop", False), ("stop", False), ("cleanup", False)]
+
+
+def test_an_end_that_the_registry_did_not_take_at_first_is_told_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The proof that all are dead is committed before anything is cleaned up, and told once, when it is."""
+    monkeypatch.setattr(kill_worker, "BACK_OFF", (0.05,))
+    saved: list[bool] = []
+    caplog.set_level("INFO")
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            save = made.store.store.save_step
+
+            def save_step(request_id: str, step: str, **keys: Any) -> bool:
+                if step == "cleanup" and len(saved) < 3:
+                    saved.append(process.poll() is not None)
+                    raise RegistryUnavailable("for a moment")
+                return save(request_id, step, **keys)
+
+            made.store.store.save_step = save_step  # type: ignore[method-assign]
+            assert await made.worker.finished(await made.order(agent), 20) is not None
+
+    asyncio.run(story())
+    assert saved == [True] * 3
+    assert len([record for record in caplog.records if "kill.finished" in str(record.msg)]) == 1
+
+
+def test_an_order_is_not_tried_for_ever_when_only_what_follows_its_end_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are closed: nothing of it is ours to write any more."""
+    monkeypatch.setattr(kill_worker, "BACK_OFF", (0.05,))
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            forget, failures = made.hearing.forget, [OSError("a descriptor went away")]
+
+            def forget_at_the_second_time(agent: Agent) -> None:
+                if failures:
+                    raise failures.pop()
+                forget(agent)
+
+            made.hearing.forget = forget_at_the_second_time  # type: ignore[method-assign]
+            process.kill()
+            await made.worker.request(agent, Reason.GONE, KillOptions(), "daemon")
+            async with asyncio.timeout(20):
+                while made.worker.busy:
+                    await asyncio.sleep(0.01)
+            assert made.fleet.get(agent.agent_id) is None
+
+    asyncio.run(story())
+
+
+def test_who_orders_the_end_of_one_that_has_just_ended_hears_how(tmp_path: Path) -> None:
+    """As with `kill --children`: while a parent is ended its child may end, and be put in order, by itself."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            process.kill()
+            ended = await made.worker.request(agent, Reason.GONE, KillOptions(), "daemon")
+            assert await made.worker.finished(ended, 20) is not None
+
+            again = await made.worker.request(agent, Reason.OPERATOR, KillOptions(), "uid 0")
+            outcome = await made.worker.finished(again, 20)
+            assert (again, outcome and outcome["success"]) == (ended, True)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["row closed", "observe"])
+def test_whom_a_killed_daemon_had_stopped_goes_on_when_his_order_does_not(tmp_path: Path, closed: bool) -> None:
+    """It died between STOP and KILL. Since then somebody closed the row, or the daemon is told to observe only."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            store, now, write = made.store.store, datetime.now(UTC), made.store.write
+            options = {"force": False, "grace_seconds": None, "cleanup": True, "beats": 1, "why": "silent"}
+            await write(store.open_request, "r", agent.agent_id, Reason.STALLED, by="d", now=now, options=options)
+            assert await write(store.claim_request, "r", "daemon 1", now)
+            assert agent.identity is not None
+            member = TreeMember(agent.identity, os.getpid(), os.getuid(), "sleep", "S", "main")
+            assert await write(store.save_step, "r", "stop", members=[asdict(member)])
+            row = await made.store.read(store.request, "r")
+            assert row is not None
+            process.send_signal(signal.SIGSTOP)
+            os.waitpid(process.pid, os.WUNTRACED)
+
+            if closed:
+                live = {Status.RUNNING}
+                await write(store.transition, agent.agent_id, live, Status.COMPLETED, now=now, who="x", why="x")
+                made.worker.resume(row, agent)
+                await made.worker.finished("r", 20)
+            else:
+                made.worker.let_go(row, agent)
+
+            assert os.waitpid(process.pid, os.WCONTINUED)[0] == process.pid
 
     asyncio.run(story())
 
@@ -297,5 +647,90 @@ def test_however_long_the_registry_was_away_an_order_goes_on_when_it_is_back(
             assert outcome is not None
             assert (await made.told(agent), refusals) == ((Status.KILLED, ["done"]), 0)
             assert process.wait(20) == -signal.SIGTERM
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("step", ["looked", "term_main"])
+def test_a_beat_right_before_the_first_signal_withdraws_the_order(tmp_path: Path, step: str) -> None:
+    """It is claimed, looked at, and the intent is being committed: nothing has gone out yet."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+
+            def beat_at_that_step() -> None:
+                if step == "looked":
+                    made.beat(agent)
+                else:
+                    made.store.before = ("save_step", lambda: made.beat(agent))
+
+            made.store.before = ("save_step", beat_at_that_step)
+            await made.worker.finished(await made.order(agent), 20)
+
+            assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
+            assert process.poll() is None
+
+    asyncio.run(story())
+
+
+async def left_by_a_daemon(made: Shop, agent: Agent, step: str) -> RequestRow:
+    """An order as a daemon left it that died right after that intent."""
+    store, now = made.store.store, datetime.now(UTC)
+    options = {"force": False, "grace_seconds": None, "cleanup": True, "beats": agent.beats, "why": "silent"}
+    await made.store.write(
+        store.open_request, "r1", agent.agent_id, Reason.STALLED, by="daemon", now=now, options=options
+    )
+    assert await made.store.write(store.claim_request, "r1", "daemon 1", now)
+    running, ending = {Status.RUNNING}, Status.ENDING
+    await made.store.write(store.transition, agent.agent_id, running, ending, now=now, who="daemon 1", why="silent")
+    assert agent.identity is not None
+    member = TreeMember(identity=agent.identity, parent_pid=1, uid=0, name="sleep", state="S", via="main")
+    await made.store.write(store.save_step, "r1", step, members=[asdict(member)])
+    agent.status = ending  # as it was read at the start
+    left = await made.store.read(store.request, "r1")
+    assert left is not None
+    return left
+
+
+@pytest.mark.parametrize(
+    ("step", "message", "signal_name"),
+    [
+        ("term_main", "stalled: 1 process ended on TERM", "SIGTERM"),
+        ("kill", "stalled: 1 process ended by KILL, TERM was not enough", "SIGKILL"),
+    ],
+)
+def test_what_a_dead_daemon_s_signals_ended_is_told_as_that(
+    tmp_path: Path, step: str, message: str, signal_name: str
+) -> None:
+    """Its successor finds nobody: that is not `no process left to end`, and KILL is not TERM."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            left = await left_by_a_daemon(made, agent, step)
+            process.kill()
+            process.wait()
+            made.worker.resume(left, agent)
+            outcome = await made.worker.finished("r1", 20)
+
+            assert outcome is not None
+            assert (outcome["message"], outcome["kill_signal"]) == (message, signal_name)
+            told = {"pid": process.pid, "name": "sleep", "how": f"after {signal_name}, while no daemon was there"}
+            assert told.items() <= cast("list[dict[str, object]]", outcome["processes"])[0].items()
+            assert await made.told(agent) == (Status.KILLED, ["done"])
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("step", ["looked", "kill"])
+def test_an_order_of_another_boot_is_closed_as_lost(tmp_path: Path, step: str) -> None:
+    """However far it had come: nobody is looked for, and who has the numbers now gets no signal."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            made.worker.resume(await left_by_a_daemon(made, agent, step), agent, lost=True)
+            await made.worker.finished("r1", 20)
+
+            assert await made.told(agent) == (Status.LOST, ["done"])
+            assert process.poll() is None
 
     asyncio.run(story())

@@ -112,6 +112,24 @@ def test_an_exit_status_is_a_failure_told_once(sink: Sink, tmp_path: Path) -> No
     assert "other" not in (tmp_path / "heard").read_text()
 
 
+def test_each_reason_of_failure_is_told_once_and_not_without_end(sink: Sink, tmp_path: Path) -> None:
+    """First one thing is wrong with it, then another; words that differ each time end at the fifth reason."""
+    script = "test -f heard || { : >heard; echo first >&2; exit 3; }"
+    script += '; sed \'s/.*"name": "//; s/".*//\' >>heard; tail -n 1 heard >&2; exit 4'
+
+    async def story() -> None:
+        async with notices(sink, tmp_path, script):
+            for name in ("x", "a", "a", "b", "b", "c", "d", "e", "f"):
+                get_logger().event("agent.late", name=name)
+            while not (tmp_path / "heard").exists() or len((tmp_path / "heard").read_text().splitlines()) < 8:
+                await asyncio.sleep(0.02)
+
+    asyncio.run(story())
+    told = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    reasons = [event["why"] for event in told if event["event"] == "notify.failed"]
+    assert reasons == ["exit status 3: first", *(f"exit status 4: {name}" for name in "abcd")]
+
+
 def test_a_log_that_fails_is_told_of_too(tmp_path: Path) -> None:
     """The sink's own events come from its thread."""
     made = logs.set_up(file="/dev/full")

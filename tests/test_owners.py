@@ -5,18 +5,21 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.owner.repositories import context
+from tests.world import started_at
 from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec, Status
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner.helper import last_lines
 from watchdog.owner.hooks import base
 from watchdog.owners import Owners
 
@@ -130,17 +133,84 @@ def test_a_beat_file_is_looked_at_and_never_opened(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with owners() as them:
-            first = await them.call(ME, "beat_file", {"path": str(tmp_path / "beat")}, 20)
+            first = await them.call(ME, "stamp", {"path": str(tmp_path / "beat")}, 20)
             assert first["mtime_ns"] == (tmp_path / "beat").stat().st_mtime_ns
             assert first["size"] == 1
             os.utime(tmp_path / "beat", ns=(1, first["mtime_ns"]))
-            assert await them.call(ME, "beat_file", {"path": str(tmp_path / "beat")}, 20) != first
+            assert await them.call(ME, "stamp", {"path": str(tmp_path / "beat")}, 20) != first
             for name, reason in (("fifo", "not_regular"), ("none", "ENOENT"), ("loop", "ELOOP"), ("", "not_regular")):
                 with pytest.raises(OwnerCallFailed) as failure:
-                    await them.call(ME, "beat_file", {"path": str(tmp_path / name)}, 20)
+                    await them.call(ME, "stamp", {"path": str(tmp_path / name)}, 20)
                 assert failure.value.reason == reason
 
     run(story)
+
+
+KEY = "-----BEGIN RSA PRIVATE KEY-----\n" + "hunter2\n" * 4000 + "-----END RSA PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("", []),
+        ("one\n\n  \ntwo", ["one", "two"]),
+        ("".join(f"{n}\n" for n in range(30)), [str(n) for n in range(20, 30)]),
+        ("x" * 1000 + "\nlast\n", ["x" * 200, "last"]),
+        ("token=hunter2 Bearer hunter2hunter2\n" * 2, ["token=*** Bearer ***"] * 2),
+        ("TOKEN=" + "hunter2" * 4000, []),
+        ("TOKEN=" + "hunter2" * 4000 + "\nlast", ["last"]),
+        (f"{KEY}last\n", ["last"]),
+        (b"\xff\x1b[2J\n", ["\ufffd\x1b[2J"]),
+    ],
+)
+def test_the_end_of_a_log_is_told_without_secrets(tmp_path: Path, written: str | bytes, told: list[str]) -> None:
+    """Also of one that begins before what is read; ten lines at most, cut."""
+    (tmp_path / "log").write_bytes(written if isinstance(written, bytes) else written.encode())
+    os.mkfifo(tmp_path / "fifo")
+    assert last_lines(str(tmp_path / "log")) == told
+    with pytest.raises(OwnerCallFailed, match="no regular file"):
+        last_lines(str(tmp_path / "fifo"))
+
+
+@pytest.mark.skipif(ME != 0, reason="needs root: to mount a file system that can be filled")
+def test_a_file_on_a_full_disk_says_so(tmp_path: Path) -> None:
+    """Case C7: what could not be written is no proof that nobody wrote."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)], check=True)
+    try:
+        (tmp_path / "beat").touch()
+
+        async def story() -> None:
+            async with owners() as them:
+                assert (await them.call(ME, "stamp", {"path": str(tmp_path / "beat")}, 20))["full"] is False
+                with suppress(OSError):
+                    (tmp_path / "filler").write_bytes(b"x" * 100_000)
+                assert (await them.call(ME, "stamp", {"path": str(tmp_path / "beat")}, 20))["full"] is True
+
+        run(story)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_bytes_moved_are_told_of_exactly_these_processes() -> None:
+    """Pipes count too; who is gone, or whose number has passed on, is left out."""
+    command = "import sys; sys.stdout.buffer.write(b'x' * 100_000); sys.stdout.flush(); sys.stdin.read()"
+    process = subprocess.Popen([sys.executable, "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert len(process.stdout.read(100_000)) == 100_000
+        ticks = int(started_at(process.pid) or 0)
+
+        async def story() -> None:
+            async with owners() as them:
+                asked = [[process.pid, ticks], [process.pid, ticks + 1], [2**22 - 1, 1]]
+                moved = await them.call(ME, "moved", {"processes": asked}, 20)
+                assert moved.keys() == {str(process.pid)}
+                assert moved[str(process.pid)] >= 100_000
+
+        run(story)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_call_that_hangs_in_a_fifo_changes_nothing_for_others(tmp_path: Path) -> None:
@@ -344,15 +414,30 @@ def test_root_puts_away_a_users_worktree_as_that_user(tmp_path: Path) -> None:
             "export HOME=. && git init -q -b main main && cd main"
             " && git config user.email t@e && git config user.name t"
             " && git commit -q --allow-empty -m first && git worktree add -q -b wt ../wt && mkdir ../temp"
+            " && git worktree add -q -b dirty ../dirty && echo mine >../dirty/notes && git -C ../dirty add -N notes"
         )
         made = await asyncio.create_subprocess_exec("sh", "-c", script, cwd=place, **user)  # type: ignore[arg-type]
         assert await made.wait() == 0
+        program = place / "main" / ".git" / "hooks" / "reference-transaction"
+        program.write_text(f"#!/bin/sh\nid -u >>{place}/ran\n")
+        program.chmod(0o755)
+        os.chown(program, OTHER, OTHER)
+        with (place / "main" / ".git" / "config").open("a") as file:
+            file.write(f"[core]\n\tfsmonitor = {program}\n")
         config = (place / "main" / ".git" / "config").read_bytes()
         about = context(owner_uid=OTHER, worktree=str(place / "wt"), temp_dir=str(place / "temp"))
-        async with owners() as them:
+        dirty = context(owner_uid=OTHER, agent_id="b" * 32, worktree=str(place / "dirty"))
+        async with owners(settings=base.CleanupSettings(dirty_worktree="rescue")) as them:
             moved = await one_hook(them, about, run="worktree")
             removed = await one_hook(them, about, run="temp_dir")
+            rescued = await one_hook(them, dirty, run="worktree")
+            asked = {"wanted": "b" * 32, "places": [str(place / "main")]}
+            told = await them.call_alone(OTHER, "restore", asked, 60)
         assert moved.outcome is HookOutcome.DONE, moved.message
+        assert rescued.details["refs"], rescued.message
+        assert told["path"] == str(place / "dirty")
+        assert (place / "dirty" / "notes").read_text() == "mine\n"
+        assert not (place / "ran").exists(), "a program of the repository ran"
         assert removed.outcome is HookOutcome.DONE, removed.message
         assert (place / "main" / ".git" / "config").read_bytes() == config
         assert {found.lstat().st_uid for found in place.rglob("*")} == {OTHER}

@@ -1,6 +1,7 @@
 """What lies in the repository, and what is promised about it."""
 
 import re
+import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -118,3 +119,22 @@ def test_man_pages_and_completions_are_what_the_programs_know() -> None:
     stale = [path.name for path, text in everything().items() if path.read_text() != text]
 
     assert not stale, "make events"
+
+
+def test_what_uninstall_says_to_paste_removes_nothing_else(tmp_path: Path) -> None:
+    """A path with a space in it is one word: `rm -r` of its halves would take what is somebody's."""
+    place = tmp_path / "staged here"
+    data = place / "var/lib/agent-watchdog"
+    data.mkdir(parents=True)
+    manifest = place / "opt/agent-watchdog/manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text('{"files": {"/usr/local/bin/agent-watchdog": ""}}')
+
+    done = subprocess.run(
+        ["make", "-C", ROOT, "uninstall", f"DESTDIR={place}"], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.splitlines() if "rm -r" in line)
+    assert shlex.split(line.partition(":")[2]) == ["rm", "-r", str(data)]
+    assert data.is_dir()

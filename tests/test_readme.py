@@ -157,7 +157,7 @@ def test_every_verb_has_a_line() -> None:
     assert offered is not None
     listed = set(
         re.findall(
-            r"`(\w+)[ `]",
+            r"`([a-z-]+)[ `]",
             " ".join(line.split("|")[1] for line in section("Verbs").splitlines() if line.startswith("| `")),
         )
     )

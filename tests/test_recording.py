@@ -4,15 +4,18 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.control.office import Recorder as Kept
 from watchdog.clock import Clock
+from watchdog.core.model import Beat, Policy, Presence, Registration, State, Status
+from watchdog.core.verdict import judge
 from watchdog.errors import RegistryUnavailable
-from watchdog.fleet import Fleet
-from watchdog.recording import PROBE_EVERY, Recorder
+from watchdog.fleet import Agent, Fleet
+from watchdog.recording import AGES_EVERY, PROBE_EVERY, Recorder
 from watchdog.registry.schema import REVISION
 from watchdog.registry.store import AsyncStore, Store
 
@@ -33,12 +36,25 @@ class Bench:
 
     def __init__(self, path: Path, store: AsyncStore) -> None:
         self.store, self.log, self.clock = store, Kept(), Ticking()
-        self._path = path
-        self._recorder = Recorder(Fleet(), store, self.clock, self.log)
+        self._path, self._fleet = path, Fleet()
+        self._recorder = Recorder(self._fleet, store, self.clock, self.log)
 
     def by_hand(self, statement: str) -> None:
         with closing(sqlite3.connect(self._path, isolation_level=None)) as other:
             other.execute(statement)
+
+    def admit(self, name: str) -> Agent:
+        """An agent that runs."""
+        reg = Registration(name * 4, name, 0, "host", "boot", stall_after=timedelta(minutes=2))
+        self.store.store.add_agent(reg, Status.RUNNING, self.clock.now().wall, "test")
+        self._fleet.add(agent := Agent(reg, Policy(), Status.RUNNING))
+        return agent
+
+    def written(self) -> dict[str, tuple[float, int]]:
+        """Silence in seconds and beats of each agent, as its row has them."""
+        with closing(sqlite3.connect(self._path)) as other:
+            rows = other.execute("SELECT name, silence_seconds, beats FROM agent_lifecycle").fetchall()
+        return {name: (silence, beats) for name, silence, beats in rows}
 
     async def sweep(self) -> bool:
         recorded = await self._recorder.record(INTERVAL)
@@ -96,5 +112,61 @@ def test_what_only_a_probe_meets_is_found_within_a_minute(tmp_path: Path) -> Non
             assert await made.sweep()
             assert await made.sweep()
             assert made.told() == ["registry.unavailable", "registry.recovered"]
+
+    asyncio.run(story())
+
+
+def test_a_row_is_written_where_more_than_time_has_changed(tmp_path: Path) -> None:
+    """All are, once a minute; meanwhile a new word is, and a beat after a silence so long that the row wrongs it."""
+
+    async def story() -> None:
+        async with bench(tmp_path) as made:
+            agents = [made.admit(name) for name in ("quiet", "beats", "waits", "late")]
+            _, beats, waits, late = agents
+
+            async def sweep() -> dict[str, tuple[float, int]]:
+                for agent in agents:
+                    agent.watch(made.clock.at - INTERVAL, made.clock.at, 2 * INTERVAL)
+                    agent.judged(
+                        judge(agent.observe(Presence.ALIVE, made.clock.at, INTERVAL), agent.policy), 0, INTERVAL
+                    )
+                await made.sweep()
+                return made.written()
+
+            for agent in agents:
+                agent.beat(Beat(), 0, made.clock.now().wall)
+            late.silence = timedelta(seconds=60)
+            first = await sweep()
+            assert first == {"quiet": (0, 1), "beats": (0, 1), "waits": (0, 1), "late": (60, 1)}
+            for agent in (beats, late):
+                agent.beat(Beat(), made.clock.at - 2, made.clock.now().wall)
+            waits.beat(Beat(state=State.WAITING), made.clock.at - 2, made.clock.now().wall)
+
+            assert await sweep() == {**first, "waits": (2, 2), "late": (2, 2)}
+            for _ in range(AGES_EVERY - 2):
+                seen = await sweep()
+            assert seen["quiet"] == first["quiet"]
+            later = await sweep()
+            assert later["quiet"] == (first["quiet"][0] + AGES_EVERY * INTERVAL, 1)
+            assert later["beats"][1] == 2
+
+    asyncio.run(story())
+
+
+def test_a_row_that_could_not_be_written_is_written_by_the_next_sweep(tmp_path: Path) -> None:
+    """What a failed statement held is not forgotten for a minute."""
+
+    async def story() -> None:
+        async with bench(tmp_path) as made:
+            agent = made.admit("alpha")
+            await made.sweep()
+            made.by_hand(
+                "CREATE TRIGGER refuse BEFORE UPDATE ON agent_lifecycle BEGIN SELECT abs(-9223372036854775807 - 1); END"
+            )
+            agent.beat(Beat(state=State.WAITING), made.clock.at, made.clock.now().wall)
+            assert not await made.sweep()
+            made.by_hand("DROP TRIGGER refuse")
+            assert await made.sweep()
+            assert made.written()["alpha"][1] == 1
 
     asyncio.run(story())

@@ -1,6 +1,7 @@
 """A stepped wall clock moves no run by more than a second, and costs nothing (case H3)."""
 
 import asyncio
+import logging
 import time
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -72,26 +73,25 @@ def test_a_step_of_the_wall_clock_moves_no_run(step: timedelta) -> None:
 
 
 @pytest.mark.parametrize("step", [timedelta(hours=-1), timedelta(days=365)], ids=str)
-def test_a_run_between_a_step_and_the_next_tick_is_planned_once(
-    monkeypatch: pytest.MonkeyPatch, step: timedelta
-) -> None:
-    """It was planned by the new time already: it must not be moved by the step as well, and wait for a nudge."""
-    monkeypatch.setattr("watchdog.schedule.TICK", 0.7)
+def test_one_jobs_run_after_a_step_brings_no_other_job_forward_or_back(step: timedelta) -> None:
+    """Each was planned by the time before the step, and the first run after it looks at all of them."""
 
-    async def main() -> list[float]:
-        schedule, runs = Schedule(Clock(), get_logger()), Runs()
-        schedule.every(timedelta(seconds=2), "sweep", runs, watched=True)
+    async def main() -> tuple[list[float], list[float]]:
+        schedule, often, seldom = Schedule(Clock(), get_logger()), Runs(), Runs()
+        schedule.every(INTERVAL, "sweep", often, watched=True)
+        schedule.every(timedelta(seconds=2), "orders", seldom)
         schedule.start()
-        await runs.reach(1)
-        await asyncio.sleep(1.7)  # ticks are at 0.7, 1.4 and 2.1 s, the next run at 2 s
+        await often.reach(2)
         with time_machine.travel(datetime.now(UTC) + step, tick=True):
-            await runs.reach(4)
+            await seldom.reach(3)
         schedule.pause()
         schedule.shutdown()
-        return runs.at
+        return often.at, seldom.at
 
-    gaps = [later - earlier for earlier, later in pairwise(asyncio.run(main()))]
-    assert max(gaps) < 2.5, gaps
+    for at, interval in zip(asyncio.run(main()), (0.5, 2), strict=True):
+        gaps = [later - earlier for earlier, later in pairwise(at)]
+        assert interval - 0.1 < min(gaps)
+        assert max(gaps) < interval + 0.5
 
 
 def test_a_trigger_never_has_a_backlog() -> None:
@@ -125,6 +125,60 @@ def test_a_job_that_raises_comes_again() -> None:
         return count
 
     assert asyncio.run(main()) >= 3
+
+
+def test_a_job_that_raises_each_time_is_told_once() -> None:
+    """Case H19: not with each run, and anew when it had worked in between."""
+    told: list[str] = []
+
+    class Told(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            told.append(record.getMessage())
+
+    async def main() -> None:
+        count, done = 0, asyncio.Event()
+
+        async def job() -> None:
+            nonlocal count
+            count += 1
+            if count == 9:
+                done.set()
+            if count != 4:
+                raise ValueError(f"one run's fault, {count}")
+
+        schedule = Schedule(Clock(), get_logger())
+        schedule.every(timedelta(seconds=0.05), "orders", job)
+        schedule.start()
+        async with asyncio.timeout(10):
+            await done.wait()
+        schedule.pause()
+        schedule.shutdown()
+
+    handler = Told()
+    logging.getLogger().addHandler(handler)
+    try:
+        asyncio.run(main())
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert len(told) == 2, told  # runs 1 and 5
+    assert all("job.failed" in line for line in told)
+
+
+def test_who_looks_after_the_scheduler_does_not_die_unseen(impatient: None) -> None:
+    """Case H12: its own error, too, ends the daemon; else the scheduler could stop later and nobody would know."""
+
+    async def main() -> None:
+        schedule, runs = Schedule(Clock(), get_logger()), Runs()
+        schedule.every(timedelta(seconds=0.3), "sweep", runs, watched=True)
+        schedule.start()
+        await runs.reach(1)
+        schedule._check = lambda: 1 / 0  # type: ignore[method-assign,assignment] # any error
+        async with asyncio.timeout(30):
+            await schedule.dead.wait()
+        schedule.pause()
+        schedule.shutdown()
+
+    asyncio.run(main())
 
 
 def test_a_scheduler_that_runs_nothing_any_more_is_dead(impatient: None) -> None:

@@ -6,7 +6,7 @@ from tests.test_fleet import agent
 from watchdog.core.model import Status
 from watchdog.errors import Conflict
 from watchdog.fleet import Agent, Fleet
-from watchdog.sharing import in_use, refuse_temp_dir
+from watchdog.sharing import in_use, refuse_temp_dir, working_in
 
 A, B, C = "a" * 32, "b" * 32, "c" * 32
 
@@ -62,3 +62,14 @@ def test_a_temp_dir_beside_or_for_a_sub_agent_is_taken() -> None:
     refuse_temp_dir(fleet, "/t/a/sub", 1001, None)
     with pytest.raises(Conflict):
         refuse_temp_dir(fleet, "/t", 1000, A)
+
+
+def test_who_comes_to_work_in_anothers_worktree_is_told_of_it() -> None:
+    """F2: a second agent started in the directory of one that lives; a sub-agent shares its parent's on purpose."""
+    first = agent(A, "alpha", worktree="/w/shared")
+    second, helper = agent(B, "beta", worktree="/w/shared"), agent(C, "gamma", worktree="/w/shared", parent_id=A)
+    fleet = fleet_of(first, second, helper, agent("d" * 32, "delta", uid=1001, worktree="/w/shared"))
+
+    assert working_in(fleet, second) == [f"alpha ({A})", f"gamma ({C})"]
+    assert working_in(fleet, helper) == [f"beta ({B})"]
+    assert working_in(fleet, agent("e" * 32, "epsilon")) == []

@@ -39,10 +39,10 @@ def wait_for(look: Callable[[], T | None], what: str, seconds: float = 20.0) -> 
 def alive(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_bytes()  # a process may give itself any bytes as its name
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+    return stat.rpartition(b")")[2].split()[0] not in b"ZX"
 
 
 def environ_of(pid: int) -> dict[str, str]:
@@ -56,10 +56,10 @@ def environ_of(pid: int) -> dict[str, str]:
 def started_at(pid: int) -> str | None:
     """Start ticks of a living process: with its pid they say which one it is. None: dead or gone."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] in "ZX" else fields[19]
+    return None if fields[0] in b"ZX" else fields[19].decode()
 
 
 def pids_with(key: str, value: str) -> list[int]:
@@ -115,12 +115,19 @@ class World:
 
     # -- the daemon
 
-    def start(self, *options: str, wait: bool = True, prefix: tuple[str, ...] = (), **environ: str) -> None:
-        """Start the daemon and wait until it says that it is ready."""
+    def start(
+        self,
+        *options: str,
+        wait: bool = True,
+        prefix: tuple[str, ...] = (),
+        daemon: tuple[str, ...] = (str(BIN / "agent-watchdogd"),),
+        **environ: str,
+    ) -> None:
+        """Start the daemon and wait until it says that it is ready; `daemon`: the command that it is started by."""
         before = len(self.events())
         with self.log.open("ab") as log:
             self.daemon = subprocess.Popen(
-                [*prefix, str(BIN / "agent-watchdogd"), "--config", str(self.config), *options],
+                [*prefix, *daemon, "--config", str(self.config), *options],
                 stderr=log,
                 stdout=subprocess.DEVNULL,
                 stdin=subprocess.DEVNULL,
@@ -158,8 +165,8 @@ class World:
         if not self.log.exists():
             return []
         found = []
-        for line in self.log.read_text().splitlines():
-            if line.startswith("{"):
+        for line in self.log.read_text().splitlines(keepends=True):
+            if line.startswith("{") and line.endswith("\n"):  # the last one may be on its way
                 found.append(json.loads(line))
         return found
 
@@ -235,11 +242,13 @@ class World:
         self.started.append(process)
         return process
 
-    def registered(self, name: str, *command: str, **body: Any) -> subprocess.Popen[bytes]:
+    def registered(
+        self, name: str, *command: str, environ: Mapping[str, str] | None = None, **body: Any
+    ) -> subprocess.Popen[bytes]:
         """An agent as an orchestrator starts it: register, spawn with the answer's environment, tell the pid."""
         status, answer = self.ask("POST", "/v1/agents", {"name": name, **body})
         assert status == 201, answer
-        process = self.spawn(*command, **answer["env"])
+        process = self.spawn(*command, **answer["env"], **(environ or {}))
         status, answer = self.ask("PATCH", f"/v1/agents/{answer['agent_id']}", {"pid": process.pid})
         assert status == 200, answer
         return process
@@ -304,6 +313,7 @@ class World:
                     continue
             time.sleep(0.02)
         for process in self.started:
+            process.kill()  # a zombie leader with a living thread shows no environment
             process.wait()
 
 

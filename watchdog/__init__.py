@@ -2,6 +2,8 @@
 
 The map, from the main loop down (`service.Daemon.run`); one job each:
 
+    front/       `agent_watchdogd`: what the commands import first, whatever an agent has on its PYTHONPATH
+    entry        the signals that the starter left, before all below is imported
     start        the command `agent-watchdogd`: options, configuration, logs
     checkup      `--check`: is what the file leads to there, and safe
     background   away from the terminal, with a pid file, where there is no systemd
@@ -10,35 +12,56 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     door         the control socket, kept open
     control/     HTTP+JSON on a unix socket, and its client
     sweep        observe -> judge -> decide -> record, for every agent
+    climbing     the steps of a ladder that end nobody: warn, nudge
     takeup       what the registry holds for this host: at start all, later orders of others
+    sessions     agents that other programs' own lists tell of
     retention    forgets what ended long ago, a few rows at a time
+    reaper       what dead agents left behind: looked for each ten minutes, put in order, shown by `reap`
+    orphans      processes that outlived their agent
+    leftovers    what else they left, asked of the owners' helpers
     kill_worker  claim -> end the tree, proved -> cleanup -> rows
+    claiming     who takes an agent's row for an order, and until when a beat withdraws it
+    asking       has an agent end by itself, before any signal
     orders       a kill request in memory, and how its outcome is told
+    testimony    what each source said of an agent right before its first signal
     telling      what an order says of its attempts: each thing once
     ending       one tree: look, next step, commit, act, look again
+    enclosure    its own cgroup meanwhile: who is in it, freeze, kill as a whole, thaw
+    roll         who belongs to it, each held by a pidfd, and what was sent to whom
     closing      the last part of an order: hooks, task row, our row
     journal      cleanup hooks with the registry as their journal
     cleanup      which hooks run, in which order, how often
     hearing      what reaches us between sweeps: beats, exits
+    ends         the ends of main processes, by their pidfds
     beat_files   files whose mtime is a beat, by the owners' helpers
-    activity     what a silent agent was seen doing from outside
+    growth       what grows while a silent agent works: transcript, log, bytes moved; likewise
+    activity     what a silent agent was seen doing by the kernel, and its child agents
     scan         one /proc scan for all who want one
     chronicle    what happened, told twice: log and history
-    fleet        the agents in memory: what each said, silence, pidfd
+    fleet        the agents in memory: verdict, tree, pidfd
+    speaker      what one of them said, how long it was watched silent, what was seen meanwhile
+    targets      from what a person calls agents to the agents
     sharing      which places of one agent another living agent has too
     recording    what was watched into the registry; whether that works
     claimant     who holds a claim, and whether that daemon is gone
     holds        operators' holds in memory
     schedule     APScheduler, made proof against clocks that jump
+    restraint    what holds the daemon's own kills back: operators, the registry, a budget, doubt in ourselves
+    pressure     whether the host is so pressed that a silence says little
+    tidings      what a sweep found out about an agent, told once
     account      what sweeps found and cost: figures, and the summary line
     metrics      figures for Prometheus
     bulletin     what the daemon says of itself: status line, facts, figures
+    summons      what signals ask of it: stop, read the configuration anew
     reloading    SIGHUP: the configuration read anew
     registry/    SQLAlchemy: schema, every query, migrations
     processes/   /proc, pidfd, signals: identity, tree, the one guarded send, evidence
     intake/      the notify sockets (sd_notify datagrams)
     notices      `[notify]`: events start the operator's command
+    placement    an agent's own cgroup: a scope of systemd's, or a leaf of ours
+    shortage     whether the kernel ended an agent for want of memory
     owners       the daemon's side of the owners' helpers
+    inquiries    questions to them beside the sweep, one at a time for each thing
     units        a helper as a transient unit of systemd
     owner/       all that touches an owner's files, git or terminals; runs as that uid in a helper process
     config       strict TOML -> frozen settings

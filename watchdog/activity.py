@@ -1,20 +1,52 @@
-"""What a silent agent was seen doing from outside. It delays a verdict, up to a cap; it never renews a promise."""
+"""What a silent agent was seen doing by the kernel, and its child agents. It delays a verdict, up to a cap."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import timedelta
 
 from watchdog.core.model import State, Verdict
+from watchdog.core.sights import Kind
 from watchdog.fleet import Agent, Fleet
+from watchdog.processes.procfs import waited_seconds
 
 BUSY = 0.05  # share of one core; an idle Node program with timers uses under 1 %
+STARVED = 0.5  # share of the time in which it would run and is not let; one that only has timers waits for far less
 
 
-def seen_doing(agent: Agent, fleet: Fleet, elapsed: float) -> str | None:
-    """A child agent at work, or the CPU that its tree used in the `elapsed` seconds since the last scan; or None."""
+def look(fleet: Fleet, elapsed: float) -> None:
+    """Note of everybody what he was seen doing in the `elapsed` seconds between the last two scans."""
+    children = defaultdict(list)
+    for agent in fleet:
+        children[agent.reg.parent_id].append(agent)
+    for agent in fleet:
+        see_cpu(agent, elapsed)
+    for agent in fleet:
+        see_children(agent, children.get(agent.agent_id, ()))
+
+
+def see_cpu(agent: Agent, elapsed: float) -> None:
+    """The CPU that its tree used since the last scan, or waited for in vain, if it has said nothing since then.
+
+    What it used before it fell silent speaks for nothing: else each stall would be found later.
+    """
     used = {member.identity: member.cpu_seconds for member in agent.members}
+    waited = {identity: waited_seconds(identity.pid) for identity in used} if agent.in_question else {}
     before, agent.cpu_used = agent.cpu_used, used
-    for child in fleet.children(agent.agent_id):
-        at_work = child.verdict in (Verdict.HEALTHY, Verdict.WAITING) and child.state is not State.IDLE
-        if at_work and child.promised and child.request_id is None:
-            return f"its child agent {child.reg.name} is at work"
-    if before is None or not 0 < elapsed < float("inf"):
-        return None
+    waited_before, agent.cpu_waited = agent.cpu_waited, waited
+    if before is None or not 0 < elapsed < float("inf") or agent.silent_for < timedelta(seconds=elapsed):
+        return
     share = sum(seconds - before.get(identity, 0.0) for identity, seconds in used.items()) / elapsed
-    return f"its processes used {share:.0%} of a core" if share >= BUSY else None
+    starved = sum(seconds - waited_before.get(identity, seconds) for identity, seconds in waited.items()) / elapsed
+    if share >= BUSY:
+        agent.sights.see(Kind.CPU, f"its processes used {share:.0%} of a core")
+    elif starved >= STARVED:
+        agent.sights.see(Kind.CPU, f"its processes waited for a CPU in {min(1.0, starved):.0%} of the time")
+
+
+def see_children(agent: Agent, children: Iterable[Agent]) -> None:
+    """A child agent at work: it keeps its promise, or is seen doing something itself."""
+    for child in children:
+        beats = child.promised and child.verdict in (Verdict.HEALTHY, Verdict.WAITING)
+        if (beats or child.activity) and child.state is not State.IDLE and child.request_id is None:
+            agent.sights.see(Kind.CHILD, f"its child agent {child.reg.name} is at work")
+            return

@@ -7,10 +7,8 @@ same numbers (a log that was opened before would then be written into somebody's
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import os
-import stat
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -19,7 +17,8 @@ from typing import Any
 import daemon
 
 from watchdog.config import Settings
-from watchdog.errors import AlreadyRunning, ConfigError, WatchdogError
+from watchdog.errors import ConfigError, WatchdogError
+from watchdog.lock import PidFile
 from watchdog.places import ensure_directories, ensure_directory, places_for
 from watchdog.systemd import Supervisor
 
@@ -27,7 +26,7 @@ EX_SOFTWARE = 70  # sysexits.h
 _SYSTEM_LOGS = "/var/log/agent-watchdog"  # FHS 3.0, section 5.10; config/logrotate.d looks there
 _MANAGERS_OWN = ("LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "WATCHDOG_USEC", "WATCHDOG_PID")
 
-Live = Callable[[Settings, Supervisor], int]
+Live = Callable[[Settings, Supervisor, PidFile], int]
 
 
 def run_detached(settings: Settings, pid_file: str | None, live: Live) -> int:
@@ -52,55 +51,6 @@ def run_detached(settings: Settings, pid_file: str | None, live: Live) -> int:
     pid.close()
     os.waitpid(child, 0)  # it forks again at once (credentials(7): a daemon is no session leader) and ends
     return _await(hear, settings.log.file, pid.path)
-
-
-class PidFile:
-    """A file that holds a pid and nothing else, locked by flock(2): the lock goes over forks, and ends with a SIGKILL.
-
-    So a file that a crash left behind is no obstacle, and what stands in it is never believed.
-    """
-
-    def __init__(self, path: str) -> None:
-        """Make and lock it. Raises AlreadyRunning, naming the pid; ConfigError where it cannot be made ours."""
-        self.path = path
-        while True:
-            self._descriptor = _open_pid_file(path)
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                who = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip() or "not told yet"
-                self.close()
-                raise AlreadyRunning(f"already running (pid {who}): {path} is locked") from None
-            if self._is_there():
-                return
-            self.close()  # an ending daemon removed it between our open and our lock
-
-    def fileno(self) -> int:
-        """Its descriptor, which carries the lock."""
-        return self._descriptor
-
-    def write(self, pid: int) -> None:
-        """Let it hold that pid alone."""
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, b"%d\n" % pid, 0)
-
-    def remove(self) -> None:
-        """Take it away while it is still locked, unless somebody put another one there."""
-        if self._is_there():
-            with contextlib.suppress(OSError):
-                os.unlink(self.path)
-        self.close()
-
-    def close(self) -> None:
-        """Close this process's descriptor; the lock lives as long as anybody has one."""
-        os.close(self._descriptor)
-
-    def _is_there(self) -> bool:
-        try:
-            found = os.stat(self.path, follow_symlinks=False)
-        except OSError:
-            return False
-        return os.path.samestat(found, os.fstat(self._descriptor))
 
 
 class _Starter(Supervisor):
@@ -141,7 +91,7 @@ def _live_detached(settings: Settings, pid: PidFile, starter: _Starter, live: Li
                 stderr=last_words,
             ).open()
         pid.write(os.getpid())
-        code = live(settings, starter)
+        code = live(settings, starter, pid)
     except WatchdogError as error:
         code = error.exit_code
         starter.tell({"error": str(error), "code": code})
@@ -183,22 +133,6 @@ def with_log_file(settings: Settings) -> Settings:
 
 def _open_log(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
-
-
-def _open_pid_file(path: str) -> int:
-    """Open or make it. Raises ConfigError for what is no pid file of ours: it is about to be overwritten."""
-    try:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o644)
-    except OSError as error:
-        raise ConfigError([f"--pidfile {path}: {error.strerror}; right: a file in a directory of our own"]) from None
-    found = os.fstat(descriptor)
-    is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1
-    if not is_ours or not (os.pread(descriptor, 32, 0).strip() or b"0").isdigit():
-        os.close(descriptor)
-        raise ConfigError([f"--pidfile {path}: is something else than a pid file of uid {os.geteuid()}"])
-    os.fchmod(descriptor, 0o644)  # whatever the umask is: others may know the pid
-    return descriptor
 
 
 def _refuse_manager(environ: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from watchdog.config import Settings
 from watchdog.fleet import Fleet
 from watchdog.holds import Holds
 from watchdog.kill_worker import KillWorker
+from watchdog.placement import Placement
 from watchdog.reloading import Reload
 from watchdog.sink import Sink
 from watchdog.sweep import Sweeper
@@ -26,6 +27,7 @@ class Bulletin:
     worker: KillWorker
     sweeper: Sweeper
     reload: Reload
+    placement: Placement
     sink: Sink
 
     def line(self) -> str:
@@ -47,6 +49,7 @@ class Bulletin:
             "last_sweep": last.wall.isoformat(timespec="seconds") if last else None,
             "being_ended": self.worker.busy,
             "state_dir": self.settings().state_dir,
+            "own_cgroup": str(self.placement),
             "roots": list(self.settings().cleanup.roots),
             "config": self.settings().file or "defaults",
             "config_problems": self.reload.problems,
@@ -62,5 +65,5 @@ class Bulletin:
         """Holds that are on, by what holds."""
         return {
             "operator": len(self.holds.current(self.clock.now().wall)),
-            "mass_stall": int(self.sweeper.mass_since is not None),
+            **self.sweeper.restraint.kinds(),
         }

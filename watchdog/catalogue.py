@@ -56,16 +56,27 @@ CATALOGUE: dict[str, Entry] = {
         "no sweep ended for three intervals, 30 s at least, and no nudge helped; the daemon ends with 70",
         "systemd starts it anew; if it comes again, report it",
     ),
+    "job.failed": Entry(
+        ERROR,
+        "one of the daemon's jobs beside the sweep raised; it runs again, and this is said once until a run works",
+        "a fault of ours: please report it with its `exception`",
+    ),
     "clock.stepped": Entry(
         WARNING, "the wall clock was set; nobody's silence changes by it", "nothing; if it comes often, look at NTP"
     ),
     "clock.gap": Entry(
         WARNING,
-        "the daemon did not watch for a while (suspend, overload); that time counts for nobody",
+        "the daemon did not watch for a while (suspend, overload); everybody gets one fresh limit of silence",
         "nothing after a suspend; else the host is overloaded",
     ),
     "agent.registered": Entry(INFO, "an agent is watched from now on"),
     "agent.starting": Entry(INFO, "a queued agent is being started"),
+    "agent.row_lost": Entry(
+        WARNING,
+        "somebody removed the row of a living agent from the registry; nothing is done to it",
+        "its next heartbeat writes the row anew; who never beats has to be registered again",
+    ),
+    "agent.row_restored": Entry(INFO, "it beat, and its row was written anew"),
     "agent.pid_known": Entry(INFO, "the agent's main process is known"),
     "agent.owner_changed": Entry(INFO, "the main process dropped to another uid, which owns the agent from now on"),
     "agent.first_beat": Entry(INFO, "the first beat; from now on silence counts"),
@@ -93,6 +104,17 @@ CATALOGUE: dict[str, Entry] = {
         "the agent has waited for a human for longer than the prompt limit",
         "answer its prompt, or end it; it is waited for without limit",
     ),
+    "agent.human_answered": Entry(INFO, "an agent that needed a human waits for none any more"),
+    "agent.expires_soon": Entry(
+        WARNING,
+        "a tenth of the agent's time to live is left, or five minutes; then it is ended",
+        "let it end its work; a longer `--ttl` only holds for a new one",
+    ),
+    "agent.wait_capped": Entry(
+        WARNING,
+        "an agent asked to be silent for longer than wait_limit; it is cut to that, told once",
+        "right if it waits for ever; else a larger `wait_limit_seconds` in its `[[policy]]`",
+    ),
     "agent.lingering": Entry(
         WARNING,
         "the agent said `done` and is still there",
@@ -100,7 +122,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "agent.told": Entry(
         WARNING,
-        "an agent's verdict would end it, but its ladder stops before a kill",
+        "an agent's verdict would end it; its ladder says so first, or says no more than that",
         "decide: `agent-watchdog kill AGENT`, or give its `[[policy]]` a ladder with `kill`",
     ),
     "agent.beat_file_unread": Entry(
@@ -108,11 +130,22 @@ CATALOGUE: dict[str, Entry] = {
         "a heartbeat file cannot be read; its agent is unknown until wait_limit",
         "may its owner read the file, and is its disk there?",
     ),
+    "source.unread": Entry(
+        WARNING,
+        "a [[source]] cannot be read: agents that only it knows are not told of",
+        "may the daemon's uid read it? Told again when it was read in between",
+    ),
     "agent.unpinned": Entry(
         WARNING,
         "no pidfd for an agent's process; its end is found by the next sweep",
         "too many open files? Raise the unit's `LimitNOFILE`",
     ),
+    "cgroup.refused": Entry(
+        WARNING,
+        "agents of `run` get no cgroup of their own (systemd, or the kernel, refused); said once, until one gets it",
+        "the line says why: is the bus there? Meanwhile trees are known by marker, session and descent",
+    ),
+    "cgroup.works": Entry(INFO, "agents of `run` get a cgroup of their own again"),
     "agent.channel_lost": Entry(
         WARNING,
         "beats could not reach us (restart, too many connections); told once, not held against it",
@@ -146,6 +179,14 @@ CATALOGUE: dict[str, Entry] = {
         "an attempt at an order raised; it is tried again from its last committed step",
         "a fault of ours: please report it; it is tried again by itself",
     ),
+    "agent.nudged": Entry(
+        WARNING,
+        "an agent was nudged by its ladder: a line typed into its tmux pane, or its command; says how that went",
+        "see what it does (`agent-watchdog why AGENT`); the ladder's next step comes unless it beats",
+    ),
+    "agent.obeyed": Entry(INFO, "an agent beats again after a step of its ladder, which ends there"),
+    "stop.keys": Entry(INFO, "an agent that is to stop got its exit keys typed into its tmux pane, or why not"),
+    "stop.asked": Entry(INFO, "an agent is asked to end by itself, in the answer to its heartbeats over HTTP"),
     "kill.withdrawn": Entry(INFO, "a kill was called off before the first signal, as a beat came"),
     "kill.signal_sent": Entry(INFO, "a signal went to a process whose identity was proved"),
     "kill.refused": Entry(
@@ -165,7 +206,22 @@ CATALOGUE: dict[str, Entry] = {
         "a cleanup hook failed or ran out of time; says whether it is tried again",
         "after the last try: `why AGENT` has its words; put the place in order by hand",
     ),
+    "reap.found": Entry(INFO, "something that a dead agent may have left is left as it is; says why, once"),
+    "reap.begun": Entry(DEBUG, "the reaper is about to remove what a dead agent left; in the history alone"),
+    "reap.finished": Entry(INFO, "what a dead agent left was put in order, or kept after all; says what and why"),
+    "reap.failed": Entry(
+        WARNING,
+        "what a dead agent left could not be put in order; the next round tries again",
+        "the line says why (a full or read-only disk, a process that cannot be ended); `reap --dry-run` lists it",
+    ),
+    "reap.trouble": Entry(
+        WARNING,
+        "the reaper could not look everywhere; said once for each place",
+        "the line says where; nothing there is touched meanwhile",
+    ),
+    "cleanup.hook_skipped": Entry(INFO, "a cleanup hook was not run, since one that it needs did not end well"),
     "cleanup.hook_retried": Entry(INFO, "a cleanup hook failed and is tried again after a pause"),
+    "worktree.restored": Entry(INFO, "somebody had a worktree brought back from the trash; says where it is now"),
     "row.quarantined": Entry(
         ERROR,
         "a row of the registry cannot be read and is left alone; the others are served",
@@ -174,7 +230,7 @@ CATALOGUE: dict[str, Entry] = {
     "hold.started": Entry(
         WARNING,
         "kills are held; says why",
-        "mass stall: look at network and provider; by an operator: `unhold` when it is over",
+        "mass stall: look at network and provider; pressure: what loads the host? by an operator: `unhold`",
     ),
     "hold.ended": Entry(INFO, "kills are no longer held"),
     "registry.unavailable": Entry(
@@ -184,6 +240,14 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "registry.recovered": Entry(INFO, "the registry works again"),
     "registry.trimmed": Entry(INFO, "what ended longer than retention_days ago was forgotten; says how much"),
+    "lock.lost": Entry(
+        ERROR,
+        "the lock or the pid file was removed or replaced, and cannot be made anew; tried again with each sweep",
+        "the line says why; does another daemon run in the same runtime directory? Stop one of them",
+    ),
+    "lock.renewed": Entry(
+        WARNING, "the lock or the pid file was removed or replaced; it was made anew and is held", ""
+    ),
     "control.lost": Entry(
         ERROR,
         "the control socket was removed; a silence that we may have caused counts for nobody",
@@ -209,7 +273,7 @@ CATALOGUE: dict[str, Entry] = {
     "task.cancelled": Entry(INFO, "an operator cancelled a task; whoever worked on it was stopped"),
     "notify.failed": Entry(
         WARNING,
-        "the command of [notify] failed or ran out of time; told once until it works again",
+        "the command of [notify] failed or ran out of time; five reasons are told, once each, until it works again",
         "the line has its words; run it by hand as the daemon's uid, with an event on stdin",
     ),
     "notify.dropped": Entry(

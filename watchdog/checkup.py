@@ -7,6 +7,8 @@ from pathlib import Path
 from shutil import which
 
 from watchdog.config import Settings
+from watchdog.errors import UnsafeDirectory
+from watchdog.places import look_at_directory
 
 NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody outside
 
@@ -14,8 +16,18 @@ NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody 
 def problems(settings: Settings) -> list[str]:
     """What would go wrong, or give others' hands to somebody, one line each: `file: key: what; right: ...`."""
     found = [f"{key}: {words}" for key, program in _programs(settings) for words in _program(program)]
+    for key, directory, mode in (
+        ("state_dir", settings.state_dir, 0o700),
+        ("runtime_dir", settings.runtime_dir, 0o755),
+    ):
+        try:
+            look_at_directory(directory, mode)
+        except UnsafeDirectory as error:
+            found.append(f"daemon.{key}: {error}")
     log = settings.log.file
-    if log and not os.access(log if os.path.exists(log) else os.path.dirname(log), os.W_OK):
+    if os.path.islink(log) or os.path.isdir(log):
+        found.append(f"log.file: {log} is a link or a directory; right: a file")
+    elif log and not os.access(log if os.path.exists(log) else os.path.dirname(log), os.W_OK):
         found.append(f"log.file: {log} cannot be written by uid {os.geteuid()}")
     return [f"{where(settings)}: {words}" for words in found]
 
@@ -40,6 +52,11 @@ def _programs(settings: Settings) -> Iterator[tuple[str, str]]:
     for hook in settings.hooks:
         if hook.command:
             yield f"hook {hook.name!r}: command", hook.command[0]
+    if settings.kill.nudge_command:
+        yield "kill.nudge_command", settings.kill.nudge_command[0]
+    for number, policy in enumerate(settings.config.policy):
+        if policy.nudge_command:
+            yield f"policy[{number}].nudge_command", policy.nudge_command[0]
     if settings.notify.command:
         yield "notify.command", settings.notify.command[0]
 

@@ -30,7 +30,7 @@ class Chronicle:
         self, event: str, agent: Agent, why: str, who: str = "daemon", evidence: Mapping[str, object] | None = None
     ) -> None:
         """One thing that happened to one agent."""
-        self._log.bind(**(evidence or {})).event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)
+        self.log(event, agent, why, evidence)
         if self._waiting >= PENDING:
             self.lost += 1
             return
@@ -45,6 +45,10 @@ class Chronicle:
             evidence=evidence or {},
             owner_uid=agent.reg.owner_uid,
         ).add_done_callback(self._written)
+
+    def log(self, event: str, agent: Agent, why: str, evidence: Mapping[str, object] | None = None) -> None:
+        """The log line alone: the history has it with the change that it tells of."""
+        self._log.bind(**(evidence or {})).event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)
 
     def _written(self, answer: "asyncio.Future[int]") -> None:
         self._waiting -= 1

@@ -4,7 +4,7 @@
 2. A hook whose thing was never registered (no worktree, no temp dir) is passed over, and only that one.
 3. The intent is committed before each try; a run that the journal knows as done is not repeated.
 4. A try that fails or is late is repeated after a back-off until `retries` is used up; then it is told once.
-5. Every hook runs, whatever became of the one before.
+5. Every hook runs, whatever became of the one before, but for one that `needs` it: that one is not run, and says why.
 
 It must not touch an owner's file or start a process itself: `Owners` does, as the owner.
 """
@@ -14,12 +14,27 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
+from watchdog.config import Settings
 from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
+from watchdog.owner.hooks.base import CleanupSettings
 
 FINAL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
-NEEDS = {"worktree": "worktree", "temp_dir": "temp_dir"}  # built-in hook -> the field of the context it is about
+# Built-in hook -> the field of the context that it is about.
+PLACES = {"git_locks": "worktree", "worktree": "worktree", "temp_dir": "temp_dir"}
+WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING})  # what a hook that needs another takes for its success
 LONGEST_PAUSE = timedelta(seconds=60)
+
+
+def settings_for(settings: Settings) -> CleanupSettings:
+    """What the built-in hooks are told of the configuration."""
+    return CleanupSettings(
+        roots=tuple(settings.cleanup.roots),
+        trash_retention_hours=settings.cleanup.trash_retention_hours,
+        dirty_worktree=settings.cleanup.dirty_worktree,
+        merged_branch=settings.cleanup.merged_branch,
+        protected=(settings.state_dir, settings.runtime_dir),
+    )
 
 
 class Run(Protocol):
@@ -41,8 +56,10 @@ class Journal(Protocol):
     async def open_run(self, context: HookContext) -> Run:
         """Commit that a try begins. A run that already ended well comes back untouched, with its outcome as status."""
 
-    async def finish_run(self, context: HookContext, result: HookResult) -> None:
-        """Commit how the try ended."""
+    async def finish_run(
+        self, context: HookContext, result: HookResult, event: str, facts: Mapping[str, object]
+    ) -> None:
+        """Commit how the try ended, together with the event that tells it: neither is ever there alone."""
 
 
 class Runner(Protocol):
@@ -53,10 +70,9 @@ class Runner(Protocol):
 
 
 class Log(Protocol):
-    """What is needed of a bound structlog logger."""
+    """Where it is said what was done."""
 
     def info(self, event: str, **facts: object) -> object: ...
-    def warning(self, event: str, **facts: object) -> object: ...
 
 
 async def run_hooks(
@@ -75,18 +91,30 @@ async def run_hooks(
     is not repeated.
     """
     results: list[tuple[HookSpec, HookResult]] = []
+    well: dict[str, str | None] = {}  # of the hooks before: why one did not end well, or None
     for spec in hooks:
         context = context_for(spec)
         if context.outcome not in spec.on:
+            well[spec.name] = f"not for agents that ended as {context.outcome}"
             continue
-        need = NEEDS.get(spec.run or "")
-        if need is not None and getattr(context, need) is None:
-            results.append((spec, HookResult(HookOutcome.NOTHING, f"no {need} was registered")))
+        place = PLACES.get(spec.run or "")
+        unmet = [f"{name}: {well[name]}" for name in spec.needs if well.get(name) is not None]
+        if unmet and not observe:
+            result = HookResult(HookOutcome.NOTHING, f"not run, it needs {'; '.join(unmet)}")
+            facts = {"hook": spec.name, "outcome": "skipped", "message": result.message}
+            log.info("cleanup.hook_skipped", **facts)
+            results.append((spec, result))
+            well[spec.name] = "not run"
+            continue
+        if place is not None and getattr(context, place) is None:
+            results.append((spec, HookResult(HookOutcome.NOTHING, f"no {place} was registered")))
         elif observe:
             log.info("cleanup.hook_finished", hook=spec.name, outcome="observed", message="observe mode: not run")
             results.append((spec, HookResult(HookOutcome.NOTHING, "observe mode: not run")))
         else:
             results.append((spec, await _run(spec, context_for, owners, journal, log, pause)))
+        last = results[-1][1]
+        well[spec.name] = None if last.outcome in WELL else f"{last.outcome}: {last.message}"
     return results
 
 
@@ -110,18 +138,17 @@ async def _run(
             raise
         except Exception as error:  # noqa: BLE001 one hook's fault must not keep the next from running
             result = HookResult(HookOutcome.FAILED, f"{type(error).__name__}: {error}")
-        await journal.finish_run(context, result)
         facts = {
             "hook": spec.name,
             "outcome": result.outcome.value,
             "attempt": run.attempts,
             "message": result.message,
         }
-        if result.outcome in FINAL:
-            log.info("cleanup.hook_finished", **facts)
+        final, spent = result.outcome in FINAL, run.attempts > spec.retries
+        gives_up = run.attempts == spec.retries + 1  # told once: the reaper tries it again from time to time
+        event = "cleanup.hook_finished" if final else "cleanup.hook_failed" if gives_up else "cleanup.hook_retried"
+        await journal.finish_run(context, result, event, facts)
+        log.info(event, **facts)
+        if final or spent:
             return result
-        if run.attempts > spec.retries:
-            log.warning("cleanup.hook_failed", **facts)
-            return result
-        log.info("cleanup.hook_retried", **facts)
         await asyncio.sleep(min(LONGEST_PAUSE, pause * 2 ** min(run.attempts - 1, 10)).total_seconds())

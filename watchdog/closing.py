@@ -5,10 +5,12 @@ The row is closed last, by compare-and-set; every step may be done again by a la
 
 import asyncio
 import os
+from datetime import timedelta
 
+from watchdog import shortage
 from watchdog.chronicle import Chronicle
-from watchdog.clock import Clock
-from watchdog.core.model import LIVE, HookOutcome, Reason, Status
+from watchdog.clock import Clock, Instant
+from watchdog.core.model import LIVE, HookOutcome, Identity, Reason, Status
 from watchdog.ending import Ended
 from watchdog.errors import Conflict
 from watchdog.fleet import Agent
@@ -17,10 +19,19 @@ from watchdog.journal import Cleanup
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.orders import Order, status_of, task_of, told
-from watchdog.processes.identity import exit_status
+from watchdog.processes import procfs
+from watchdog.processes.exits import exit_status
+from watchdog.processes.identity import boot_id, passed_on
+from watchdog.recording import row_of
 from watchdog.registry.store import AsyncStore
+from watchdog.telling import Telling
 
 RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
+MOST_TOLD = 64  # processes in one line of the log; the history has all
+
+
+class NotOurs(Exception):
+    """The order is done already (and what followed failed), or was closed or taken by somebody else."""
 
 
 class Closing:
@@ -45,7 +56,7 @@ class Closing:
         self._log = log
         self._me = f"daemon {os.getpid()}"
 
-    async def prove(self, order: Order, ended: Ended) -> None:
+    async def prove(self, order: Order) -> None:
         """Commit that the whole tree is dead, and how."""
         agent = order.agent
         if agent.status is Status.UNKILLABLE and await self._store.write(
@@ -60,33 +71,62 @@ class Closing:
             agent.status = Status.ENDING
         if agent.exit_code is None and agent.exit_signal is None:
             await self._learn_exit(agent)
-        order.signalled = order.signalled or ended.main_signalled
+        order.shortage = shortage.told(agent)
         status = status_of(order, agent)
-        now = self._clock.now().wall
+        now = self._clock.now()
+        processes = [{**process, "started": _started(one, now)} for one, process in order.processes.items()]
         order.outcome = {
             "success": True,
             "agent_id": agent.agent_id,
-            "action": "graceful_kill" if ended.gracefully else "force_kill",
+            "action": "force_kill" if order.killed else "graceful_kill",
             "pid": agent.identity.pid if agent.identity else None,
-            "kill_signal": "SIGTERM" if ended.gracefully else "SIGKILL",
+            "kill_signal": "SIGKILL" if order.killed else "SIGTERM",
             "task_id": agent.reg.task_id,
-            "killed_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "killed_at": now.wall.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "grace_period_seconds": order.plan.grace.total_seconds() if order.plan else None,
-            "killed_gracefully": ended.gracefully,
+            "killed_gracefully": not order.killed,
             "seconds_since_heartbeat": round(agent.silence.total_seconds(), 1) if agent.beats else None,
-            "message": told(order, ended),
+            "message": told(order) + _left(order.ended) + _reused(agent),
             "status": status.value,
             "resume": None,
             "exit_code": agent.exit_code,
             "exit_signal": agent.exit_signal,
-            "processes": [{"pid": m.seen.identity.pid, "name": m.seen.name, "how": m.how()} for m in ended.members],
+            "processes": processes,
         }
-        order.step = "cleanup"
-        await self._store.write(self._store.store.save_step, order.request_id, "cleanup", outcome=order.outcome)
-        if ended.signalled:
+        await self._save(order, "cleanup")
+        order.step = (
+            "cleanup"  # no sooner: an attempt that finds it goes on with the hooks, and tells no more of the end
+        )
+        if order.touched:
             self._logged(agent).event(
-                "kill.finished", request_id=order.request_id, status=status, why=order.outcome["message"]
+                "kill.finished",
+                request_id=order.request_id,
+                status=status,
+                why=order.outcome["message"],
+                processes=processes[:MOST_TOLD],
             )
+
+    async def put_aside(self, order: Order, ended: Ended) -> None:
+        """Say once that something lives on; no cleanup while it does."""
+        agent = order.agent
+        alive = [f"{m.seen.name}[{m.pid}] {m.how()}" for m in ended.members if not m.dead]
+        alive += [f"pid {pid} in its cgroup, which we may not see" for pid in ended.unseen]
+        news = Telling(order, self._chronicle, self._logged(agent)).left(str(ended.reason), alive)
+        outcome = order.outcome or {}
+        if news:
+            await self._store.write(self._store.store.save_step, order.request_id, order.step, outcome=outcome)
+        elif agent.status is Status.UNKILLABLE:
+            return
+        if await self._store.write(
+            self._store.store.transition,
+            agent.agent_id,
+            {Status.ENDING, Status.UNKILLABLE},
+            Status.UNKILLABLE,
+            now=self._clock.now().wall,
+            who=self._me,
+            why=str(outcome["message"]).removeprefix("not ended, "),
+        ):
+            agent.status = Status.UNKILLABLE
 
     async def put_in_order(self, order: Order) -> None:
         """Hooks, then the task, then our row, last."""
@@ -95,7 +135,8 @@ class Closing:
         error = None if status is Status.COMPLETED else task_of(order, agent, status)[1]
         if order.options.cleanup:
             runs = await self._cleanup.run(agent, status, order.reason, order.request_id)
-            outcome["cleanup"] = runs
+            outcome["cleanup"] = runs  # before the row is closed: later nobody would add it
+            await self._save(order, order.step)
             for run in runs:
                 if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
                     self._metrics.cleanup_failures.labels(str(run["hook"])).inc()
@@ -109,8 +150,10 @@ class Closing:
                 agent_id=agent.agent_id,
                 now=self._clock.now().wall,
             )
+            if order.options.cancel:
+                self._chronicle.tell("task.cancelled", agent, str(message), order.by, {"task_id": agent.reg.task_id})
         self._hearing.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
-        await self._store.write(self._store.store.save_sweep, [agent.row()])
+        await self._store.write(self._store.store.save_sweep, [row_of(agent)])
         await self._store.write(
             self._store.store.transition,
             agent.agent_id,
@@ -129,15 +172,38 @@ class Closing:
         self._hearing.forget(agent)
         self._logged(agent).event("agent.ended", status=status, why=outcome["message"])
 
-    async def let_go(self, agent: Agent) -> None:
-        """Watch it no longer if somebody closed its row or made it unreadable: each look would order a kill anew."""
+    async def close_orphans(self, order: Order) -> None:
+        """What outlived its agent is dead: tell it. The agent's row is closed already, and its hooks have run."""
+        agent = order.agent
+        count = len(order.processes)
+        order.outcome = {
+            "success": True,
+            "agent_id": agent.agent_id,
+            "action": "force_kill" if order.killed else "graceful_kill",
+            "message": f"{count} process{'' if count == 1 else 'es'} that outlived it ended{_left(order.ended)}",
+            "status": agent.status.value,
+            "processes": list(order.processes.values()),
+        }
+        await self.finish_request(order, "done", order.outcome, str(order.outcome["message"]))
+        self._logged(agent).event(
+            "kill.finished",
+            request_id=order.request_id,
+            status=agent.status,
+            why=order.outcome["message"],
+            processes=list(order.processes.values())[:MOST_TOLD],
+        )
+
+    async def let_go(self, agent: Agent) -> bool:
+        """Watch it no longer if its row is closed or somebody made it unreadable: each look would order a kill anew."""
         try:
             row = await self._store.read(self._store.store.agent, agent.agent_id)
         except Conflict as error:
             row = None
             self._logged(agent).event("row.quarantined", why=str(error))
-        if row is None or row.status not in LIVE:
-            self._hearing.forget(agent)
+        if row is not None and row.status in LIVE:
+            return False
+        self._hearing.forget(agent)
+        return True
 
     async def finish_request(self, order: Order, status: str, outcome: dict[str, object], why: str) -> None:
         await self._store.write(
@@ -149,8 +215,15 @@ class Closing:
             who=self._me,
             why=why,
             owner_uid=order.agent.reg.owner_uid,
+            by=order.holders,
             say=order.reason not in (Reason.GONE, Reason.LOST),  # nobody was killed; `agent.ended` tells it
         )
+
+    async def _save(self, order: Order, step: str) -> None:
+        """The step that is done, and the outcome so far. Raises NotOurs when the order is done, or somebody else's."""
+        save = self._store.store.save_step
+        if not await self._store.write(save, order.request_id, step, by=order.holders, outcome=order.outcome):
+            raise NotOurs(f"kill request {order.request_id} is not ours any more: it is left alone")
 
     async def _learn_exit(self, agent: Agent) -> None:
         """How the main process ended: the kernel's word through the pidfd, else `run`'s, else unknown."""
@@ -165,3 +238,23 @@ class Closing:
 
     def _logged(self, agent: Agent) -> Log:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
+
+
+def _started(identity: Identity, now: Instant) -> str | None:
+    """When a process of this boot was started (UTC, to the second); None for one of another."""
+    if identity.boot_id != boot_id():
+        return None
+    age = now.boot - identity.start_ticks / procfs.TICKS_PER_SECOND
+    return (now.wall - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _left(ended: Ended) -> str:
+    """Who was not the agent's own, and lives on where it was: a program that is spared, or says that it is one."""
+    names = ", ".join(ended.left[:8]) + (" and more" if len(ended.left) > 8 else "")
+    return f"; left alive in its cgroup: {names}" if names else ""
+
+
+def _reused(agent: Agent) -> str:
+    """Who looks for the pid now finds somebody else, whom nobody has touched."""
+    main = agent.identity
+    return f"; its pid {main.pid} has passed on to another process" if main is not None and passed_on(main) else ""

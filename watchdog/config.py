@@ -6,33 +6,42 @@ An empty string means "as the circumstances say": by uid for paths, machine-id f
 
 import dataclasses
 import os
+import re
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from watchdog.core.model import HookSpec, Policy, Registration
+from watchdog.core.model import TOLD_OF, HookSpec, Policy, Registration, Step
 from watchdog.errors import ConfigError
 from watchdog.keys import (
     DEFAULT_HOOKS,
     SHIPPED_POLICIES,
+    USERS_SOURCES,
     Cleanup,
     Config,
     Control,
     Hold,
+    Hook,
     Kill,
     Logging,
     Metrics,
     Notify,
+    Source,
     explain,
 )
 from watchdog.places import Places, places_for
+from watchdog.values import suggest
 
 _LARGEST = 1 << 20  # bytes of a file; the shipped one with all its comments has 8 KiB
+_ENDLESS_KEY = re.compile(
+    rb"""(?:["'\w-]{1,40}[ \t]{0,9}\.[ \t]{0,9}){100}"""
+)  # tomllib takes minutes for 20,000 parts
+_MOST = 50  # problems told of one file; it is another file than was meant
 _SOCKET_ROOM = 67  # sun_path holds 107 bytes (unix(7)); "/notify/" and 32 hex digits need 40 of them
 
 
@@ -50,6 +59,7 @@ class Settings:
     interval: timedelta
     retention: timedelta
     hooks: tuple[HookSpec, ...]
+    sources: tuple[Source, ...]
 
     @property
     def observe(self) -> bool:
@@ -97,11 +107,11 @@ class Settings:
 
     def policy_for(self, agent: Registration) -> Policy:
         """The limits that hold for this agent."""
-        return self.policy_of(agent.agent_type, agent.name, agent.tags)
+        return self.policy_of(agent.agent_type, agent.name, agent.tags, agent.source)
 
-    def policy_of(self, agent_type: str, name: str, tags: Iterable[str]) -> Policy:
+    def policy_of(self, agent_type: str, name: str, tags: Iterable[str], source: str = "register") -> Policy:
         """`[stall]` and `[kill]`, then the shipped policies, then each `[[policy]]` that fits; the last word wins."""
-        return _policy(self.config, agent_type, name, tuple(tags))
+        return _policy(self.config, agent_type, name, tuple(tags), source)
 
 
 def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:
@@ -131,6 +141,8 @@ def parse(text: bytes, path: str) -> Config:
     """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; right: ...`."""
     if len(text) > _LARGEST:
         raise ConfigError([f"{path}: is larger than {_LARGEST} bytes; right: what config/agent-watchdog.toml shows"])
+    if _ENDLESS_KEY.search(text):
+        raise ConfigError([f"{path}: a key of more than 100 parts; right: section.key"])
     try:
         data = tomllib.loads(text.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -143,6 +155,8 @@ def parse(text: bytes, path: str) -> Config:
         config = Config.model_validate(data)
     except ValidationError as error:
         problems = [explain(dict(problem)) for problem in error.errors(include_url=False)]
+        if len(problems) > _MOST:
+            problems[_MOST:] = [f"and {len(problems) - _MOST} more problems"]
         raise ConfigError([f"{path}: {problem}" for problem in problems]) from None
     return config
 
@@ -156,6 +170,12 @@ def settings_of(config: Config, file: str | None, places: Places) -> Settings:
         problems.append(
             f"daemon.runtime_dir: {runtime_dir!r} is too long for sockets in it; right: at most {_SOCKET_ROOM} bytes"
         )
+    registry_url = config.registry.url or f"sqlite:///{state_dir}/registry.db"
+    if config.log.file and _is_ours(config.log.file, file, state_dir, runtime_dir, registry_url):
+        problems.append(
+            f"log.file: {config.log.file!r} is or may become a file that the daemon works by; right: a name that ends"
+            " in .log, outside of the runtime directory"
+        )
     if problems:
         raise ConfigError([f"{file or 'defaults'}: {problem}" for problem in problems])
     hooks = DEFAULT_HOOKS if config.hook is None else config.hook
@@ -166,7 +186,7 @@ def settings_of(config: Config, file: str | None, places: Places) -> Settings:
         host=config.daemon.host or None,
         state_dir=state_dir,
         runtime_dir=runtime_dir,
-        registry_url=config.registry.url or f"sqlite:///{state_dir}/registry.db",
+        registry_url=registry_url,
         interval=timedelta(seconds=config.sweep.interval_seconds),
         retention=timedelta(days=config.registry.retention_days),
         hooks=tuple(
@@ -177,15 +197,19 @@ def settings_of(config: Config, file: str | None, places: Places) -> Settings:
                 command=hook.command,
                 timeout=timedelta(seconds=hook.timeout_seconds),
                 retries=hook.retries,
+                needs=hook.needs,
             )
             for hook in hooks
         ),
+        sources=(USERS_SOURCES if places.uid else ()) if config.source is None else config.source,
     )
 
 
-def _policy(config: Config, agent_type: str, name: str, tags: tuple[str, ...]) -> Policy:
+def _policy(config: Config, agent_type: str, name: str, tags: tuple[str, ...], source: str) -> Policy:
     entries = [entry for entry in (*SHIPPED_POLICIES, *config.policy) if entry.fits(agent_type, name, tags)]
     merged: dict[str, Any] = {**dict(config.stall), **dict(config.kill)}
+    if source in TOLD_OF:
+        merged["ladder"] = (Step.WARN,)
     for entry in entries:
         merged |= {key: value for key, value in dict(entry).items() if value is not None and key != "match"}
     fields = {field.name for field in dataclasses.fields(Policy)}
@@ -214,8 +238,31 @@ def _contradictions(config: Config) -> Iterable[str]:
     names = [hook.name for hook in config.hook or ()]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"hook: the name {name!r} is used {names.count(name)} times; right: one name for each, logs go by it"
+    yield from _needs(DEFAULT_HOOKS if config.hook is None else config.hook)
     if not config.cleanup.roots or "/" in config.cleanup.roots:
         yield 'cleanup.roots: must name directories below /; right: ["/tmp", "/var/tmp"]'
+
+
+def _is_ours(log: str, file: str | None, state_dir: str, runtime_dir: str, registry_url: str) -> bool:
+    """Whether lines of a log would be written into the configuration, the registry, a lock, a pid file or a socket."""
+    place, name = os.path.split(log)
+    registry = "/" + registry_url.partition(":///")[2].partition("?")[0].lstrip("/")
+    kept = registry_url.startswith("sqlite") and log.startswith(registry)  # with its -wal and -shm
+    if file is not None and os.path.realpath(log) == os.path.realpath(file):
+        return True
+    return kept or place == runtime_dir or (place == state_dir and not name.endswith(".log"))
+
+
+def _needs(hooks: Sequence[Hook]) -> Iterable[str]:
+    """What is wrong with `needs`: each may name hooks before it alone, so no ring waits for itself."""
+    names = [hook.name for hook in hooks]
+    for number, hook in enumerate(hooks):
+        for name in hook.needs:
+            key = f"hook[{number}].needs"
+            if name not in names:
+                yield f"{key}: there is no hook {name!r}{suggest(name, names)}"
+            elif name not in names[:number]:
+                yield f"{key}: {name!r} does not stand before it; right: in the order of the file, without a ring"
 
 
 def _refuse_writable(path: str, found: os.stat_result, uid: int) -> None:

@@ -2,20 +2,21 @@
 
 import os
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 from watchdog.chronicle import Chronicle
 from watchdog.control.api import serve
 from watchdog.control.desk import Bell, Desk
 from watchdog.errors import WatchdogError
+from watchdog.lock import Locks
 from watchdog.places import ensure_directories, notify_directory
 
 
 class Door:
     """Serves the desk at its path, and again when somebody removed the socket or its directory."""
 
-    def __init__(self, desk: Desk, chronicle: Chronicle) -> None:
+    def __init__(self, desk: Desk, chronicle: Chronicle, locks: Locks) -> None:
         self.desk = desk
+        self._locks = locks
         self._chronicle = chronicle
         self._open = AsyncExitStack()
         self._inode: int | None = None
@@ -23,7 +24,7 @@ class Door:
 
     async def open(self) -> None:
         """Listen. Raises OSError when the socket cannot be made."""
-        self.desk = replace(self.desk, bell=Bell())
+        self.desk.bell = Bell()  # in place: a reload puts new settings into this very desk
         self._chronicle.on_write = self.desk.bell.ring
         await self._open.enter_async_context(serve(self.desk))
         self._inode = os.stat(self.desk.socket_path).st_ino
@@ -31,8 +32,10 @@ class Door:
     async def keep(self) -> None:
         """Look whether our socket still lies at its path; if not, nobody could reach us: say so and listen anew.
 
-        Until he beats again, nobody's silence is held against him.
+        Until he beats again, nobody's silence is held against him. While the runtime directory is another daemon's,
+        what lies there is his.
         """
+        ours = self._locks.keep()
         if self._lies_there():
             return
         for agent in self.desk.fleet:
@@ -41,13 +44,15 @@ class Door:
             self._said = True
             self.desk.log.event("control.lost", socket=self.desk.socket_path)
         await self.close()
+        if not ours:
+            return  # said; the next sweep tries again
         settings = self.desk.settings
         try:
             ensure_directories(settings.state_dir, settings.runtime_dir)
             notify_directory(settings.runtime_dir)
             await self.open()
         except (OSError, WatchdogError):
-            return  # said once above; the next sweep tries again
+            return  # the same
         self._said = False
         self.desk.log.event("control.reopened", socket=self.desk.socket_path)
 

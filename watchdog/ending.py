@@ -1,55 +1,53 @@
 """Ends one agent's whole tree and proves it: look, ask `core.ladder`, commit the intent, act, look again.
 
 Nothing here decides whether an agent should end; that was decided, claimed and committed before. Signals go out only
-through `processes.signals.send`. Dead means: its pidfd says so, and a last look found nobody new.
+through the `roll`. Dead means: its pidfd says so, and a last look found nobody new.
 """
 
 import asyncio
-import os
-import select
-import signal
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from watchdog.clock import Clock
-from watchdog.core.ladder import Kill, Move, next_step
+from watchdog.core.ladder import END_PHASE, Kill, Move, next_step
 from watchdog.core.model import Identity, Polite, TreeMember
-from watchdog.errors import SignalRefused
+from watchdog.enclosure import Enclosure, thaw
 from watchdog.processes import evidence
-from watchdog.processes.identity import pin
-from watchdog.processes.signals import Guard, SendResult, send
+from watchdog.processes.signals import Guard
+from watchdog.roll import Member, Roll
 from watchdog.scan import Scanner
 
-RESEND = 0.2  # seconds between two rounds of KILL; teardown of 100 processes takes 55 ms
-
-
-@dataclass(slots=True)
-class Member:
-    """One process of the tree: how we know it, and how it ended. `pidfd` is open until it is proved dead."""
-
-    seen: TreeMember
-    pidfd: int
-    sent: list[str] = field(default_factory=list)
-    refused: str | None = None
-    dead: bool = False
-
-    def how(self) -> str:
-        """How it ended, in one word for people and JSON."""
-        if not self.dead:
-            return f"alive ({self.refused})" if self.refused else "alive"
-        return f"after {self.sent[-1]}" if self.sent else "by itself"
+RESTLESS = 5  # looks in a row that missed somebody in its cgroup; from then on he counts as alive, to be frozen
+RESEND = 0.2  # seconds between two rounds of the end phase; teardown of 100 processes takes 55 ms
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a tree. `reason` is set when something of it lives: not_permitted, protected, d_state."""
+    """What became of a tree. `reason` is set when something of it lives: not_permitted, protected, frozen, d_state."""
 
-    members: tuple[Member, ...]
-    reason: str | None
-    gracefully: bool  # nobody needed KILL
-    signalled: bool
-    main_signalled: bool
+    members: tuple[Member, ...] = ()
+    reason: str | None = None
+    unseen: tuple[int, ...] = ()  # pids in its cgroup that we may not look at
+    left: tuple[str, ...] = ()  # who lives on in its cgroup, and is not its own: name[pid]
+
+    @property
+    def signalled(self) -> bool:
+        return any(m.sent for m in self.members)
+
+    @property
+    def alive(self) -> tuple[Identity, ...]:
+        return tuple(m.seen.identity for m in self.members if not m.dead)
+
+    def after(self, former: "Ended") -> "Ended":
+        """The whole story of two attempts: whom the former one could not end, this one may have found dead."""
+        now = {m.seen.identity: m for m in self.members}
+        for member in former.members:
+            known = now.setdefault(member.seen.identity, member)
+            if known is not member:
+                known.sent[:0] = [name for name in member.sent if name not in known.sent]
+            known.dead = known.dead or self.reason is None
+        return replace(self, members=tuple(now.values()))
 
 
 @dataclass(slots=True)
@@ -62,6 +60,9 @@ class Plan:
     verify: timedelta
     polite: Polite
     force: bool = False
+    cgroup: str | None = None  # its own
+    begun: bool = False  # an attempt before this one has signalled: what it saw before is the evidence
+    stopped: tuple[TreeMember, ...] = ()  # an attempt before this one was in its end phase with these
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -73,7 +74,7 @@ class Ending:
         plan: Plan,
         scanner: Scanner,
         clock: Clock,
-        guard: Callable[[str], Guard],
+        guard: Callable[[], Guard],
         intend: Callable[[str, list[TreeMember], dict[str, object] | None], Awaitable[None]],
         signalled: Callable[[str, list[int]], None],
         refused: Callable[[int, str], None],
@@ -84,185 +85,124 @@ class Ending:
         self._plan = plan
         self._scanner = scanner
         self._clock = clock
-        self._guard = guard
         self._intend = intend
-        self._signalled = signalled
-        self._told_refusal = refused
-        self._members: dict[Identity, Member] = {}
+        self._roll = Roll(plan.main, guard, signalled, refused)
+        self._guard = guard
+        self._restless = 0
+        self._enclosure = Enclosure(plan.cgroup)
+        self._kill = Kill(clock.mono(), plan.grace, plan.verify, plan.polite)
 
     async def run(self) -> Ended:
         """End the tree.
 
-        1. Look once and commit who belongs to it, with evidence, before the first signal.
+        1. Look once and commit who belongs to it, with evidence, before the first signal of all attempts.
         2. Ask for the next step, commit it, do it; repeat.
         3. Stop when a look finds nobody alive and nobody new, or when what lives cannot be ended.
+
+        However it ends (cancelled, the registry away), nobody stays stopped who was not sent KILL.
         """
-        plan = self._plan
+        plan, roll = self._plan, self._roll
         try:
             await self._look()
-            snapshot = await asyncio.to_thread(evidence.snapshot, [m.seen for m in self._alive()])
-            await self._intend("looked", self._known(), snapshot)
-            kill = Kill(self._clock.mono(), plan.grace, plan.verify, plan.polite)
-            killing_since = killed_until = None
-            stable = False
+            if plan.stopped:
+                thaw(plan.cgroup)
+                roll.were_stopped(plan.stopped)
+            if not plan.begun:
+                snapshot = await asyncio.to_thread(evidence.snapshot, [m.seen for m in roll.alive()])
+                await self._intend("looked", roll.seen(), snapshot)
+            self._kill = replace(self._kill, started=self._clock.mono())
             while True:
-                self._reap()
-                alive = self._alive()
+                alive = roll.alive()
                 if alive and all(m.refused for m in alive):
-                    return self._result(next(m.refused for m in alive))
-                main = [m for m in alive if m.seen.identity == plan.main]
-                rest = [m for m in alive if m.seen.identity != plan.main]
-                kill = Kill(
-                    started=kill.started,
-                    grace=plan.grace,
-                    verify=plan.verify,
-                    polite=plan.polite,
-                    force=plan.force,
-                    main_alive=bool(main),
-                    rest_alive=len(rest),
-                    stable=stable,
-                    main_termed=all("SIGTERM" in m.sent or m.refused for m in main),
-                    rest_termed=all("SIGTERM" in m.sent or m.refused for m in rest),
-                    killing_since=killing_since,
-                    killed_until=killed_until,
-                )
-                step = next_step(kill, self._clock.mono())
+                    return Ended(roll.all(), roll.stuck())
+                step = next_step(self._state(alive), self._clock.mono())
                 match step.move:
-                    case Move.TERM_MAIN:
-                        await self._polite("term_main", main)
-                    case Move.TERM_REST:
-                        await self._polite("term_rest", rest)
-                    case Move.TERM_ALL:
-                        await self._polite("term_all", alive)
-                    case Move.KILL:
-                        await self._look()
-                        await self._hard()
-                        now = self._clock.mono()
-                        killing_since = now if killing_since is None else killing_since
-                        killed_until = now + RESEND
-                    case Move.WAIT:
-                        await self._exit_or(step.until)
-                    case Move.LOOK:
-                        stable = not await self._look()
                     case Move.VERIFIED:
-                        return self._result(None)
+                        unseen = tuple(self._enclosure.unseen())
+                        left = () if unseen else self._enclosure.strangers()
+                        return Ended(roll.all(), "not_permitted" if unseen else None, unseen, left)
                     case Move.GIVE_UP:
-                        return self._result(next((m.refused for m in self._alive() if m.refused), "d_state"))
+                        return Ended(roll.all(), roll.stuck() or "not_permitted")
+                    case Move.LOOK:
+                        await self._look()
+                    case Move.WAIT:
+                        await self._wait(step.until)
+                    case _:
+                        await self._act(step.move, alive)
         finally:
-            for member in self._members.values():
-                if member.pidfd >= 0:
-                    os.close(member.pidfd)
-                    member.pidfd = -1
+            self._enclosure.thaw()
+            roll.close()
 
-    async def _look(self) -> bool:
-        """Scan once; True when somebody alive was found whom we did not know."""
-        trees = await self._scanner.trees()
-        found = [self._admit(seen) for seen in trees.get(self._plan.agent_id, ())]
-        return any(found)
-
-    def _admit(self, seen: TreeMember) -> bool:
-        """Pin a process of the tree by its pidfd; False when it is known already or provably gone."""
-        if seen.identity in self._members:
-            return False
-        try:
-            pidfd = pin(seen.identity)
-        except OSError as error:
-            self._members[seen.identity] = Member(seen, -1, refused="not_permitted")
-            self._told_refusal(seen.identity.pid, str(error))
-            return True
-        if pidfd is None:
-            return False
-        self._members[seen.identity] = Member(seen, pidfd)
-        return True
-
-    def _alive(self) -> list[Member]:
-        return [m for m in self._members.values() if not m.dead]
-
-    def _known(self) -> list[TreeMember]:
-        return [m.seen for m in self._members.values()]
-
-    def _reap(self) -> None:
-        """Mark dead whose pidfd says so: readable when every thread has ended, zombie or not (pidfd_open(2))."""
-        poller = select.poll()
-        open_ones = {m.pidfd: m for m in self._alive() if m.pidfd >= 0}
-        for descriptor in open_ones:
-            poller.register(descriptor, select.POLLIN)
-        for descriptor, _ in poller.poll(0):
-            open_ones[descriptor].dead = True
-
-    async def _polite(self, step: str, members: list[Member]) -> None:
-        await self._intend(step, self._known(), None)
-        # CONT after TERM, so that a stopped process can act on it (systemd.kill(5) does the same).
-        self._signal(members, [signal.SIGTERM, signal.SIGCONT])
-
-    async def _hard(self) -> None:
-        await self._intend("kill", self._known(), None)
-        self._signal(self._alive(), [signal.SIGKILL])
-
-    def _signal(self, members: list[Member], signals: list[signal.Signals]) -> None:
-        guard = self._guard(self._plan.agent_id)
-        sent = []
-        for member in members:
-            if member.dead:
-                continue
-            for sig in signals:
-                try:
-                    result = send(member.seen.identity, sig, guard)
-                except SignalRefused as refusal:
-                    self._refused(member, refusal)
-                    break
-                if result is SendResult.NOT_PERMITTED:
-                    member.refused = "not_permitted"
-                    break
-                if result is SendResult.GONE:
-                    break
-                member.refused = None
-                if sig is not signal.SIGCONT:
-                    member.sent.append(sig.name)
-                    sent.append(member.seen.identity.pid)
-        if sent:
-            self._signalled(signals[0].name, sent[:64])
-
-    def _refused(self, member: Member, refusal: SignalRefused) -> None:
-        """The guard said no. Who turned out to be another agent's, or spared, was never ours to end."""
-        identity = member.seen.identity
-        if member.refused is None:
-            self._told_refusal(identity.pid, str(refusal))
-        member.refused = "protected"
-        if refusal.reason in ("other_agent", "spared") and identity != self._plan.main:
-            os.close(member.pidfd)
-            del self._members[identity]
-
-    async def _exit_or(self, until: float) -> None:
-        """Wait for the next exit of a member, a raised `force`, or the instant."""
-        loop = asyncio.get_running_loop()
-        woken: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            if not woken.done():
-                woken.set_result(None)
-
-        watched = [m.pidfd for m in self._alive() if m.pidfd >= 0]
-        for descriptor in watched:
-            loop.add_reader(descriptor, wake)
-        hurry = asyncio.ensure_future(self._plan.hurry.wait())
-        hurry.add_done_callback(lambda _: wake())
-        try:
-            await asyncio.wait([woken], timeout=max(0.0, until - self._clock.mono()))
-        finally:
-            for descriptor in watched:
-                loop.remove_reader(descriptor)
-            hurry.cancel()
-            if self._plan.hurry.is_set():
-                self._plan.force = True
-                self._plan.hurry.clear()
-
-    def _result(self, reason: str | None) -> Ended:
-        members = tuple(self._members.values())
-        return Ended(
-            members=members,
-            reason=reason,
-            gracefully=reason is None and not any("SIGKILL" in m.sent for m in members),
-            signalled=any(m.sent for m in members),
-            main_signalled=any(m.sent for m in members if m.seen.identity == self._plan.main),
+    def _state(self, alive: list[Member]) -> Kill:
+        """How far it has come, as the ladder wants to know it."""
+        plan = self._plan
+        main = [m for m in alive if m.seen.identity == plan.main]
+        rest = [m for m in alive if m.seen.identity != plan.main]
+        return replace(
+            self._kill,
+            force=plan.force or bool(plan.stopped),
+            main_alive=bool(main),
+            rest_alive=len(rest) + (self._restless > RESTLESS),
+            main_termed=all("SIGTERM" in m.sent or m.refused for m in main),
+            rest_termed=all("SIGTERM" in m.sent or m.refused for m in rest),
+            freezable=self._enclosure.freezable,
+            running=len(self._running(alive)),
         )
+
+    def _running(self, alive: list[Member]) -> list[Member]:
+        """Who could still fork, and may be stopped."""
+        still = self._enclosure.inside if self._enclosure.frozen else frozenset()
+        return [m for m in alive if not (m.stopped or m.refused or m.pid in still)]
+
+    async def _look(self) -> None:
+        """Scan, and take in whoever is new."""
+        lived, before = bool(self._roll.alive()), self._enclosure.who()
+        trees = await self._scanner.trees()
+        new = [self._roll.admit(seen) for seen in trees.get(self._plan.agent_id, ())]
+        quiet = self._enclosure.look(before, [m.pid for m in self._roll.alive()])
+        self._restless = 0 if quiet else self._restless + 1
+        stable = quiet and not lived and not any(new)
+        self._kill = replace(self._kill, fresh=True, stable=stable)
+
+    async def _act(self, move: Move, alive: list[Member]) -> None:
+        """Commit the intent, then send what it says."""
+        await self._intend(move.value, self._roll.seen(), None)
+        main = self._plan.main
+        match move:
+            case Move.TERM_MAIN:
+                self._roll.term(m for m in alive if m.seen.identity == main)
+            case Move.TERM_REST:
+                self._roll.term(m for m in alive if m.seen.identity != main)
+            case Move.TERM_ALL:
+                self._roll.term(alive)
+            case Move.FREEZE:
+                await self._enclosure.freeze()
+            case Move.STOP:
+                self._roll.stop(self._running(alive))
+            case Move.KILL:
+                ours = {m.seen.identity: m.held_by for m in alive}
+                hit = self._enclosure.kill(ours, self._guard())
+                # A process whose first thread is dead outlives cgroup.kill, not a KILL by its pidfd (seen on 6.18).
+                outlived = {m.pid for m in alive if "SIGKILL" in m.sent}
+                self._roll.killed(hit)
+                self._roll.kill(m for m in alive if m.pid not in hit or m.pid in outlived)
+                self._enclosure.next_round()
+        self._kill = self._acted(move)
+
+    def _acted(self, move: Move) -> Kill:
+        """What an act changes in the state: nothing that was seen before it is fresh any more."""
+        kill, now = replace(self._kill, fresh=False, stable=False), self._clock.mono()
+        if move not in END_PHASE:
+            return kill
+        kill = replace(kill, killing_since=now if kill.killing_since is None else kill.killing_since)
+        if move is Move.KILL:
+            return replace(kill, round_since=None, killed_until=now + RESEND)
+        return replace(kill, round_since=now if kill.round_since is None else kill.round_since)
+
+    async def _wait(self, until: float) -> None:
+        """Until an exit, a raised `force`, or the instant."""
+        hurry = self._plan.hurry
+        await self._roll.exit_or(hurry, until - self._clock.mono())
+        if hurry.is_set():
+            self._plan.force = True
+            hurry.clear()

@@ -120,6 +120,10 @@ class Conflict(WatchdogError):
     code = "conflict"
 
 
+class Vanished(Conflict):
+    """Somebody removed the agent's row from the registry."""
+
+
 class Forbidden(WatchdogError):
     """The kernel says that you are somebody who may not do that."""
 

@@ -1,78 +1,69 @@
-"""The agents in memory: what each has said, how long the daemon has watched it silent, and its pidfd.
+"""The agents in memory: what each has said and done (`speaker`), what was made of it, its tree and its pidfd.
 
-Only the event loop touches this; nothing here does I/O beyond closing a pidfd. Silence grows only in `watch`, by time
-that the daemon watched on its monotonic clock, so no clock step, suspend or late start can make anybody stale.
+Only the event loop touches this; nothing here does I/O beyond closing a pidfd.
 """
 
 import asyncio
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from watchdog.core.model import (
     LIVE,
-    Beat,
     Identity,
     Policy,
     Presence,
-    Registration,
-    State,
     Status,
+    Step,
     TreeMember,
     Verdict,
+    cgroup_names,
 )
-from watchdog.core.verdict import Judgement, Observation
-from watchdog.errors import AgentNotFound, Ambiguous, Conflict
-from watchdog.registry.rows import AgentRow, SweepRow
+from watchdog.core.verdict import Judgement, Observation, quiet
+from watchdog.errors import Conflict
+from watchdog.processes.signals import Guard
+from watchdog.speaker import Speaker
 
 ZERO = timedelta()
 
 
 @dataclass(slots=True)
-class Agent:
-    """One watched run: its registration, its status, and all that silence is reckoned from."""
+class Agent(Speaker):
+    """One watched run: its status, what was made of what it said, and its processes."""
 
-    reg: Registration
-    policy: Policy
     status: Status
     notify_socket: str | None = None
     pidfd: int | None = None
+    ended: bool = False  # its pidfd said so
     wrapper: Identity | None = None  # the `run` that started it, which adopts its orphans
+    home_cgroup: str | None = None  # where its main process was seen last
     owner_saved: int | None = None  # the owner that the registry knows
-    # what it said
-    beats: int = 0
-    touched: float | None = None  # monotonic instant of the last word, not yet reckoned by `watch`
-    last_heartbeat: datetime | None = None
-    promised: bool = False
-    after_said: timedelta | None = None
-    state: State | None = None
-    note: str | None = None
-    speaker_pid: int | None = None  # who sent its last word through a socket of ours
-    tool: str | None = None
-    progress: float | None = None
-    # what was watched
-    age: timedelta = ZERO
-    silence: timedelta = ZERO
-    state_age: timedelta = ZERO
-    progress_age: timedelta | None = None
-    lease_left: timedelta = ZERO
-    tool_left: timedelta = ZERO
-    unread: timedelta | None = None
-    channel_lost: bool = False
+    rung: Step | None = None  # the step of its ladder that was taken last, in this spell of trouble
+    rung_at: timedelta = ZERO  # its age then
+    rung_renewed: int = 0  # and what it had said: another word obeys the step
     # what was made of it
     verdict: Verdict | None = None
     line: str = ""
-    beats_judged: int = 0  # its count of beats at the last look: one more since then makes the verdict old
-    late_looks: int = 0
-    looked: float | None = None  # monotonic instant of the last counted late look
+    silence_written: timedelta = ZERO
+    renewed_judged: int = 0  # `renewed` at the last look: one more since then makes the verdict old
+    doomed_since: float | None = None  # monotonic instant from which on its silence asks for its end
     first_look: bool = True
-    activity: str | None = None
     members: tuple[TreeMember, ...] = ()
+    marks: frozenset[str] = frozenset()  # values of vendors' markers that were made in its tree
     cpu_used: dict[Identity, float] | None = None  # of each process of the tree, at the last scan
+    cpu_waited: dict[Identity, float] = field(default_factory=dict)  # the same, if it was in question then
+    oom_counts: dict[str, int] = field(default_factory=dict)  # by its memory cgroup and the one above, at the last look
+    processes_of: tuple[tuple[Identity | None, tuple[TreeMember, ...]], frozenset[tuple[int, int]]] = (
+        (None, ()),
+        frozenset(),
+    )
     request_id: str | None = None
     ordering: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an order to end it is committed
     said: set[str] = field(default_factory=set)  # events of the present condition, told once
+    needed_human: bool = False  # told, and not answered yet
+    expiry_told: bool = False
+    cap_told: bool = False
     exit_code: int | None = None
     exit_signal: int | None = None
 
@@ -85,106 +76,67 @@ class Agent:
         return self.reg.identity
 
     @property
-    def after(self) -> timedelta:
-        """The silence that is too long: its own word, else its registration, else the policy; never under two beats."""
-        after = self.after_said or self.reg.stall_after or self.policy.after
-        if self.reg.interval is not None:
-            after = max(after, 2 * self.reg.interval)
-        return after
+    def processes(self) -> frozenset[tuple[int, int]]:
+        """Its main process and its tree, as pid and start ticks. Kept: each signal to any agent asks all others."""
+        of = (self.identity, self.members)
+        if self.processes_of[0][0] is not of[0] or self.processes_of[0][1] is not of[1]:
+            known = [member.identity for member in self.members]
+            known += [self.identity] if self.identity is not None else []
+            self.processes_of = of, frozenset([(one.pid, one.start_ticks) for one in known])
+        return self.processes_of[1]
 
     @property
-    def silent(self) -> bool:
-        """Whether only its activity, which takes a scan to see, still speaks for it."""
-        excused = self.lease_left > ZERO or self.tool_left > ZERO or self.state not in (None, State.WORKING)
-        if not self.promised or excused or self.request_id is not None:
+    def cgroup(self) -> str | None:
+        """The cgroup v2 that is its own, as /proc/PID/cgroup names it; nobody but `run` makes one of that name."""
+        path = self.reg.cgroup
+        return path if path is not None and path.rpartition("/")[2] in cgroup_names(self.agent_id) else None
+
+    @property
+    def in_question(self) -> bool:
+        """Whether it has been silent for so long that what it does may soon decide."""
+        if not self.promised or self.request_id is not None or (4 * self.silence < self.after and not self.stuck):
             return False
-        return self.silence >= self.after and self.verdict is not Verdict.STALLED
+        return not self.excused
+
+    def needs_scan(self, interval: timedelta) -> bool:
+        """Whether the activity of one in question, which takes a scan to see, decides now or at the next look.
+
+        What its tree used is known from scan to scan: one has to lie before the look that finds it late.
+        """
+        if self.verdict is Verdict.STALLED:
+            return False
+        return self.stuck or self.counted >= self.after - 1.5 * interval
+
+    @property
+    def settled(self) -> bool:
+        """Whether a look could find nothing new as long as its process lives."""
+        return self.verdict is Verdict.HEALTHY and self.age < self.settled_until
+
+    @property
+    def why(self) -> str:
+        """The line of its verdict; that of a healthy one goes on counting while nobody needs to look."""
+        counts = self.verdict is Verdict.HEALTHY and self.promised and self.line
+        return quiet(self.counted, self.after) if counts else self.line
 
     @property
     def ttl_left(self) -> timedelta | None:
         return None if self.reg.ttl is None else self.reg.ttl - self.age
 
-    def beat(self, beat: Beat, mono: float, wall: datetime) -> None:
-        """Take one word of the agent. The same content again is a new beat."""
-        self.beats += 1
-        self.touched = mono
-        self.last_heartbeat = wall
-        self.silence = ZERO
-        self.unread = None
-        self.channel_lost = False
-        self.late_looks = 0
-        self.promised = self.promised or beat.promises
-        if beat.promises or beat.state is not None:
-            state = beat.state or State.WORKING
-            if state is not self.state:
-                self.state, self.state_age = state, ZERO
-        if beat.after is not None:
-            self.after_said = min(beat.after, self.policy.wait_limit)
-        if beat.silent_for is not None:
-            self.lease_left = min(beat.silent_for, self.policy.wait_limit)
-        if beat.tool is not None:
-            self.tool = beat.tool or None
-            self.tool_left = min(beat.tool_limit or ZERO, self.policy.wait_limit) if self.tool else ZERO
-        if beat.progress is not None:
-            if beat.progress != self.progress:
-                self.progress_age = ZERO
-            self.progress = beat.progress
-        if beat.note is not None:
-            self.note = beat.note
+    @property
+    def ttl_warning(self) -> timedelta:
+        """How long before the end of its time that is told: a tenth of it, five minutes at most."""
+        return ZERO if self.reg.ttl is None else min(self.reg.ttl / 10, timedelta(minutes=5))
 
-    def watch(self, last: float, now: float, cap: float) -> None:
-        """Reckon the time from `last` to `now` (monotonic seconds), at most `cap`, to everything that ages.
+    @property
+    def expires_soon(self) -> bool:
+        return self.ttl_left is not None and ZERO < self.ttl_left <= self.ttl_warning
 
-        A lease and a declared tool are used up first: silence begins when they end.
+    def unsaved(self, slack: timedelta) -> bool:
+        """Whether its row has to be written, since it lacks a word, or holds more silence than there is (by `slack`).
+
+        A daemon that goes on from such a row would call it late too early; what a row lacks of silence harms nobody.
         """
-        self.age += timedelta(seconds=min(now - last, cap))
-        since = last if self.touched is None else max(last, self.touched)
-        quiet = timedelta(seconds=max(0.0, min(now - since, cap)))
-        excused = min(max(self.lease_left, self.tool_left), quiet)
-        self.lease_left = max(ZERO, self.lease_left - quiet)
-        self.tool_left = max(ZERO, self.tool_left - quiet)
-        self.silence += quiet - excused
-        self.state_age += quiet
-        if self.progress_age is not None:
-            self.progress_age += quiet
-        if self.unread is not None:
-            self.unread += quiet
-        self.touched = None
-
-    def restore(self, row: AgentRow) -> None:
-        """Take over what an earlier daemon watched; the time without one does not count."""
-        self.beats, self.last_heartbeat = row.beats, row.last_heartbeat
-        self.promised = row.promised or self.reg.stall_after is not None
-        self.state, self.note, self.tool, self.progress = row.state, row.note, row.tool, row.last_progress
-        self.age = timedelta(seconds=row.watched_seconds)
-        self.silence = timedelta(seconds=row.silence_seconds)
-        self.lease_left = timedelta(seconds=row.lease_left_seconds or 0)
-        self.tool_left = timedelta(seconds=row.tool_left_seconds or 0)
-        self.speaker_pid = row.speaker_pid
-        if row.last_progress is not None:
-            self.progress_age = timedelta(seconds=row.progress_silence_seconds)
-
-    def row(self) -> SweepRow:
-        """What a sweep writes down of it; `restore` reads it back."""
-        after = self.after_said or self.reg.stall_after
-        return SweepRow(
-            agent_id=self.agent_id,
-            silence_seconds=self.silence.total_seconds(),
-            watched_seconds=self.age.total_seconds(),
-            beats=self.beats,
-            promised=self.promised,
-            stall_after_seconds=None if after is None else after.total_seconds(),
-            last_heartbeat=self.last_heartbeat,
-            state=self.state,
-            verdict=self.verdict,
-            note=self.note,
-            last_progress=self.progress,
-            progress_silence_seconds=(self.progress_age or ZERO).total_seconds(),
-            lease_left_seconds=self.lease_left.total_seconds(),
-            tool=self.tool,
-            tool_left_seconds=self.tool_left.total_seconds(),
-            speaker_pid=self.speaker_pid,
-        )
+        return self.changed or self.silence_written > self.silence + slack
 
     def observe(self, presence: Presence, now: float, interval: float) -> Observation:
         """What `judge` needs, as a value; a look too soon after the last late one does not count as another."""
@@ -195,7 +147,7 @@ class Agent:
             promised=self.promised,
             has_beaten=self.beats > 0,
             age=self.age,
-            silence=self.silence,
+            silence=self.counted,
             after=self.after,
             state=self.state,
             state_age=self.state_age,
@@ -204,6 +156,7 @@ class Agent:
             tool_left=self.tool_left,
             progress_age=self.progress_age,
             ttl_left=self.ttl_left,
+            ttl_warning=self.ttl_warning,
             late_looks=self.late_looks - again,
             first_look=self.first_look,
             activity=self.activity,
@@ -213,16 +166,34 @@ class Agent:
 
     def judged(self, judgement: Judgement, now: float, interval: float) -> None:
         """Remember a verdict and count the look."""
-        self.verdict, self.line, self.beats_judged = judgement.verdict, judgement.line, self.beats
+        self.settled_until = self.age + judgement.stands
+        self.changed = self.changed or judgement.verdict is not self.verdict
+        self.verdict, self.line, self.renewed_judged = judgement.verdict, judgement.line, self.renewed
+        if judgement.verdict is not Verdict.STALLED and not judgement.overdue:
+            self.doomed_since = None
+        elif self.doomed_since is None:
+            self.doomed_since = now
         if judgement.verdict not in (Verdict.LATE, Verdict.STALLED):
             self.late_looks, self.looked, self.first_look = 0, None, False
         elif self.looked is None or now - self.looked >= 0.9 * interval:
             self.late_looks += 1
             self.looked = now
 
+    def climbed(self, rung: Step | None) -> None:
+        """It has come to that step of its ladder now (None: to none)."""
+        self.rung, self.rung_at, self.rung_renewed = rung, self.age, self.renewed
+
+    def adopt(self, policy: Policy) -> None:
+        """Other limits from now on."""
+        self.policy, self.settled_until = policy, ZERO
+
     def identify(self, identity: Identity, owner_uid: int) -> None:
         """Take the identity and owner that the kernel told."""
         self.reg = replace(self.reg, identity=identity, owner_uid=owner_uid)
+
+    def placed(self, cgroup: str) -> None:
+        """It sits in a cgroup of its own."""
+        self.reg = replace(self.reg, cgroup=cgroup)
 
     def close(self) -> None:
         """Let go of the pidfd."""
@@ -265,52 +236,19 @@ class Fleet:
         """Raise Conflict when the owner has a living agent of that name."""
         for agent in self.named(name, owner_uid):
             raise Conflict(
-                f"{name} is the name of a living agent of yours ({agent.agent_id}); end it first or take another name"
+                f"{name} is a living agent of yours ({agent.agent_id}): end it (--replace), or take another name"
             )
-
-    def one(self, target: str, visible: frozenset[str] | None = None) -> Agent:
-        """The living agent of a name, id, unique id prefix (8 or more characters) or pid.
-
-        `visible` limits names and prefixes to those ids. Raises AgentNotFound or Ambiguous, which lists the ids.
-        """
-        candidates = [a for a in self if visible is None or a.agent_id in visible]
-        exact = [a for a in candidates if a.agent_id == target]
-        fits = exact or [a for a in candidates if a.reg.name == target]
-        if not fits and target.isdigit():
-            fits = [a for a in candidates if a.identity is not None and a.identity.pid == int(target)]
-        if not fits and len(target) >= 8:
-            fits = [a for a in candidates if a.agent_id.startswith(target)]
-        if not fits:
-            raise AgentNotFound(f"no living agent is called {target!r} (see: agent-watchdog list)")
-        if len(fits) > 1:
-            ids = ", ".join(sorted(f"{a.agent_id} (uid {a.reg.owner_uid})" for a in fits))
-            raise Ambiguous(f"{target!r} fits {len(fits)} living agents, say which: {ids}")
-        return fits[0]
-
-    def many(self, target: str, visible: frozenset[str] | None = None) -> list[Agent]:
-        """All living agents of one target: a single one, `tag:X`, `task:X`, `type:X`, `stalled` or `all`."""
-        candidates = [a for a in self if visible is None or a.agent_id in visible]
-        kind, _, value = target.partition(":")
-        if target == "all":
-            return candidates
-        if target == "stalled":
-            return [a for a in candidates if a.verdict is Verdict.STALLED]
-        if value and kind == "tag":
-            return [a for a in candidates if value in a.reg.tags]
-        if value and kind == "task":
-            return [a for a in candidates if a.reg.task_id == value]
-        if value and kind == "type":
-            return [a for a in candidates if a.reg.agent_type == value]
-        return [self.one(target, visible)]
 
     def children(self, agent_id: str) -> list[Agent]:
         """Living agents that name this one as their parent."""
         return [a for a in self if a.reg.parent_id == agent_id]
 
+    def guard(self, agent: Agent, host: str) -> Guard:
+        """What must not be signalled while it is ended: every other agent and its tree, what its policy spares."""
+        spare = frozenset(agent.policy.spare)
+        return Guard(host, self.processes_but(agent.agent_id), spare, agent.identity)
+
     def processes_but(self, agent_id: str) -> frozenset[tuple[int, int]]:
         """Every process of every other agent's tree, as pid and start ticks."""
         mine = self.get(agent_id)
-        others = [other for other in self if other is not mine]
-        theirs = [member.identity for other in others for member in other.members]
-        theirs += [main for other in others if (main := other.reg.identity) is not None]
-        return frozenset([(one.pid, one.start_ticks) for one in theirs])
+        return frozenset[tuple[int, int]]().union(*[other.processes for other in self if other is not mine])

@@ -7,15 +7,17 @@ import asyncio
 import os
 from collections.abc import Callable
 
+from watchdog import placement, shortage
 from watchdog.clock import Clock
-from watchdog.core.beat import beat_of
+from watchdog.core.beat import beat_in
 from watchdog.core.model import Presence
-from watchdog.core.notify import parse_datagram
+from watchdog.ends import Ends
+from watchdog.errors import BadRequest
 from watchdog.fleet import Agent, Fleet
 from watchdog.intake.notify import Message, NotifySockets
 from watchdog.logs import Log
 from watchdog.processes import identity
-from watchdog.processes.table import wrapper_of
+from watchdog.processes.table import cgroup_of, wrapper_of
 from watchdog.registry.rows import AgentRow
 from watchdog.systemd import Supervisor
 
@@ -41,6 +43,7 @@ class Hearing:
         self._look_soon = look_soon
         self._log = log
         self.sockets = NotifySockets(directory, self._heard, supervisor)
+        self.ends = Ends()
 
     def admit(self, agent: Agent) -> None:
         """Take an agent whose row is committed into the fleet, and watch for its end."""
@@ -52,10 +55,12 @@ class Hearing:
 
         Anew: who connected once to the former socket and still lives now talks to nobody: the channel is lost until it
         beats again. A sender that has gone was short-lived (`systemd-notify`), and the next one finds the new socket.
+        What it said over HTTP or by a file meanwhile is lost in any case: it is waited for once more.
         """
         if agent.reg.source != "run" and not self.sockets.take_up(agent.agent_id):
             self.sockets.open(agent.agent_id, agent.reg.owner_uid)
             agent.channel_lost = row.speaker_pid is not None and os.path.exists(f"/proc/{row.speaker_pid}")
+        agent.forgive()
         self.admit(agent)
 
     def identified(self, agent: Agent) -> None:
@@ -66,8 +71,10 @@ class Hearing:
                 agent.pidfd = identity.pin(agent.identity)
             except OSError as error:
                 self._log.event("agent.unpinned", agent_id=agent.agent_id, name=agent.reg.name, error=str(error))
-            if agent.pidfd is not None:
-                asyncio.get_running_loop().add_reader(agent.pidfd, self._ended, agent)
+            self.ends.watch(agent)
+            shortage.note(agent)
+            agent.cpu_used = None  # scans before its process was known have not seen it
+            agent.home_cgroup = cgroup_of(agent.identity) or agent.home_cgroup
             if agent.reg.source == "run":
                 agent.wrapper = wrapper_of(agent.identity, WRAPPER)
             asyncio.get_running_loop().call_later(DROP_SECONDS, self.follow_owner, agent)
@@ -90,23 +97,14 @@ class Hearing:
     def forget(self, agent: Agent) -> None:
         """Its row is closed: no more words, no more watch."""
         self.sockets.close(agent.agent_id)
-        self._unwatch(agent)
+        self.ends.unwatch(agent)
         self._fleet.drop(agent.agent_id)
+        placement.leave(agent)
 
     def close(self) -> None:
         """Let go of everything; socket paths stay for our successor."""
         self.sockets.close_all()
-        for agent in self._fleet:
-            self._unwatch(agent)
-
-    def _ended(self, agent: Agent) -> None:
-        self._unwatch(agent)
-        self._look_soon()
-
-    @staticmethod
-    def _unwatch(agent: Agent) -> None:
-        if agent.pidfd is not None:
-            asyncio.get_running_loop().remove_reader(agent.pidfd)
+        self.ends.close()
 
     def _heard(self, agent_id: str, message: Message) -> None:
         """A datagram on an agent's socket: its word, if the kernel says that its owner (or root) sent it."""
@@ -116,12 +114,12 @@ class Hearing:
         if message.uid not in (agent.reg.owner_uid, 0) and not self._runs_as(agent, message.uid):
             self._reject(agent, f"uid {message.uid} is not its owner (uid {agent.reg.owner_uid})")
             return
-        fields = {} if message.truncated else parse_datagram(message.data)
-        if not fields:
-            self._reject(agent, "not an sd_notify message of at most 4096 bytes")
-            return
         main = agent.identity is not None and message.pid == agent.identity.pid
-        beat = beat_of(fields, from_main=main)
+        try:
+            beat = beat_in(b"" if message.truncated else message.data, main)
+        except BadRequest as error:
+            self._reject(agent, str(error))
+            return
         if beat is not None:
             now = self._clock.now()
             if agent.beats == 0:

@@ -66,6 +66,11 @@ class Holds:
                 return f"{row.reason} (by uid {row.by_uid}{_until(row)})"
         return None
 
+    def against(self, agent_id: str, now: datetime, *, own: bool) -> str | None:
+        """What speaks against ending that agent: a hold on it, and where it is the daemon's `own` wish, one on all."""
+        held = self.reason_for(agent_id, now)
+        return self.reason_for(None, now) if held is None and own else held
+
     def _forget(self, row: HoldRow) -> None:
         del self._holds[row.id]
         self._over.add(row.id)

@@ -1,6 +1,6 @@
 """Cleanup hooks of one agent, with the registry as their journal."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from watchdog import cleanup
 from watchdog.chronicle import Chronicle
@@ -39,8 +39,31 @@ class Cleanup:
         self._hooks = hooks
         self._observe = observe
 
-    async def run(self, agent: Agent, outcome: Status, reason: Reason, request_id: str) -> list[dict[str, object]]:
-        """What each hook did, in order."""
+    def knows(self, name: str) -> bool:
+        """Whether the configuration still has a hook of that name."""
+        return any(hook.name == name for hook in self._hooks)
+
+    async def again(
+        self, agent: Agent, reason: Reason, request_id: str, names: frozenset[str]
+    ) -> list[dict[str, object]]:
+        """The hooks of these names once more for an agent that has ended, and those that need one of them."""
+        chosen: list[HookSpec] = []
+        for hook in self._hooks:
+            if hook.name in names or any(other.name in hook.needs for other in chosen):
+                chosen.append(hook)
+        needed = {name for hook in chosen for name in hook.needs}
+        hooks = [hook for hook in self._hooks if hook in chosen or hook.name in needed]  # done ones only answer
+        return await self.run(agent, agent.status, reason, request_id, hooks)
+
+    async def run(
+        self,
+        agent: Agent,
+        outcome: Status,
+        reason: Reason,
+        request_id: str,
+        hooks: Sequence[HookSpec] | None = None,
+    ) -> list[dict[str, object]]:
+        """What each hook did, in order; all of the configuration's unless told."""
         self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
 
         def context_for(spec: HookSpec) -> HookContext:
@@ -60,18 +83,19 @@ class Cleanup:
                 in_use=in_use(self._fleet, agent, self._dead),
             )
 
-        journal = _Journal(self._store, self._clock, request_id)
-        results = await cleanup.run_hooks(
-            self._hooks, context_for, self._owners, journal, _Told(self._chronicle, agent), observe=self._observe
-        )
+        journal = _Journal(self._store, self._clock, request_id, agent)
+        told = _Told(self._chronicle, agent, self._observe)
+        hooks = self._hooks if hooks is None else hooks
+        results = await cleanup.run_hooks(hooks, context_for, self._owners, journal, told, observe=self._observe)
         return [{"hook": spec.name, "outcome": result.outcome, "message": result.message} for spec, result in results]
 
 
 class _Journal:
-    def __init__(self, store: AsyncStore, clock: Clock, request_id: str) -> None:
+    def __init__(self, store: AsyncStore, clock: Clock, request_id: str, agent: Agent) -> None:
         self._store = store
         self._clock = clock
         self._request_id = request_id
+        self._agent = agent
 
     async def open_run(self, context: HookContext) -> cleanup.Run:
         return await self._store.write(
@@ -83,7 +107,9 @@ class _Journal:
             request_id=self._request_id,
         )
 
-    async def finish_run(self, context: HookContext, result: HookResult) -> None:
+    async def finish_run(
+        self, context: HookContext, result: HookResult, event: str, facts: Mapping[str, object]
+    ) -> None:
         await self._store.write(
             self._store.store.finish_run,
             context.run_id,
@@ -91,19 +117,24 @@ class _Journal:
             result.message,
             self._clock.now().wall,
             result.details,
+            event=event,
+            evidence=facts,
+            owner_uid=self._agent.reg.owner_uid,
         )
 
 
 class _Told:
-    """What a hook's run says, as events of its agent."""
+    """What a hook's run says. The journal has written its history already, but for what is only observed."""
 
-    def __init__(self, chronicle: Chronicle, agent: Agent) -> None:
+    def __init__(self, chronicle: Chronicle, agent: Agent, observe: bool) -> None:
         self._chronicle = chronicle
         self._agent = agent
+        self._observe = observe
 
     def info(self, event: str, **facts: object) -> None:
-        self._chronicle.tell(
-            event, self._agent, f"{facts['hook']}: {facts['outcome']}: {facts['message']}", evidence=facts
-        )
-
-    warning = info
+        why = f"{facts['hook']}: {facts['outcome']}: {facts['message']}"
+        if self._observe or event == "cleanup.hook_skipped":  # of which no run was written down
+            self._chronicle.tell(event, self._agent, why, evidence=facts)
+        else:
+            self._chronicle.log(event, self._agent, why, facts)
+            self._chronicle.on_write()

@@ -3,6 +3,7 @@
 Every key stands in config/agent-watchdog.toml with its default and the reason for it (tests/test_config.py compares).
 """
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -18,7 +19,9 @@ from watchdog.values import (
     Event,
     Group,
     Host,
+    Keys,
     Ladder,
+    Line,
     LogFile,
     Path,
     Programs,
@@ -27,7 +30,7 @@ from watchdog.values import (
     suggest,
 )
 
-BUILT_IN_HOOKS = ("worktree", "temp_dir")
+BUILT_IN_HOOKS = ("git_locks", "worktree", "temp_dir")
 
 
 class _Section(BaseModel):
@@ -77,6 +80,12 @@ class Kill(_Section):
     parallel: Count = 100
     max_per_minute: Count = 10
     ladder: Ladder = (Step.KILL,)
+    warn_pause_seconds: SecondsOrZero = 60
+    nudge_pause_seconds: SecondsOrZero = 60
+    stop_pause_seconds: SecondsOrZero = 60
+    nudge_text: Line = "Are you still at work? Go on with your task, or say what you wait for."
+    nudge_command: Command = ()
+    exit_keys: Keys = ()
     polite: Polite = Polite.MAIN_FIRST
     spare: Programs = (
         "tmux: server",
@@ -106,6 +115,7 @@ class Cleanup(_Section):
     roots: tuple[Annotated[Path, Field(min_length=1)], ...] = ("/tmp", "/var/tmp")  # noqa: S108 where temp dirs may be removed, nothing is made there
     trash_retention_hours: Annotated[float, Field(strict=True, ge=0, le=87_600)] = 72
     dirty_worktree: Literal["keep", "rescue"] = "keep"
+    merged_branch: Literal["keep", "delete"] = "keep"
 
 
 class Hook(_Section):
@@ -113,7 +123,8 @@ class Hook(_Section):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
     on: Annotated[tuple[Status, ...], Field(min_length=1)] = tuple(sorted(ENDED))
-    run: Literal["worktree", "temp_dir"] | None = None
+    needs: tuple[str, ...] = ()
+    run: Literal["git_locks", "worktree", "temp_dir"] | None = None
     command: Command | None = None
     timeout_seconds: Seconds = 60
     retries: Annotated[int, Field(strict=True, ge=0, le=100)] = 2
@@ -156,6 +167,12 @@ class PolicyEntry(_Section):
     grace_seconds: SecondsOrZero | None = None
     verify_seconds: Seconds | None = None
     ladder: Ladder | None = None
+    warn_pause_seconds: SecondsOrZero | None = None
+    nudge_pause_seconds: SecondsOrZero | None = None
+    stop_pause_seconds: SecondsOrZero | None = None
+    nudge_text: Line | None = None
+    nudge_command: Command | None = None
+    exit_keys: Keys | None = None
     polite: Polite | None = None
     spare: Programs | None = None
     task_status: Literal["failed", "ready_for_retry"] | None = None
@@ -169,14 +186,16 @@ class PolicyEntry(_Section):
 
 
 class Source(_Section):
-    """One `[[source]]`. No kind is known to this version."""
+    """One `[[source]]`: another program's own list of its agents."""
 
     kind: str
     path: Path = ""
 
     @model_validator(mode="after")
     def _check(self) -> "Source":
-        raise ValueError(f"kind: {self.kind!r}: this version reads no foreign registry; remove the [[source]]")
+        if self.kind != "claude":
+            raise ValueError(f'kind: {self.kind!r}: this version reads no such registry; right: "claude"')
+        return self
 
 
 class Control(_Section):
@@ -224,7 +243,7 @@ class Config(_Section):
     cleanup: Cleanup = Cleanup()
     hook: tuple[Hook, ...] | None = None
     policy: tuple[PolicyEntry, ...] = ()
-    source: tuple[Source, ...] = ()
+    source: tuple[Source, ...] | None = None
     control: Control = Control()
     log: Logging = Logging()
     metrics: Metrics = Metrics()
@@ -233,9 +252,14 @@ class Config(_Section):
 
 # A turn of these often takes minutes without a sign, and their hooks are silent while a tool runs.
 SHIPPED_POLICIES = tuple(
-    PolicyEntry(match=Match(type=name), after_seconds=900) for name in ("claude", "codex", "gemini")
+    PolicyEntry(match=Match(type=name), after_seconds=900, exit_keys=(leave, "Enter"))
+    for name, leave in (("claude", "/exit"), ("codex", "/quit"), ("gemini", "/quit"), ("opencode", "/exit"))
 )
+# Of a user's daemon: the sessions that run already are in `list` at once. Root's reads nobody's files unasked.
+USERS_SOURCES = (Source(kind="claude"),)
 DEFAULT_HOOKS = (
+    # Before `worktree`, which keeps a tree whose index is locked.
+    Hook(name="git_locks", run="git_locks"),
     # A stopped agent is to go on later: its worktree stays where it is.
     Hook(name="worktree", run="worktree", on=tuple(sorted(ENDED - {Status.STOPPED}))),
     Hook(name="temp_dir", run="temp_dir"),
@@ -245,7 +269,7 @@ DEFAULT_HOOKS = (
 def explain(problem: dict[str, Any]) -> str:
     """One of pydantic's findings as `key: what is wrong; right: ...`."""
     place = problem["loc"]
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{_spelled(part)}" for part in place).removeprefix(".")
     model, default = _find(place)
     kind, given = problem["type"], problem.get("input")
     if kind == "extra_forbidden":
@@ -259,6 +283,11 @@ def explain(problem: dict[str, Any]) -> str:
     elif not isinstance(given, dict):
         message = f"{_shown(key, given)} {message}"
     return message if not key else f"{key}: {message}" + (f" (default: {default!r})" if default is not None else "")
+
+
+def _spelled(key: str) -> str:
+    """A key that needs quotes in TOML (line ends may be in it, and what terminals act upon) with them, and short."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", key) else repr(key[:100])
 
 
 def _shown(key: str, given: object) -> str:

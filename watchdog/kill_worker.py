@@ -11,29 +11,34 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 
+from watchdog.asking import Asking
 from watchdog.chronicle import Chronicle
-from watchdog.claimant import claimant
+from watchdog.claiming import Claiming, Spoke
 from watchdog.clock import Clock
-from watchdog.closing import Closing
-from watchdog.core.model import KillOptions, Polite, Presence, Reason, Status, TreeMember
+from watchdog.closing import Closing, NotOurs
+from watchdog.core.ladder import END_PHASE
+from watchdog.core.model import TOLD_OF, KillOptions, Polite, Reason, Step, TreeMember
 from watchdog.ending import Ended, Ending, Plan
-from watchdog.errors import Conflict, RegistryUnavailable
+from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
 from watchdog.fleet import Agent
 from watchdog.hearing import Hearing
+from watchdog.holds import Holds
 from watchdog.logs import Log
-from watchdog.orders import OWN, Order, from_json, member_of, to_json
-from watchdog.processes.identity import presence
+from watchdog.orders import ASKING, BEFORE_SIGNALS, Order, from_json, member_of, result_of, to_json, withdrawn
+from watchdog.owners import Owners
 from watchdog.processes.signals import Guard
 from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore
+from watchdog.roll import until_gone
 from watchdog.scan import Scanner
 from watchdog.telling import Telling
+from watchdog.testimony import testimony
 
-NOTHING = Ended(members=(), reason=None, gracefully=True, signalled=False, main_signalled=False)
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
-LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
 BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
 
 
@@ -47,9 +52,11 @@ class KillWorker:
         clock: Clock,
         scanner: Scanner,
         hearing: Hearing,
+        holds: Holds,
         closing: Closing,
-        guard: Callable[[str], Guard],
+        guard: Callable[[Agent], Guard],
         chronicle: Chronicle,
+        owners: Owners,
         log: Log,
         observe: bool,
         parallel: int,
@@ -57,16 +64,18 @@ class KillWorker:
         self._store = store
         self._clock = clock
         self._scanner = scanner
-        self._hearing = hearing
+        self._holds = holds
         self._closing = closing
+        self._claiming = Claiming(store, clock, hearing, holds, closing, guard, log)
+        self._asking = Asking(store, clock, holds, owners, chronicle)
         self._guard = guard
         self._chronicle = chronicle
+        self._owners = owners
         self._log = log
         self._me = f"daemon {os.getpid()}"
         self.observe = observe
         self.slots = asyncio.Semaphore(parallel)  # one that a reload replaces is used up by who waits for it
         self._orders: dict[str, Order] = {}
-        self._finished: dict[str, dict[str, object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def request(
@@ -74,15 +83,17 @@ class KillWorker:
     ) -> str:
         """Commit an order to end one agent and start on it; returns its id.
 
-        `beats` is the agent's count at the look that decided (None: now); one more withdraws a stall. One is open per
-        agent: a second only raises `force` of the first. Raises Conflict in observe mode.
+        `beats` is the agent's `renewed` at the look that decided (None: now); one more withdraws a stall. One is open
+        per agent: a second only raises `force` of the first. Raises Conflict in observe mode.
         """
-        beats = agent.beats if beats is None else beats
+        beats = agent.renewed if beats is None else beats
         if self.observe and reason not in DEAD:
             raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
         async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
-                self._press(self._orders[agent.request_id], options)
+                open_one = self._orders.get(agent.request_id)
+                if open_one is not None:  # else it is done, and can be asked for
+                    open_one.press(options, by)
                 return agent.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             row = await self._store.write(
@@ -101,30 +112,51 @@ class KillWorker:
             if row is None:
                 raise Conflict(f"another kill request for {agent.reg.name} is open already")
             order = Order(row.request_id, agent, reason, options, by, why, beats)
+            if reason is Reason.ORPHANED:
+                self._scanner.ghosts[agent.agent_id] = agent
             self._begin(order)
         self._logged(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
 
-    def resume(self, row: RequestRow, agent: Agent) -> None:
-        """Go on with an order that an earlier daemon left."""
+    def resume(self, row: RequestRow, agent: Agent, *, lost: bool = False) -> None:
+        """Go on with an order that an earlier daemon left; `lost`: in another boot, so that nobody is left to end."""
         options, beats, why = from_json(row.options)
         order = Order(row.request_id, agent, row.reason, options, row.by, why, beats)
         order.step, order.outcome = row.step or "", dict(row.outcome)
         order.members = tuple(member_of(member) for member in row.members)
-        order.former, order.resumed = row.claimed_by, True
-        order.signalled = order.step not in ("", "looked", "term_rest")
+        order.former = row.claimed_by
+        order.take_over()
+        if lost and order.step != "cleanup":
+            order.reason, order.why = Reason.LOST, "its boot is gone"
         self._begin(order)
         self._logged(agent).event("kill.resumed", request_id=order.request_id, step=order.step or "requested")
 
+    def veto(self, agent: Agent, why: str) -> None:
+        """Call off the order to end it for silence, if nobody was signalled yet: the silence may be our fault."""
+        order = self._orders.get(agent.request_id or "")
+        silent = order is not None and order.reason in (Reason.STALLED, Reason.FAILED_TO_START)
+        if order is not None and silent and order.step in ASKING:
+            order.vetoed = why
+            order.again.set()
+
+    def let_go(self, row: RequestRow, agent: Agent) -> None:
+        """Have whom an earlier daemon stopped or froze go on: in observe mode the order waits."""
+        self._claiming.let_go_on(agent, row.step, (member_of(member) for member in row.members))
+
     async def finished(self, request_id: str, timeout: float) -> dict[str, object] | None:
-        """The outcome of an order, or None when it is not done within `timeout` seconds."""
+        """The outcome of an order, or None when it is not done within `timeout` seconds.
+
+        One that is done is the registry's: nobody may ever ask, and an outcome has 15 KB and more.
+        """
         order = self._orders.get(request_id)
         if order is not None:
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(order.done.wait(), timeout)
-            except TimeoutError:
-                return None
-        return self._finished.get(request_id)
+            return order.result
+        with suppress(WatchdogError):  # away, or the row is damaged
+            row = await self._store.read(self._store.store.request, request_id)
+            return None if row is None else result_of(row)
+        return None
 
     @property
     def busy(self) -> int:
@@ -162,100 +194,58 @@ class KillWorker:
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
                 if order.first(repr(error)):
                     self._logged(order.agent).event("kill.failed", exc_info=error, request_id=order.request_id)
-            await asyncio.sleep(pause)
+            await until_gone(order.ended.alive, order.again, pause)
         self._orders.pop(order.request_id, None)
-        self._finished[order.request_id] = order.outcome or {"success": False, "message": "withdrawn"}
-        while len(self._finished) > 1000:
-            self._finished.pop(next(iter(self._finished)))
-        order.done.set()
+        if order.reason is Reason.ORPHANED:
+            self._scanner.ghosts.pop(order.agent.agent_id, None)
+            order.agent.request_id = None
+        order.tell(order.outcome or withdrawn(order.agent.agent_id))
 
     async def _story(self, order: Order) -> bool:
         """One attempt; False when something of the tree lives on and the attempt is to be repeated.
 
-        1. Claim, unless a beat or an end of its own came first.
-        2. End the tree and prove it.
-        3. Hooks, task, row.
+        1. Have it end by itself, where it is to be asked.
+        2. Claim, unless a beat or an end of its own came first.
+        3. End the tree and prove it.
+        4. Hooks, task, row; of orphans none, since their agent's row is closed.
         """
+        orphans = order.reason is Reason.ORPHANED
         if order.step != "cleanup":
+            await self._asking.ask(order)
             async with self.slots:
-                if not await self._claim(order):
+                claim = self._claiming.claim_orphans if orphans else self._claiming.claim
+                if not await claim(order):
                     return True
-                ended = NOTHING if self.observe else await self._end(order)
+                try:
+                    ended = Ended() if self._left_alone(order) else await self._end(order)
+                except Spoke as spoke:
+                    await self._claiming.spare(order, str(spoke))
+                    return True
+            order.ended = ended = ended.after(order.ended)
+            order.attempted(ended)
             if ended.reason is not None:
-                await self._unkillable(order, ended)
+                try:
+                    await self._closing.put_aside(order, ended)
+                finally:
+                    order.tell(order.outcome or {})
                 return False
-            await self._closing.prove(order, ended)
-        await self._closing.put_in_order(order)
+        if orphans:
+            await self._closing.close_orphans(order)
+            return True
+        try:
+            if order.step != "cleanup":
+                await self._closing.prove(order)
+            await self._closing.put_in_order(order)
+        except NotOurs:
+            if not await self._closing.let_go(order.agent):
+                order.agent.request_id = None
         return True
 
-    async def _claim(self, order: Order) -> bool:
-        """Take the agent's row, unless the reason has gone; a beat withdraws a stall up to the last moment."""
+    def _left_alone(self, order: Order) -> bool:
+        """Whether nothing of the tree is ended: there is none, we only observe, or it was never ours to end."""
         agent = order.agent
-        if order.resumed and order.reason is Reason.STALLED and order.step in ("", "looked"):
-            # What it said while no daemon listened is only reaching us now.
-            return await self._spare(order, "the daemon was restarted before the first signal: it is judged anew")
-        self._hearing.sockets.drain(agent.agent_id)
-        if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
-            return await self._spare(order, "a heartbeat came before the claim")
-        self._note_end(order)
-        me, now = claimant(agent.reg.host), self._clock.now().wall
-        claimed = await self._store.write(
-            self._store.store.claim_request, order.request_id, me, now, takeover_from=order.former
-        )
-        again = agent.status is Status.UNKILLABLE  # its row stays so: coming and going would fill the history
-        taken = claimed and await self._store.write(
-            self._store.store.transition,
-            agent.agent_id,
-            {Status.QUEUED, Status.STARTING, Status.RUNNING, Status.UNKILLABLE, Status.ENDING},
-            Status.UNKILLABLE if again else Status.ENDING,
-            now=now,
-            who=order.by,
-            why=order.why,
-            say=not again,
-        )
-        if not taken:
-            await self._withdraw(order, "its row was closed by somebody else")
-            await self._closing.let_go(agent)
-            return False
-        if order.reason is Reason.STALLED and not order.step and agent.reg.source == "run":
-            await asyncio.sleep(LAST_WORD)
-        # No await from here to the end of the claim: a beat that came meanwhile, or lay with `run`, counts.
-        self._note_end(order)
-        self._hearing.sockets.drain(agent.agent_id)
-        if order.reason is Reason.STALLED and not order.step and agent.beats != order.beats:
-            return await self._spare(order, "a heartbeat came during the claim")
-        agent.status = agent.status if again else Status.ENDING
-        return True
-
-    def _note_end(self, order: Order) -> None:
-        """Who ended by itself between the decision and the claim has not been ended by us, whatever he left."""
-        if order.reason in OWN and not order.step and self._present(order.agent) is Presence.ABSENT:
-            order.reason = Reason.GONE
-            order.why = "it ended by itself before the kill began"
-
-    async def _spare(self, order: Order, why: str) -> bool:
-        """Withdraw the order. The agent's row runs on, also where a former daemon died right after the claim."""
-        agent = order.agent
-        await self._store.write(
-            self._store.store.transition,
-            agent.agent_id,
-            {Status.ENDING},
-            Status.RUNNING,
-            now=self._clock.now().wall,
-            who=self._me,
-            why=why,
-            event="agent.recovered",
-        )
-        agent.status = Status.RUNNING
-        return await self._withdraw(order, why)
-
-    async def _withdraw(self, order: Order, why: str) -> bool:
-        agent = order.agent
-        await self._closing.finish_request(order, "withdrawn", {"why": why}, why)
-        agent.request_id = None
-        order.outcome = {"success": False, "error": "withdrawn", "agent_id": agent.agent_id, "message": why}
-        self._logged(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
-        return False
+        not_ours = agent.reg.source in TOLD_OF and Step.KILL not in agent.policy.ladder
+        return self.observe or order.reason is Reason.LOST or (order.reason is Reason.GONE and not_ours)
 
     async def _end(self, order: Order) -> Ended:
         agent, policy = order.agent, order.agent.policy
@@ -268,57 +258,46 @@ class KillWorker:
             verify=policy.verify,
             polite=Polite.ALL if gone else policy.polite,
             force=order.options.force,
+            cgroup=agent.cgroup,
+            begun=order.step not in BEFORE_SIGNALS,
+            stopped=order.members if order.step in END_PHASE else (),
         )
 
         async def intend(step: str, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
+            self._claiming.listen(order)
             order.step, order.members = step, tuple(members)
-            members_json = [asdict(member) for member in order.members]
+            stored, same = order.stored[0], order.stored[1] == order.members
+            if same and step in END_PHASE and stored in END_PHASE:
+                return  # all that a successor needs to know: whom to let go on, or kill
+            if snapshot is not None:
+                held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
+                snapshot = {**snapshot, "said": await testimony(agent, held, self._owners)}
             saved = await self._store.write(
-                self._store.store.save_step, order.request_id, step, members=members_json, evidence=snapshot
+                self._store.store.save_step,
+                order.request_id,
+                step,
+                by=order.holders,
+                members=None if same else [asdict(member) for member in order.members],
+                evidence=snapshot,
             )
             if not saved:
                 raise Conflict(f"kill request {order.request_id} is not ours any more: nothing is signalled")
+            order.stored = order.step, order.members
 
         # What an earlier daemon knew of the tree is remembered; the next scan sorts out what still belongs to it.
         known = {member.identity for member in agent.members}
         agent.members += tuple(member for member in order.members if member.identity not in known)
         told = Telling(order, self._chronicle, self._logged(agent))
-        return await Ending(
-            order.plan, self._scanner, self._clock, self._guard, intend, told.signal, told.refused
-        ).run()
 
-    async def _unkillable(self, order: Order, ended: Ended) -> None:
-        """Say once that something lives on; no cleanup while it does."""
-        agent = order.agent
-        alive = [f"{m.seen.name}[{m.seen.identity.pid}] {m.how()}" for m in ended.members if not m.dead]
-        news = Telling(order, self._chronicle, self._logged(agent)).left(str(ended.reason), alive)
-        outcome = order.outcome or {}
-        order.done.set()
-        self._finished[order.request_id] = outcome
-        if news:
-            await self._store.write(self._store.store.save_step, order.request_id, order.step, outcome=outcome)
-        elif agent.status is Status.UNKILLABLE:
-            return
-        if await self._store.write(
-            self._store.store.transition,
-            agent.agent_id,
-            {Status.ENDING, Status.UNKILLABLE},
-            Status.UNKILLABLE,
-            now=self._clock.now().wall,
-            who=self._me,
-            why=str(outcome["message"]).removeprefix("not ended, "),
-        ):
-            agent.status = Status.UNKILLABLE
+        def guard() -> Guard:
+            return replace(self._guard(agent), last_look=partial(self._claiming.begin, order))
+
+        def signalled(name: str, pids: list[int]) -> None:
+            order.signalled |= agent.identity is not None and agent.identity.pid in pids and name != "SIGSTOP"
+            order.touched, order.killed = True, order.killed or name == "SIGKILL"
+            told.signal(name, pids)
+
+        return await Ending(order.plan, self._scanner, self._clock, guard, intend, signalled, told.refused).run()
 
     def _logged(self, agent: Agent) -> Log:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
-
-    def _present(self, agent: Agent) -> Presence:
-        return presence(agent.identity, agent.pidfd) if agent.identity else Presence.NO_PID
-
-    def _press(self, order: Order, options: KillOptions) -> None:
-        """A second request while one is open: only more force counts."""
-        if options.force and not order.options.force:
-            order.options = replace(order.options, force=True)
-            if order.plan is not None:
-                order.plan.hurry.set()

@@ -1,34 +1,147 @@
 """One daemon per runtime directory and per state directory; and how the one that runs is talked to."""
 
+import contextlib
 import fcntl
 import os
 import shlex
+import stat
 import sys
-from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from watchdog.config import Settings
-from watchdog.errors import AlreadyRunning
-from watchdog.places import places_for
+from watchdog.errors import AlreadyRunning, ConfigError, WatchdogError
+from watchdog.logs import Log
+from watchdog.places import ensure_runtime, places_for
+
+LOCK = "agent-watchdogd.lock"
 
 
-def take_lock(settings: Settings, held: AsyncExitStack) -> None:
-    """Hold both directories until `held` ends, by flock(2): it vanishes with the process. Raises AlreadyRunning."""
-    for directory in dict.fromkeys((settings.runtime_dir, settings.state_dir)):
-        path = os.path.join(directory, "agent-watchdogd.lock")
-        file = held.enter_context(open(path, "a+", encoding="ascii"))  # noqa: SIM115 - `held` closes it
+class PidFile:
+    """A file that holds a pid and nothing else, locked by flock(2): the lock goes over forks, and ends with a SIGKILL.
+
+    So a file that a crash left behind is no obstacle, and what stands in it is never believed. Its owner alone may read
+    it: flock(2) asks for no more, and whoever locked it could keep the next daemon from starting.
+    """
+
+    def __init__(self, path: str, advice: str = "") -> None:
+        """Make and lock it. Raises AlreadyRunning, naming the pid; ConfigError where it cannot be made ours."""
+        self.path = path
+        self._advice = advice
+        self._descriptor = self._lock()
+
+    def fileno(self) -> int:
+        """Its descriptor, which carries the lock."""
+        return self._descriptor
+
+    def write(self, pid: int) -> None:
+        """Let it hold that pid alone."""
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, b"%d\n" % pid, 0)
+
+    def keep(self) -> bool:
+        """Make and lock it anew where somebody removed or replaced it; True when that was so. Raises as when made."""
+        if _lies_at(self.path, self._descriptor):
+            return False
+        new = self._lock()
+        os.close(self._descriptor)
+        self._descriptor = new
+        self.write(os.getpid())
+        return True
+
+    def remove(self) -> None:
+        """Take it away while it is still locked, unless somebody put another one there."""
+        if _lies_at(self.path, self._descriptor):
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+        self.close()
+
+    def close(self) -> None:
+        """Close this process's descriptor; the lock lives as long as anybody has one."""
+        os.close(self._descriptor)
+
+    def _lock(self) -> int:
+        while True:
+            descriptor = _open(self.path)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                who = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "not told yet"
+                os.close(descriptor)
+                raise AlreadyRunning(f"already running (pid {who}): {self.path} is locked{self._advice}") from None
+            if _lies_at(self.path, descriptor):
+                return descriptor
+            os.close(descriptor)  # an ending daemon removed it between our open and our lock
+
+
+class Locks:
+    """What keeps a second daemon out, and tells others our pid. Somebody may tidy up the runtime directory under us."""
+
+    def __init__(self, settings: Settings, log: Log, pid_file: PidFile | None = None) -> None:
+        """Take both directories. Raises AlreadyRunning. `pid_file` is held already, and closed by whoever made it."""
+        self._log = log
+        self._directory = settings.runtime_dir
+        advice = f"; talk to it: {client_path()} status{socket_option(settings)}"
+        self._runtime = PidFile(os.path.join(settings.runtime_dir, LOCK), advice)
+        self._taken = [self._runtime]
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            who = file.read().strip() or "of unknown pid"
-            raise AlreadyRunning(
-                f"agent-watchdogd {who} runs here already (it holds {file.name});"
-                f" talk to it: {client_path()} status{socket_option(settings)}"
-            ) from None
-        file.truncate(0)
-        file.write(f"pid {os.getpid()}\n")
-        file.flush()
+            if not os.path.samefile(settings.runtime_dir, settings.state_dir):
+                self._taken.append(PidFile(os.path.join(settings.state_dir, LOCK), advice))
+        except WatchdogError:
+            self.close()
+            raise
+        for file in self._taken:
+            file.write(os.getpid())
+        self._kept = [self._runtime, *([pid_file] if pid_file is not None else [])]
+        self._lost: set[str] = set()
+
+    def keep(self) -> bool:
+        """Whether the runtime directory is still ours, made anew if need be; what was lost is told once.
+
+        The state directory's lock is not made anew: a directory that is away for a moment must not lie there, empty,
+        when it comes back. It stays locked wherever it is.
+        """
+        for file in self._kept:
+            try:
+                if not os.path.exists(file.path):
+                    ensure_runtime(self._directory)
+                renewed = file.keep()
+            except (OSError, WatchdogError) as error:
+                if file.path not in self._lost:
+                    self._lost.add(file.path)
+                    self._log.event("lock.lost", file=file.path, why=str(error))
+                continue
+            self._lost.discard(file.path)
+            if renewed:
+                self._log.event("lock.renewed", file=file.path)
+        return self._runtime.path not in self._lost
+
+    def close(self) -> None:
+        """Let both go; the files stay, as another daemon may wait at them."""
+        for file in self._taken:
+            file.close()
+
+
+def _lies_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _open(path: str) -> int:
+    """Open or make it. Raises ConfigError for what is no pid file of ours: it is about to be overwritten."""
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}; right: a pid file in a directory of our own"]) from None
+    found = os.fstat(descriptor)
+    is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1
+    if not is_ours or not (os.pread(descriptor, 32, 0).removeprefix(b"pid ").strip() or b"0").isdigit():
+        os.close(descriptor)
+        raise ConfigError([f"{path}: is something else than a pid file of uid {os.geteuid()}"])
+    os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def client_path() -> str:

@@ -19,6 +19,7 @@ from watchdog.owners import Owners
 DEADLINE = 10.0  # seconds for one run: a message is handed on in one, or by somebody who queues
 EACH_MINUTE = 30  # runs; a start is a process or a unit of systemd, about 0.1 s of a core
 ROOM = 300  # events that may wait: ten minutes at that pace
+REASONS = 5  # of failure that are told in one bad time; what changes with each event would be told without end
 LAST_WORDS = 3.0  # seconds that the daemon's end waits for what is queued
 FAILED = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
 
@@ -48,6 +49,7 @@ class Notices:
         self._came, self._idle, self._closing = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._idle.set()
         self._failed = self._dropped = 0  # since it last went well
+        self._told: set[str] = set()  # the reasons
         self.adopt(wanted)
         self._task = asyncio.create_task(self._work(), name="notify")
 
@@ -111,11 +113,14 @@ class Notices:
             return HookResult(HookOutcome.FAILED, f"{type(error).__name__}: {error}")
 
     def _judge(self, event: str, result: HookResult) -> None:
-        """Say the first failure, and the end of a bad time once nothing waits any more."""
+        """Say each reason of failure once, and the end of a bad time once nothing waits any more."""
         if result.outcome in FAILED:
             self._failed += 1
-            if self._failed == 1:
-                self._log.event("notify.failed", about=event, outcome=result.outcome.value, why=result.message[:500])
+            why = result.message[:500]
+            if why not in self._told and len(self._told) < REASONS:
+                self._told.add(why)
+                self._log.event("notify.failed", about=event, outcome=result.outcome.value, why=why)
         elif not self._waiting and (self._failed or self._dropped):
             self._log.event("notify.recovered", failed=self._failed, dropped=self._dropped)
             self._failed = self._dropped = 0
+            self._told.clear()

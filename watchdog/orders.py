@@ -4,14 +4,20 @@ Values and words only; `kill_worker` acts. The registry keeps the same as JSON, 
 """
 
 import asyncio
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
+from watchdog.claimant import claimant
+from watchdog.core.ladder import END_PHASE
 from watchdog.core.model import Identity, KillOptions, Reason, Status, TreeMember
 from watchdog.ending import Ended, Plan
 from watchdog.fleet import Agent
+from watchdog.holds import Holds
+from watchdog.registry.rows import RequestRow
 
 OWN = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
+ASKING = frozenset({"", "asked", "keys"})  # steps, as they are committed, before the claim
+BEFORE_SIGNALS = ASKING | {"looked"}  # at which nobody has got a signal
 
 
 @dataclass(slots=True)
@@ -29,9 +35,22 @@ class Order:
     resumed: bool = False  # taken up after a restart
     former: str | None = None  # the daemon, gone now, that had claimed it
     signalled: bool = False  # the main process may have got a signal of ours, from this daemon or a former one
+    touched: bool = False  # anybody of its tree may have
+    begun: bool = False  # the first signal was on its way: no beat withdraws it any more
+    killed: bool = False  # and it may have been KILL
+    asked: bool = False  # it was asked to end by itself
+    pressed: bool = False  # somebody wants it ended without asking any longer
+    wanted: bool = False  # by a person too, whoever ordered it first
+    vetoed: str | None = None  # why it is called off, if nothing was signalled yet
+    processes: dict[Identity, dict[str, object]] = field(default_factory=dict)  # of all attempts, how each ended
+    shortage: str | None = None  # the kernel ended it for want of memory
     members: tuple[TreeMember, ...] = ()
+    stored: tuple[str, tuple[TreeMember, ...]] = ("", ())  # step and members, as this daemon has committed them last
     plan: Plan | None = None
-    outcome: dict[str, object] | None = None
+    outcome: dict[str, object] | None = None  # as the row has it
+    result: dict[str, object] | None = None  # as it is told to who waits; None: not yet
+    ended: Ended = field(default_factory=Ended)  # how far the attempts have come
+    again: asyncio.Event = field(default_factory=asyncio.Event)  # somebody wants the next attempt now
     done: asyncio.Event = field(default_factory=asyncio.Event)
     left: int = 0  # rows of history on what could not be ended
     said: set[str] = field(default_factory=set)  # troubles and signals that were told: attempts repeat them
@@ -41,6 +60,87 @@ class Order:
         new = words not in self.said
         self.said.add(words)
         return new
+
+    @property
+    def holders(self) -> tuple[str, str | None]:
+        """Whose claim on it is ours to use: this daemon's, or that of the one whom it succeeds."""
+        return claimant(self.agent.reg.host), self.former
+
+    def take_over(self) -> None:
+        """An earlier daemon came as far as `step` with `members`: its signals may have gone out, or not."""
+        self.resumed = True
+        self.asked = self.options.ask is not None and self.step != ""
+        self.signalled = self.step not in BEFORE_SIGNALS | {"term_rest"}
+        self.touched = self.begun = self.step not in BEFORE_SIGNALS
+        self.killed = self.step in END_PHASE
+        if self.agent.status is Status.UNKILLABLE:
+            self.said.add("unkillable")  # it was told before its row got that status
+        how = f"after {'SIGKILL' if self.killed else 'SIGTERM'}" if self.touched else "by itself"
+        for member in self.members:
+            self.processes[member.identity] = _process(member, f"{how}, while no daemon was there")
+
+    def attempted(self, ended: Ended) -> None:
+        """Add what one attempt did; who was alive before it and is not on its roll has ended in between."""
+        self.touched = self.touched or ended.signalled
+        self.killed = self.killed or any("SIGKILL" in member.sent for member in ended.members)
+        for member in ended.members:
+            if member.sent or not member.dead or member.seen.identity not in self.processes:
+                self.processes[member.seen.identity] = _process(member.seen, member.how())
+
+    def tell(self, result: dict[str, object]) -> None:
+        """Let who waits for it know how it went; what could not be ended may be told again."""
+        self.result = result
+        self.done.set()
+
+    def press(self, options: KillOptions, by: str) -> None:
+        """A second request while this one is open: more force counts, and what could not be ended is tried at once.
+
+        One that asks nobody ends the asking. No heartbeat and no doubt of the daemon's calls off what a person wants.
+        """
+        self.again.set()
+        self.pressed = self.pressed or options.ask is None
+        if by != "daemon":
+            self.wanted = True
+            self.options = replace(self.options, only_ask=False, cancel=self.options.cancel or options.cancel)
+        if options.force and not self.options.force:
+            self.options = replace(self.options, force=True)
+            if self.plan is not None:
+                self.plan.hurry.set()
+
+    def reprieve(self, holds: Holds, now: datetime) -> str | None:
+        """Why it is called off before the claim, if it is: a heartbeat since the look that decided, or a hold.
+
+        What an earlier boot left is no matter for a hold: there is nobody to spare.
+        """
+        agent = self.agent
+        why = self.spoke() or (None if self.begun or self.wanted else self.vetoed)
+        if why is not None:
+            return why
+        begun = self.begun or agent.status is Status.UNKILLABLE
+        held = holds.against(agent.agent_id, now, own=self.by == "daemon" and not self.wanted)
+        return None if begun or held is None or self.reason is Reason.LOST else f"held before the first signal: {held}"
+
+    def spoke(self) -> str | None:
+        """Whether a heartbeat since the look that decided withdraws it; once a signal was on its way none does."""
+        if self.reason is not Reason.STALLED or self.wanted or self.begun or self.agent.status is Status.UNKILLABLE:
+            return None
+        return None if self.agent.renewed == self.beats else "a heartbeat came before the first signal"
+
+
+def withdrawn(agent_id: str, why: object = "withdrawn") -> dict[str, object]:
+    """What is told to who waits for an order that was called off."""
+    return {"success": False, "error": "withdrawn", "agent_id": agent_id, "message": why}
+
+
+def result_of(row: RequestRow) -> dict[str, object] | None:
+    """The same of an order that only the registry remembers; None while it is open."""
+    if row.finished_at is None:
+        return None
+    return withdrawn(row.agent_id, row.outcome["why"]) if "why" in row.outcome else row.outcome
+
+
+def _process(member: TreeMember, how: str) -> dict[str, object]:
+    return {"pid": member.identity.pid, "name": member.name, "how": how}
 
 
 def status_of(order: Order, agent: Agent) -> Status:
@@ -64,28 +164,32 @@ def _by_itself(order: Order) -> bool:
     )
 
 
-def told(order: Order, ended: Ended) -> str:
+def told(order: Order) -> str:
     """One sentence on how it ended."""
-    agent, count = order.agent, len(ended.members)
+    agent, count = order.agent, len(order.processes)
     if order.reason is Reason.LOST:
         return "its host was restarted; none of its processes can live"
     if _by_itself(order):
-        if agent.exit_signal:
+        if order.shortage:
+            end = order.shortage
+        elif agent.exit_signal:
             end = f"ended by signal {agent.exit_signal} from somebody else"
         elif agent.exit_code is None:
             end = "ended by itself, exit status unknown"
         else:
             end = f"ended by itself with exit status {agent.exit_code}"
-        left = sum(bool(m.sent) for m in ended.members)
+        left = sum("after" in str(process["how"]) for process in order.processes.values())
         return f"{end}; {left} processes that it left were ended" if left else end
-    if not ended.signalled:
-        return "there was no process left to end"
-    force = "on TERM" if ended.gracefully else "by KILL, TERM was not enough" if not order.options.force else "by KILL"
+    if not order.touched:
+        return "it ended by itself when it was asked to stop" if order.asked else "there was no process left to end"
+    force = "on TERM" if not order.killed else "by KILL, TERM was not enough" if not order.options.force else "by KILL"
     return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended {force}"
 
 
 def task_of(order: Order, agent: Agent, status: Status) -> tuple[str, str | None]:
     """The task's new status and error message."""
+    if order.options.cancel:
+        return "cancelled", f"cancelled by {order.by}: {order.why}"
     match status:
         case Status.COMPLETED:
             return "completed", None
@@ -100,18 +204,33 @@ def task_of(order: Order, agent: Agent, status: Status) -> tuple[str, str | None
 
 
 def to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:
-    grace = None if options.grace is None else options.grace.total_seconds()
-    return {"force": options.force, "grace_seconds": grace, "cleanup": options.cleanup, "beats": beats, "why": why}
+    return {
+        "force": options.force,
+        "grace_seconds": None if options.grace is None else options.grace.total_seconds(),
+        "cleanup": options.cleanup,
+        "ask_seconds": None if options.ask is None else options.ask.total_seconds(),
+        "only_ask": options.only_ask,
+        "cancel": options.cancel,
+        "beats": beats,
+        "why": why,
+    }
 
 
 def from_json(stored: dict[str, object]) -> tuple[KillOptions, int, str]:
-    grace, beats = stored.get("grace_seconds"), stored.get("beats")
+    beats = stored.get("beats")
     options = KillOptions(
         force=stored.get("force") is True,
-        grace=timedelta(seconds=grace) if isinstance(grace, int | float) else None,
+        grace=_seconds(stored.get("grace_seconds")),
         cleanup=stored.get("cleanup") is not False,
+        ask=_seconds(stored.get("ask_seconds")),
+        only_ask=stored.get("only_ask") is True,
+        cancel=stored.get("cancel") is True,
     )
     return options, beats if isinstance(beats, int) else 0, str(stored.get("why", ""))
+
+
+def _seconds(stored: object) -> timedelta | None:
+    return timedelta(seconds=stored) if isinstance(stored, int | float) else None
 
 
 def member_of(stored: dict[str, object]) -> TreeMember:

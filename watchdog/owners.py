@@ -26,6 +26,7 @@ from watchdog.units import Person
 HELPER = ("-I", "-m", "watchdog.owner.helper")
 LINE_LIMIT = 1 << 20  # bytes of one answer; as in the helper
 STUCK_LIMIT = 4  # ended helpers of one uid that do not go away (D state): beyond, that uid gets no new one
+TYPING = 10.0  # seconds for all keys that are typed into a pane
 LET_GO = 3.0  # seconds a lone helper has to end its tree when nobody waits for it any more
 BACKSTOP = 10.0  # seconds a lone helper has, after the hook's deadline, to end the tree and answer
 UNIT_GONE = 2.0  # seconds that a killed unit takes to be gone; one in D state stays
@@ -149,13 +150,25 @@ class Owners:
             name, args = "hook", args | {"run": spec.run, "settings": base.settings_json(self.settings)}
         return await self._result(context.owner_uid, name, args, seconds)
 
-    async def run_notice(self, command: Sequence[str], name: str, event: str, seconds: float) -> HookResult:
+    async def type_keys(self, uid: int, pid: int, start_ticks: int, keys: Sequence[str]) -> str:
+        """Type into the tmux pane of that process of `uid`; what was done, in words. Raises as `call` does, and as
+        `owner.terminals.tmux`. In a helper of its own: what is typed must not be typed again.
+        """
+        args = {"pid": pid, "start_ticks": start_ticks, "keys": list(keys)}
+        done = await self.call_alone(uid, "type_keys", args, TYPING)
+        return f"typed into tmux pane {done['pane']}"
+
+    async def run_notice(
+        self, command: Sequence[str], name: str, event: str, seconds: float, uid: int | None = None
+    ) -> HookResult:
         """The command of `[notify]` for one event (`event` is its JSON), as our own uid, in a helper of its own.
+
+        Or as `uid`: a nudge is the owner's.
 
         Never as a child of the service itself, which is closed in: the command could then reach nobody.
         """
         args = {"command": list(command), "name": name, "event": event, "timeout_seconds": seconds}
-        return await self._result(os.geteuid(), "notify_command", args, seconds)
+        return await self._result(os.geteuid() if uid is None else uid, "notify_command", args, seconds)
 
     async def _result(self, uid: int, call: str, args: Mapping[str, object], seconds: float) -> HookResult:
         try:

@@ -3,10 +3,11 @@
 It never repairs a directory that looks wrong: that one may be somebody else's trap.
 """
 
+import contextlib
 import os
 import pwd
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from watchdog.errors import UnsafeDirectory
@@ -53,7 +54,12 @@ def ensure_directories(state_dir: str, runtime_dir: str) -> None:
     Others must reach their notify sockets in root's runtime directory, nobody else's state is anybody's business.
     """
     ensure_directory(state_dir, 0o700)
-    ensure_directory(runtime_dir, 0o755 if os.geteuid() == 0 else 0o700)
+    ensure_runtime(runtime_dir)
+
+
+def ensure_runtime(path: str) -> None:
+    """The runtime directory alone. Raises UnsafeDirectory."""
+    ensure_directory(path, 0o755 if os.geteuid() == 0 else 0o700)
 
 
 def notify_directory(runtime_dir: str) -> str:
@@ -69,18 +75,24 @@ def ensure_directory(path: str, mode: int) -> None:
 
     Raises UnsafeDirectory, also when it cannot be made.
     """
-    try:
+    made = False
+    with _named(path):
         os.makedirs(os.path.dirname(path), 0o755 if os.geteuid() == 0 else 0o700, exist_ok=True)
-        try:
+        with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
             made = True
-        except FileExistsError:
-            made = False
+    _look(path, mode, made=made)
+
+
+def look_at_directory(path: str, mode: int) -> None:
+    """The same look without making anything; one that is not there yet is fine. Raises UnsafeDirectory."""
+    if os.path.lexists(path):
+        _look(path, mode, made=False)
+
+
+def _look(path: str, mode: int, *, made: bool) -> None:
+    with _named(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except NotADirectoryError:
-        raise UnsafeDirectory(f"{path}: a link or a file; right: a directory of uid {os.geteuid()}") from None
-    except OSError as error:
-        raise UnsafeDirectory(f"{path}: cannot be used: {error.strerror}") from None
     try:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid():
@@ -93,6 +105,16 @@ def ensure_directory(path: str, mode: int) -> None:
             )
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except NotADirectoryError:
+        raise UnsafeDirectory(f"{path}: a link or a file; right: a directory of uid {os.geteuid()}") from None
+    except OSError as error:
+        raise UnsafeDirectory(f"{path}: cannot be used: {error.strerror}") from None
 
 
 def _first(paths: str | None) -> str | None:

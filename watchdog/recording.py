@@ -1,11 +1,21 @@
-"""What was watched goes into the registry, once a sweep; and whether the registry works is told, once a change."""
+"""What was watched goes into the registry; and whether the registry works is told, once a change.
+
+A sweep writes the rows in which more than time has changed (`Agent.unsaved`): all of them each time cost more than the
+rest of the daemon. What only aged, and how often somebody said no more than that he lives, is written once a minute.
+"""
+
+from datetime import timedelta
 
 from watchdog.clock import Clock
+from watchdog.core.model import Verdict
+from watchdog.core.redaction import hide_secrets
 from watchdog.errors import RegistryUnavailable
-from watchdog.fleet import Fleet
+from watchdog.fleet import ZERO, Agent, Fleet
 from watchdog.logs import Log
+from watchdog.registry.rows import AgentRow, SweepRow
 from watchdog.registry.store import AsyncStore
 
+AGES_EVERY = 6  # sweep intervals; a daemon that was killed knows at most so much less of everybody's silence
 PROBE_EVERY = 6  # sweep intervals; a probe of the registry takes a few milliseconds
 
 
@@ -18,24 +28,32 @@ class Recorder:
         self._clock = clock
         self._log = log
         self._down = False
-        self._probed = float("-inf")
+        self._probed = self._aged = float("-inf")
 
-    async def record(self, interval: float) -> bool:
+    async def record(self, interval: float, *, everybody: bool = False) -> bool:
         """Write what was watched, for all in one statement; False while the registry is away. `interval`: seconds.
+
+        `everybody`: also those in whose rows only time has changed.
 
         A failure anywhere since the last time is told now. Its end is told when a probe of the whole registry works
         and nothing failed since the last time: what no probe meets (a full page) else begins and ends with each sweep.
         """
         store = self._store.store
+        now = self._clock.mono()
+        everybody = everybody or now - self._aged >= AGES_EVERY * interval
         try:
-            await self._store.read(store.keep_host)
-            if rows := [agent.row() for agent in self._fleet]:
+            if store.shared:
+                await self._store.read(store.keep_host)
+            slack = timedelta(seconds=interval)
+            if rows := [row_of(agent) for agent in self._fleet if everybody or agent.unsaved(slack)]:
                 await self._store.write(store.save_sweep, rows)
+            if everybody:
+                self._aged = now
             for agent in self._fleet:
                 if agent.owner_saved != agent.reg.owner_uid:
                     await self._store.write(store.set_owner, agent.agent_id, agent.reg.owner_uid)
                     agent.owner_saved = agent.reg.owner_uid
-            trouble, now = store.engines.trouble, self._clock.mono()
+            trouble = store.engines.trouble
             if trouble is not None:
                 self._tell(trouble)
             if trouble is not None or self._down or now - self._probed >= PROBE_EVERY * interval:
@@ -43,6 +61,7 @@ class Recorder:
                 self._probed = now
         except RegistryUnavailable as error:
             self._tell(str(error))
+            self._aged = float("-inf")  # whose row was lost now is not told apart: all are written again
             return False
         if self._down and trouble is None:
             self._down = False
@@ -53,3 +72,46 @@ class Recorder:
         if not self._down:
             self._down = True
             self._log.event("registry.unavailable", error=error)
+
+
+def row_of(agent: Agent) -> SweepRow:
+    """What is written down of an agent, and counts as written from now on; `restore` reads it back."""
+    agent.changed, agent.silence_written = False, agent.silence
+    after = agent.after_said or agent.reg.stall_after
+    return SweepRow(
+        agent_id=agent.agent_id,
+        silence_seconds=agent.silence.total_seconds(),
+        watched_seconds=agent.age.total_seconds(),
+        beats=agent.beats,
+        promised=agent.promised,
+        stall_after_seconds=None if after is None else after.total_seconds(),
+        last_heartbeat=agent.last_heartbeat,
+        state=agent.state,
+        verdict=agent.verdict,
+        note=agent.note and hide_secrets(agent.note),
+        last_progress=agent.progress,
+        progress_silence_seconds=(agent.progress_age or ZERO).total_seconds(),
+        lease_left_seconds=agent.lease_left.total_seconds(),
+        tool=agent.tool and hide_secrets(agent.tool),
+        tool_left_seconds=agent.tool_left.total_seconds(),
+        speaker_pid=agent.speaker_pid,
+        hears=agent.hears,
+        rung=agent.rung,
+    )
+
+
+def restore(agent: Agent, row: AgentRow) -> None:
+    """Take over what an earlier daemon watched; the time without one does not count."""
+    agent.beats, agent.last_heartbeat = row.beats, row.last_heartbeat
+    agent.promised = row.promised or agent.reg.stall_after is not None
+    agent.state, agent.note, agent.tool, agent.progress = row.state, row.note, row.tool, row.last_progress
+    if row.verdict is Verdict.WAITING:  # told; of silence we begin anew, and so does what is told of it
+        agent.verdict = row.verdict
+    agent.age = timedelta(seconds=row.watched_seconds)
+    agent.silence = timedelta(seconds=row.silence_seconds)
+    agent.lease_left = timedelta(seconds=row.lease_left_seconds or 0)
+    agent.tool_left = timedelta(seconds=row.tool_left_seconds or 0)
+    agent.speaker_pid, agent.hears = row.speaker_pid, row.hears
+    if row.last_progress is not None:
+        agent.progress_age = timedelta(seconds=row.progress_silence_seconds)
+    agent.climbed(row.rung)  # last; the time that it is given begins anew

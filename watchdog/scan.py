@@ -2,10 +2,11 @@
 
 import asyncio
 from concurrent.futures import Executor
+from dataclasses import replace
 
 from watchdog.core.model import TreeMember
 from watchdog.fleet import Agent, Fleet
-from watchdog.processes import table, tree
+from watchdog.processes import memory, table, tree, vendors
 from watchdog.processes.identity import pidfd_inodes_work
 
 Trees = dict[str, tuple[TreeMember, ...]]
@@ -21,6 +22,7 @@ class Scanner:
         self._running: asyncio.Task[Trees] | None = None
         self._next: asyncio.Task[Trees] | None = None
         self._previous: table.ProcessTable | None = None
+        self.ghosts: dict[str, Agent] = {}  # ended agents whose orphans are looked for, or are being ended
 
     async def trees(self) -> Trees:
         """The trees of all agents by id, from a scan that starts after this call; each agent remembers its own.
@@ -34,31 +36,53 @@ class Scanner:
             self._next = asyncio.create_task(self._after(self._running))
         return await asyncio.shield(self._next)
 
+    async def table(self, uids: frozenset[int]) -> table.ProcessTable:
+        """All processes, and the marks of those of these uids, from a scan of its own; `trees` is not delayed by it.
+
+        Raises OSError when /proc cannot be read at all.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._executor, table.scan, self._host, uids)
+
     async def _after(self, running: "asyncio.Task[Trees]") -> Trees:
         await asyncio.wait([running])
         self._running, self._next = self._next, None
         return await self._scan()
 
     async def _scan(self) -> Trees:
-        agents = {agent.agent_id: agent for agent in self._fleet}
+        agents = self.ghosts | {agent.agent_id: agent for agent in self._fleet}
         roots = [_root(agent) for agent in agents.values()]
-        found = await asyncio.get_running_loop().run_in_executor(self._executor, self._look, roots)
-        for agent_id, members in found.items():
-            agents[agent_id].members = members
+        roots, found = await asyncio.get_running_loop().run_in_executor(self._executor, self._look, roots)
+        for root in roots:
+            agent = agents[root.agent_id]
+            agent.members, agent.marks = found[root.agent_id], root.marks
+            agent.home_cgroup = root.home_cgroup or agent.home_cgroup
         return found
 
-    def _look(self, roots: list[tree.Root]) -> Trees:
-        """In the executor: scan, sort, and pin down who is new."""
+    def _look(self, roots: list[tree.Root]) -> tuple[list[tree.Root], Trees]:
+        """In the executor: scan, see whose the marks are, sort, and pin down who is new. Also what to remember."""
         self._previous = table.scan(
             self._host,
             frozenset(root.owner_uid for root in roots),
             cgroups_of=frozenset(root.main.pid for root in roots if root.main is not None),
+            own_cgroups=frozenset(root.cgroup for root in roots if root.cgroup is not None),
             previous=self._previous,
         )
+        sources = [vendors.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
+        made = vendors.made_inside(self._previous, sources)
+        roots = [_seen(self._previous, root, made.get(root.agent_id, frozenset())) for root in roots]
         found = tree.trees(self._previous, roots)
-        if not pidfd_inodes_work():
-            return found
-        return {agent_id: _completed(members) for agent_id, members in found.items()}
+        for root in roots:
+            found[root.agent_id] += memory.unseen(self._previous, root)
+        if pidfd_inodes_work():
+            found = {agent_id: _completed(members) for agent_id, members in found.items()}
+        return roots, found
+
+
+def _seen(seen: table.ProcessTable, root: tree.Root, marks: frozenset[str]) -> tree.Root:
+    """With what this scan saw of its main process, for as long as that is there."""
+    main = seen.find(root.main)
+    home = None if main is None or main.stat.dead else main.cgroup
+    return replace(root, marks=marks, home_cgroup=home or root.home_cgroup)
 
 
 def _completed(members: tuple[TreeMember, ...]) -> tuple[TreeMember, ...]:
@@ -67,7 +91,7 @@ def _completed(members: tuple[TreeMember, ...]) -> tuple[TreeMember, ...]:
     if not new:
         return members
     known = [member for member in members if member.identity.pidfd_inode is not None]
-    return (*known, *tree.with_inodes(new))
+    return (*known, *memory.with_inodes(new))
 
 
 def _root(agent: Agent) -> tree.Root:
@@ -78,6 +102,9 @@ def _root(agent: Agent) -> tree.Root:
         parent_id=agent.reg.parent_id,
         wrapped=agent.reg.source == "run",
         wrapper=agent.wrapper,
+        cgroup=agent.cgroup,
+        home_cgroup=agent.home_cgroup,
+        marks=agent.marks,
         remembered=tuple(member.identity for member in agent.members),
         spare=frozenset(agent.policy.spare),
     )

@@ -1,8 +1,8 @@
 """APScheduler, made proof against clocks that jump.
 
 APScheduler 3 counts wall-clock time: set back an hour it sleeps an hour, set forward a year it lists three million
-missed runs (its issues 339, 1066). So: a trigger that never has a backlog, and a quarter-second tick on the monotonic
-clock that puts every job right when the wall clock was moved.
+missed runs (its issues 339, 1066). But it is asyncio's timer, on the monotonic clock, that wakes it. So: a trigger that
+never has a backlog, and before each look of its at the wall clock every job is put where it belongs on that clock now.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from apscheduler.triggers.base import BaseTrigger
 from watchdog.clock import Clock
 from watchdog.logs import Log
 
-TICK = 0.25
+TICK = 5.0  # seconds at most between two looks whether the scheduler still runs the watched job
 PATIENCE = 30.0  # seconds at least until a scheduler counts as dead: a registry that is away may take 20 of a sweep
 STEP = 0.02  # seconds; NTP slews at most 0.5 ms a second
 
@@ -39,14 +39,27 @@ class Every(BaseTrigger):  # type: ignore[misc] # apscheduler ships no types
         return now + wait
 
 
+class _Scheduler(AsyncIOScheduler):  # type: ignore[misc] # apscheduler ships no types
+    """Calls `before` each time it is about to look at the wall clock: its own timer, or a change of a job, wakes it."""
+
+    def __init__(self, before: Callable[[], None], **options: object) -> None:
+        super().__init__(**options)
+        self._before = before
+
+    def wakeup(self) -> None:
+        """Run what is due and plan the next wake-up."""
+        self._before()
+        super().wakeup()
+
+
 class Schedule:
     """Runs coroutines at intervals; `dead` is set when the scheduler stopped running them and no nudge helped."""
 
     def __init__(self, clock: Clock, log: Log) -> None:
         self._clock = clock
         self._log = log
-        self._scheduler = AsyncIOScheduler(
-            timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+        self._scheduler = _Scheduler(
+            self._follow, timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
         )
         self._offset = clock.offset()
         self._ticking: asyncio.Task[None] | None = None
@@ -54,6 +67,7 @@ class Schedule:
         self._watched_name = ""
         self._since = 0.0  # seconds, as our own ticks saw them, since the watched job last ended
         self._running = 0
+        self._failed: set[str] = set()  # jobs whose last run raised: told once
         self.dead = asyncio.Event()
 
     def every(
@@ -65,6 +79,11 @@ class Schedule:
             self._running += watched
             try:
                 await job()
+                self._failed.discard(name)
+            except Exception as error:  # noqa: BLE001 - one run's fault; the next one comes, and says no more of the same
+                if name not in self._failed:
+                    self._failed.add(name)
+                    self._log.event("job.failed", job=name, exc_info=error)
             finally:
                 self._running -= watched
                 if watched:
@@ -87,6 +106,7 @@ class Schedule:
         self._offset = self._clock.offset()
         self._scheduler.start()
         self._ticking = asyncio.create_task(self._tick(), name="clock tick")
+        self._ticking.add_done_callback(self._ticked)
 
     def pause(self) -> None:
         """Start no further run; one that is running goes on."""
@@ -98,30 +118,35 @@ class Schedule:
         """End the scheduler. It cancels what still runs, so `pause` and wait first."""
         self._scheduler.shutdown(wait=False)
 
+    def _ticked(self, task: "asyncio.Task[None]") -> None:
+        """Who looks after the scheduler has himself ended by an error: nobody would see it die any more."""
+        if not task.cancelled() and task.exception() is not None:
+            self.dead.set()
+
     async def _tick(self) -> None:
+        tick = TICK if self._watched is None else min(TICK, self._watched.total_seconds() / 4)
         while True:
             before = self._clock.mono()
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(tick)
             # A tick that comes late (we were stopped, starved or suspended) says nothing about the scheduler.
-            self._since += min(self._clock.mono() - before, 2 * TICK)
-            offset = self._clock.offset()
-            if abs(offset - self._offset) > STEP:
-                self._follow(offset - self._offset)
-            self._offset = offset
+            self._since += min(self._clock.mono() - before, 2 * tick)
             self._check()
 
-    def _follow(self, step: float) -> None:
-        """Put every job where it belongs on the wall clock of now.
+    def _follow(self) -> None:
+        """Put every job where it belongs on the wall clock of now, if that was moved.
 
-        Not "move it by the step": a run that came between the step and this tick has planned its next one by the new
+        Not "move it by the step": a run that came between the step and this look has planned its next one by the new
         time already.
         """
+        former, self._offset = self._offset, self._clock.offset()
+        step = self._offset - former
+        if abs(step) <= STEP:
+            return
         if abs(step) >= 1:
             self._log.event("clock.stepped", seconds=round(step, 3))
         for job in self._scheduler.get_jobs():
             now = self._clock.now()
             self._move(job, now.wall + timedelta(seconds=job.trigger.due - now.mono))
-        self._scheduler.wakeup()
 
     def _check(self) -> None:
         """Nudge a scheduler that is late for its watched job; three intervals (or `PATIENCE`) without an end: death."""

@@ -2,16 +2,14 @@
 
 import asyncio
 import os
-import signal
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
-from watchdog import logs, retention, units
-from watchdog.beat_files import BeatFiles
+from watchdog import logs, reaper, retention, units
 from watchdog.bulletin import Bulletin
 from watchdog.chronicle import Chronicle
+from watchdog.cleanup import settings_for
 from watchdog.clock import Clock
 from watchdog.closing import Closing
 from watchdog.config import Settings
@@ -23,22 +21,26 @@ from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
-from watchdog.lock import invitation, take_lock
+from watchdog.leftovers import OwnersPlaces
+from watchdog.lock import Locks, PidFile, invitation
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.notices import Notices
-from watchdog.owner.hooks.base import CleanupSettings
+from watchdog.orphans import Orphans
 from watchdog.owners import Owners
+from watchdog.placement import Placement
 from watchdog.places import notify_directory
 from watchdog.processes import identity
-from watchdog.processes.signals import Guard
+from watchdog.reaper import Reaper
 from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.reloading import Reload
 from watchdog.retention import Retention
 from watchdog.scan import Scanner
 from watchdog.schedule import Schedule
+from watchdog.sessions import Sessions
 from watchdog.sink import Sink
+from watchdog.summons import Summons
 from watchdog.sweep import Sweeper
 from watchdog.systemd import Supervisor
 from watchdog.takeup import TakeUp
@@ -50,7 +52,13 @@ class Daemon:
     """One daemon of one host (root) or one user."""
 
     def __init__(
-        self, settings: Settings, read: Callable[[], Settings], supervisor: Supervisor, log: Log, sink: Sink
+        self,
+        settings: Settings,
+        read: Callable[[], Settings],
+        supervisor: Supervisor,
+        log: Log,
+        sink: Sink,
+        pid_file: PidFile | None,
     ) -> None:
         """`read` gives the settings of a reload (SIGHUP)."""
         self.settings = settings
@@ -58,19 +66,20 @@ class Daemon:
         self.supervisor = supervisor
         self.log = log
         self.sink = sink
+        self.pid_file = pid_file
         self.clock = Clock()
         self.host = identity.this_host(settings.host)
         self.boot_id = identity.boot_id()
         self.stopping = asyncio.Event()
         self.sooner = asyncio.Event()
-        self.told_to_reload = False
-        self.at_terminal = sys.stdin.isatty()
+        self.summons = Summons(self._summoned)
 
     async def run(self) -> int:
         """Live: take the lock, make the parts, take up what was left, watch until told to stop, end in order."""
         async with AsyncExitStack() as held:
-            take_lock(self.settings, held)
-            self._listen_to_signals()
+            held.callback(self.summons.close)
+            self.locks = Locks(self.settings, self.log, self.pid_file)
+            held.callback(self.locks.close)
             await self._make(held)
             await self.take_up.everything()
             self.hearing.sockets.drop_kept()
@@ -84,14 +93,12 @@ class Daemon:
         self.log.event("daemon.stopped", exit_code=code)
         return code
 
-    # -- the main loop -----------------------------------------------------------------------------------------------
-
     async def _watch(self) -> None:
         """Until told to stop or the scheduler is dead: sweep sooner than the schedule does where there is a reason.
 
-        A reason is the end of a process (pidfd), the next deadline of somebody's silence, or an operator's word (a
-        reload among them). It only makes the next look come sooner; what is done follows from that look. Many reasons
-        at once share one: early looks take a fifth of the time at most, and are a second apart at most.
+        A reason is a new process, the next deadline of somebody's silence, or an operator's word (a reload among them).
+        It only makes the next look come sooner; what is done follows from that look. Many reasons at once share one:
+        early looks take a fifth of the time at most, and are a second apart at most; reloads a second apart at least.
         """
         ends = [asyncio.create_task(self.stopping.wait()), asyncio.create_task(self.schedule.dead.wait())]
         while not any(end.done() for end in ends):
@@ -100,12 +107,13 @@ class Daemon:
             sooner.cancel()
             if self.sooner.is_set():
                 self.sooner.clear()
-                if self.told_to_reload:
-                    self.told_to_reload = False
+                reload, self.summons.reload = self.summons.reload, False
+                if reload:
                     await self.reload.run(self.settings)
                     self.supervisor.ready(self.bulletin.line())
                 await self._sweep()
-                await asyncio.wait(ends, timeout=min(1, 4 * self.sweeper.took), return_when=asyncio.FIRST_COMPLETED)
+                pause = 1 if reload else min(1, 4 * self.sweeper.took)
+                await asyncio.wait(ends, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         if self.schedule.dead.is_set():
             self.log.event("scheduler.dead")
         for end in ends:
@@ -134,8 +142,6 @@ class Daemon:
         """Make the next look come now."""
         self.sooner.set()
 
-    # -- start -------------------------------------------------------------------------------------------------------
-
     async def _make(self, held: AsyncExitStack) -> None:
         """Make every part, lowest first. Parts get values and callbacks; nobody gets the daemon itself."""
         settings, clock, log = self.settings, self.clock, self.log
@@ -151,13 +157,15 @@ class Daemon:
         self.holds = Holds(await self.store.read(store.active_holds, self.host))
         self.chronicle = Chronicle(self.store, clock, log)
         directory = notify_directory(settings.runtime_dir)
+        self.placement = Placement(self.fleet, self.store, log)
+        held.push_async_callback(self.placement.close)
         self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor)
-        self.owners = Owners(settings=_cleanup_settings(settings), transient=units.usable(self.supervisor.present))
+        self.owners = Owners(settings=settings_for(settings), transient=units.usable(self.supervisor.present))
         held.push_async_callback(self.owners.close)
         self.notices = Notices(settings.notify, self.owners, clock, log)
         held.push_async_callback(self.notices.close)
         logs.listen(self.sink, self.notices.hear)
-        metrics = Metrics(
+        self.metrics = Metrics(
             lambda: self.bulletin.verdicts(),
             lambda: self.bulletin.kinds_of_hold(),
             log=self.sink.health,
@@ -173,158 +181,150 @@ class Daemon:
             clock=clock,
             scanner=scanner,
             hearing=self.hearing,
-            closing=Closing(self.store, clock, self.hearing, self.cleanup, self.chronicle, metrics, log),
-            guard=self._guard,
+            holds=self.holds,
+            closing=Closing(self.store, clock, self.hearing, self.cleanup, self.chronicle, self.metrics, log),
+            guard=lambda agent: self.fleet.guard(agent, self.host),
             chronicle=self.chronicle,
+            owners=self.owners,
             log=log,
             observe=settings.observe,
             parallel=settings.kill.parallel,
         )
         self.recorder = Recorder(self.fleet, self.store, clock, log)
-        self.beat_files = BeatFiles(self.fleet, self.owners, clock, log)
         self.sweeper = Sweeper(
             fleet=self.fleet,
             store=self.store,
             clock=clock,
             settings=settings,
             hearing=self.hearing,
-            beat_files=self.beat_files,
+            owners=self.owners,
             scanner=scanner,
             holds=self.holds,
             worker=self.worker,
             chronicle=self.chronicle,
             recorder=self.recorder,
-            metrics=metrics,
+            metrics=self.metrics,
             log=log,
         )
+        self.hearing.ends.look = self.sweeper.look_at_ended
         self.take_up = TakeUp(
             fleet=self.fleet,
             store=self.store,
             clock=clock,
             settings=settings,
             hearing=self.hearing,
+            placement=self.placement,
             holds=self.holds,
             worker=self.worker,
             log=log,
             host=self.host,
             boot_id=self.boot_id,
         )
+        orphans = Orphans(
+            self.fleet,
+            self.store,
+            scanner,
+            lambda reg: self.settings.policy_for(reg),
+            host=self.host,
+            boot_id=self.boot_id,
+        )
+        finders = orphans, OwnersPlaces(self.fleet, self.store, self.owners, clock, self.host), self.placement
+        doers = self.cleanup, self.worker, self.holds, self.sweeper.restraint, log
+        self.reaper = Reaper(self.fleet, self.store, clock, settings, finders, *doers, host=self.host, notify=directory)
         self.retention = Retention(self.store, clock, log, keep=settings.retention, host=self.host)
         self.schedule = Schedule(clock, log)
         self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
-        self.bulletin = Bulletin(
-            lambda: self.settings, clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.sink
-        )
+        parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)
+        self.bulletin = Bulletin(lambda: self.settings, *parts)
         self.desk = Desk(
             fleet=self.fleet,
             store=self.store,
             settings=settings,
             clock=clock,
             holds=self.holds,
-            metrics=metrics,
+            metrics=self.metrics,
             log=log,
             host=self.host,
             boot_id=self.boot_id,
             runtime_dir=settings.runtime_dir,
             admit=self.hearing.admit,
             identified=self.hearing.identified,
+            place=self.placement.place,
             open_notify=self.hearing.sockets.open,
             close_notify=self.hearing.sockets.close,
             request_kill=self.worker.request,
             finished=self.worker.finished,
+            orphans=self.reaper.orphans,
+            reap=self.reaper.reap,
             look_soon=self.look_soon,
+            ask_owner=self.owners.call_alone,
             facts=self.bulletin.facts,
+            doubts=self.sweeper.restraint.on,
+            lift_doubts=self.sweeper.restraint.lift,
         )
-        self.door = Door(self.desk, self.chronicle)
-        self.scrape = Scrape(metrics.text, log)
+        self.sessions = Sessions(self.desk, self.owners)
+        self.door = Door(self.desk, self.chronicle, self.locks)
+        self.scrape = Scrape(self.metrics.text, log)
 
     def _adopt(self, settings: Settings) -> None:
         """Every part that keeps settings gets the new ones; no sweep is running, and nothing here waits."""
         old, self.settings = self.settings, settings
-        for part in (self.sweeper, self.desk, self.take_up):
+        for part in (self.sweeper, self.desk, self.take_up, self.reaper):
             part.settings = settings
         self.worker.observe = settings.observe
         if settings.kill.parallel != old.kill.parallel:
             self.worker.slots = asyncio.Semaphore(settings.kill.parallel)
         self.cleanup.adopt(settings.hooks, observe=settings.observe)
-        self.owners.settings = _cleanup_settings(settings)
+        self.metrics.expect(hook.name for hook in settings.hooks)
+        self.owners.settings = settings_for(settings)
         self.notices.adopt(settings.notify)
         self.retention.keep = settings.retention
         for agent in self.fleet:
-            agent.policy = settings.policy_for(agent.reg)
+            agent.adopt(settings.policy_for(agent.reg))
         if settings.interval != old.interval:
-            for job in ("sweep", "orders"):
+            for job in ("sweep", "orders", "sessions"):
                 self.schedule.change(job, settings.interval)
         logs.change(self.sink, settings.log.level, settings.log.format, settings.log.file)
         self.sink.reopen()  # as after a rotation
 
-    def _listen_to_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
-
     async def _begin(self) -> None:
         await self.scrape.keep(self.settings.metrics.listen)
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
-        self.schedule.every(self.settings.interval, "orders", self.take_up.orders)
+        for name, job in (("orders", self.take_up.orders), ("sessions", self.sessions.look)):
+            self.schedule.every(self.settings.interval, name, job)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
+        self.schedule.every(reaper.EVERY, "reap", self.reaper.round)
         self.schedule.start()
+        if self.stopping.is_set():
+            return  # told to stop before we were ready: who waits for it is not told that we are
         self.supervisor.ready(self.bulletin.line())
-        self.log.event(
-            "daemon.ready",
-            pid=os.getpid(),
-            mode=self.settings.mode,
-            agents=len(self.fleet),
-            socket=self.door.desk.socket_path,
-            config=self.settings.file or "defaults",
-        )
+        log = self.log.bind(socket=self.door.desk.socket_path, config=self.settings.file or "defaults")
+        log.event("daemon.ready", pid=os.getpid(), mode=self.settings.mode, agents=len(self.fleet))
         if not self.supervisor.present:
             print(invitation(self.settings), flush=True)
 
-    def _hung_up(self) -> None:
-        """SIGHUP: read the configuration anew; from a terminal that was closed under us: stop."""
-        if self.at_terminal and not sys.stdin.isatty():  # isatty(3): EIO after a hang-up
-            self._told_to_stop(signal.SIGHUP)
-        else:
-            self.told_to_reload = True
+    def _summoned(self) -> None:
+        """A signal came: heeded at once where it stops us, by the next look where it is a reload."""
+        if self.summons.stop is not None and not self.stopping.is_set():
+            self.log.event("daemon.stopping", signal=self.summons.stop.name)
+            self.supervisor.stopping("stopping; agents go on living")
+            self.stopping.set()
+        if self.summons.reload:
             self.look_soon()
 
-    # -- end ---------------------------------------------------------------------------------------------------------
-
-    def _told_to_stop(self, number: int) -> None:
-        self.log.event("daemon.stopping", signal=signal.Signals(number).name)
-        self.supervisor.stopping("stopping; agents go on living")
-        self.stopping.set()
-
     async def _end(self) -> None:
-        """In order: no new sweep, the running one ends, kills stop between two steps, words are written down."""
+        """In order: no new look, the running one ends, kills stop between two steps, words are written down."""
         self.schedule.pause()
+        self.hearing.ends.stop()
         self.supervisor.stepped()
         async with self.sweeper.lock:
             self.schedule.shutdown()
         self.supervisor.stepped()
         await self.worker.close()
         self.supervisor.stepped()
-        await self.beat_files.close()
+        await self.sweeper.close()
         self.hearing.sockets.drain_all()
         self.sweeper.reckon()
-        await self.recorder.record(self.sweeper.settings.interval.total_seconds())
+        await self.recorder.record(self.settings.interval.total_seconds(), everybody=True)
         self.supervisor.stepped()
         self.hearing.close()
-
-    # -- what parts ask for ------------------------------------------------------------------------------------------
-
-    def _guard(self, agent_id: str) -> Guard:
-        """What must not be signalled while this agent is ended: every other agent and its tree, and what is spared."""
-        others = self.fleet.processes_but(agent_id)
-        return Guard(host=self.host, protected=others, spare=frozenset(self.settings.kill.spare))
-
-
-def _cleanup_settings(settings: Settings) -> CleanupSettings:
-    return CleanupSettings(
-        roots=tuple(settings.cleanup.roots),
-        trash_retention_hours=settings.cleanup.trash_retention_hours,
-        dirty_worktree=settings.cleanup.dirty_worktree,
-        protected=(settings.state_dir, settings.runtime_dir),
-    )

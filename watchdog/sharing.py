@@ -17,7 +17,12 @@ def within(path: str, directory: str) -> bool:
 
 
 def in_use(fleet: Fleet, agent: Agent, dead: Collection[str]) -> tuple[tuple[str, str], ...]:
-    """Worktrees and temp dirs of the other living agents, each with whose it is in words. `dead`: ids proved dead."""
+    """Worktrees and temp dirs of the other living agents, each with whose it is in words. `dead`: ids proved dead.
+
+    For an agent without a place of its own there is nothing to compare them with.
+    """
+    if agent.reg.worktree is None and agent.reg.temp_dir is None:
+        return ()
     found = []
     for other in fleet:
         if other.agent_id == agent.agent_id or other.agent_id in dead or not _reached(other, agent.reg.owner_uid):
@@ -25,6 +30,18 @@ def in_use(fleet: Fleet, agent: Agent, dead: Collection[str]) -> tuple[tuple[str
         who = f"{other.reg.name} ({other.agent_id})"
         found += [(path, who) for path in (other.reg.worktree, other.reg.temp_dir) if path is not None]
     return tuple(found)
+
+
+def working_in(fleet: Fleet, agent: Agent) -> list[str]:
+    """Other living agents of its owner in the same worktree, in words; not those above it, which share on purpose."""
+    above = _above(fleet, agent.reg.parent_id)
+    return [
+        f"{other.reg.name} ({other.agent_id})"
+        for other in fleet
+        if agent.reg.worktree is not None
+        and (other.reg.worktree, other.reg.owner_uid) == (agent.reg.worktree, agent.reg.owner_uid)
+        and other.agent_id not in {agent.agent_id, *above}
+    ]
 
 
 def refuse_temp_dir(fleet: Fleet, path: str, owner_uid: int, parent: str | None) -> None:

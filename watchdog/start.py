@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from watchdog import background, checkup, config, logs
 from watchdog.errors import ConfigError, WatchdogError
+from watchdog.lock import PidFile
 from watchdog.places import ensure_directories
 from watchdog.service import Daemon
 from watchdog.sink import Sink
@@ -104,7 +105,12 @@ def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
     return read
 
 
-def _run(read: Callable[[], config.Settings], settings: config.Settings, supervisor: Supervisor) -> int:
+def _run(
+    read: Callable[[], config.Settings],
+    settings: config.Settings,
+    supervisor: Supervisor,
+    pid_file: PidFile | None = None,
+) -> int:
     _refuse_name_clash()
     supervisor.refuse_interval(settings.interval)
     os.umask(0o077)
@@ -114,7 +120,7 @@ def _run(read: Callable[[], config.Settings], settings: config.Settings, supervi
     log = logs.get_logger()
     log.event("daemon.starting", pid=os.getpid(), config=settings.file or "defaults")
     try:
-        return asyncio.run(_live(read, settings, supervisor, log, sink))
+        return asyncio.run(_live(read, settings, supervisor, log, sink, pid_file))
     except WatchdogError as error:
         log.event("daemon.failed", error=str(error))
         raise
@@ -123,9 +129,14 @@ def _run(read: Callable[[], config.Settings], settings: config.Settings, supervi
 
 
 async def _live(
-    read: Callable[[], config.Settings], settings: config.Settings, supervisor: Supervisor, log: logs.Log, sink: Sink
+    read: Callable[[], config.Settings],
+    settings: config.Settings,
+    supervisor: Supervisor,
+    log: logs.Log,
+    sink: Sink,
+    pid_file: PidFile | None,
 ) -> int:
-    return await Daemon(settings, read, supervisor, log, sink).run()
+    return await Daemon(settings, read, supervisor, log, sink, pid_file).run()
 
 
 def _refuse_name_clash() -> None:

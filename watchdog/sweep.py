@@ -5,32 +5,39 @@ read by the owners' helpers beside it, kills run elsewhere. What fails for one a
 """
 
 import asyncio
-import select
-from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
+from datetime import timedelta
 
+from watchdog import activity, shortage
 from watchdog.account import Account
-from watchdog.activity import seen_doing
 from watchdog.beat_files import BeatFiles
 from watchdog.chronicle import Chronicle
+from watchdog.climbing import Climbing
 from watchdog.clock import Clock, Instant
 from watchdog.config import Settings
-from watchdog.core.decision import Action, Decision, Limits, Look, Veto, decide, mass_stall
-from watchdog.core.model import KillOptions, Presence, Reason, State, Status, Verdict
-from watchdog.core.verdict import Judgement, judge
-from watchdog.errors import Conflict, RegistryUnavailable
+from watchdog.core.decision import Action, Decision, Limits, Look, Veto, asked_first, called_off, decide
+from watchdog.core.model import Presence, Reason, State, Status, Step, Verdict
+from watchdog.core.verdict import judge
+from watchdog.errors import Conflict, RegistryUnavailable, Vanished
 from watchdog.fleet import Agent, Fleet
+from watchdog.growth import Growth
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
+from watchdog.inquiries import Inquiries
 from watchdog.kill_worker import KillWorker
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
+from watchdog.owners import Owners
 from watchdog.processes.identity import presence
 from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore
+from watchdog.restraint import Restraint
 from watchdog.scan import Scanner
+from watchdog.tidings import Tidings
 
 SCAN_EVERY = 60.0  # seconds; a scan of 2,000 processes takes 50 to 100 ms
+DROPS_UID = timedelta(minutes=1)  # younger than that it is looked at each time whether it has; later with each scan
 
 
 class Sweeper:
@@ -44,7 +51,7 @@ class Sweeper:
         clock: Clock,
         settings: Settings,
         hearing: Hearing,
-        beat_files: BeatFiles,
+        owners: Owners,
         scanner: Scanner,
         holds: Holds,
         worker: KillWorker,
@@ -57,18 +64,20 @@ class Sweeper:
         self._store = store
         self._clock = clock
         self._hearing = hearing
-        self._beat_files = beat_files
+        self.inquiries = Inquiries(owners, clock)
+        self._beat_files = BeatFiles(fleet, self.inquiries, clock, log)
+        self._growth = Growth(fleet, self.inquiries, clock)
         self._scanner = scanner
         self._holds = holds
         self._worker = worker
-        self._chronicle = chronicle
+        self._climbing = Climbing(store, owners, chronicle)
+        self._tidings = Tidings(chronicle)
+        self.restraint = Restraint(lambda: self.settings, clock, holds, log)
         self._recorder = recorder
         self._log = log
         self.settings = settings
-        self._last: float | None = None
+        self._recorded = True  # whether the last sweep could write
         self._scanned = float("-inf")
-        self._own_kills: deque[float] = deque()
-        self.mass_since: float | None = None
         self.account = Account(fleet, clock, metrics, log)
         self.lock = asyncio.Lock()
         self.took = 0.0  # seconds, the last sweep
@@ -90,66 +99,98 @@ class Sweeper:
             self._hearing.sockets.drain_all()
             self.reckon()
             for agent in self._fleet:
-                self._hearing.follow_owner(agent)
+                if agent.age < DROPS_UID:
+                    self._hearing.follow_owner(agent)
             self._beat_files.look()
-            present = self._presence()
-            await self._scan_if_needed(began.mono, present)
-            # Who registered while we looked is judged by the next sweep.
-            seen = [agent for agent in self._fleet if agent.agent_id in present]
-            looks = [look for agent in seen if (look := self._judge(agent, present, began))]
-            recorded = await self._recorder.record(self._interval)
-            self.account.recorded(recorded)
-            for decision in decide(looks, await self._limits(looks, began, recorded)):
-                if not await self._apply(decision):
-                    break  # the registry failed meanwhile: the next sweep decides anew
+            doubtful = self._growth.look()
+            self._hearing.ends.take()
+            # Most of a big fleet is healthy and was so at the last look, and no limit of theirs is reached since.
+            open_, others = [], 0
+            for agent in self._fleet:
+                presence = self._presence(agent)
+                if agent.settled and presence is Presence.ALIVE and agent.cpu_used is not None:
+                    others += agent.promised
+                else:
+                    open_.append((agent, presence))
+            await self._scan_if_needed(began.mono, open_, doubtful)
+            looks = [look for agent, presence in open_ if (look := self._judge(agent, presence, began))]
+            self._recorded = await self._recorder.record(self._interval)
+            self.account.recorded(self._recorded)
+            await self._end_holds(began)
+            limits = self.restraint.limits(looks, others, began, self._recorded)
+            for agent_id, why in called_off(looks, limits):
+                if (doubted := self._fleet.get(agent_id)) is not None:
+                    self._worker.veto(doubted, why)
+            await self._decide(looks, limits)
             self.account.swept(began, self._interval)
             self.took = self._clock.mono() - began.mono
 
+    async def close(self) -> None:
+        """Give up what was asked of helpers beside the sweep."""
+        await self.inquiries.close()
+        await self._climbing.close()
+
+    async def look_at_ended(self, agents: Iterable[Agent]) -> None:
+        """Agents whose main process has ended, at once: what their end asks for depends on nobody else."""
+        async with self.lock:
+            now = self._clock.now()
+            try:
+                self.reckon()
+                looks = [look for agent in agents if (look := self._judge(agent, self._presence(agent), now))]
+                gone = [look for look in looks if look.judgement.verdict is Verdict.GONE]
+                await self._decide(gone, self.restraint.of_all(now, self._recorded))
+            except Exception as error:  # noqa: BLE001 - the next sweep looks at them again
+                self.account.failed(error)
+
     def next_deadline(self) -> float:
         """Seconds until the next agent's silence could become too long: the next look may come that much sooner."""
+        soon = timedelta(seconds=self._interval)
         left = (
-            (a.after - a.silence + a.lease_left).total_seconds()
+            (a.after - a.counted + a.lease_left).total_seconds()
             for a in self._fleet
-            if a.promised and a.verdict is Verdict.HEALTHY
+            if a.verdict is Verdict.HEALTHY and a.promised and a.settled_until - a.age < soon
         )
-        return max(0.0, min((s for s in left if s >= 0), default=self._interval))
+        # A look just before it would count costs nearly an interval; with more than two to confirm that is too much.
+        counts = (
+            a.looked + 0.9 * self._interval - self._clock.mono()
+            for a in self._fleet
+            if a.verdict is Verdict.LATE and a.looked is not None and 2 < a.policy.confirm_sweeps > a.late_looks
+        )
+        return max(0.0, min((s for s in (*left, *counts) if s >= 0), default=self._interval))
 
     # -- observe -------------------------------------------------------------------------------------------------
 
     def reckon(self) -> None:
         """Reckon watched time: at most two intervals, however long we were away (suspended, stopped, starved)."""
+        last, missed = self.restraint.tick(self._interval)
         now = self._clock.mono()
-        last, self._last = self._last, now
         if last is None:
             return
-        if now - last > 3 * self._interval:
-            self._log.event("clock.gap", seconds=round(now - last, 1), counted=2 * self._interval)
         for agent in self._fleet:
             agent.watch(last, now, 2 * self._interval)
+            if missed:
+                agent.forgive()
 
-    def _presence(self) -> dict[str, Presence]:
-        """What the kernel says of each main process: one poll for all pidfds, a look at /proc for the rest."""
-        poller = select.poll()
-        pinned = {a.pidfd: a for a in self._fleet if a.pidfd is not None}
-        for descriptor in pinned:
-            poller.register(descriptor, select.POLLIN)
-        ended = {descriptor for descriptor, _ in poller.poll(0)}
-        present = {}
-        for agent in self._fleet:
-            if agent.identity is None:
-                present[agent.agent_id] = Presence.NO_PID
-            elif agent.pidfd is not None and agent.pidfd not in ended:
-                present[agent.agent_id] = Presence.ALIVE
-            else:
-                present[agent.agent_id] = presence(agent.identity, agent.pidfd)
-        return present
+    @staticmethod
+    def _presence(agent: Agent) -> Presence:
+        """What the kernel says of the main process: its pidfd, which has not become readable, else a look at /proc."""
+        if agent.identity is None:
+            return Presence.NO_PID
+        if agent.pidfd is not None and not agent.ended:
+            return Presence.ALIVE
+        return presence(agent.identity, agent.pidfd)
 
-    async def _scan_if_needed(self, now: float, present: dict[str, Presence]) -> None:
-        """One /proc scan: once a minute, and when somebody may be late and activity must be known."""
-        late = any(a.silent and present[a.agent_id] is Presence.ALIVE for a in self._fleet)
+    async def _scan_if_needed(self, now: float, seen: list[tuple[Agent, Presence]], doubtful: list[Agent]) -> None:
+        """One /proc scan: once a minute, when somebody may be late and activity must be known, and of who is new.
+
+        What leaves a tree between two scans, and carries no mark, is not known again: the first look must not be late.
+        """
+        living = [agent for agent, presence in seen if presence is Presence.ALIVE]
+        soon = any(agent.cpu_used is None for agent in living)
+        soon = soon or any(agent.needs_scan(self.settings.interval) for agent in doubtful)
         # What a tree used is measured over an interval: in the blink between two looks that an exit or a deadline
         # called for, no clock tick (10 ms) falls, and a busy agent looks idle.
-        if not len(self._fleet) or now - self._scanned < (0.9 * self._interval if late else SCAN_EVERY):
+        if not len(self._fleet) or now - self._scanned < (0.9 * self._interval if soon else SCAN_EVERY):
             return
         elapsed, self._scanned = now - self._scanned, now
         try:
@@ -158,18 +199,22 @@ class Sweeper:
             self.account.scanned(error)
             return
         self.account.scanned(None)
+        counts: dict[str, int | None] = {}
         for agent in self._fleet:
-            agent.activity = seen_doing(agent, self._fleet, elapsed)
+            self._hearing.follow_owner(agent)
+            shortage.note(agent, counts)
+        activity.look(self._fleet, elapsed)
 
     # -- judge -----------------------------------------------------------------------------------------------------
 
-    def _judge(self, agent: Agent, present: dict[str, Presence], now: Instant) -> Look | None:
-        """A look at one agent, or None when it is being ended or its judging failed (said once)."""
-        if agent.status in (Status.ENDING, Status.UNKILLABLE):
+    def _judge(self, agent: Agent, presence: Presence, now: Instant) -> Look | None:
+        """A look at one agent, or None when it is closed or being ended, or its judging failed (said once)."""
+        if agent.status in (Status.ENDING, Status.UNKILLABLE) or self._fleet.get(agent.agent_id) is not agent:
             return None
         try:
-            judgement = judge(agent.observe(present[agent.agent_id], now.mono, self._interval), agent.policy)
-            self._tell(agent, judgement)
+            judgement = judge(agent.observe(presence, now.mono, self._interval), agent.policy)
+            self._tidings.judged(agent, judgement)
+            self._climbing.look(agent, judgement)
             agent.judged(judgement, now.mono, self._interval)
         except Exception as error:  # noqa: BLE001 - one agent's bad data must not stop the sweep of the others
             if "sweep.failed" not in agent.said:
@@ -181,11 +226,14 @@ class Sweeper:
             judgement=judgement,
             policy=agent.policy,
             promised=agent.promised,
-            silence=agent.silence,
+            silence=agent.counted,
             state=agent.state,
             state_age=agent.state_age,
+            doomed_for=timedelta(seconds=0 if agent.doomed_since is None else now.mono - agent.doomed_since),
             requested=agent.request_id is not None,
             held=self._holds.reason_for(agent.agent_id, now.wall),
+            rung=agent.rung,
+            rung_age=agent.age - agent.rung_at,
         )
 
     async def _end_holds(self, now: Instant) -> None:
@@ -195,35 +243,12 @@ class Sweeper:
             with suppress(RegistryUnavailable):  # it is over by its own time, also for a later daemon
                 await self._store.write(self._store.store.end_hold, row.id, now.wall)
 
-    async def _limits(self, looks: list[Look], now: Instant, recorded: bool) -> Limits:
-        await self._end_holds(now)
-        while self._own_kills and now.mono - self._own_kills[0] >= 60:
-            self._own_kills.popleft()
-        hold, hold_by = self._holds.reason_for(None, now.wall), Veto.OPERATOR
-        if not recorded:
-            hold, hold_by = "the registry cannot be written", Veto.REGISTRY
-        return Limits(
-            hold=hold,
-            hold_by=hold_by,
-            mass=self._mass(looks, now.mono),
-            budget=max(0, self.settings.kill.max_per_minute - len(self._own_kills)),
-        )
-
-    def _mass(self, looks: list[Look], now: float) -> str | None:
-        """The mass stall that holds kills back, said once when it begins and ends, and believed for `max_seconds`."""
-        hold = self.settings.hold
-        mass = mass_stall(looks, hold.mass_stall_count, hold.mass_stall_fraction)
-        if mass is not None and self.mass_since is None:
-            self.mass_since = now
-            self._log.event("hold.started", reason="mass_stall", why=mass)
-        elif mass is None and self.mass_since is not None:
-            self.mass_since = None
-            self._log.event("hold.ended", reason="mass_stall")
-        if self.mass_since is not None and now - self.mass_since >= hold.max_seconds:
-            return None
-        return mass
-
     # -- decide and tell -----------------------------------------------------------------------------------------
+
+    async def _decide(self, looks: list[Look], limits: Limits) -> None:
+        for decision in decide(looks, limits):
+            if not await self._apply(decision):
+                break  # the registry failed meanwhile: the next sweep decides anew
 
     async def _apply(self, decision: Decision) -> bool:
         """Do what was decided of one agent. False when the registry takes no order."""
@@ -233,64 +258,53 @@ class Sweeper:
         match decision.action:
             case Action.REQUEST_KILL:
                 return await self._request(agent, decision)
+            case Action.CLIMB if decision.rung is not None:
+                return await self._climb(agent, decision.rung, decision.text)
             case Action.HOLD:
                 self._held(agent, decision.veto or Veto.OPERATOR, decision.text)
-            case Action.NOTIFY if agent.state in (State.WAITING, State.BLOCKED):
-                self._once(agent, "agent.needs_human", "agent.needs_human", decision.text)
+            case Action.NOTIFY if agent.state is State.WAITING:
+                self._tidings.needs_human(agent, decision.text)
             case Action.NOTIFY:
-                self._once(agent, f"notify {agent.verdict}", "agent.told", decision.text)
-            case Action.KEEP:
+                self._tidings.once(agent, f"notify {agent.verdict}", "agent.told", decision.text)
+            case Action.KEEP | Action.CLIMB:
                 pass
+        return True
+
+    async def _climb(self, agent: Agent, step: Step, text: str) -> bool:
+        """A step that ends nobody. False when the registry does not take it."""
+        if self.settings.observe and step is not Step.WARN:
+            self._tidings.once(agent, f"observe {step}", "kill.observed", f"would {step} it: {text}")
+            return True
+        try:
+            await self._climbing.climb(agent, step, text)
+        except RegistryUnavailable as error:
+            self._held(agent, Veto.REGISTRY, f"held: {error}")
+            return False
         return True
 
     async def _request(self, agent: Agent, decision: Decision) -> bool:
         reason = decision.reason or Reason.STALLED
         if self.settings.observe and reason is not Reason.GONE:
-            self._once(agent, f"observe {reason}", "kill.observed", f"would end it: {decision.text}")
+            self._tidings.once(agent, f"observe {reason}", "kill.observed", f"would end it: {decision.text}")
             return True
         try:
-            await self._worker.request(agent, reason, KillOptions(), "daemon", decision.text, agent.beats_judged)
+            options = asked_first(decision, agent.policy)
+            await self._worker.request(agent, reason, options, "daemon", decision.text, agent.renewed_judged)
         except RegistryUnavailable as error:
             self._held(agent, Veto.REGISTRY, f"held: {error}")
             return False
+        except Vanished as error:  # as with a row that was closed: who took it away wants no more of it
+            self._log.event("row.quarantined", agent_id=agent.agent_id, name=agent.reg.name, why=str(error))
+            self._hearing.forget(agent)
+            return True
         except Conflict:
             return True  # one is open in the registry that we do not know of: `takeup` finds it
         if reason is not Reason.GONE:
-            self._own_kills.append(self._clock.mono())
+            self.restraint.killed()
             self.account.requested()
-        return True
-
-    def _tell(self, agent: Agent, judgement: Judgement) -> None:
-        """One log line per change of verdict; what was said of the former condition may be said again later.
-
-        Late, seen doing something, and late again is one spell of silence: told once, until a beat ends it.
-        """
-        if judgement.verdict is agent.verdict:
-            return
-        former = agent.verdict
-        if not {former, judgement.verdict} <= {Verdict.LATE, Verdict.STALLED}:
-            agent.said.clear()
-        event = {
-            Verdict.LATE: "agent.channel_lost" if agent.channel_lost else "agent.late",
-            Verdict.STALLED: "agent.stalled",
-            Verdict.UNKNOWN: "agent.unknown",
-            Verdict.EXPIRED: "agent.expired",
-            Verdict.LINGERING: "agent.lingering",
-            Verdict.WAITING: "agent.waiting",
-        }.get(judgement.verdict)
-        if judgement.verdict is Verdict.HEALTHY and former in (Verdict.LATE, Verdict.STALLED, Verdict.UNKNOWN):
-            event = "agent.recovered"
-        if event is not None:
-            self._once(agent, event, event, judgement.line)
-
-    def _once(self, agent: Agent, key: str, event: str, text: str) -> bool:
-        if key in agent.said:
-            return False
-        agent.said.add(key)
-        self._chronicle.tell(event, agent, text)
         return True
 
     def _held(self, agent: Agent, veto: Veto, text: str) -> None:
         """Once for each kind; what an operator gives as his reason may change, the count of a mass stall does."""
-        if self._once(agent, f"held {veto} {text if veto is Veto.OPERATOR else ''}", "kill.held", text):
+        if self._tidings.once(agent, f"held {veto} {text if veto is Veto.OPERATOR else ''}", "kill.held", text):
             self.account.held(veto)

@@ -7,16 +7,20 @@ the daemon of that host finds it here. So does an order of our own whose commit 
 from watchdog.claimant import gone
 from watchdog.clock import Clock
 from watchdog.config import Settings
-from watchdog.core.model import KillOptions, Reason
+from watchdog.core.model import KillOptions, Reason, State
 from watchdog.errors import Conflict, RegistryUnavailable
-from watchdog.fleet import Agent, Fleet
+from watchdog.fleet import ZERO, Agent, Fleet
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.kill_worker import DEAD, KillWorker
 from watchdog.logs import Log
+from watchdog.placement import Placement
+from watchdog.recording import restore
 from watchdog.registry.rows import Problem, RequestRow
 from watchdog.registry.store import AsyncStore
 
+EXPIRY = ("agent.expires_soon",)
+HUMAN = ("agent.needs_human", "agent.human_answered")
 OPEN = frozenset({"open", "claimed", "unkillable"})
 
 
@@ -31,6 +35,7 @@ class TakeUp:
         clock: Clock,
         settings: Settings,
         hearing: Hearing,
+        placement: Placement,
         holds: Holds,
         worker: KillWorker,
         log: Log,
@@ -42,12 +47,14 @@ class TakeUp:
         self._clock = clock
         self.settings = settings
         self._hearing = hearing
+        self._placement = placement
         self._holds = holds
         self._worker = worker
         self._log = log
         self._host = host
         self._boot_id = boot_id
         self._quarantined: set[Problem] = set()  # said already
+        self._rowless: dict[str, int] = {}  # agents without a row, and their beats when that was seen
 
     async def everything(self) -> None:
         """Agents and open orders, at start. An agent of another boot is lost.
@@ -56,19 +63,31 @@ class TakeUp:
         """
         store = self._store.store
         rows, problems = await self._store.read(store.live_agents, self._host)
-        requests, others = await self._store.read(store.requests, OPEN, self._host)
+        requests, others = await self._store.read(store.open_requests, self._host)
         self._quarantine([*problems, *others])
         for row in rows:
             agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
-            agent.restore(row)
+            restore(agent, row)
+            if agent.state is State.WAITING:
+                last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
+                agent.needed_human = last == HUMAN[0]
+                agent.state_age = agent.policy.prompt_limit if agent.needed_human else ZERO
+            if agent.expires_soon:
+                agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
             self._hearing.readmit(agent, row)
+        self._placement.take_up()
         for request in requests:
             found = self._fleet.get(request.agent_id)
             if found is not None:
+                if self.settings.observe and gone(request.claimed_by, self._host):
+                    self._worker.let_go(request, found)
                 self._begin(request, found)
+            elif request.reason is Reason.ORPHANED and gone(request.claimed_by, self._host):
+                await self._let_orphans_go(request)
             elif request.agent_id not in {problem.agent_id for problem in problems}:
                 # Its row was closed; only this request's own end was not written any more.
-                await self._finish(request, "done", request.outcome, "its agent's row is closed")
+                why = str(request.outcome.get("message") or "its agent's row is closed")
+                await self._finish(request, "done", request.outcome, why)
         for agent in self._fleet:
             if agent.reg.boot_id != self._boot_id and agent.request_id is None:
                 await self._worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
@@ -78,7 +97,8 @@ class TakeUp:
         store = self._store.store
         try:
             await self._agree_on_holds()  # first: who was held before he was to be ended is not ended
-            requests, problems = await self._store.read(store.requests, OPEN, self._host)
+            await self._find_rowless()
+            requests, problems = await self._store.read(store.open_requests, self._host)
             self._quarantine(problems)
             for request in requests:
                 agent = self._fleet.get(request.agent_id)
@@ -101,6 +121,25 @@ class TakeUp:
                 name = agent.reg.name if agent else None
                 self._log.event(event, agent_id=row.agent_id, name=name, reason="operator", why=row.reason)
 
+    async def _find_rowless(self) -> None:
+        """Living agents whose row somebody removed: told once, and written anew when they beat; no process is touched.
+
+        Without a row nothing could be ordered for them, and a daemon after us would not know them.
+        """
+        store, ids = self._store.store, [agent.agent_id for agent in self._fleet]
+        lost = await self._store.read(store.without_row, ids, self._host)
+        self._rowless = {agent_id: beats for agent_id, beats in self._rowless.items() if agent_id in lost}
+        for agent in filter(None, map(self._fleet.get, sorted(lost))):
+            log = self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
+            if agent.agent_id not in self._rowless:
+                log.event("agent.row_lost")
+                self._rowless[agent.agent_id] = agent.beats
+            elif agent.beats > self._rowless[agent.agent_id] and agent.request_id is None:
+                now, reg = self._clock.now().wall, agent.reg
+                await self._store.write(store.add_agent, reg, agent.status, now, "daemon", agent.notify_socket)
+                agent.changed = True  # the next sweep writes down what it has said
+                log.event("agent.row_restored")
+
     async def _take(self, request_id: str, agent: Agent) -> None:
         """Look anew, now that nobody else can begin an order for this agent."""
         request = await self._store.read(self._store.store.request, request_id)
@@ -116,9 +155,20 @@ class TakeUp:
 
     def _begin(self, request: RequestRow, agent: Agent) -> None:
         """Go on with it. Observe mode ends nobody who may live, and a living daemon's claim is its own."""
-        if (self.settings.observe and request.reason not in DEAD) or not gone(request.claimed_by, self._host):
+        lost = agent.reg.boot_id != self._boot_id
+        if self.settings.observe and not lost and request.reason not in DEAD:
             return
-        self._worker.resume(request, agent)
+        if gone(request.claimed_by, self._host):
+            self._worker.resume(request, agent, lost=lost)
+
+    async def _let_orphans_go(self, request: RequestRow) -> None:
+        """Whom an earlier daemon stopped goes on; the reaper's next round looks who is left, and orders it anew."""
+        row = await self._store.read(self._store.store.agent, request.agent_id)
+        if row is not None:
+            policy = self.settings.policy_for(row.registration)
+            self._worker.let_go(request, Agent(row.registration, policy, row.status))
+        why = "the daemon was restarted; what outlived its agent is looked for anew"
+        await self._finish(request, "withdrawn", {"why": why}, why)
 
     async def _finish(self, request: RequestRow, status: str, outcome: dict[str, object], why: str) -> None:
         write, store = self._store.write, self._store.store

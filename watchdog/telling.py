@@ -21,7 +21,7 @@ class Telling:
     def signal(self, name: str, pids: list[int]) -> None:
         """A signal of that name went out to these."""
         why = f"{name} to {len(pids)} process{'' if len(pids) == 1 else 'es'}"
-        facts = {"request_id": self._order.request_id, "pids": pids}
+        facts = {"request_id": self._order.request_id, "pids": pids[:64]}
         if self._order.first(f"{name} {pids}"):
             self._chronicle.tell("kill.signal_sent", self._order.agent, why, f"daemon {os.getpid()}", facts)
 

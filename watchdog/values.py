@@ -78,7 +78,15 @@ def _climbing(ladder: tuple[Step, ...]) -> tuple[Step, ...]:
 def _host(name: str) -> str:
     if not name.isprintable() or name != name.strip():
         raise ValueError("must be printable, without spaces around it: no line end, no NUL")
+    if "@" in name:
+        raise ValueError("must hold no @: agents of other hosts are NAME@HOST")
     return name
+
+
+def _line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be one printable line: no line end, no tab")
+    return text
 
 
 def _command(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -111,6 +119,8 @@ SecondsOrZero = Annotated[float, Field(strict=True, ge=0, le=31_536_000, allow_i
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000)]
 Path = Annotated[str, AfterValidator(_absolute)]
 Command = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=100), AfterValidator(_command)]
+Line = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_line)]
+Keys = Annotated[tuple[Line, ...], Field(max_length=20)]
 Host = Annotated[str, Field(max_length=255), AfterValidator(_host)]
 Ladder = Annotated[tuple[Step, ...], Field(min_length=1), AfterValidator(_climbing)]
 Database = Annotated[str, AfterValidator(_database)]

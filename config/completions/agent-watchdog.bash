@@ -11,16 +11,16 @@ _agent_watchdog() {
     done
     case $before in
     --) mapfile -t COMPREPLY < <(compgen -c -- "$cur"); return ;;
-    --beat-file|--config|--socket) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
-    --after|--agent|--beat-every|--for|--grace|--interval|--name|--note|--parent|--pid|--progress|--reason|--silent-for|--stall-after|--tag|--task|--tool|--tool-limit|--ttl|--type) return ;;
-    --temp-dir|--worktree) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
+    --beat-file|--config|--log|--socket|--transcript) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
+    --after|--agent|--beat-every|--for|--from|--grace|--interval|--name|--note|--parent|--pid|--progress|--reason|--silent-for|--stall-after|--tag|--task|--tool|--tool-limit|--ttl|--type) return ;;
+    --repository|--temp-dir|--worktree) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     --state) mapfile -t COMPREPLY < <(compgen -W "blocked done idle waiting working" -- "$cur"); return ;;
     esac
     case $verb in
-    "") words="run beat register list status why events kill stop cancel remove hold unhold doctor -h --help --socket --version" ;;
-    run) words="-h --help --name --replace --tag --type --task --parent --stall-after --beat-every --ttl --worktree --temp-dir --beat-file --socket" ;;
-    beat) words="-h --help --agent --state --progress --silent-for --tool --tool-limit --note" ;;
-    register) words="-h --help --json --socket --name --pid --replace --tag --type --task --parent --stall-after --interval --ttl --worktree --temp-dir --beat-file --queued" ;;
+    "") words="run beat register list status why events kill stop cancel remove hold unhold reap restore install-hooks doctor -h --help --socket --version" ;;
+    run) words="-h --help --name --replace --tag --type --task --parent --stall-after --beat-every --ttl --worktree --temp-dir --beat-file --log --transcript --socket" ;;
+    beat) words="-h --help --agent --state --progress --silent-for --tool --tool-limit --note --from" ;;
+    register) words="-h --help --json --socket --name --pid --replace --tag --type --task --parent --stall-after --interval --ttl --worktree --temp-dir --beat-file --log --transcript --queued" ;;
     list) words="-h --help --json --socket --all --all-hosts --tag --watch" ;;
     status) words="-h --help --json --socket" ;;
     why) words="-h --help --json --socket" ;;
@@ -31,6 +31,9 @@ _agent_watchdog() {
     remove) words="-h --help --json --socket --reason --with-messages --dry-run" ;;
     hold) words="-h --help --json --socket --reason --for" ;;
     unhold) words="-h --help --json --socket" ;;
+    reap) words="-h --help --json --socket --dry-run" ;;
+    restore) words="-h --help --json --socket --repository --dry-run" ;;
+    install-hooks) words="-h --help --json --socket --uninstall --dry-run" ;;
     doctor) words="-h --help --json --socket --config" ;;
     *) return ;;
     esac

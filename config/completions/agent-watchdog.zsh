@@ -16,6 +16,9 @@ _agent_watchdog() {
         'remove:close the rows of agents whose process is gone'
         'hold:do nothing to agents until told otherwise'
         'unhold:lift holds'
+        'reap:put in order what dead agents left behind'
+        'restore:list worktrees in the trash, or bring one back'
+        'install-hooks:have a vendor’s program beat by its own hooks'
         'doctor:what is wrong with this installation, and what to do'
     )
     if [[ $service == agent-watchdogd ]]; then
@@ -46,7 +49,7 @@ _agent_watchdog() {
                 '*-h[show the help and end]' \
                 '*--help[show the help and end]' \
                 '*--name[what it is called (default  the program’s name and a suffix)]:N: ' \
-                '*--replace[take the name over from a living agent of ours]' \
+                '*--replace[end a living agent of ours of that name first, and start when it is proved dead]' \
                 '*--tag[may be given several times]:T: ' \
                 '*--type[claude, codex, ...  which   policy   holds]:T: ' \
                 '*--task[the task that it works on]:ID: ' \
@@ -57,6 +60,8 @@ _agent_watchdog() {
                 '*--worktree[the git worktree to put in order afterwards]:DIR:_files -/' \
                 '*--temp-dir[the directory to remove afterwards; `auto` makes one and sets TMPDIR]:DIR:_files -/' \
                 '*--beat-file[a file whose change is a beat]:FILE:_files' \
+                '*--log[a log of its  growth is a sign of work, no beat]:FILE:_files' \
+                '*--transcript[its transcript, likewise]:FILE:_files' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*::word:_normal' ;;
         beat)
@@ -70,6 +75,7 @@ _agent_watchdog() {
                 '*--tool[a tool runs ("" says that it has ended)]:NAME: ' \
                 '*--tool-limit[and may take that long]:D: ' \
                 '*--note[shown by `list` and `why`]:TEXT: ' \
+                '*--from[for a vendor hook  the event is read on stdin (claude, codex, gemini, opencode)]:VENDOR: ' \
                 '*::word: ' ;;
         register)
             _arguments \
@@ -90,6 +96,8 @@ _agent_watchdog() {
                 '*--worktree[its git worktree, put in order after it has ended]:DIR:_files -/' \
                 '*--temp-dir[its temp dir, removed after it has ended]:DIR:_files -/' \
                 '*--beat-file[a file whose change counts as a heartbeat]:FILE:_files' \
+                '*--log[a log of its  growth is a sign of work, no heartbeat]:FILE:_files' \
+                '*--transcript[its transcript, likewise]:FILE:_files' \
                 '*--queued[it waits for its start  not judged before it has a pid]' \
                 '*::word: ' ;;
         list)
@@ -186,6 +194,32 @@ _agent_watchdog() {
                 '*--help[show this help message and exit]' \
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
+                '*::word: ' ;;
+        reap)
+            _arguments \
+                '*-h[show this help message and exit]' \
+                '*--help[show this help message and exit]' \
+                '*--json[JSON for programs]' \
+                '*--socket[the daemon’s control socket]:PATH:_files' \
+                '*--dry-run[say what is there and why, and do nothing]' \
+                '*::word: ' ;;
+        restore)
+            _arguments \
+                '*-h[show this help message and exit]' \
+                '*--help[show this help message and exit]' \
+                '*--json[JSON for programs]' \
+                '*--socket[the daemon’s control socket]:PATH:_files' \
+                '*--repository[a directory in its repository (default  the current one)]:DIR:_files -/' \
+                '*--dry-run[say where it would go, and do nothing]' \
+                '*::word: ' ;;
+        install-hooks)
+            _arguments \
+                '*-h[show this help message and exit]' \
+                '*--help[show this help message and exit]' \
+                '*--json[JSON for programs]' \
+                '*--socket[the daemon’s control socket]:PATH:_files' \
+                '*--uninstall[take them out again, and nothing else]' \
+                '*--dry-run[only show what would change]' \
                 '*::word: ' ;;
         doctor)
             _arguments \

@@ -8,13 +8,18 @@ by=sdnotify            beats by PyPI's sdnotify, connected once           sleep 
 by=systemd-notify      beats by that program, --no-block                  by=beat   beats by `agent-watchdog beat`
 busy=SHARE             uses that share of a core for ever, silent         witness   writes each signal that it gets
 nest=NAME              runs agent NAME, which beats, and waits for it     grandchild  starts a deaf one, setsid
+read                   beats once, and at each line that it reads; the line "bye" ends it
+append=SECONDS[/TIMES]@FILE  adds a line to that file each SECONDS, as a transcript grows
+loop=SECONDS           asks by HTTP before each tool call of that length, writes it down, and ends when told to stop
 """
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 WITNESSED = ("HUP", "INT", "QUIT", "TERM", "CONT", "USR1", "USR2", "ALRM", "TSTP", "PIPE")
@@ -85,6 +90,35 @@ def busy(share: float) -> None:
         time.sleep(max(0.0, 0.2 - (time.monotonic() - began)))
 
 
+def post_beat(**words: object) -> dict[str, object]:
+    """A beat as a vendor's hook sends it; what the daemon answers. Nobody there: nothing to heed."""
+    connection = socket.socket(socket.AF_UNIX)
+    body = json.dumps(words)
+    path = f"/v1/agents/{os.environ['AGENT_WATCHDOG_ID']}/beat"
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    try:
+        connection.connect(os.environ["AGENT_WATCHDOG_SOCKET"])
+        connection.sendall((head + body).encode())
+        content = b"".join(iter(lambda: connection.recv(65536), b"")).partition(b"\r\n\r\n")[2]
+        return dict(json.loads(content or b"{}"))
+    except OSError:
+        return {}
+    finally:
+        connection.close()
+
+
+def loop(seconds: float) -> None:
+    with open(os.path.join(os.environ["WORLD"], "calls"), "a", buffering=1) as calls:
+        while True:
+            told = post_beat(tool="build", tool_limit_seconds=60).get("stop")
+            if told is not None:
+                calls.write(f"told {json.dumps(told)}\n")
+                os._exit(0)
+            calls.write("begun\n")
+            time.sleep(seconds)
+            calls.write("done\n")
+
+
 def main() -> None:
     named = [word.partition("=")[2] for word in sys.argv[1:] if word.startswith("by=")]
     speaker = speaker_named(named[0]) if named else Speaker()
@@ -119,6 +153,14 @@ def main() -> None:
         elif key == "busy":
             beat(speaker, None)
             busy(float(value))
+        elif key == "read":
+            beat(speaker, None)
+            for line in sys.stdin:
+                if line == "bye\n":
+                    os._exit(0)
+                beat(speaker, None)
+        elif key == "loop":
+            loop(float(value))
         elif key == "witness":
             witness()
         elif key == "nest":
@@ -128,9 +170,79 @@ def main() -> None:
         elif key == "grandchild":
             deaf = "trap '' TERM INT HUP; exec sleep 1000"
             subprocess.Popen(["/bin/sh", "-c", deaf], start_new_session=True)
+        elif key == "say":
+            speaker.say(*value.split(","))
+        elif key == "touch":
+            touch(value)
+        elif key == "thread":
+            threading.Thread(target=last, args=(None, speaker, float(value), progress), daemon=True).start()
+        elif key == "write":
+            write(value)
+        elif key == "append":
+            append(value)
+        elif key == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif key == "exec":
+            os.execv(sys.executable, [sys.executable, __file__, *sys.argv[sys.argv.index(word) + 1 :]])
+        elif key == "drop":
+            os.setgid(int(value))
+            os.setuid(int(value))
+        elif key == "half":
+            half([sys.argv[0], *sys.argv[sys.argv.index(word) + 1 :]])
         elif key == "exit":
             os._exit(int(value))
     last(None, speaker, every, progress)
+
+
+def touch(value: str) -> None:
+    """So many times, each so many seconds; the stamps are now, or a second apart from a given one."""
+    rhythm, _, stamp = value.partition("@")
+    seconds, _, times = rhythm.partition("/")
+    with open(os.environ["BEAT_FILE"], "a"):
+        pass
+    for number in range(int(times)):
+        then = float(stamp) + number if stamp else time.time()
+        os.utime(os.environ["BEAT_FILE"], (then, then))
+        time.sleep(float(seconds))
+
+
+def write(value: str) -> None:
+    """A file is written anew and takes the place of the former one, so often; on a full disk it cannot."""
+    rhythm, _, path = value.partition("@")
+    seconds, _, times = rhythm.partition("/")
+    for _ in range(int(times or 1_000_000)):
+        try:
+            with open(f"{path}.new", "w") as file:
+                file.write("x" * 5000)
+            os.replace(f"{path}.new", path)
+        except OSError as error:
+            print(error, flush=True)
+        time.sleep(float(seconds))
+
+
+def append(value: str) -> None:
+    """So many lines, each after so many seconds."""
+    rhythm, _, path = value.partition("@")
+    seconds, _, times = rhythm.partition("/")
+    for number in range(int(times or 1_000_000)):
+        time.sleep(float(seconds))
+        with open(path, "a") as file:
+            file.write(f"line {number}\n")
+
+
+def half(words: list[str]) -> None:
+    """The leader is a zombie, and the process lives (pthread_exit(3))."""
+    import ctypes
+
+    def rest() -> None:
+        with open("/proc/self/stat") as stat:
+            while stat.seek(0) or stat.read().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.01)
+        sys.argv[:] = words
+        main()
+
+    threading.Thread(target=rest).start()
+    ctypes.CDLL(None).pthread_exit(None)
 
 
 def beat(speaker: Speaker, progress: str | None) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.world import World
 
@@ -20,8 +21,18 @@ SLEEPERS = Path(__file__).parent / "sleepers.py"
 class Crowd:
     """Light processes (tests/bench/sleepers.py); closing it ends them."""
 
-    def __init__(self, count: int, *, deaf: bool = False, every: float = 0.0, sockets: tuple[str, ...] = ()) -> None:
-        words = [*(["deaf"] if deaf else []), *([f"every={every}"] if every else []), *sockets]
+    def __init__(
+        self,
+        count: int,
+        *,
+        deaf: bool = False,
+        lead: bool = False,
+        every: float = 0.0,
+        sockets: tuple[str, ...] = (),
+    ) -> None:
+        """`deaf`: they ignore TERM. `lead`: each leads a process group of its own. `every`: seconds between beats."""
+        words = [name for name, on in (("deaf", deaf), ("lead", lead)) if on]
+        words += [*([f"every={every}"] if every else []), *sockets]
         self.refusals = subprocess.PIPE if every else subprocess.DEVNULL
         self._process = subprocess.Popen(
             [sys.executable, "-IS", str(SLEEPERS), str(count), *words],
@@ -50,20 +61,27 @@ def crowd(count: int, *, deaf: bool = False) -> Iterator[Crowd]:
         made.close()
 
 
-def watched_crowd(world: World, count: int, *, deaf: bool = False, every: float = 0.0, **body: object) -> Crowd:
+def watched_crowd(world: World, count: int, *, deaf: bool = False, every: float = 0.0, **body: Any) -> Crowd:
     """A crowd whose members are agents `c0`, `c1`, ... of this world's daemon; with `every` they beat so often."""
     ids = [uuid.uuid4().hex for _ in range(count)]
     sockets = tuple(str(world.runtime / "notify" / agent_id) for agent_id in ids)
     made = Crowd(count, deaf=deaf, every=every, sockets=sockets if every else ())
+    register(world, made, ids, **body)
+    return made
 
-    def register(number: int) -> None:
-        asked = {"name": f"c{number}", "agent_id": ids[number], "pid": made.pids[number], **body}
+
+def register(world: World, crowd: Crowd, ids: list[str], *, clients: int = 8, **body: Any) -> list[float]:
+    """All of a crowd as agents, by so many clients at a time; the seconds that each had to wait for its answer."""
+
+    def one(number: int) -> float:
+        began = time.monotonic()
+        asked = {"name": f"c{number}", "agent_id": ids[number], "pid": crowd.pids[number], **body}
         status, answer = world.ask("POST", "/v1/agents", asked)
         assert status in (200, 201), answer
+        return time.monotonic() - began
 
-    with ThreadPoolExecutor(8) as clients:
-        list(clients.map(register, range(count)))
-    return made
+    with ThreadPoolExecutor(clients) as threads:
+        return list(threads.map(one, range(len(crowd.pids))))
 
 
 def tree_of(pid: int) -> list[int]:

@@ -87,6 +87,18 @@ def supervisord(directory: Path, count: int, *, deaf: bool = False) -> subproces
     return process
 
 
+def hcom_kill(directory: Path, pids: list[int]) -> None:
+    """`hcom kill all`, when it believes that it launched these; its list is written as its launcher does."""
+    program = there("hcom")
+    assert program is not None
+    (directory / ".tmp").mkdir()
+    entry = {"tool": "claude", "launched_at": time.time(), "directory": str(directory)}
+    launched = {str(pid): {**entry, "names": [f"x{number}"]} for number, pid in enumerate(pids)}
+    (directory / ".tmp/launched_pids.json").write_text(json.dumps(launched))
+    environ = {**os.environ, "HCOM_DIR": str(directory), "HOME": str(directory)}
+    subprocess.run([program, "kill", "all"], env=environ, stdin=NULL, stdout=NULL, stderr=NULL, check=False)
+
+
 def end(process: subprocess.Popen[bytes] | None) -> float:
     """TERM, and how long it took to end."""
     if process is None:

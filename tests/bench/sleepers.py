@@ -1,7 +1,8 @@
-"""A crowd of light processes, forks of one interpreter:  sleepers.py COUNT [deaf] [every=SECONDS SOCKET...]
+"""A crowd of light processes, forks of one interpreter:  sleepers.py COUNT [deaf] [lead] [every=SECONDS SOCKET...]
 
 Prints their pids in one line. With `every` each beats on its own socket (in the order of the pids) once it is there.
-Ends all of them when stdin ends. `deaf`: they ignore TERM, INT and HUP.
+Ends all of them when stdin ends. `deaf`: they ignore TERM, INT and HUP. `lead`: each
+leads a process group of its own.
 """
 
 import gc
@@ -45,6 +46,8 @@ def main() -> None:
         if pid == 0:
             for sig in POLITE:
                 signal.signal(sig, signal.SIG_IGN if deaf else signal.SIG_DFL)
+            if "lead" in words:
+                os.setpgid(0, 0)
             os.close(0)
             os.closerange(3, 8192)
             live(sockets[number] if sockets else None, every)

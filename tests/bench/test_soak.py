@@ -7,6 +7,8 @@ for the second. `FULL=1`: 20 minutes, else a share of 75 s. The figures are prin
 
 import itertools
 import os
+import re
+import signal
 import socket
 import sqlite3
 import time
@@ -25,6 +27,8 @@ PACE = 0.25 if SECONDS > 600 else 0.0
 AT_ONCE = 8
 GROWTH_MB = 1.5  # of memory over the second half, by the line through its quiet points (a leak of 1 KB an agent: 3 MB)
 BYTES_A_ROW = 600  # of database; an event with its evidence and three index entries has about 350
+
+TURNS = itertools.count()
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(SECONDS + 240)]
 
@@ -110,6 +114,21 @@ def clients(world: World) -> Iterator[None]:
         yield
         sweeps_so_far(world)
         yield
+        reload(world)
+        yield
+
+
+def reload(world: World) -> None:
+    """SIGHUP, each time with another file: other limits and hooks, by turns one that cannot be used."""
+    turn = next(TURNS)
+    text = world.config.read_text().split("[[hook]]")[0].split("[nonsense]")[0]
+    if turn % 3 == 2:
+        text += "[nonsense]\n"
+    elif turn % 3:
+        text += '[[hook]]\nname = "own"\non = ["killed"]\ncommand = ["/bin/true"]\n'
+    world.config.write_text(re.sub("max_per_minute = .*", f"max_per_minute = {1000 + turn}", text))
+    assert world.daemon is not None
+    world.daemon.send_signal(signal.SIGHUP)
 
 
 def living(world: World) -> int:
@@ -191,9 +210,12 @@ def test_nothing_grows(world: World) -> None:
         before, after = (max(getattr(point, name) for point in half) for half in (first, second))
         assert after <= before + spare, f"{name}: {before} in the first half, {after} in the second\n{show(points)}"
     limit = GROWTH_MB if SECONDS > 600 else 4 * GROWTH_MB  # a share of it is all warm-up
-    assert grown <= limit, f"memory grew by {grown:.2f} MB over the second half\n{show(points)}"
+    assert grown <= limit, f"memory grew by {grown:.2f} MB in the second half\n{show(points)}"
     per_row = (points[-1].database_kb - points[0].database_kb) * 1024 / (points[-1].rows - points[0].rows)
     assert per_row <= BYTES_A_ROW, f"{per_row:.0f} bytes of database a row\n{show(points)}"
+    reloads = [world.count(event) for event in ("config.reloaded", "config.invalid")]
+    print(f"reloads: {reloads[0]} taken, {reloads[1]} refused")
+    assert min(reloads) > 0
     wal = Path(f"{world.state}/registry.db-wal")
     assert wal.stat().st_size < 16 << 20, "the write-ahead log is never taken back"
     assert world.count("sweep.failed") + world.count("kill.failed") == 0

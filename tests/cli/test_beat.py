@@ -132,6 +132,23 @@ def test_a_hook_sees_nothing_of_any_fault(environment: dict[str, str], daemon: F
     assert "no daemon answers at /nonexistent/s" in away.stderr
 
 
+def test_what_the_agent_works_on_is_not_imported(
+    environment: dict[str, str], daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    """PyPI's `watchdog`, or another library of ours, on the agent's PYTHONPATH: its beat, and `run`, are ours."""
+    for name in ("watchdog", "_socket", "json"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit(7)")
+    done = beat(environment, "--agent", "alpha", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert daemon.seen("POST", "/v1/agents/alpha/beat")
+    run = [PROGRAM, "run", "--name", "alpha", "--", "printenv", "PYTHONPATH"]
+    ran = subprocess.run(
+        run, env={**environment, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=20, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (0, f"{tmp_path}\n"), ran.stderr
+
+
 def test_a_person_is_told(environment: dict[str, str], tmp_path: Path) -> None:
     """On a terminal the mistake is named."""
     with a_terminal(environment, tmp_path) as terminal:

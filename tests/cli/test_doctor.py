@@ -54,7 +54,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a state to look into": ({"places": {"/s": place(0o40755)}, "private": ("/s",)}, "warn", "/s has mode 0755"),
     "Debian 12's kernel": ({"kernel": (6, 1)}, "warn", "Linux 6.1 has no inode for a pidfd"),
     "an exit status unknown": ({"kernel": (6, 12)}, "warn", "does not tell the exit status"),
-    "no groups": ({"cgroup": "hybrid"}, "warn", "control groups: hybrid"),
+    "no groups": ({"own_cgroup": "none: no v2"}, "warn", "agents get no cgroup of their own (no v2)"),
     "few descriptors": ({"open_files": 256}, "warn", "only 256 descriptors"),
     "no git": ({"git": None}, "fault", "git is not on PATH"),
     "a big registry": ({"registry_bytes": 3 << 30}, "warn", "the registry has 3.0 GiB"),

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -187,6 +188,18 @@ def test_an_agent_killed_while_stopped_does_not_leave_its_wrapper_behind(
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not stat_of(wrapper))
     assert daemon.requests[-1].body == {"exit_signal": signal.SIGKILL}
+
+
+def test_an_agent_that_is_stopped_to_be_killed_is_no_stopped_job(terminal: Terminal, daemon: FakeDaemon) -> None:
+    """As the daemon does it: the shell hears of the end alone, and its prompt does not come in between."""
+    terminal.type(f"{RUN} sleep 60; echo status $?")
+    pid = agent_of(daemon)
+    wait_for(lambda: _comm(pid) == "sleep")
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: stat_of(pid)[0] == "T")
+    time.sleep(0.1)  # as long as the daemon takes
+    os.kill(pid, signal.SIGKILL)
+    assert "Stopped" not in terminal.expect("status 137")
 
 
 def test_resize_is_seen_once(terminal: Terminal) -> None:

@@ -16,6 +16,7 @@ import pytest
 from tests.control.office import ALICE, BOB, ROOT, Office, make_office, wait_for
 from watchdog.cli import verbs
 from watchdog.core.model import HookOutcome, Reason, State, Status, Verdict
+from watchdog.core.sights import Kind, Sight
 
 CLI = Path(sys.executable).parent / "agent-watchdog"
 VERBS = (
@@ -151,7 +152,7 @@ def test_list_is_an_aligned_table_or_json(office: Office, capsys: pytest.Capture
 def test_words_of_others_cannot_move_the_cursor(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters, escape sequences and direction marks are shown, never sent."""
     agent_id = office.register("alpha")
-    office.age("alpha", note=ESCAPES, line=ESCAPES, tool=ESCAPES, activity=ESCAPES)
+    office.age("alpha", note=ESCAPES, line=ESCAPES, tool=ESCAPES).sights.see(Kind.LOG, ESCAPES)
     store = office.desk.store.store
     evidence = {"who": ESCAPES, ESCAPES: [ESCAPES], "deep": {"x": ESCAPES}}
     store.add_event("agent.late", agent_id, ESCAPES, ESCAPES, office.desk.now(), evidence=evidence)
@@ -202,6 +203,10 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
         note="compiles",
         late_looks=2,
     )
+    alpha = office.agent("alpha")
+    alpha.sights.seen[Kind.LOG] = Sight("its log grew", timedelta(seconds=42))
+    alpha.sights.looked(Kind.IO, "late")
+    office.desk.doubts = lambda: ["the machine slept for 7 s"]
     status, out, _ = told(capsys, "why", "alpha")
     assert status == 0
     for text in (
@@ -213,6 +218,12 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
         "compiles",
         "agent.registered",
         "withdraws the kill",
+        "line 9 of 9",
+        "lease       no evidence: none runs",
+        "transcript  no evidence: none was named",
+        "log         its log grew, 42s ago [seen by its owner's helper]",
+        "io          no evidence: the look failed: late",
+        "the machine slept",
     ):
         assert text in out, text
     store, now = office.desk.store.store, office.desk.now()

@@ -23,6 +23,7 @@ from watchdog.config import load
 from watchdog.control import client
 from watchdog.control.api import Desk, serve
 from watchdog.core.model import KillOptions, Reason, Status
+from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
 from watchdog.logs import Log, get_logger
@@ -161,11 +162,13 @@ class Office:
             runtime_dir=str(self.directory),
             admit=fleet.add,
             identified=lambda agent: None,
+            place=lambda agent: asyncio.sleep(0),
             open_notify=lambda agent_id, uid: f"{self.directory}/notify/{agent_id}",
             close_notify=lambda agent_id: None,
             request_kill=self.worker.request,
             finished=self.worker.finished,
             look_soon=self._look,
+            ask_owner=self._asked,
             facts=lambda: {"mode": "enforce"},
         )
         try:
@@ -178,6 +181,9 @@ class Office:
         finally:
             self._up.set()
             store.close()
+
+    async def _asked(self, uid: int, call: str, args: dict[str, object], seconds: float) -> object:
+        raise OwnerCallFailed("not_started", "no helper in this office")
 
     def _look(self) -> None:
         self.looked += 1

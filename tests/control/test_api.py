@@ -1,5 +1,6 @@
 """Who may do what, and that nobody can stop the others: rights, limits, hostile clients, errors."""
 
+import asyncio
 import grp
 import json
 import os
@@ -7,10 +8,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.control.office import ALICE, BOB, ME, ROOT, Office, make_office, wait_for
+from watchdog.control import api
 from watchdog.control.api import ROUTES
 from watchdog.control.peers import FOLLOWERS, PER_UID, Gate, peer_of
 
@@ -28,6 +32,27 @@ def received(connection: socket.socket) -> bytes:
         if not piece:
             return pieces
         pieces += piece
+
+
+def test_a_socket_that_vanishes_while_it_is_opened_leaves_no_descriptor(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody removes it between bind and stat; the sweeps try again, and each try would cost one."""
+    made, bind = [], api.bind
+
+    def disturbed(path: str) -> socket.socket:
+        made.append(bind(path))
+        os.unlink(path)
+        return made[0]
+
+    async def story() -> None:
+        with pytest.raises(FileNotFoundError):
+            async with api.serve(replace(office.desk, runtime_dir=str(tmp_path))):
+                pass
+
+    monkeypatch.setattr(api, "bind", disturbed)
+    asyncio.run(story())
+    assert made[0].fileno() == -1
 
 
 @as_root
@@ -158,7 +183,7 @@ def test_the_kernel_tells_who_connects(office: Office) -> None:
 def test_every_route_exists_bare_and_below_v1(office: Office) -> None:
     """The contract is additive below /v1; the bare ones are the same."""
     paths = {(method, path) for method, path, _ in ROUTES}
-    assert len(paths) == 14
+    assert len(paths) == 17
     for method, path, _ in ROUTES:
         for prefix in ("", "/v1"):
             if path == "/events" or path == "/metrics":

@@ -1,6 +1,7 @@
 """POST /kill, /stop, /cancel, /remove, /hold, /unhold."""
 
 from datetime import timedelta
+from typing import Any
 
 from tests.control.office import HOST, ME, Office, wait_for
 from watchdog.core.model import Reason, Status, Verdict
@@ -32,6 +33,17 @@ def test_one_kill_answers_with_the_keys_of_the_command(office: Office) -> None:
     name, reason, options, by = office.worker.asked[0]
     assert (name, reason, options.text, by) == ("alpha", Reason.OPERATOR, "by test", f"uid {ME}")
     assert options.cleanup and not options.force
+
+
+def test_a_secret_in_a_reason_reaches_nobody(office: Office) -> None:
+    """A reason is told in the log, the history and the task's row; an orchestrator may put an error message into it."""
+    office.register("alpha")
+    office.ask("POST", "/v1/hold", {"reason": "until token=hunter2 is changed"})
+    office.ask("POST", "/v1/kill", {"targets": ["alpha"], "reason": "curl: Authorization: Bearer hunter2 refused"})
+    ((_, _, options, _),) = office.worker.asked
+    assert options.text == "curl: Authorization: Bearer *** refused"
+    (held,) = office.desk.store.store.active_holds(office.desk.host)
+    assert held.reason == "until token=*** is changed"
 
 
 def test_force_and_grace_reach_the_worker(office: Office) -> None:
@@ -147,6 +159,34 @@ def test_a_held_agent_is_not_ended_until_it_is_released(office: Office) -> None:
     assert office.ask("POST", "/v1/unhold", {"targets": ["alpha"]})[1]["results"][0]["message"] == "no longer held"
     assert office.desk.store.store.active_holds(HOST) == []
     assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
+
+
+def test_a_hold_that_comes_too_late_says_so_and_is_not_kept(office: Office) -> None:
+    """Also where the first signal overtook it; the others of the same command are held."""
+    late, other = office.register("late", tags=["x"]), office.register("other", tags=["x"])
+    agent = office.desk.fleet.get(late)
+    assert agent is not None
+    store = office.desk.store.store
+    store.open_request("r1", late, Reason.STALLED, by="daemon", now=office.desk.now(), options={})
+    agent.request_id, agent.status = "r1", Status.ENDING
+
+    status, answer = office.ask("POST", "/v1/hold", {"targets": ["late"]})
+    assert (status, answer["error"]) == (409, "conflict")
+    assert "late is being ended since 20" in answer["message"] and "by daemon: stalled" in answer["message"]
+    assert store.active_holds(HOST) == []
+
+    agent.status = Status.RUNNING
+    add = store.add_hold
+
+    def overtaken(*args: Any, **kwargs: Any) -> Any:
+        agent.status = Status.ENDING
+        return add(*args, **kwargs)
+
+    store.add_hold = overtaken  # type: ignore[method-assign]
+    _, answer = office.ask("POST", "/v1/hold", {"targets": ["late", "other"]})
+    assert [result["success"] for result in answer["results"]] == [False, True]
+    assert [row.agent_id for row in store.active_holds(HOST)] == [other]
+    assert office.desk.holds.reason_for(late, office.desk.now()) is None
 
 
 def test_a_hold_on_all_binds_the_daemon_not_the_operator(office: Office) -> None:

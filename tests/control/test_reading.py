@@ -8,6 +8,7 @@ from typing import Any
 from tests.control.office import HOST, ME, Office, wait_for
 from watchdog.control import client
 from watchdog.core.model import State, Verdict
+from watchdog.core.sights import Kind
 
 
 def stream(office: Office, path: str) -> Iterator[dict[str, object]]:
@@ -41,6 +42,10 @@ def test_one_agent_comes_with_its_story_and_what_would_change_it(office: Office)
     assert [event["event"] for event in answer["events"]] == ["agent.registered"]
     assert answer["requests"] == answer["cleanup"] == []
     assert "late in 1m30s" in answer["agent"]["outlook"][0]
+    late = office.age("alpha", 150, verdict=Verdict.LATE)
+    late.sights.see(Kind.LOG, "its log grew")
+    sentence = office.ask("GET", "/agents/alpha")[1]["agent"]["outlook"][0]
+    assert "(now: its log grew), or in 59m30s in any case" in sentence
     office.age("alpha", 30, verdict=Verdict.WAITING, state=State.IDLE)
     assert "another state" in office.ask("GET", "/agents/alpha")[1]["agent"]["outlook"][0]
     assert office.ask("GET", "/v1/agents/nobody")[0] == 404

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Awaitable
 from datetime import timedelta
@@ -116,6 +117,31 @@ def test_the_same_registration_again_is_no_second_agent(office: Office) -> None:
     assert "has ended" in answer["message"]
 
 
+def test_a_beat_may_say_what_an_agent_is_that_nobody_gave_a_type(office: Office) -> None:
+    """A vendor hook in a `run` of a script: its limits are the vendor's from then on. A type that was given stays."""
+    for name, given, kept in (("alpha", "", "claude"), ("beta", "mine", "mine")):
+        agent_id = office.ask("POST", "/v1/agents", {"name": name, "type": given})[1]["agent_id"]
+        assert office.ask("POST", f"/v1/agents/{agent_id}/beat", {"type": "claude"})[0] == 204
+        agent = office.desk.fleet.get(agent_id)
+        assert agent is not None
+        assert (agent.reg.agent_type, agent.policy.after.total_seconds()) == (kept, 900 if kept == "claude" else 120)
+        row = office.desk.store.store.agent(agent_id)
+        assert row is not None
+        assert row.registration.agent_type == kept
+
+
+def test_log_and_transcript_are_kept_and_a_beat_may_move_the_transcript(office: Office) -> None:
+    """A vendor starts another transcript in the same process (`/clear`); a later daemon has to look there too."""
+    told = {"log": "/var/log//x.log", "transcript": "/t/1.jsonl"}
+    agent_id = office.ask("POST", "/v1/agents", {"name": "alpha", "pid": office.process(), **told})[1]["agent_id"]
+    assert office.ask("POST", f"/v1/agents/{agent_id}/beat", {"transcript": "/t/2.jsonl"})[0] == 204
+    shown = office.ask("GET", f"/v1/agents/{agent_id}")[1]["agent"]
+    assert (shown["log"], shown["transcript"]) == ("/var/log/x.log", "/t/2.jsonl")
+    row = office.desk.store.store.agent(agent_id)
+    assert row is not None and row.registration.transcript == "/t/2.jsonl"
+    assert office.ask("POST", "/v1/agents", {"name": "beta", "transcript": "t.jsonl"})[0] == 400
+
+
 @pytest.mark.parametrize("bad", ["zz", "A" * 32, "0" * 31, "0" * 32 + "\n"])
 def test_an_id_that_is_no_id_is_refused(office: Office, bad: str) -> None:
     """Ids become file names; they are 32 hex digits and nothing else."""
@@ -167,6 +193,13 @@ def test_a_limit_shorter_than_two_beats_is_refused_or_raised(office: Office) -> 
     assert office.agent("alpha").after == timedelta(hours=8)
     told = [event for event in office.log.events if event["event"] == "agent.registered"]
     assert "raised to 8h" in str(told[0]["note"])
+
+
+def test_a_second_agent_in_a_worktree_is_told_of_the_first(office: Office) -> None:
+    """F2: who lost sight of the first should not find out by its changes."""
+    first = office.register("alpha", worktree="/w/tree/")
+    status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "worktree": "/w/tree"})
+    assert (status, f"worktree of alpha ({first})" in answer["notes"][0]) == (201, True)
 
 
 def test_parents_are_living_agents_and_temp_dirs_have_one_agent(office: Office) -> None:
@@ -261,9 +294,17 @@ def test_an_old_beat_shortens_silence_but_never_lengthens_it(office: Office) -> 
         assert office.ask("POST", path, {"age_seconds": age})[0] == 204
         assert office.agent("alpha").silence == timedelta(seconds=left), age
     assert office.agent("alpha").beats == 3
-    office.age("alpha", 300, late_looks=2)
+    office.age("alpha", 300, late_looks=2, touched=None)
     office.ask("POST", path, {"age_seconds": 500})
     assert (office.agent("alpha").silence, office.agent("alpha").late_looks) == (timedelta(seconds=300), 2)
+    agent, mono = office.agent("alpha"), time.monotonic()
+    agent.watch(mono - 5, mono, 20)
+    assert agent.silence == timedelta(seconds=305), "and its silence goes on from where it was"
+    office.age("alpha", 10, touched=None)  # at a look 40 s ago
+    office.ask("POST", path, {"age_seconds": 30})
+    mono = time.monotonic()
+    agent.watch(mono - 40, mono, 60)
+    assert 30 <= agent.silence.total_seconds() < 35, "from when it was said, and not from that look on"
     office.ask("POST", path, {"age_seconds": 30, "silent_for_seconds": 100})
     assert office.agent("alpha").lease_left == timedelta(seconds=70)
     assert office.agent("alpha").silence == timedelta()

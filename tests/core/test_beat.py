@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchdog.core.beat import beat_of, beat_of_json, beat_to_json
+from watchdog.core.beat import beat_in, beat_of, beat_of_json, beat_to_json
 from watchdog.core.model import Beat, State
 from watchdog.errors import BadRequest
 
@@ -22,6 +22,15 @@ def test_fields_and_body_mean_the_same() -> None:
     body = {"state": "waiting", "silent_for_seconds": 60, "progress": 3}
     assert beat_of(fields, from_main=False) == beat_of_json(body)[0]
     assert beat_of({"BARRIER": "1"}, from_main=True) is None
+
+
+def test_a_message_is_read_by_who_sent_it() -> None:
+    """Remembered or not: the same bytes are another word from a child than from the main process."""
+    for _ in range(2):
+        assert beat_in(b"STATUS=builds", True) == Beat(note="builds", promises=False)
+        assert beat_in(b"STATUS=builds", False) is None
+        with pytest.raises(BadRequest):
+            beat_in(b"", True)
 
 
 def test_the_age_is_told_beside_the_beat() -> None:
@@ -42,6 +51,9 @@ def test_the_age_is_told_beside_the_beat() -> None:
         ({"progress": float("nan")}, "progress: must be a finite number"),
         ({"silent_for_seconds": -1}, "silent_for_seconds: must be 0 or more"),
         ({"after_seconds": 0}, "after_seconds: must be more than 0"),
+        ({"transcript": "t.jsonl"}, "transcript: must be an absolute path"),
+        ({"transcript": "/t\n"}, "transcript: must be an absolute path"),
+        ({"type": "a b"}, "type: 'a b' may hold only letters"),
         ({"promises": "yes"}, "promises: must be true or false"),
         ({"age_seconds": "old"}, "age_seconds: must be"),
     ],
@@ -63,6 +75,8 @@ beats = st.builds(
     tool_limit=st.none() | seconds,
     note=st.none() | text,
     after=st.none() | st.integers(1, 10**6).map(lambda n: timedelta(seconds=n)),
+    transcript=st.none() | text.map(lambda name: f"/{name}"),
+    agent_type=st.sampled_from([None, "claude"]),
     promises=st.booleans(),
 )
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.core.decision import Action, Limits, Look, decide, mass_stall
+from watchdog.core.decision import Action, Limits, Look, Veto, asked_first, called_off, decide, mass_stall
 from watchdog.core.model import Policy, Reason, State, Step, Verdict
 from watchdog.core.verdict import Judgement
 
@@ -29,11 +29,12 @@ def look(agent_id: str, verdict: Verdict, *, overdue: bool = False, **rest: obje
         (look("a", Verdict.LINGERING, policy=Policy(linger=timedelta())), Action.NOTIFY, None),
         (look("a", Verdict.WAITING, state=State.WAITING, state_age=timedelta(minutes=5)), Action.NOTIFY, None),
         (look("a", Verdict.WAITING, state=State.WAITING, state_age=timedelta(minutes=4)), Action.KEEP, None),
+        (look("a", Verdict.WAITING, state=State.BLOCKED, state_age=timedelta(minutes=9)), Action.KEEP, None),
         (look("a", Verdict.WAITING, state=State.IDLE, state_age=timedelta(days=4)), Action.KEEP, None),
         (look("a", Verdict.HEALTHY), Action.KEEP, None),
         (look("a", Verdict.LATE), Action.KEEP, None),
         (look("a", Verdict.STALLED), Action.REQUEST_KILL, Reason.STALLED),
-        (look("a", Verdict.STALLED, policy=Policy(ladder=(Step.WARN,))), Action.NOTIFY, None),
+        (look("a", Verdict.STALLED, policy=Policy(ladder=(Step.WARN,))), Action.CLIMB, Reason.STALLED),
         (look("a", Verdict.GONE, policy=Policy(ladder=(Step.WARN,))), Action.REQUEST_KILL, Reason.GONE),
         (look("a", Verdict.STALLED, requested=True), Action.KEEP, None),
         (look("a", Verdict.STALLED, held="an operator's word"), Action.HOLD, Reason.STALLED),
@@ -61,9 +62,22 @@ def test_the_dead_cost_no_budget_and_no_mass_hold() -> None:
     """Cleaning up after the dead goes on while kills of the living are held back."""
     looks = [look("dead", Verdict.GONE), look("silent", Verdict.STALLED)]
 
-    decisions = {d.agent_id: d.action for d in decide(looks, Limits(budget=0, mass="mass stall"))}
+    decisions = {d.agent_id: d.action for d in decide(looks, Limits(budget=0, doubt=(Veto.MASS_STALL, "mass stall")))}
 
     assert decisions == {"dead": Action.REQUEST_KILL, "silent": Action.HOLD}
+
+
+def test_doubt_holds_nobody_back_for_longer_than_its_limit() -> None:
+    """Each agent from when its own end was due: an hour of pressure is not used up by the first who fell silent."""
+    looks = [look(f"{m}", Verdict.STALLED, doomed_for=timedelta(minutes=m)) for m in (0, 14, 15, 99)]
+    looks += [look("old", Verdict.EXPIRED)]
+
+    decisions = {d.agent_id: d for d in decide(looks, Limits(doubt=(Veto.PRESSURE, "overloaded")))}
+
+    held = {key for key, decision in decisions.items() if decision.action is Action.HOLD}
+    assert held == {"0", "14"}
+    assert decisions["14"].text == "held: overloaded (for 15m at most)"
+    assert decisions["14"].veto is Veto.PRESSURE
 
 
 @pytest.mark.parametrize(("silent", "healthy", "expected"), [(2, 0, False), (3, 0, True), (3, 3, True), (3, 4, False)])
@@ -91,12 +105,12 @@ looks_lists = st.lists(
 )
 
 
-@given(looks_lists, st.integers(0, 5), st.none() | st.just("a hold"), st.none() | st.just("mass stall"))
+@given(looks_lists, st.integers(0, 5), st.none() | st.just("a hold"), st.booleans())
 def test_no_kill_of_the_living_beyond_holds_and_budget(
-    looks: list[Look], budget: int, hold: str | None, mass: str | None
+    looks: list[Look], budget: int, hold: str | None, doubted: bool
 ) -> None:
     """Safety: nothing is ended under a hold, twice, or beyond the budget; each agent gets exactly one decision."""
-    decisions = decide(looks, Limits(hold=hold, mass=mass, budget=budget))
+    decisions = decide(looks, Limits(hold=hold, doubt=(Veto.PRESSURE, "why") if doubted else None, budget=budget))
 
     assert sorted(one.agent_id for one in looks) == sorted(d.agent_id for d in decisions)
     by_id = {one.agent_id: one for one in looks}
@@ -107,5 +121,56 @@ def test_no_kill_of_the_living_beyond_holds_and_budget(
         assert hold is None
         assert one.held is None
         assert not one.requested
-        assert not (mass and decision.reason is Reason.STALLED)
+        assert not (doubted and decision.reason in (Reason.STALLED, Reason.FAILED_TO_START))
         assert one.judgement.verdict not in (Verdict.HEALTHY, Verdict.UNKNOWN, Verdict.WAITING, Verdict.LATE)
+
+
+LADDER = Policy(ladder=(Step.WARN, Step.NUDGE, Step.STOP, Step.KILL))
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.mark.parametrize(
+    ("rung", "action", "step", "doubted"),
+    [
+        (None, Action.CLIMB, Step.WARN, Action.CLIMB),  # to tell of it harms nobody
+        (Step.WARN, Action.CLIMB, Step.NUDGE, Action.HOLD),
+        (Step.NUDGE, Action.REQUEST_KILL, Step.STOP, Action.HOLD),
+        (Step.STOP, Action.REQUEST_KILL, Step.KILL, Action.HOLD),
+    ],
+)
+def test_the_steps_of_a_ladder_are_held_back_as_a_kill_is(
+    rung: Step | None, action: Action, step: Step, doubted: Action
+) -> None:
+    """All but `warn`; and only orders use up the budget."""
+    one = look("a", Verdict.STALLED, policy=LADDER, rung=rung, rung_age=MINUTE)
+    (decision,) = decide([one], Limits())
+    assert (decision.action, decision.rung, decision.reason) == (action, step, Reason.STALLED)
+    assert decide([one], Limits(doubt=(Veto.MASS_STALL, "12 of 20")))[0].action is doubted
+    spent = decide([one], Limits(budget=0))[0].action
+    assert spent is (Action.HOLD if action is Action.REQUEST_KILL else action)
+    (early,) = decide([look("a", Verdict.STALLED, policy=LADDER, rung=Step.WARN, rung_age=MINUTE / 2)], Limits())
+    assert early.action is Action.KEEP
+
+
+def test_only_the_step_stop_asks_and_only_the_end_of_a_ladder_leaves() -> None:
+    """What the order is to be, by the step that was decided."""
+    for ladder, rung, ask, only in (
+        (LADDER.ladder, Step.NUDGE, MINUTE, False),
+        (LADDER.ladder, Step.STOP, None, False),
+        ((Step.STOP,), None, MINUTE, True),
+    ):
+        policy = Policy(ladder=ladder)
+        (decision,) = decide([look("a", Verdict.STALLED, policy=policy, rung=rung, rung_age=MINUTE)], Limits())
+        options = asked_first(decision, policy)
+        assert (options.ask, options.only_ask) == (ask, only), ladder
+
+
+def test_doubt_calls_off_the_open_orders_of_those_whom_it_still_speaks_for() -> None:
+    """Not of him whose end it has held back for long enough, and nobody's without an order."""
+    looks = [
+        look(f"{minutes}{requested}", Verdict.STALLED, requested=requested, doomed_for=timedelta(minutes=minutes))
+        for minutes in (1, 20)
+        for requested in (True, False)
+    ]
+    assert called_off(looks, Limits(doubt=(Veto.PRESSURE, "busy"))) == [("1True", "busy")]
+    assert called_off(looks, Limits()) == []

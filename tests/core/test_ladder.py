@@ -1,16 +1,20 @@
 """next_step(): the order of a kill, and that it always ends."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchdog.core.ladder import Kill, Move, Next, next_step
-from watchdog.core.model import Polite
+from watchdog.core.ladder import END_PHASE, STOP_LIMIT, Kill, Move, Next, next_rung, next_step, parents_first
+from watchdog.core.model import Policy, Polite, Step
 
-KILL = Kill(started=100.0, grace=timedelta(seconds=10), verify=timedelta(seconds=60), rest_alive=3)
+KILL = Kill(started=100.0, grace=timedelta(seconds=10), verify=timedelta(seconds=60), rest_alive=3, running=4)
+LOOKED = replace(KILL, fresh=True)
+TERMED = replace(KILL, main_termed=True, rest_termed=True)
+END = replace(LOOKED, killing_since=110.0, round_since=110.0)
+GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
 
 
 @pytest.mark.parametrize(
@@ -18,25 +22,40 @@ KILL = Kill(started=100.0, grace=timedelta(seconds=10), verify=timedelta(seconds
     [
         (KILL, 100, Next(Move.TERM_MAIN)),
         (replace(KILL, main_termed=True), 100, Next(Move.WAIT, 105)),
-        (replace(KILL, main_termed=True), 105, Next(Move.TERM_REST)),
-        (replace(KILL, main_termed=True, main_alive=False), 101, Next(Move.TERM_REST)),
-        (replace(KILL, main_termed=True, rest_termed=True), 106, Next(Move.WAIT, 110)),
-        (replace(KILL, main_termed=True, rest_alive=0, rest_termed=True), 101, Next(Move.WAIT, 110)),
-        (replace(KILL, main_termed=True, rest_termed=True), 110, Next(Move.KILL)),
-        (replace(KILL, polite=Polite.ALL), 100, Next(Move.TERM_ALL)),
-        (replace(KILL, polite=Polite.ALL, main_termed=True, rest_termed=True), 100, Next(Move.WAIT, 110)),
-        (replace(KILL, force=True), 100, Next(Move.KILL)),
-        (replace(KILL, grace=timedelta()), 100, Next(Move.KILL)),
-        (replace(KILL, killing_since=110.0, killed_until=110.2), 110.1, Next(Move.WAIT, 110.2)),
-        (replace(KILL, killing_since=110.0, killed_until=110.2), 110.2, Next(Move.KILL)),
-        (replace(KILL, killing_since=110.0, killed_until=170.1), 170, Next(Move.GIVE_UP)),
-        (replace(KILL, main_alive=False, rest_alive=0), 100, Next(Move.LOOK)),
-        (replace(KILL, main_alive=False, rest_alive=0, stable=True), 100, Next(Move.VERIFIED)),
-        (replace(KILL, main_alive=False, rest_alive=0, stable=True, killing_since=0.0), 900, Next(Move.VERIFIED)),
+        (replace(KILL, main_termed=True), 105, Next(Move.LOOK)),
+        (replace(LOOKED, main_termed=True), 105, Next(Move.TERM_REST)),
+        (replace(KILL, main_termed=True, main_alive=False), 101, Next(Move.LOOK)),
+        (replace(LOOKED, main_termed=True, main_alive=False), 101, Next(Move.TERM_REST)),
+        (TERMED, 106, Next(Move.WAIT, 110)),
+        (replace(TERMED, rest_alive=0), 101, Next(Move.WAIT, 110)),
+        (replace(LOOKED, polite=Polite.ALL), 100, Next(Move.TERM_ALL)),
+        (replace(KILL, polite=Polite.ALL), 100, Next(Move.LOOK)),
+        (replace(TERMED, polite=Polite.ALL), 100, Next(Move.WAIT, 110)),
+        # the end phase: look, stop, look until nobody new runs, KILL
+        (TERMED, 110, Next(Move.LOOK)),
+        (replace(TERMED, fresh=True), 110, Next(Move.STOP)),
+        (replace(END, fresh=False), 110, Next(Move.LOOK)),
+        (replace(END, running=1), 110, Next(Move.STOP)),
+        (replace(END, running=0), 110, Next(Move.KILL)),
+        (replace(END, running=9), 110 + STOP_LIMIT, Next(Move.KILL)),
+        (replace(LOOKED, force=True), 100, Next(Move.STOP)),
+        (replace(LOOKED, grace=timedelta()), 100, Next(Move.STOP)),
+        (replace(END, killed_until=110.2, round_since=None), 110.1, Next(Move.WAIT, 110.2)),
+        (replace(END, killed_until=110.2, round_since=None), 110.2, Next(Move.STOP)),
+        (replace(END, killed_until=170.1), 170, Next(Move.GIVE_UP)),
+        # with a cgroup of its own: first the look that finds whether anybody else is in it
+        (replace(END, freezable=True, fresh=False), 110, Next(Move.LOOK)),
+        (replace(END, freezable=True), 110, Next(Move.FREEZE)),
+        (replace(END, freezable=True, running=0), 110, Next(Move.FREEZE)),
+        (replace(LOOKED, freezable=True), 100, Next(Move.TERM_MAIN)),
+        (GONE, 100, Next(Move.LOOK)),
+        (replace(GONE, fresh=True), 100, Next(Move.LOOK)),
+        (replace(GONE, stable=True), 100, Next(Move.VERIFIED)),
+        (replace(GONE, stable=True, killing_since=0.0), 900, Next(Move.VERIFIED)),
     ],
 )
 def test_each_state_has_its_next_step(kill: Kill, now: float, expected: Next) -> None:
-    """TERM main, the rest at half of the grace or when main has gone, KILL at its end, look again."""
+    """TERM main, the rest at half of the grace or when main has gone; at its end stop, KILL, look again."""
     assert expected == next_step(kill, now)
 
 
@@ -46,49 +65,160 @@ def test_each_state_has_its_next_step(kill: Kill, now: float, expected: Next) ->
         st.just(KILL),
         main_alive=st.booleans(),
         rest_alive=st.integers(0, 5),
+        fresh=st.booleans(),
         stable=st.booleans(),
+        running=st.integers(0, 5),
+        freezable=st.booleans(),
         main_termed=st.booleans(),
         rest_termed=st.booleans(),
         force=st.booleans(),
         polite=st.sampled_from(Polite),
         killing_since=st.none() | st.floats(100, 200),
+        round_since=st.none() | st.floats(100, 200),
     ),
     st.floats(100, 400),
 )
 def test_verified_means_nobody_is_left(kill: Kill, now: float) -> None:
-    """VERIFIED only after a look that found nobody alive and nobody new; KILL only after the grace, or by force."""
+    """VERIFIED only after a look that found nobody alive and nobody new; the end phase only after the grace, or force.
+
+    KILL goes out while somebody known still runs only when stopping has taken too long.
+    """
     step = next_step(kill, now)
 
     if step.move is Move.VERIFIED:
         assert not kill.main_alive
         assert kill.rest_alive == 0
         assert kill.stable
-    if step.move is Move.KILL and kill.killing_since is None:
-        assert kill.force or now >= 110
+    if step.move in END_PHASE:
+        assert kill.fresh
+        assert kill.killing_since is not None or kill.force or now >= 110
+    if step.move is Move.KILL and kill.running:
+        assert kill.round_since is not None and now >= kill.round_since + STOP_LIMIT
     if step.move is Move.WAIT:
         assert step.until > now
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.sampled_from(Polite))
-def test_every_kill_comes_to_an_end(deaths: list[int], polite: Polite) -> None:
+@dataclass
+class Process:
+    """One process of a simulated tree."""
+
+    known: bool = False
+    alive: bool = True
+    termed: bool = False
+    stopped: bool = False
+    deaf: bool = True
+
+
+class Bomb:
+    """A tree that forks as it likes: whoever runs may fork between any two moves, whoever is stopped may not."""
+
+    def __init__(self, size: int, forks: list[int], room: int) -> None:
+        self.all = [Process(known=True) for _ in range(size)]
+        self.forks = iter(forks)
+        self.room = room
+        self.fresh, self.stable = True, False
+
+    def fork(self) -> None:
+        running = sum(p.alive and not p.stopped for p in self.all)
+        for _ in range(min(next(self.forks, 0), running, self.room - len(self.alive()))):
+            self.all.append(Process())
+
+    def alive(self) -> list[Process]:
+        return [p for p in self.all if p.alive]
+
+    def known(self) -> list[Process]:
+        return [p for p in self.alive() if p.known]
+
+
+@given(
+    st.integers(1, 5),
+    st.lists(st.integers(0, 6), max_size=60),
+    st.integers(5, 40),
+    st.sampled_from(Polite),
+    st.booleans(),
+)
+def test_a_tree_that_forks_while_it_is_ended_leaves_nobody(
+    size: int, forks: list[int], room: int, polite: Polite, force: bool
+) -> None:
+    """Whoever forks when: in bounded time all are dead, also who was never known; nobody stays stopped."""
+    tree, now = Bomb(size, forks, room), 100.0
+    kill = replace(KILL, polite=polite, force=force)
+    for _ in range(1_000):
+        known = tree.known()
+        kill = replace(
+            kill,
+            main_alive=tree.all[0].alive,
+            rest_alive=sum(p is not tree.all[0] for p in known),
+            main_termed=tree.all[0].termed,
+            rest_termed=all(p.termed for p in known if p is not tree.all[0]),
+            running=sum(not p.stopped for p in known),
+        )
+        step = next_step(kill, now)
+        match step.move:
+            case Move.VERIFIED:
+                assert not tree.alive()
+                return
+            case Move.LOOK:
+                lived, new = bool(known), [p for p in tree.alive() if not p.known]
+                for process in new:
+                    process.known = True
+                kill = replace(kill, fresh=True, stable=not lived and not new)
+            case Move.TERM_MAIN | Move.TERM_REST | Move.TERM_ALL:
+                for process in known:
+                    process.termed |= step.move is Move.TERM_ALL or (process is tree.all[0]) is (
+                        step.move is Move.TERM_MAIN
+                    )
+                kill = replace(kill, fresh=False)
+            case Move.STOP:
+                for process in known:
+                    process.stopped = True
+                since = kill.killing_since or now
+                kill = replace(kill, fresh=False, killing_since=since, round_since=kill.round_since or now)
+            case Move.KILL:
+                assert all(p.stopped for p in known) or now >= (kill.round_since or now) + STOP_LIMIT
+                for process in known:
+                    process.alive = False
+                since = kill.killing_since or now
+                kill = replace(kill, fresh=False, killing_since=since, round_since=None, killed_until=now + 0.2)
+            case Move.WAIT:
+                now = step.until
+            case _:
+                pytest.fail(f"it has no cgroup: {step}")
+        now += 0.05
+        tree.fork()
+    pytest.fail("the kill never ended")
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.sampled_from(Polite), st.booleans())
+def test_every_kill_comes_to_an_end(deaths: list[int], polite: Polite, freezable: bool) -> None:
     """Whatever dies when, the worker reaches VERIFIED or GIVE_UP in bounded time, and never waits for nothing."""
-    kill, now, dying = replace(KILL, polite=polite), 100.0, iter(deaths)
+    kill, now, dying = replace(KILL, polite=polite, freezable=freezable), 100.0, iter(deaths)
     for _ in range(10_000):
         step = next_step(kill, now)
+        acted = replace(kill, fresh=False, stable=False)
         match step.move:
             case Move.VERIFIED | Move.GIVE_UP:
                 assert now <= 100 + 10 + 60 + 1
                 return
             case Move.TERM_MAIN:
-                kill = replace(kill, main_termed=True)
+                kill = replace(acted, main_termed=True)
             case Move.TERM_REST:
-                kill = replace(kill, rest_termed=True)
+                kill = replace(acted, rest_termed=True)
             case Move.TERM_ALL:
-                kill = replace(kill, main_termed=True, rest_termed=True)
+                kill = replace(acted, main_termed=True, rest_termed=True)
+            case Move.FREEZE | Move.STOP:
+                kill = replace(
+                    acted,
+                    killing_since=kill.killing_since or now,
+                    round_since=kill.round_since or now,
+                    freezable=False,
+                    running=0,
+                )
             case Move.KILL:
-                kill = replace(kill, killing_since=kill.killing_since or now, killed_until=now + 0.2)
+                kill = replace(acted, killing_since=kill.killing_since or now, killed_until=now + 0.2)
             case Move.LOOK:
-                kill = replace(kill, stable=True)
+                kill = replace(kill, fresh=True, stable=not (kill.main_alive or kill.rest_alive))
             case Move.WAIT:
                 fallen = next(dying, 0)
                 if fallen:
@@ -99,3 +229,54 @@ def test_every_kill_comes_to_an_end(deaths: list[int], polite: Polite) -> None:
                 else:
                     now = step.until
     pytest.fail("the kill never ended")
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process and its parent."""
+
+    pid: int
+    parent_pid: int
+
+
+@given(st.lists(st.tuples(st.integers(2, 12), st.integers(1, 12)), max_size=20, unique_by=lambda pair: pair[0]))
+def test_whoever_could_restart_another_stands_before_it(pairs: list[tuple[int, int]]) -> None:
+    """Parents before their children; a ring of parents (numbers that passed on) loses nobody."""
+    tree = [Child(*pair) for pair in pairs]
+    order = parents_first(tree)
+
+    assert sorted(order, key=lambda c: c.pid) == sorted(tree, key=lambda c: c.pid)
+    places = {child.pid: place for place, child in enumerate(order)}
+    parents = {child.pid: child.parent_pid for child in tree}
+    for child in tree:
+        above, line = child.parent_pid, {child.pid}
+        while above in parents and above not in line:
+            line.add(above)
+            above = parents[above]
+        if above not in line and child.parent_pid in places:  # not below a ring
+            assert places[child.parent_pid] < places[child.pid]
+
+
+LADDER = (Step.WARN, Step.NUDGE, Step.STOP, Step.KILL)
+
+
+@pytest.mark.parametrize(
+    ("ladder", "reached", "waited", "next_"),
+    [
+        (LADDER, None, 0, Step.WARN),
+        (LADDER, Step.WARN, 59, None),
+        (LADDER, Step.WARN, 60, Step.NUDGE),
+        (LADDER, Step.NUDGE, 60, Step.STOP),
+        (LADDER, Step.STOP, 60, Step.KILL),
+        ((Step.KILL,), None, 0, Step.KILL),
+        ((Step.WARN, Step.KILL), Step.WARN, 60, Step.KILL),
+        ((Step.WARN,), Step.WARN, 9999, None),
+        ((Step.STOP,), Step.STOP, 9999, None),
+        ((Step.STOP, Step.KILL), Step.NUDGE, 60, Step.STOP),  # another configuration since
+    ],
+)
+def test_each_step_comes_when_the_one_before_it_had_its_time(
+    ladder: tuple[Step, ...], reached: Step | None, waited: int, next_: Step | None
+) -> None:
+    """From the first of the policy's steps to its last, each once."""
+    assert next_rung(Policy(ladder=ladder), reached, timedelta(seconds=waited)) is next_

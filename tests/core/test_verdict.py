@@ -1,5 +1,6 @@
 """The table of nine lines, and what must hold for every observation."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -61,7 +62,16 @@ CASES = [
         seen(state=State.WAITING, silence=seconds(10**6), late_looks=99),
         Verdict.WAITING,
     ),
-    ("blocked is not a stall", seen(state=State.BLOCKED, silence=seconds(10**6), late_looks=99), Verdict.WAITING),
+    (
+        "blocked is not a stall up to wait_limit",
+        seen(state=State.BLOCKED, state_age=seconds(21599), silence=seconds(21599), late_looks=99),
+        Verdict.WAITING,
+    ),
+    (
+        "blocked for longer than wait_limit is judged by its silence",
+        seen(state=State.BLOCKED, state_age=seconds(21600), silence=seconds(21600), late_looks=1),
+        Verdict.STALLED,
+    ),
     ("a lease runs", seen(lease_left=seconds(1), silence=seconds(500), late_looks=9), Verdict.WAITING),
     (
         "a declared tool runs",
@@ -91,6 +101,16 @@ CASES = [
     ),
     ("progress that moves is healthy", seen(progress_age=seconds(1799)), Verdict.HEALTHY),
     ("beats without progress stall", seen(progress_age=seconds(1800), late_looks=1), Verdict.STALLED),
+    (
+        "activity delays a progress that stands",
+        seen(progress_age=seconds(5399), late_looks=9, activity="busy"),
+        Verdict.LATE,
+    ),
+    (
+        "activity delays a progress that stands up to busy_limit",
+        seen(progress_age=seconds(5400), late_looks=9, activity="busy"),
+        Verdict.STALLED,
+    ),
     ("idle needs no progress", seen(progress_age=seconds(9999), state=State.IDLE), Verdict.WAITING),
 ]
 
@@ -174,11 +194,32 @@ def test_no_healthy_agent_is_ever_stalled(observation: Observation) -> None:
     assert observation.presence is Presence.ALIVE
     assert observation.promised
     assert observation.has_beaten
-    assert observation.state in (None, State.WORKING)
+    blocked = observation.state is State.BLOCKED and observation.state_age >= POLICY.wait_limit
+    assert observation.state in (None, State.WORKING) or blocked
     assert observation.lease_left == timedelta()
     stands = observation.progress_age is not None and observation.progress_age >= POLICY.progress_limit
     assert observation.silence >= observation.after or stands
     assert observation.late_looks + 1 >= (2 if observation.first_look else POLICY.confirm_sweeps)
+
+
+@given(observations, st.floats(0, 1, exclude_max=True), st.booleans())
+def test_what_stands_is_not_changed_by_time_alone(observation: Observation, part: float, renewed: bool) -> None:
+    """At each instant before its end, with a renewing beat on the way or without, the verdict is the same."""
+    before = judge(observation, POLICY)
+    passed = before.stands * part
+    progress, ttl = observation.progress_age, observation.ttl_left
+    after = replace(
+        observation,
+        age=observation.age + passed,
+        silence=timedelta() if renewed else observation.silence + passed,
+        has_beaten=observation.has_beaten or renewed,
+        progress_age=None if progress is None else progress + passed,
+        ttl_left=None if ttl is None else ttl - passed,
+    )
+
+    assert (before.stands > timedelta()) == (before.verdict is Verdict.HEALTHY)
+    if passed and before.verdict is Verdict.HEALTHY:
+        assert judge(after, POLICY).verdict is Verdict.HEALTHY
 
 
 @given(observations)

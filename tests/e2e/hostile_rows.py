@@ -1,11 +1,14 @@
-"""Hostile rows, played by a real daemon: `python -m tests.e2e.hostile_rows`, as root of a pid namespace of its own.
+"""Hostile rows, played by a real daemon: `python -m tests.e2e.hostile_rows [edited]`, as root of a pid namespace.
 
 Each row is harmless or set aside with one clear error; nobody is signalled for it and nothing removed, and the others
 are served: the one agent that really stalls is ended. A daemon that fails here may signal -1, so never outside.
+
+`edited`: the same columns, and status and keys, are changed by hand beneath a daemon that watches their agents.
 """
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 from tests.world import World, alive, make_world, started_at, wait_for
@@ -66,6 +69,8 @@ ROWS: dict[str, dict[str, str]] = {
     "worktree of nothing": {"worktree_path": "''"},
     "worktree that is none": {"worktree_path": "'{canary}'"},
     "beat file that is a device": {"beat_file": "'/dev/zero'"},
+    "cgroup /": {"cgroup_path": "'/'"},
+    "cgroup of bytes": {"cgroup_path": "x'2f61'"},
     "the tester himself, silent for a year": {
         "pid": "{tester}",
         "start_ticks": "{tester_ticks}",
@@ -74,10 +79,67 @@ ROWS: dict[str, dict[str, str]] = {
     },
 }
 
+EDITS = {
+    **ROWS,
+    **{f"status {word}": {"status": f"'{word}'"} for word in ("queued", "starting", "ending", "unkillable")},
+    "the tester's identity": {"pid": "{tester}", "start_ticks": "{tester_ticks}"},
+    "version 0": {"version": "0"},
+    "a name that is taken": {"name": "'victim'"},
+    "its own child": {"parent_id": "agent_id"},
+    "a parent that is nobody": {"parent_id": "'nobody'"},
+}
+CLOSED = {  # what is let go of: who did that wants no more of it
+    **{f"status {word}": {"status": f"'{word}'"} for word in ("killed", "completed", "lost", "weird")},
+    "another agent's id": {"agent_id": f"'{'f' * 32}'"},
+    "deleted": {},
+}
+
 
 def main() -> None:
     for world in make_world(stall={"after_seconds": 2}, cleanup={"roots": ["/nowhere"]}):
-        play(world)
+        edited(world) if sys.argv[1:] == ["edited"] else play(world)
+
+
+def edited(world: World) -> None:
+    """They run on as they were registered; an order ends whoever still has a row, one clear word tells of the rest."""
+    world.configure(stall={"after_seconds": 600}, cleanup={"roots": ["/nowhere"]}, log={"level": "debug"})
+    world.start()
+    victim = world.registered("victim", "sleep", "1000")
+    edits = {**{what: row for what, row in EDITS.items() if "a status" not in what}, **CLOSED}
+    names = {what: f"row{number}x" for number, what in enumerate(edits)}
+    processes = {
+        what: world.registered(name, "sleep", "1000", stall_after_seconds=2 if what in CLOSED else 600)
+        for what, name in names.items()
+    }
+    ids = {agent["name"]: agent["agent_id"] for agent in world.ask("GET", "/v1/agents")[1]["agents"]}
+    tester = {"tester": str(os.getpid()), "tester_ticks": str(started_at(os.getpid()))}
+    for what, columns in edits.items():
+        values = {c: v.format(canary="/x", roots="/y", **tester) if "{" in v else v for c, v in columns.items()}
+        where = f"WHERE agent_id = '{ids[names[what]]}'"
+        pairs = ", ".join(f"{column} = {value}" for column, value in values.items())
+        if what in CLOSED:  # a promise, which they then break
+            world.ask("POST", f"/v1/agents/{ids[names[what]]}/beat", {})
+        world.sql(f"UPDATE agent_lifecycle SET {pairs} {where}" if pairs else f"DELETE FROM agent_lifecycle {where}")
+
+    known = {names[what] for what in edits if what not in CLOSED} | {"victim"}
+    wait_for(
+        lambda: {a["name"] for a in world.ask("GET", "/v1/agents")[1]["agents"]} == known, "the rest is let go", 60
+    )
+    world.wait_sweeps(4)
+    for path in ("/v1/agents?all=1", "/v1/events", "/v1/status", *(f"/v1/agents/{name}" for name in known)):
+        assert world.ask("GET", path)[0] == 200, path
+    assert all(alive(process.pid) for process in processes.values())
+    status, answer = world.ask("POST", "/v1/kill", {"targets": sorted(known - {"victim"}), "force": True})
+    assert (status, answer["success"]) == (200, True), [r for r in answer["killed_agents"] if not r["success"]]
+    ended = {what for what, process in processes.items() if not alive(process.pid)}
+    assert ended == set(edits) - set(CLOSED)
+    assert alive(victim.pid)
+    assert world.signalled() == {processes[what].pid for what in ended}
+    errors = [e for e in world.events() if e["level"] == "error" or "exception" in e]
+    assert {e["event"] for e in errors} == {"row.quarantined"}, errors
+    assert len(errors) == len({e["agent_id"] for e in errors}) == 3  # weird, another id, deleted
+    assert world.stop() == 0
+    print(f"rows edited under a running daemon survived: {len(edits)} of {len(edits)}")
 
 
 def play(world: World) -> None:

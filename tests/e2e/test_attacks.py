@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.world import World, alive, wait_for
+from tests.world import BIN, World, alive, pids_with, wait_for
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("gone", ["control.sock", "."])
 def test_a_control_socket_that_was_removed_ends_nobody(world: World, gone: str) -> None:
     """`rm` of our socket or of the whole runtime directory (logout does it): said, made again, nobody dies of it."""
@@ -117,3 +118,37 @@ def test_a_registry_that_was_deleted_ends_nobody(world: World) -> None:
     world.wait_event("registry.recovered")
     world.wait_status("mute", "killed")
     assert world.count("registry.unavailable") == 1
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("by_run", [True, False])
+def test_a_tree_of_more_processes_than_we_may_have_descriptors_is_ended(world: World, by_run: bool) -> None:
+    """It was refused as a whole (EMFILE), again and again; now part after part is held, ended, and let go of."""
+    world.start(prefix=("prlimit", "--nofile=256:256"))
+    crowd = "trap '' TERM; for i in $(seq 400); do sleep 1000 & done; touch up; wait; wait"
+    (world.run if by_run else world.registered)("crowd", "sh", "-c", crowd)
+    wait_for((world.dir / "up").exists, "all are there", 60)
+    agent = world.wait_status("crowd", "running")
+
+    world.cli("kill", "crowd")
+
+    assert pids_with("AGENT_WATCHDOG_ID", agent["agent_id"]) == []
+    assert not alive(agent["pid"])
+    assert world.count("kill.refused") == world.count("kill.unkillable") == 0
+
+
+@pytest.mark.faults
+def test_run_inside_run_is_ended_whole(world: World) -> None:
+    """The outer agent is the inner one's wrapper: with it goes the inner agent, and each is told of once."""
+    world.start()
+    client = str(BIN / "agent-watchdog")
+    world.run("outer", client, "run", "--name", "inner", "--", "sh", "-c", "trap '' TERM; sleep 1000 & wait; wait")
+    inner = world.wait_status("inner", "running")
+    world.wait_status("outer", "running")
+
+    world.cli("kill", "outer", "--children")
+
+    assert world.wait_status("outer", "killed")["pid"] != inner["pid"]
+    world.wait_status("inner", "failed", "killed")
+    assert pids_with("AGENT_WATCHDOG_ID", inner["agent_id"]) == []
+    assert world.count("agent.ended") == 2

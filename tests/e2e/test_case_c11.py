@@ -27,6 +27,7 @@ from watchdog.closing import Closing
 from watchdog.core.model import Beat, HookSpec, KillOptions, Policy, Reason, Registration, Status
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
+from watchdog.holds import Holds
 from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
 from watchdog.logs import get_logger
@@ -97,10 +98,12 @@ class Bench:
             clock=self.clock,
             scanner=Scanner(self.fleet, executor, HOST),
             hearing=self.hearing,
+            holds=Holds(),
             closing=Closing(self.store, self.clock, self.hearing, cleanup, self.chronicle, metrics, self.log),
             guard=lambda _: Guard(host=HOST, protected=frozenset(), spare=frozenset()),
             chronicle=self.chronicle,
             log=self.log,
+            owners=self.owners,
             observe=False,
             parallel=4,
         )

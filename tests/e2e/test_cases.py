@@ -87,6 +87,29 @@ def registered(world: World, name: str, **body: Any) -> dict[str, Any]:
     return answer
 
 
+def test_f2_a_removed_row_is_told_of_once_and_comes_back_with_the_next_beat(world: World) -> None:
+    """Nobody is ended; the name stays taken; who beats is known to the next daemon again, who is mute is not."""
+    world.configure(**{**TIMES, "sweep": {"interval_seconds": 0.3}, "stall": {"after_seconds": 60}})
+    world.start()
+    world.run("beats", *world.script("agent.py", "witness", "beat=0.3"))
+    world.run("mute", *world.script("agent.py", "witness", "sleep"))
+    for name in ("beats", "mute"):
+        world.wait_event("agent.pid_known", name=name)
+    world.sql("DELETE FROM agent_lifecycle")
+
+    world.wait_event("agent.row_restored", name="beats")
+    world.wait_event("agent.row_lost", name="mute")
+    assert world.ask("POST", "/v1/agents", {"name": "mute"})[0] == 409
+    world.wait_sweeps(3)
+    assert world.count("agent.row_lost") == 2
+    world.crash()
+    world.start()
+    assert [name for name, agent in world.agents().items() if agent["status"] == "running"] == ["beats"]
+    assert world.signalled() == set()
+    assert world.witnessed() == []
+
+
+@pytest.mark.faults
 def test_b7_the_check_is_never_done_once_for_all(world: World) -> None:
     """One beats for three limits, one is silent for 0.8 of the limit again and again: both end at their limit only."""
     world.configure(**TIMES)
@@ -181,6 +204,7 @@ def test_c12_a_limit_under_two_beats_of_its_own_is_refused(world: World) -> None
     assert "stall.after_seconds: 5 is less than two sweeps" in world.log.read_text()
 
 
+@pytest.mark.faults
 def test_c12_each_rhythm_has_its_own_limit_and_one_verdict(world: World) -> None:
     """A slow rhythm raises the limit of its agent alone; `list`, `why` and the daemon's own line say the same."""
     world.configure(**TIMES)
@@ -226,6 +250,7 @@ def test_c15_the_same_content_again_is_a_new_beat(world: World) -> None:
     assert {e["name"] for e in world.events() if e["event"] == "kill.requested"} == {"mute"}
 
 
+@pytest.mark.faults
 def test_h1_a_heartbeat_path_that_is_a_fifo_stops_nobody_else(world: World) -> None:
     """A FIFO without writer: its agent is unknown, for a limited time; others are looked at on schedule."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 2, "wait_limit_seconds": 9, "start_limit_seconds": 60}})
@@ -251,6 +276,7 @@ def test_h1_a_heartbeat_path_that_is_a_fifo_stops_nobody_else(world: World) -> N
     assert world.witnessed() == []
 
 
+@pytest.mark.faults
 def test_h1_a_helper_that_hangs_stops_no_sweep(world: World) -> None:
     """Every helper of the owner is stopped for as long as it lives: file agents are unknown, others judged on time."""
     world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 60}})

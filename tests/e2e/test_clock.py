@@ -68,6 +68,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.faults
 @pytest.mark.skipif(libfaketime() is None, reason="needs libfaketime (Debian: apt install libfaketime)")
 def test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody(world: World) -> None:
     """Cases H3 a, b, c: idle, in a deaf agent's grace, in a start: sweeps go on, grace lasts as long as it should."""

@@ -144,3 +144,18 @@ def test_many_that_register_at_once_share_their_looks() -> None:
             assert len(world.ask("GET", "/v1/agents")[1]["agents"]) == 300
         finally:
             crowd.close()
+
+
+def test_each_end_is_looked_at_by_itself_at_once(world: World) -> None:
+    """Sweeps are a minute apart: five agents that end one after the other wait for none, nor for each other."""
+    world.configure(sweep={"interval_seconds": 60}, stall={"after_seconds": 120}, log={"level": "debug"})
+    world.start()
+    crowd = watched_crowd(world, 6)
+    wait_for(lambda: all(agent["verdict"] for agent in world.agents().values()), "all were looked at")
+    before = len(world.events())
+    for number, pid in enumerate(crowd.pids[:5]):
+        os.kill(pid, signal.SIGKILL)
+        world.wait_event("agent.ended", name=f"c{number}", seconds=10)
+    assert "sweep.finished" not in {event["event"] for event in world.events()[before:]}
+    assert set(world.agents(all_=False)) == {"c5"}
+    crowd.close()

@@ -24,6 +24,7 @@ def end_a_silent_agent(world: World, name: str) -> None:
     world.wait_status(name, "killed")
 
 
+@pytest.mark.faults
 def test_a_full_disk_below_the_log_stops_no_kill(world: World) -> None:
     """/dev/full refuses every line: stderr gets them, says why once, and `status` tells it too."""
     world.configure(log={"file": "/dev/full"}, sweep={"interval_seconds": 0.3}, stall={"after_seconds": 1.5})
@@ -36,6 +37,7 @@ def test_a_full_disk_below_the_log_stops_no_kill(world: World) -> None:
     assert world.stop() == 0
 
 
+@pytest.mark.faults
 def test_a_reader_of_the_log_that_is_stopped_stops_no_kill(world: World) -> None:
     """stderr is a pipe of one page, `cat` behind it is stopped: kills go on, and no line is missing when it goes on."""
     world.configure(
@@ -62,6 +64,7 @@ def test_a_reader_of_the_log_that_is_stopped_stops_no_kill(world: World) -> None
     os.close(held)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
 def test_a_daemon_without_stderr_lives_and_no_file_takes_its_place(world: World, closed: str) -> None:
     """faulthandler has nothing to write to then; and what libraries say must not end up in the registry."""
@@ -77,6 +80,7 @@ def test_a_daemon_without_stderr_lives_and_no_file_takes_its_place(world: World,
     assert world.stop() == 0
 
 
+@pytest.mark.faults
 def test_check_and_faults_without_stderr_have_their_exit_status(world: World) -> None:
     """Words that nobody can read go nowhere else: not to stdout either."""
     for text, code, out in (("[kil]\n", 78, ""), ("", 0, f"{world.config}: fine\n")):

@@ -91,6 +91,7 @@ def sweep_gaps(world: World, since: int) -> list[float]:
     return [later - earlier for earlier, later in pairwise(ends)]
 
 
+@pytest.mark.faults
 def test_a_busy_a_stopped_and_a_hung_neighbour_move_no_verdict(worlds: tuple[World, World]) -> None:
     """The times of late, stalled and ordered are those of a quiet house; sweeps keep their schedule."""
     quiet, house = worlds
@@ -139,6 +140,7 @@ def test_a_stopped_agent_stalls_on_time_and_alone(worlds: tuple[World, World]) -
     assert house.witnessed() == []
 
 
+@pytest.mark.faults
 def test_a_file_that_hangs_leaves_the_other_files_of_its_owner_alone(worlds: tuple[World, World]) -> None:
     """Helpers hang for a while, then answer: of five files of one owner none is taken for silence."""
     _, house = worlds

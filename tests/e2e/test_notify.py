@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.world import World, alive, wait_for
 
 
@@ -50,6 +52,7 @@ def test_the_command_gets_each_event_as_the_log_has_it(world: World) -> None:
     assert "AGENT_WATCHDOG_SOCKET" not in environ
 
 
+@pytest.mark.faults
 def test_a_command_that_hangs_is_ended_and_told_once(world: World) -> None:
     """Sweeps and kills go on beside it; its deadline ends its whole tree; it gets the next event all the same."""
     command = script(world, 'echo $$ >>"$1/pids"; trap "" TERM; sleep 1000 & sleep 1000; sleep 1000')

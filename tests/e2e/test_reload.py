@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.control.test_scrape import free_port
+from tests.e2e.test_figures import figures
 from tests.world import BIN, World, alive, make_world, wait_for
 from watchdog import config, start
 from watchdog.errors import ConfigError
@@ -52,12 +54,25 @@ def test_new_limits_hold_for_agents_that_live(world: World) -> None:
     assert world.json("status")["interval_seconds"] == 0.25
 
 
+def test_new_limits_hold_for_who_comes_afterwards(world: World) -> None:
+    """Also where the control socket was made anew meanwhile."""
+    world.start()
+    for seconds in (300, 400):
+        os.unlink(world.socket)
+        world.wait_event("control.reopened", after=len(world.events()))
+        world.configure(stall={"after_seconds": seconds})
+        reload(world, "config.reloaded")
+        world.registered(f"new-{seconds}", "sleep", "60")
+        assert world.wait_event("agent.registered", name=f"new-{seconds}")["after_seconds"] == seconds
+
+
 def test_every_part_follows(world: World, tmp_path: Path) -> None:
-    """Mode, hooks, log level and file; then back."""
-    marker, log = tmp_path / "hook ran", tmp_path / "other.log"
+    """Mode, hooks, log level and file, figures; then back."""
+    marker, log, port = tmp_path / "hook ran", tmp_path / "other.log", free_port()
     tmp_path.chmod(0o755)
     world.start()
-    world.configure(daemon={"mode": "observe"}, log={"level": "debug", "file": str(log)})
+    figured = {"listen": f"127.0.0.1:{port}"}
+    world.configure(daemon={"mode": "observe"}, log={"level": "debug", "file": str(log)}, metrics=figured)
     with world.config.open("a") as file:
         file.write(f'[[hook]]\nname = "mark"\non = ["completed"]\ncommand = ["/usr/bin/touch", "{marker}"]\n')
 
@@ -72,6 +87,7 @@ def test_every_part_follows(world: World, tmp_path: Path) -> None:
     text = world.config.read_text().replace('mode = "observe"', 'mode = "enforce"')
     world.config.write_text(text.replace(str(log), ""))
     reload(world, "config.reloaded")
+    assert figures(port)['cleanup_failures_total{hook="mark"}'] == 0, "so that it can be seen to rise"
     world.run("two", "true").wait(20)
     wait_for(marker.exists, "the hook of the new file")
 
@@ -118,6 +134,7 @@ def test_what_is_no_file_any_more_changes_nothing(world: World) -> None:
     assert world.json("status")["agents"] == 0
 
 
+@pytest.mark.faults
 def test_a_default_file_that_vanishes_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the remove and the rename of an upgrade, "all defaults" would turn observing into ending."""
     default = tmp_path / "agent-watchdog.toml"
@@ -162,6 +179,7 @@ def test_observe_on_the_command_line_stays(world: World) -> None:
     assert world.json("status")["mode"] == "observe"
 
 
+@pytest.mark.faults
 def test_a_storm_of_reloads_disturbs_no_kill_and_no_beat(world: World) -> None:
     """200 signals while a stubborn agent is ended: it is ended in order, once; the other's beats are all heard."""
     world.configure(stall={"after_seconds": 3}, kill={"grace_seconds": 2})
@@ -190,6 +208,27 @@ def test_a_storm_of_reloads_disturbs_no_kill_and_no_beat(world: World) -> None:
     assert alive(well.pid)
 
 
+@pytest.mark.faults
+def test_a_flood_of_reloads_loses_no_word_to_stop(world: World) -> None:
+    """Thousands a second, more than any loop reads: not a line on stderr, a reload a second, and TERM counts."""
+    world.start()
+    assert world.daemon is not None
+    before, until, sent = len(world.events()), time.monotonic() + 3, 0
+    while time.monotonic() < until:
+        os.kill(world.daemon.pid, signal.SIGHUP)
+        sent += 1
+    world.wait_event("config.reloaded", after=before)
+    reloads = world.count("config.reloaded")
+    for turn in range(20_000):
+        os.kill(world.daemon.pid, signal.SIGTERM if turn == 10_000 else signal.SIGHUP)
+
+    assert world.daemon.wait(20) == 0
+    assert sent > 5_000 and 1 <= reloads <= 5
+    assert world.count("daemon.stopping", signal="SIGTERM") == 1
+    assert [line for line in world.log.read_text().splitlines() if not line.startswith("{")] == []
+
+
+@pytest.mark.faults
 def test_systemd_hears_of_it(world: World) -> None:
     """RELOADING=1 with our monotonic clock, then READY=1 with what came of it (sd_notify(3), Type=notify-reload)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -212,6 +251,7 @@ def test_systemd_hears_of_it(world: World) -> None:
         assert "cannot be used" in hear("READY")["STATUS"]
 
 
+@pytest.mark.faults
 def test_the_unit_s_watchdog_is_asked_too(world: World) -> None:
     """An interval that WatchdogSec= leaves no room for would have systemd kill us."""
     world.start(NOTIFY_SOCKET=str(world.dir / "nobody"), WATCHDOG_USEC="3000000")
@@ -239,3 +279,32 @@ def test_a_terminal_that_is_closed_ends_the_daemon_on_it(world: World) -> None:
     os.close(master)
 
     world.wait_event("daemon.stopped")
+
+
+def test_a_reload_while_a_hook_runs_disturbs_neither(world: World, tmp_path: Path) -> None:
+    """The running one goes on to its end, once, as it was when it began; the next agent gets the new file's hooks."""
+    gate, ran = tmp_path / "gate", tmp_path / "ran"
+    tmp_path.chmod(0o755)
+    os.mkfifo(gate)
+    words = f"echo begun >> {ran}; cat {gate}; echo end >> {ran}"
+    slow = f"""[[hook]]\nname = "slow"\ncommand = ["/bin/sh", "-c", "{words}"]\n"""
+    after = f"""[[hook]]\nname = "after"\ncommand = ["/bin/sh", "-c", "echo after >> {ran}"]\n"""
+    plain = world.config.read_text()
+    world.config.write_text(plain + slow + after)
+    world.start()
+    world.run("one", "true").wait(20)
+    wait_for(lambda: ran.exists() and ran.read_text() == "begun\n", "the hook")
+
+    world.config.write_text(plain + after.replace("echo after", "echo other"))  # the running one is gone from it
+    assert reload(world, "config.reloaded")["changed"] == ["hook"]
+    world.config.write_text("[kill]\ngrace_seconds = -1\n")
+    reload(world, "config.invalid")
+    assert ran.read_text() == "begun\n"
+    gate.write_text("")
+    world.wait_status("one", "completed")
+
+    assert ran.read_text().splitlines() == ["begun", "end", "after"]
+    world.run("two", "true").wait(20)
+    world.wait_status("two", "completed")
+    assert ran.read_text().splitlines()[3:] == ["other"]
+    assert not world.count("cleanup.hook_failed") and not world.count("cleanup.hook_retried")

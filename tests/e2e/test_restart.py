@@ -8,6 +8,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.world import World, alive, pids_with, started_at, wait_for
 
 TIMES: dict[str, dict[str, Any]] = {
@@ -97,6 +99,29 @@ def test_a_daemon_killed_during_a_hook_runs_the_hooks_to_their_end(world: World)
     assert world.count("kill.signal_sent") == signals
 
 
+@pytest.mark.faults
+def test_an_operator_s_hold_outlives_the_daemon(world: World) -> None:
+    """Of two that are silent only the one that is not held is ended, by the next daemon; then a kill without grace."""
+    world.configure(**TIMES | {"stall": {"after_seconds": 1, "start_limit_seconds": 60}})
+    world.start()
+    for name in ("held", "free"):
+        world.run(name, *world.script("agent.py", "deaf", "beat=0.2/2"))
+        world.wait_event("agent.registered", name=name)
+    world.cli("hold", "held", "--for", "1h", "--reason", "I look at it")
+    world.crash()
+    world.start()
+    world.wait_status("free", "killed")
+    world.wait_event("kill.held", name="held")
+    assert alive(world.agents()["held"]["pid"])
+
+    assert world.cli("kill", "held", "--grace", "0s", check=False).returncode == 1, "his own hold binds him too"
+    world.cli("unhold", "held")
+    world.cli("kill", "held", "--grace", "0s", "--reason", "enough", check=False)  # or the sweep was first
+    world.wait_status("held", "killed")
+    assert not pids_with("AGENT_WATCHDOG_ID", world.story("held")["agent"]["agent_id"])
+
+
+@pytest.mark.faults
 def test_nobody_pays_for_five_stall_periods_without_a_daemon(world: World) -> None:
     """Beats by sdnotify, systemd-notify and `beat`, under `run` and registered; who cannot reach us is told once."""
     world.configure(**TIMES)
@@ -146,6 +171,7 @@ def test_a_lost_channel_that_is_found_again_is_judged_again(world: World) -> Non
     world.wait_status("lost", "killed")
 
 
+@pytest.mark.faults
 def test_a_daemon_killed_every_two_sweeps_still_ends_a_stalled_agent(world: World) -> None:
     """What was watched is kept: silence goes on over restarts, and a kill goes on where it stood."""
     world.configure(**TIMES)
@@ -215,3 +241,27 @@ def test_who_ended_while_nobody_watched_is_found_at_the_start(world: World) -> N
     assert not any(alive(pid) for pid in left)
     assert not temp_dir.exists()
     assert runs(seen, "gone") == [ended["status"]]
+
+
+def test_what_was_told_once_is_not_told_again_by_the_next_daemon(world: World) -> None:
+    """First word, waiting, an end that comes soon: each is one line of the story, however often we are killed."""
+    world.configure(**TIMES)
+    world.start()
+    world.registered("ready", *world.script("agent.py", "sleep"))
+    world.registered("idle", *world.script("agent.py", "state=idle"))
+    world.registered("short", *world.script("agent.py", "sleep"), ttl_seconds=6000)
+    assert world.ask("POST", "/v1/agents/ready/beat", {"promises": False})[0] == 204
+    world.wait_event("agent.first_beat", name="ready")
+    world.wait_event("agent.waiting", name="idle")
+    world.wait_sweeps(2)
+    world.crash()
+    world.sql("UPDATE agent_lifecycle SET watched_seconds = 5800 WHERE name = 'short'")
+    world.start()
+    world.wait_event("agent.expires_soon", name="short")
+    world.wait_sweeps(2)
+    world.crash()
+    world.start()
+    assert world.ask("POST", "/v1/agents/ready/beat", {"promises": False})[0] == 204
+    world.wait_sweeps(2)
+    for event, name in (("agent.first_beat", "ready"), ("agent.waiting", "idle"), ("agent.expires_soon", "short")):
+        assert world.count(event, name=name) == 1, event

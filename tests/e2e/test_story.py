@@ -57,7 +57,7 @@ def test_a_silent_agent_is_ended_whole_and_cleaned_up(world: World) -> None:
         assert names.index(earlier) < names.index(later), names
     assert names.count("agent.stalled") == 1
     text = world.cli("why", "alpha").stdout
-    for word in ("silent for", "SIGTERM", "SIGKILL", "temp_dir", "worktree", "T-1"):
+    for word in ("silent for", "SIGTERM", "SIGKILL", "temp_dir", "worktree", "T-1", "before the first signal", "MiB"):
         assert word in text, text
 
 

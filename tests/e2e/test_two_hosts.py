@@ -53,6 +53,7 @@ def agent(world: World, name: str, *words: str) -> int:
     return int(world.agents()[name]["pid"])
 
 
+@pytest.mark.faults
 def test_each_judges_and_ends_its_own_host_s_agents_alone(pair: list[World]) -> None:
     """Both have a silent and a beating one of the same names; each list is of its own host unless told otherwise."""
     pids = [
@@ -97,6 +98,7 @@ def test_an_order_for_the_other_host_s_agent_is_done_by_its_daemon(pair: list[Wo
     assert here.cli("kill", "far@ther").stdout.count("already dead") == 1
 
 
+@pytest.mark.faults
 def test_an_order_waits_while_the_other_daemon_is_down(pair: list[World]) -> None:
     """The one who asks is told so and ends with 1; the daemon does it as soon as it is up."""
     here, there = pair
@@ -122,6 +124,7 @@ def test_an_order_waits_while_the_other_daemon_is_down(pair: list[World]) -> Non
     assert here.cli("kill", agent_id).returncode == 0
 
 
+@pytest.mark.faults
 def test_a_hold_is_its_host_s_own_and_one_on_the_other_s_agent_reaches_its_daemon(pair: list[World]) -> None:
     """Also over a restart of the other daemon."""
     here, there = pair
@@ -145,6 +148,7 @@ def test_a_hold_is_its_host_s_own_and_one_on_the_other_s_agent_reaches_its_daemo
     there.wait_status("far", "stopped")
 
 
+@pytest.mark.faults
 def test_a_second_daemon_of_a_host_is_refused_while_the_first_is_heard(server: Server) -> None:
     """It waits a while, says who is there, and ends with 75; the first is not disturbed."""
     with worlds(server, "same", "same") as (first, second):
@@ -158,11 +162,14 @@ def test_a_second_daemon_of_a_host_is_refused_while_the_first_is_heard(server: S
         assert first.agents()["a1"]["status"] == "running"
 
 
+@pytest.mark.faults
 def test_a_second_daemon_of_a_host_goes_on_where_the_first_died(server: Server) -> None:
     """Killed in the middle of a kill: whoever waited for its place finds its claim, and that its process is gone."""
     with worlds(server, "same", "same") as (first, second):
         first.start()
         pid = agent(first, "deaf", "deaf", "beat=0.3")
+        second.start(wait=False)
+        second.wait_event("daemon.starting")
         asked = subprocess.Popen(
             ["agent-watchdog", "kill", "deaf", "--grace", "4s"],
             env=first.environ,
@@ -172,10 +179,8 @@ def test_a_second_daemon_of_a_host_goes_on_where_the_first_died(server: Server) 
         )
         first.started.append(asked)
         first.wait_event("kill.signal_sent")
-        second.start(wait=False)
-        second.wait_event("daemon.starting")
-        assert alive(pid)
         first.crash()
+        assert alive(pid)
 
         second.wait_event("kill.resumed", name="deaf")
         second.wait_status("deaf", "killed")

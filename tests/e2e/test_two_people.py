@@ -134,6 +134,7 @@ def people(world: World) -> tuple[Person, Person]:
     return Person(world, "ann", 12001), Person(world, "ben", 12002)
 
 
+@pytest.mark.faults
 def test_neither_beats_for_registers_sees_or_ends_the_others(world: World, people: tuple[Person, Person]) -> None:
     """HTTP, verbs, datagrams: refused with 403 and 77, nothing told, nothing changed, and root may do it all."""
     ann, ben = people

@@ -4,6 +4,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from watchdog.core.model import HookContext, Status
 
 
@@ -62,3 +64,39 @@ def context(**changes: object) -> HookContext:
         "temp_dir": None,
     }
     return HookContext(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def hashes(top: Path) -> dict[str, bytes]:
+    """All content below a directory, links as their target."""
+    found = {}
+    for directory, _, files in os.walk(top):
+        for name in files:
+            file = Path(directory) / name
+            if file.is_symlink():
+                found[str(file.relative_to(top))] = os.fsencode(os.readlink(file))
+            elif file.is_file():
+                found[str(file.relative_to(top))] = file.read_bytes()
+    return found
+
+
+def state_of(path: Path) -> dict[str, object]:
+    """The worktree to the byte: every name with mode and content, its index, HEAD and reflog, and what git says."""
+    entry = Path(git(path, "rev-parse", "--absolute-git-dir").strip())
+    files: dict[str, object] = dict(hashes(path))
+    for place in [path, *path.rglob("*")]:
+        status = place.lstat()
+        files[f"mode {place.relative_to(path)}"] = (status.st_mode, 0 if place.is_dir() else status.st_mtime_ns)
+    about = {f"entry {name}": content for name, content in hashes(entry).items()}
+    return files | about | {"status": git(path, "--no-optional-locks", "status", "--porcelain", "--ignored")}
+
+
+def own_config(patch: pytest.MonkeyPatch, home: Path) -> None:
+    """No config of whoever runs the tests."""
+    config = home / ".gitconfig"
+    config.write_text("[user]\n\tname = t\n\temail = t@example.org\n")
+    for key in [key for key in os.environ if key.startswith("GIT_")]:
+        patch.delenv(key)
+    patch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    # The hooks strip GIT_*: there the config is found by HOME, and it protects only that.
+    patch.setenv("HOME", str(home))

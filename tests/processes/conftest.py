@@ -44,6 +44,7 @@ class Family:
 
     def track(self, pid: int) -> int:
         """Have a process that a child started (it told its pid) ended with the test."""
+        assert pid > 1, f"{pid} is nobody's child"
         fd = identities.open_pidfd(pid)
         if fd is not None:
             self._pinned.append(fd)

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.processes.conftest import Family, known
+from tests.world import wait_for
 from watchdog.core.model import TreeMember
 from watchdog.processes import evidence, procfs
 
@@ -30,6 +31,19 @@ def test_a_process_is_described_without_arguments_or_environment(family: Family)
     assert entry["pid"] == child.pid and entry["ppid"] == os.getpid()
     assert entry["program"] == "sh" and entry["threads"] == 1 and entry["rss_bytes"] > 0
     assert 0 <= entry["age_seconds"] < 60
+    assert "hunter" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    "title", ["TOKEN=hunter2", "postgres://bob:hunter2@db/x", "sk-ant-api03-hunter2hunter2hunter2", "token hunter2"]
+)
+def test_a_title_that_a_program_gave_itself_shows_no_secret(family: Family, title: str) -> None:
+    """setproctitle(3) writes over argv[0]; only the first word of it is taken, and that may be a secret."""
+    child = family.start("bash", "-c", f"echo up; exec -a '{title}' sleep 300")
+    family.line(child)
+    wait_for(lambda: b"300" in procfs.read(f"/proc/{child.pid}/cmdline"), "it is the program of that title")
+    found = evidence.snapshot([member(child.pid)])
+    assert "program" in entries(found)[0]
     assert "hunter" not in json.dumps(found)
 
 

@@ -16,6 +16,7 @@ from tests.processes.conftest import HOST, Family, known, needs_root, until, wai
 from watchdog.core.model import Presence
 from watchdog.processes import identity as identities
 from watchdog.processes import procfs
+from watchdog.processes.exits import exit_status
 
 NO_PID = 2**22 + 7  # over the largest pid that any kernel gives out
 
@@ -213,10 +214,10 @@ def test_a_pidfd_that_cannot_be_had_is_a_failed_look(
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.EPERM, errno.EMFILE])
-def test_a_process_that_proc_hides_is_unknown_to_a_fresh_look_and_alive_to_a_held_pidfd(
-    number: int, family: Family, monkeypatch: pytest.MonkeyPatch
+def test_a_process_that_proc_hides_is_known_by_a_held_pidfd_or_by_its_inode_alone(
+    number: int, inodes: bool, family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """hidepid=2 answers ENOENT for a process that lives; pidfd_open knows better."""
+    """hidepid=2 answers ENOENT for a process that lives; pidfd_open knows better. Without either it is unknown."""
     identity = known(family.start("sleep", "300").pid)
     fd = identities.pin(identity)
     real = procfs.read
@@ -227,8 +228,10 @@ def test_a_process_that_proc_hides_is_unknown_to_a_fresh_look_and_alive_to_a_hel
         return real(path, dir_fd=dir_fd, limit=limit)
 
     monkeypatch.setattr(procfs, "read", hide)
-    assert identities.presence(identity, None) is Presence.UNKNOWN
+    assert identities.presence(identity, None) is (Presence.ALIVE if inodes else Presence.UNKNOWN)
     assert identities.presence(identity, fd) is Presence.ALIVE
+    for other in (None, (identity.pidfd_inode or 0) + 1):
+        assert identities.presence(dataclasses.replace(identity, pidfd_inode=other), None) is Presence.UNKNOWN
     for look in (identities.owner_uid, identities.is_kernel_thread):
         with pytest.raises(identities.LookFailed):
             look(identity.pid)
@@ -281,13 +284,13 @@ sys.stdin.readline()
     pid = family.track(int(family.line(parent)))
     fd = identities.pin(known(pid))
     assert fd is not None and parent.stdin is not None
-    assert identities.exit_status(fd) is None
+    assert exit_status(fd) is None
     parent.stdin.write(b"\n\n")
     parent.stdin.flush()
     assert family.line(parent) == "reaped"
-    assert identities.exit_status(fd) in (told, None)
+    assert exit_status(fd) in (told, None)
     if tuple(int(part) for part in os.uname().release.split(".")[:2]) >= (6, 15):
-        assert identities.exit_status(fd) == told
+        assert exit_status(fd) == told
     os.close(fd)
 
 
@@ -298,7 +301,7 @@ def test_the_exit_status_of_a_zombie_is_told(family: Family) -> None:
     fd = identities.pin(known(pid))
     assert fd is not None
     wait_readable(fd)
-    assert identities.exit_status(fd) == (3, None)
+    assert exit_status(fd) == (3, None)
     os.close(fd)
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 import watchdog.processes
+from tests.faults.private import inside
 from tests.processes.conftest import HOST, Family, known, needs_root, pending, wait_readable
 from watchdog.core.model import Identity
 from watchdog.errors import SignalRefused
@@ -62,9 +64,12 @@ def test_a_verified_process_gets_the_signal(family: Family, sent: list[int]) -> 
     """And the next one is answered with "gone"."""
     child = family.start("sleep", "300")
     identity = known(child.pid)
-    assert send(identity, signal.SIGTERM, GUARD) is SendResult.SENT
+    pin = identities.pin(identity)
+    assert pin is not None
+    assert send(identity, signal.SIGTERM, GUARD, pin) is SendResult.SENT
     assert child.wait(20) == -signal.SIGTERM
-    assert send(identity, signal.SIGKILL, GUARD) is SendResult.GONE
+    assert send(identity, signal.SIGKILL, GUARD, pin) is SendResult.GONE
+    os.close(pin)
     assert sent == [signal.SIGTERM]
 
 
@@ -158,15 +163,52 @@ def test_spared_programs_and_other_agents_are_refused(canaries: list[int], sent:
     fd = identities.pin(identity)
     assert fd is not None
     stat = identities.read_stat(identity.pid, fd)
-    os.close(fd)
     assert stat is not None
     for guard, reason in (
         (Guard(HOST, spare=frozenset({stat.name})), "spared"),
         (Guard(HOST, protected=frozenset({(identity.pid, identity.start_ticks)})), "other_agent"),
     ):
         with pytest.raises(SignalRefused) as refusal:
-            send(identity, signal.SIGTERM, guard)
+            send(identity, signal.SIGTERM, guard, fd)
         assert refusal.value.reason == reason
+    os.close(fd)
+    assert sent == []
+
+
+@pytest.mark.usefixtures("inodes")
+def test_an_agent_that_calls_itself_a_spared_program_is_none(family: Family, tmp_path: pathlib.Path) -> None:
+    """A name is a process's own word, its program's file is not; whoever is not the main process is believed."""
+    rename = "import ctypes; ctypes.CDLL(None).prctl(15, b'tmux: server', 0, 0, 0); print('up'); input()"
+    shutil.copy("/bin/sleep", tmp_path / "tmux")
+    agent, server = family.python(rename), family.start(str(tmp_path / "tmux"), "300")
+    assert family.line(agent) == "up"
+    spare = Guard(HOST, spare=frozenset({"tmux: server", "tmux"}))
+    for process, main in ((agent, False), (server, True)):
+        identity = known(process.pid)
+        fd = identities.pin(identity)
+        with pytest.raises(SignalRefused, match="spared"):
+            send(identity, signal.SIGTERM, dataclasses.replace(spare, main=identity if main else None), fd)
+        if process is agent:
+            guard = dataclasses.replace(spare, main=identity)
+            assert send(identity, signal.SIGTERM, guard, fd) is SendResult.SENT
+            assert agent.wait(20) == -signal.SIGTERM
+        assert fd is not None
+        os.close(fd)
+
+
+def test_without_inodes_a_process_that_nobody_holds_is_refused(canaries: list[int], sent: list[int]) -> None:
+    """Number and tick fit, and another may have started in that tick; a pidfd of somebody else proves nothing."""
+    identities.use_pidfd_inodes(False)
+    try:
+        identity, other = known(canaries[0]), identities.open_pidfd(canaries[1])
+        assert other is not None
+        for pidfd in (None, other):
+            with pytest.raises(SignalRefused) as refusal:
+                send(identity, signal.SIGTERM, GUARD, pidfd)
+            assert refusal.value.reason == "unpinned"
+        os.close(other)
+    finally:
+        identities.use_pidfd_inodes(None)
     assert sent == []
 
 
@@ -206,11 +248,12 @@ def test_a_process_of_somebody_else_is_not_permitted(canaries: list[int]) -> Non
     """The kernel's EPERM is a result, not an error and not "gone"."""
     identity = known(canaries[0])
     code = f"""
-import signal
+import os, signal
 from watchdog.core.model import Identity
 from watchdog.processes.signals import Guard, send
 target = Identity({HOST!r}, {identity.boot_id!r}, {identity.pid}, {identity.start_ticks})
-print(send(target, signal.SIGTERM, Guard({HOST!r})))
+pidfd = os.pidfd_open(target.pid)
+print(send(target, signal.SIGTERM, Guard({HOST!r}), pidfd))
 """
     argv = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", sys.executable, "-c", code]
     found = subprocess.run(argv, capture_output=True, text=True)
@@ -219,90 +262,25 @@ print(send(target, signal.SIGTERM, Guard({HOST!r})))
     assert found.stdout.strip() == "not_permitted", found.stderr
 
 
-REUSE = """
-import os, signal, sys
-from watchdog.processes import identity as i
-from watchdog.processes.signals import Guard, SendResult, send
-rounds, guard = int(sys.argv[1]), Guard("h")
-if sys.argv[2] == "no-pidfs":
-    i.use_pidfd_inodes(False)
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])  # inherited: a signal that went wrong stays pending
-def spawn():
-    r, w = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(w)
-        os.read(r, 1)
-        os._exit(0)
-    os.close(r)
-    return pid, w
-def end(pid, w):
-    os.close(w)
-    os.waitpid(pid, 0)
-reused = same_tick = wrong = gone = 0
-while reused < rounds:
-    pid, w = spawn()
-    old = i.read_identity(pid, "h")
-    end(pid, w)
-    with open("/proc/sys/kernel/ns_last_pid", "w") as last:
-        last.write(str(pid - 1))
-    impostor, w = spawn()
-    if impostor == pid:
-        reused += 1
-        tick = i.read_identity(pid, "h").start_ticks == old.start_ticks
-        same_tick += tick
-        gone += send(old, signal.SIGTERM, guard) is SendResult.GONE
-        with open(f"/proc/{pid}/status") as status:
-            pending = any(int(line.split()[1], 16) for line in status if line.startswith(("SigPnd", "ShdPnd")))
-        # Without inodes the same tick is all there is: such a hit is the kernel's limit, not ours.
-        wrong += pending and (sys.argv[2] == "pidfs" or not tick)
-    end(impostor, w)
-print(reused, gone, wrong, same_tick)
-"""
-
-
-def reuse(rounds: int, mode: str) -> tuple[int, int, int, int]:
-    """(reuses, answered "gone", impostors hit, of the same tick) in a pid namespace of our own."""
-    found = subprocess.run(
-        ["unshare", "-p", "-f", "--mount-proc", sys.executable, "-c", REUSE, str(rounds), mode],
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stderr
-    reused, gone, wrong, same_tick = (int(word) for word in found.stdout.split())
-    return reused, gone, wrong, same_tick
-
-
 @needs_root
-def test_200_forced_reuses_of_a_pid_hit_nobody() -> None:
-    """The next process gets the same number at once; about half even start in the same tick."""
-    if not identities.pidfd_inodes_work():
+@pytest.mark.parametrize(("mode", "refused"), [("pidfs", False), ("bare", True), ("registered", False)])
+def test_forced_reuses_of_a_pid_hit_nobody(mode: str, refused: bool) -> None:
+    """The next process gets the same number at once, most in the same tick; 10,000 of each: `make faults`."""
+    if mode == "pidfs" and not identities.pidfd_inodes_work():
         pytest.skip("this kernel has no pidfs (>= 6.9)")
-    reused, gone, wrong, _ = reuse(200, "pidfs")
-    assert (reused, gone, wrong) == (200, 200, 0)
-
-
-@needs_root
-def test_without_inodes_forced_reuses_of_another_tick_hit_nobody() -> None:
-    """Before kernel 6.9 (pid, start ticks) is the whole identity: right whenever the tick differs."""
-    reused, gone, wrong, same_tick = reuse(50, "no-pidfs")
-    assert (reused, gone, wrong) == (50, 50 - same_tick, 0)
-
-
-@needs_root
-@pytest.mark.faults
-@pytest.mark.timeout(600)
-def test_10000_forced_reuses_of_a_pid_hit_nobody() -> None:
-    """The same, long."""
-    assert reuse(10_000, "pidfs")[:3] == (10_000, 10_000, 0)
+    found = inside("reuse", 50, mode)
+    assert (found["reused"], found["wrong"], found["pinned"]) == (50, 0, 0)
+    assert (found["gone"], found["unpinned"]) == (50 - found["same_tick"], found["same_tick"]) if refused else (50, 0)
 
 
 def test_nothing_else_here_can_signal() -> None:
     """One file calls the kernel's primitive, and by pidfd only."""
     package = pathlib.Path(watchdog.processes.__file__).parent
-    primitive = re.compile(r"\bos\.killpg?\b|pidfd_send_signal\(|\.send_signal\(|\.terminate\(|\.kill\(")
+    primitive = re.compile(r"\bos\.killpg?\b|pidfd_send_signal\(|\.send_signal\(|\.terminate\(|\.kill\(|/cgroup\.kill")
     found = {file.name: primitive.findall(file.read_text()) for file in package.glob("*.py")}
-    assert {name: hits for name, hits in found.items() if hits} == {"signals.py": ["pidfd_send_signal("]}
+    assert {name: hits for name, hits in found.items() if hits} == {
+        "signals.py": ["/cgroup.kill", "pidfd_send_signal("]
+    }
 
 
 def test_the_largest_pid_is_the_kernels() -> None:

@@ -2,18 +2,21 @@
 
 import dataclasses
 import os
+import subprocess
 import sys
 import uuid
 
 import pytest
 
+from tests.cgroups import needs_v2, path_of, scratch
 from tests.processes.conftest import HOST, Family, known, needs_root, until
-from watchdog.core.model import Identity, TreeMember
+from watchdog.core.model import TreeMember
+from watchdog.processes import cgroups, procfs
 from watchdog.processes import identity as identities
-from watchdog.processes import procfs
 from watchdog.processes import table as tables
+from watchdog.processes.memory import unseen, with_inodes
 from watchdog.processes.table import ProcessTable, scan
-from watchdog.processes.tree import Root, protected_from, trees, with_inodes
+from watchdog.processes.tree import Root, trees
 
 UIDS = frozenset({os.getuid()})
 
@@ -40,7 +43,8 @@ def settled(*pids: int) -> None:
 def look(*roots: Root, remembered: ProcessTable | None = None) -> dict[str, dict[int, TreeMember]]:
     """pid -> member of each agent, by one real scan."""
     mains = frozenset(root.main.pid for root in roots if root.main is not None)
-    found = trees(scan(HOST, UIDS, cgroups_of=mains, previous=remembered), roots)
+    own = frozenset(root.cgroup for root in roots if root.cgroup is not None)
+    found = trees(scan(HOST, UIDS, cgroups_of=mains, own_cgroups=own, previous=remembered), roots)
     return {
         agent.removesuffix(f"-{_run}"): {member.identity.pid: member for member in members}
         for agent, members in found.items()
@@ -99,6 +103,34 @@ exec sleep 300
     assert set(found) == set(pids.values())
     assert found[pids["one"]].identity in after.remembered
     assert look(dataclasses.replace(after, remembered=()))["a"] == {}
+
+
+@needs_v2
+def test_a_cgroup_of_its_own_holds_what_nothing_else_shows(family: Family) -> None:
+    """A double fork with a cleared environment, of another uid and in a cgroup below; also when the agent has gone."""
+    script = """
+read x
+(env -i setsid setpriv --reuid=12345 --clear-groups sh -c 'sleep 300 & echo lost $!')
+exec sleep 300
+"""
+    with scratch() as own:
+        main = family.start("bash", "-c", script, session=True)
+        cgroups.move(main.pid, path_of(own))
+        assert main.stdin is not None
+        main.stdin.write(b"\n")
+        main.stdin.flush()
+        pids = family.pids(main, {"lost"})
+        settled(main.pid, *pids.values())
+        cgroups.create(f"{path_of(own)}/below")
+        cgroups.move(pids["lost"], f"{path_of(own)}/below")
+        without = root("a", main.pid)
+        its = dataclasses.replace(without, cgroup=path_of(own))
+
+        assert set(look(without)["a"]) == {main.pid}
+        assert {pid: member.via for pid, member in look(its)["a"].items()} == {main.pid: "main", pids["lost"]: "cgroup"}
+        main.kill()
+        main.wait()
+        assert set(look(its)["a"]) == set(pids.values())
 
 
 def test_who_merely_sits_in_the_same_session_and_group_is_not_of_the_tree(family: Family) -> None:
@@ -240,6 +272,38 @@ def test_a_process_that_cannot_be_read_is_told_and_one_that_vanishes_is_skipped(
     assert not {hidden.pid, gone.pid} & set(table.rows)
 
 
+@needs_root
+def test_the_daemon_of_the_unit_reads_markers_of_other_uids(family: Family) -> None:
+    """Root with CAP_SYS_PTRACE and no CAP_DAC_OVERRIDE: /proc/PID/environ may not be opened, the memory may be read."""
+    child = family.start("sleep", "300", env={"AGENT_WATCHDOG_ID": "a-1", "SECRET": "hunter2"}, user=65534)
+    settled(child.pid)
+    code = (
+        "from watchdog.processes.table import scan; "
+        f"table = scan('h', frozenset({{65534}})); row = table.rows[{child.pid}]; "
+        f"print(row.marker, {child.pid} in table.unreadable, 'hunter2' in repr(table))"
+    )
+    caps = "-all,+sys_ptrace,+kill"
+    done = subprocess.run(
+        ["setpriv", f"--bounding-set={caps}", f"--inh-caps={caps}", sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.stdout == "a-1 False False\n", done.stderr
+
+
+def test_a_member_that_a_scan_does_not_see_is_still_a_member(family: Family) -> None:
+    """A read that failed, or hidepid: it is forgotten only when its pidfd says that it has gone."""
+    hidden, gone = family.start("sleep", "300"), family.start("sleep", "300")
+    agent = Root("a", os.getuid(), None, remembered=(known(hidden.pid), known(gone.pid)))
+    gone.kill()
+    gone.wait()
+    seen = scan(HOST, UIDS)
+    assert unseen(seen, agent) == ()
+    blind = dataclasses.replace(seen, rows={pid: row for pid, row in seen.rows.items() if pid != hidden.pid})
+    assert [member.identity for member in unseen(blind, agent)] == [known(hidden.pid)]
+
+
 def test_a_proc_that_cannot_be_listed_is_a_failed_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty table would read as "everybody is gone"."""
     monkeypatch.setattr(procfs, "PROC", "/nonexistent")
@@ -256,13 +320,21 @@ def test_cpu_time_of_a_tree_grows_with_its_work(family: Family) -> None:
     until(lambda: look(agent)["a"][main.pid].cpu_seconds > first + 0.05, "CPU time")
 
 
-def test_other_agents_members_are_protected() -> None:
-    """The guard of one agent's kill holds all others' processes."""
-    one = Identity(HOST, "b", 10, 1)
-    two = Identity(HOST, "b", 11, 2)
-    found = {
-        "a": (TreeMember(one, 1, 0, "x", "S", "main"),),
-        "b": (TreeMember(two, 1, 0, "y", "S", "main"),),
-    }
-    assert protected_from("a", found) == {(11, 2)}
-    assert protected_from("none", found) == {(10, 1), (11, 2)}
+def test_a_line_read_in_the_tick_of_its_birth_is_read_again(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until that tick is over another process may get its number and its tick. Here it ends before the second look."""
+    over = identities.tick_is_over
+    born = []
+
+    def listed(path: int) -> list[str]:
+        born.append(family.start("sleep", "300"))
+        return [str(born[0].pid)]
+
+    def later(tick: int) -> bool:
+        born[0].kill()
+        born[0].wait()
+        return over(tick)
+
+    monkeypatch.setattr(os, "listdir", listed)
+    monkeypatch.setattr(identities, "tick_is_over", later)
+    rows = scan(HOST, frozenset({os.getuid()})).rows
+    assert rows == {}

@@ -105,6 +105,36 @@ def test_the_cgroup_that_run_made_holds_what_nothing_else_shows() -> None:
     assert pids(found, agent("a", 100, cgroup=own, spare=frozenset({"ssh-agent"}))) == {"a": {100, 120, 121}}
 
 
+def test_what_has_left_a_pane_of_a_spared_server_is_whoevers_pane_it_was() -> None:
+    """`nohup make &` of a person, in a tmux server that an agent started: it has the marker, and says where it was."""
+    own = "/user.slice/user-1000.slice/agent-a.scope"
+    found = table(
+        row(100, 3, cgroup=own),
+        row(110, 3, name="tmux: server", marker="a", cgroup=own),
+        row(120, 3, marker="a", cgroup=own)._replace(terminal=110),
+        row(121, 120, marker="a")._replace(terminal=110),
+        row(130, 3, marker="a")._replace(terminal=100),  # no server
+        row(131, 3, marker="a")._replace(terminal=999),  # nobody
+    )
+    spare = frozenset({"tmux: server"})
+    assert pids(found, agent("a", 100, spare=spare)) == {"a": {100, 130, 131}}
+    assert pids(found, agent("a", 100, spare=spare, cgroup=own)) == {"a": {100, 130, 131}}
+    assert pids(found, agent("a", 100)) == {"a": {100, 110, 120, 121, 130, 131}}
+
+
+def test_what_an_agent_in_a_pane_left_behind_is_of_its_tree() -> None:
+    """The server was there before, and somebody else's, or an agent's in whose pane it was started."""
+    for marker in (None, "b"):
+        found = table(
+            row(110, 3, name="tmux: server", marker=marker),
+            row(111, 110, name="bash")._replace(terminal=110),
+            row(112, 111, marker="a")._replace(terminal=110),
+            row(120, 3, marker="a")._replace(terminal=110),  # an orphan of it
+        )
+        spare = frozenset({"tmux: server"})
+        assert pids(found, agent("a", 112, spare=spare), agent("b", None, spare=spare)) == {"a": {112, 120}, "b": set()}
+
+
 @pytest.mark.parametrize("cgroup", ["/", "", None])
 def test_the_root_cgroup_is_nobodys(cgroup: str | None) -> None:
     """A container's processes all sit in "/"."""
@@ -163,6 +193,15 @@ def test_a_wrongly_inferred_wrapper_costs_nobody_anything() -> None:
     """The wrapper is gone and the agent hangs below the service manager: strays there are still found."""
     found = table(row(100, 2, cgroup=HOME), row(101, 100), row(120, 2, marker="a", cgroup=HOME))
     assert pids(found, agent("a", 100, wrapped=True)) == {"a": {100, 101, 120}}
+
+
+def test_a_process_that_took_the_wrappers_name_is_still_of_the_tree() -> None:
+    """Only a copy of the wrapper is the wrapper's own, in its session and group: where no orphan with setsid is."""
+    wrapper = row(90, 3, name="agent-watchdog", session=80, group=90)
+    copy = row(101, 90, name="agent-watchdog", session=80, group=90)
+    orphan = row(102, 90, name="agent-watchdog", session=102, group=102)
+    found = table(wrapper, row(100, 90, session=80, group=90), copy, orphan)
+    assert pids(found, agent("a", 100, wrapped=True, wrapper=identity(90))) == {"a": {100, 102}}
 
 
 def test_agents_that_claim_to_be_each_others_parents_are_still_told_apart() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tests.registry.samples import FULL, HERE, NOW, add
-from watchdog.core.model import Identity, State, Status, Verdict
+from watchdog.core.model import Identity, State, Status, Step, Verdict
 from watchdog.errors import Conflict
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.store import Store
@@ -135,6 +135,8 @@ def test_a_sweep_is_written_only_forward_and_only_for_the_living(store: Store) -
         lease_left_seconds=2.0,
         tool="Bash",
         tool_left_seconds=4.0,
+        hears=True,
+        rung=Step.NUDGE,
     )
     store.save_sweep([late, replace(late, agent_id="a2"), replace(late, agent_id="nobody")])
     store.save_sweep([replace(late, beats=4, note="older")])
@@ -189,3 +191,12 @@ def test_a_change_of_uid_changes_the_owner(store: Store) -> None:
     add(store, owner_uid=0)
     assert store.set_owner("a1", 1000)
     assert store.agents_by_name("a1", owner_uid=1000)
+
+
+def test_the_cgroup_of_an_agent_is_kept_as_long_as_it_lives(store: Store) -> None:
+    add(store)
+    assert store.set_cgroup("a1", "/user.slice/user-1000.slice/agent-a1.scope")
+    row = store.agent("a1")
+    assert row is not None and row.registration.cgroup == "/user.slice/user-1000.slice/agent-a1.scope"
+    store.transition("a1", {Status.RUNNING}, Status.COMPLETED, now=NOW, who="t", why="exit 0")
+    assert not store.set_cgroup("a1", "/other")

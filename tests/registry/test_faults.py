@@ -81,7 +81,7 @@ def test_a_request_that_cannot_be_read_does_not_stop_the_others(store: Store, da
         store.open_request(f"r-{agent}", agent, Reason.STALLED, by="daemon", now=NOW)
     with by_hand(database) as connection:
         connection.execute("UPDATE kill_request SET members = '{}' WHERE agent_id = 'bad'")
-    rows, problems = store.requests({"open"}, "h1")
+    rows, problems = store.open_requests("h1")
     assert [row.agent_id for row in rows] == ["good"]
     assert problems[0].agent_id == "bad"
 

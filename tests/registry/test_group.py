@@ -100,7 +100,7 @@ async def a_conflict_is_its_own(store: Store) -> None:
     assert isinstance(asked[4].exception(), Conflict)
     assert asked[5].result() is False
     assert events_of(store) == ["t.first", "t.1", "t.2"]
-    assert [row.request_id for row in store.requests({"open"}, "h1")[0]] == ["r1"]
+    assert [row.request_id for row in store.open_requests("h1")[0]] == ["r1"]
     row = store.agent("a1")
     assert row is not None
     assert row.beats == 3

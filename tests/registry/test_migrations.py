@@ -16,6 +16,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, create_engine, inspect
 
+from tests.registry.samples import add
 from watchdog.errors import ConfigError
 from watchdog.registry.schema import REVISION, metadata
 from watchdog.registry.store import Store
@@ -67,7 +68,8 @@ def test_a_migrated_registry_is_opened_without_alembic(store: Store, database: P
 
 
 def test_what_an_older_version_wrote_is_there_after_the_step(store: Store, database: Path) -> None:
-    """From the first revision: a hold that was on stays on, for every host as it was."""
+    """From the first revision: a hold stays on, for every host as it was; an agent has no cgroup of its own."""
+    add(store, "a1")
     hold = store.add_hold(None, "backup", 0, datetime.now(UTC), host="h1")
     store.close()
     config = Config()
@@ -77,6 +79,8 @@ def test_what_an_older_version_wrote_is_there_after_the_step(store: Store, datab
         command.downgrade(config, "0001")
     newer = Store(f"sqlite:///{database}").open()
     assert newer.active_holds("h2") == [hold]
+    kept = newer.agent("a1")
+    assert kept is not None and kept.registration.cgroup is None and kept.registration.transcript is None
     newer.close()
 
 

@@ -16,8 +16,8 @@ from tests.postgresql import BINARIES, Server, running_server
 from tests.registry.samples import FULL, NOW, add
 from tests.registry.test_group import a_conflict_is_its_own, what_waits_is_one_commit
 from watchdog.core.model import Reason, Status
-from watchdog.errors import AlreadyRunning, RegistryUnavailable
-from watchdog.registry.engines import REFUSE
+from watchdog.errors import AlreadyRunning, ConfigError, RegistryUnavailable
+from watchdog.registry.engines import REFUSE, Engines
 from watchdog.registry.retention import Kind
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.schema import metadata
@@ -226,3 +226,11 @@ def test_one_daemon_of_a_host_is_heard_at_a_time(store: Store, server: str) -> N
     second.claim_host("h1", timedelta(seconds=5))
     for one in (second, elsewhere):
         one.close()
+
+
+@pytest.mark.parametrize("query", ["nonsense=1", "options=a&options=b"])
+def test_a_url_that_no_connection_can_be_made_of_is_a_fault_of_the_configuration(query: str) -> None:
+    """Exit 78, not "try again" for ever. Nothing of a password is told."""
+    with pytest.raises(ConfigError, match=query.partition("=")[0]) as caught:
+        Engines(f"postgresql://me:secret@127.0.0.1:1/d?{query}")
+    assert "secret" not in str(caught.value)

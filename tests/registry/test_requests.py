@@ -5,6 +5,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection, event
 
 from tests.registry.samples import HERE, NOW, add
 from watchdog.core.model import Reason
@@ -27,7 +28,7 @@ def test_an_agent_has_one_open_request(store: Store) -> None:
     assert store.open_request("r2", "a1", Reason.OPERATOR, by="uid 1", now=NOW) is None
     assert store.finish_request("r1", "done", {}, now=NOW, who="daemon", why="all dead")
     assert store.open_request("r2", "a1", Reason.OPERATOR, by="uid 1", by_uid=1, now=NOW) is not None
-    assert [event.event for event in store.events(1)] == [
+    assert [e.event for e in store.events(1)] == [
         "kill.requested",
         "kill.unkillable",
         "kill.finished",
@@ -82,7 +83,7 @@ def test_a_request_ends_once(store: Store) -> None:
     row = store.request("r1")
     assert row is not None
     assert (row.status, row.outcome, row.finished_at) == ("withdrawn", {"beat": 1}, NOW)
-    assert [event.event for event in store.events(2)] == ["kill.withdrawn"]
+    assert [e.event for e in store.events(2)] == ["kill.withdrawn"]
 
 
 def test_requests_are_listed_for_one_host_and_oldest_first(store: Store) -> None:
@@ -93,8 +94,29 @@ def test_requests_are_listed_for_one_host_and_oldest_first(store: Store) -> None
     for number, agent in enumerate(["a2", "a1", "a3"]):
         later = NOW + timedelta(seconds=number)
         store.open_request(f"r{number}", agent, Reason.STALLED, by="daemon", now=later)
-    rows, problems = store.requests({"open", "claimed"}, "h1")
+    rows, problems = store.open_requests("h1")
     assert [row.agent_id for row in rows] == ["a2", "a1"]
     assert problems == []
-    assert store.requests({"done"}, "h1") == ([], [])
+    assert store.finish_request("r0", "done", {}, now=NOW, who="daemon", why="all dead")
+    assert [row.request_id for row in store.open_requests("h1")[0]] == ["r1"]
     assert [row.request_id for row in store.requests_of("a3")] == ["r2"]
+
+
+def test_what_each_interval_asks_reads_no_ended_rows(store: Store) -> None:
+    """By SQLite's own plans: neither agents that have ended nor requests that are done are gone through."""
+    plans: list[str] = []
+
+    def explain(
+        connection: Connection, cursor: object, statement: str, parameters: tuple[object, ...], *_: object
+    ) -> None:
+        if statement.startswith("SELECT"):
+            found = connection.connection.cursor()
+            found.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            plans.extend(str(row[3]) for row in found.fetchall())
+
+    event.listen(store.engines.reading, "before_cursor_execute", explain)
+    store.without_row(["a1"], "h1")
+    store.open_requests("h1")
+    looks = [plan for plan in plans if plan.startswith(("SCAN", "SEARCH"))]
+    assert looks
+    assert [plan for plan in looks if "INDEX" not in plan] == []

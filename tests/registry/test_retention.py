@@ -5,6 +5,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from tests.registry.samples import NOW, add
 from watchdog.clock import Clock, Instant
 from watchdog.core.model import Reason, Status
@@ -140,6 +142,7 @@ def fill(store: Store, agents: int, days: int = 60) -> None:
         )
 
 
+@pytest.mark.faults
 def test_twenty_thousand_ended_agents_cost_a_sweep_nothing_and_the_old_ones_go(store: Store, database: Path) -> None:
     """F8: 20,000 ended rows aged 1 to 60 days and 5 living: the young ones stay readable, intents do not wait."""
     fill(store, 20_000)
@@ -174,6 +177,7 @@ def test_twenty_thousand_ended_agents_cost_a_sweep_nothing_and_the_old_ones_go(s
     assert len(waits) > 20  # many went in between
 
 
+@pytest.mark.faults
 def test_the_file_does_not_grow_round_after_round(store: Store, database: Path) -> None:
     """Pages of what was deleted are used again."""
     sizes: list[int] = []

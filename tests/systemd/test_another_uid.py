@@ -1,14 +1,18 @@
 """One whole story of another uid's agent, by the daemon inside the hardened unit with only its capabilities."""
 
 import json
+import shlex
+import shutil
+import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.systemd.machine import Machine
 from tests.systemd.service import BIN, client, install, start
-from tests.world import wait_for
+from tests.world import AGENTS, wait_for
 
 pytestmark = pytest.mark.systemd
 # A hook of the operator's that writes down what it inherited.
@@ -107,6 +111,41 @@ def test_a_hook_gets_nothing_of_the_services(served: Machine, name: str) -> None
     )
 
 
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_exit_keys_reach_the_pane_of_another_uid(served: Machine) -> None:
+    """Typed by a helper in a unit of its own, which sees the socket below /tmp and the pane's terminal."""
+    policy = '[[policy]]\nmatch = { name = "talker" }\nexit_keys = ["bye", "Enter"]\ngrace_seconds = 5\n'
+    path = served.root / "etc/agent-watchdog/agent-watchdog.toml"
+    path.write_text(path.read_text() + policy)
+    served.systemctl("reload", "agent-watchdog.service")
+    command = (BIN / "agent-watchdog", "run", "--name", "talker", "--", sys.executable, AGENTS / "agent.py", "read")
+    tmux = ("tmux", "-f", "/dev/null", "new-session", "-d", shlex.join(map(str, command)))
+    served.start("terminal-of-alice", *tmux, user="alice", properties=("RemainAfterExit=yes",))
+    served.wait_event("agent.first_beat", name="talker")
+
+    stopped = client(served, "stop", "talker")
+
+    (typed,) = history(served, "stop.keys", "talker")
+    assert "typed into tmux pane" in typed["why"]
+    assert stopped["message"] == "it ended by itself when it was asked to stop"
+    assert not history(served, "kill.signal_sent", "talker")
+
+
+def test_reap_works_in_the_hardened_unit(served: Machine) -> None:
+    """Each owner is asked by a helper in a unit of its own; what a service manager runs in one is no orphan."""
+    rows = {row["name"]: row for row in client(served, "list", "--all")["agents"]}
+    agent_id = rows["alice"]["agent_id"]
+    served.start("of-alice", "sleep", "900", user="alice", environ={"AGENT_WATCHDOG_ID": agent_id})
+
+    answer = client(served, "reap")
+
+    kept = [one for one in answer["findings"] if one["kind"] == "process" and one["agent_id"] == agent_id]
+    assert [one["action"] for one in kept] == ["keep"], answer
+    assert "in a unit of its own" in kept[0]["why"]
+    assert answer["success"]
+    assert [one for one in served.events() if one["event"] == "reap.trouble"] == []
+
+
 def test_an_owner_without_an_entry_in_passwd_is_served(served: Machine) -> None:
     """A uid of a container; systemd knows no such user."""
     served.run("sh", "-c", "mkdir /tmp/nameless && touch /tmp/nameless/x && chown -R 54321 /tmp/nameless")
@@ -130,16 +169,17 @@ def test_a_helper_that_hangs_is_ended_with_its_unit(served: Machine) -> None:
     request = ("curl", "-sS", "--unix-socket", "/run/agent-watchdog/control.sock")
     served.run(*request, "-d", body, "-H", "Content-Type: application/json", "http://x/v1/agents", user="alice")
 
-    def helpers() -> list[str]:
-        listed = served.systemctl("list-units", "--plain", "--no-legend", "agent-watchdog-helper-*")
+    def helpers(uid: str) -> list[str]:
+        listed = served.systemctl("list-units", "--plain", "--no-legend", f"agent-watchdog-helper-{uid}-*")
         return [line.split()[0] for line in listed.splitlines()]
 
-    wait_for(helpers, "a helper of alice")
-    (first,) = helpers()
+    hers = partial(helpers, served.run("id", "-u", "alice").stdout.strip())
+    wait_for(lambda: len(hers()) == 1, "one helper of alice, that of a test before this one may still be there", 60)
+    (first,) = hers()
     served.systemctl("kill", "--signal=STOP", first)
-    wait_for(lambda: helpers() and first not in helpers(), "another helper in its place", 60)
+    wait_for(lambda: hers() and first not in hers(), "another helper in its place", 60)
     served.systemctl("stop", "agent-watchdog")
 
-    wait_for(lambda: not helpers(), "no helper without a daemon")
+    wait_for(lambda: not helpers("*"), "no helper without a daemon")
     served.systemctl("start", "agent-watchdog")
     assert client(served, "status")["pid"]

@@ -23,6 +23,7 @@ say that an agent makes progress; without options: "I work"
   --tool NAME         a tool runs ("" says that it has ended)
   --tool-limit D      and may take that long
   --note TEXT         shown by `list` and `why`
+  --from VENDOR       for a vendor hook: the event is read on stdin (claude, codex, gemini, opencode)
 
 Always exits 0. Errors are shown on a terminal, or with AGENT_WATCHDOG_DEBUG=1.
 """
@@ -34,6 +35,7 @@ _TAKES = {
     "--tool": True,
     "--tool-limit": True,
     "--note": True,
+    "--from": True,
     "--socket": True,
     "--help": False,
     "-h": False,
@@ -46,7 +48,7 @@ def main(arguments: list[str], socket_path: str | None = None) -> int:
     try:
         _beat(arguments, socket_path)
     except (WatchdogError, OSError, ValueError) as error:
-        _complain(error)
+        complain(error)
     return 0
 
 
@@ -57,18 +59,23 @@ def _beat(arguments: list[str], socket_path: str | None) -> None:
         if "--help" in values or "-h" in values:
             sys.stdout.write(HELP)
             return
+        if "--from" in values:
+            from watchdog.cli import vendor  # lazily: the other beats have no use for it
+
+            vendor.beat(one(values, "--from") or "", one(values, "--socket") or socket_path)
+            return
         if rest:
             raise BadRequest(f"unexpected word {rest[0]!r}")
         agent = one(values, "--agent")
         socket_path = one(values, "--socket") or socket_path
         fields = fields_of(values)
     except BadRequest as error:
-        _complain(error)
+        complain(error)
         fields = {"WATCHDOG": "1"}
     own = os.environ.get("AGENT_WATCHDOG_ID", "")
     notify = os.environ.get("NOTIFY_SOCKET", "")
     # Another service's socket that we merely inherited is not told of our agent's life.
-    if agent is None and notify and (not own or notify.endswith(own)) and _told(notify, fields):
+    if agent is None and notify and (not own or notify.endswith(own)) and told(notify, fields):
         return
     _post(agent or own, fields, socket_path)
 
@@ -99,7 +106,7 @@ def fields_of(values: dict[str, list[str]]) -> dict[str, str]:
     return fields
 
 
-def _told(path: str, fields: dict[str, str]) -> bool:
+def told(path: str, fields: dict[str, str], wait: float = _WAIT_SECONDS) -> bool:
     """One datagram to the agent's notify socket. False: nobody is there, ask the daemon itself."""
     from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_DGRAM, socket  # `socket` alone would cost 1 ms more
 
@@ -107,12 +114,12 @@ def _told(path: str, fields: dict[str, str]) -> bool:
         return False
     sender = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC)
     try:
-        sender.settimeout(_WAIT_SECONDS)
+        sender.settimeout(wait)
         # Connected, or poll() does not know the receiver's queue and the wait spins (unix_dgram_poll in Linux).
         sender.connect("\0" + path[1:] if path[0] == "@" else path)
         sender.send("\n".join(f"{key}={value}" for key, value in fields.items()).encode())
     except TimeoutError:
-        raise BadRequest(f"the beat was refused: {path} has been full for {_WAIT_SECONDS} s") from None
+        raise BadRequest(f"the beat was refused: {path} has been full for {wait} s") from None
     except OSError:
         return False
     finally:
@@ -135,7 +142,7 @@ def _post(agent: str, fields: dict[str, str], socket_path: str | None) -> None:
         raise BadRequest(f"the beat was refused: {answer.get('message', status)}")
 
 
-def _complain(error: Exception) -> None:
+def complain(error: Exception) -> None:
     """One line for a person; a hook's runner is told nothing."""
     try:
         if os.environ.get("AGENT_WATCHDOG_DEBUG") or os.isatty(2):

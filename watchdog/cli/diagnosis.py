@@ -219,12 +219,12 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
             "an agent that was only registered ends as `completed` without a status",
             "start agents by `agent-watchdog run`, which knows it",
         )
-    if seen.cgroup != "v2":
+    if seen.own_cgroup is not None and seen.own_cgroup.startswith("none"):
         yield Finding(
             "warn",
-            f"control groups: {seen.cgroup}",
-            "agents get no group of their own; trees are known by marker, session and descent",
-            "systemd.unified_cgroup_hierarchy=1 on the kernel's command line",
+            f"agents get no cgroup of their own ({seen.own_cgroup.removeprefix('none: ')})",
+            "a process that drops marker, session and parent is lost when its agent's `run` has ended",
+            "a systemd with cgroup v2, for a user's daemon his user manager (loginctl enable-linger)",
         )
 
 

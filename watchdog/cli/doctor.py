@@ -48,7 +48,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         keys = ("severity", "what", "meaning", "todo")
         kernel = {"release": platform.release(), **seen.features}
         told = [{key: getattr(finding, key) for key in keys} for finding in findings]
-        say_json({"findings": told, "kernel": kernel})
+        say_json({"findings": told, "kernel": kernel, "own_cgroup": seen.own_cgroup})
     else:
         for finding in findings:
             say(f"{finding.severity.ljust(5)}  {clean(finding.what)}")
@@ -136,17 +136,15 @@ def _look_at_kernel(seen: Seen) -> None:
         "pidfd_open": _works(lambda: os.close(os.pidfd_open(os.getpid()))),
         "pidfd_send_signal": _called(424, -1, 0, 0, 0),  # no descriptor, so nobody
         "mount_id": _works(_mount_id),
-        "openat2": _called(437, -1, 0, 0, 0),  # no part of this version needs it; told by --json
+        "openat2": _called(437, -1, 0, 0, 0),  # temp dirs are removed without it, too; told by --json
     }
     mounts = _read("/proc/mounts")
     if found := re.search(r"^\S+ /proc proc (\S+)", mounts, re.M):
         hidden = re.search(r"hidepid=(\w+)", found[1])
         seen.hidepid = hidden[1] if hidden else None
     seen.pressure = os.path.exists("/proc/pressure/cpu")
-    if os.path.exists("/sys/fs/cgroup/cgroup.controllers"):
-        seen.cgroup = "v2"
-    else:
-        seen.cgroup = "none" if " cgroup" not in mounts else "hybrid" if " cgroup2 " in mounts else "v1"
+    told = seen.status.get("own_cgroup") if seen.status else None
+    seen.own_cgroup = told if isinstance(told, str) else None if " cgroup2 " in mounts else "none: no cgroup v2 here"
 
 
 def _works(attempt: Callable[[], object]) -> bool:

@@ -13,6 +13,7 @@ and a look that finds nobody left. Only what was registered is ended. What has e
   agent-watchdog kill alpha --force           KILL at once; work in memory is lost
   agent-watchdog kill stalled --dry-run       who would be ended?
   agent-watchdog kill stalled --stall-after 30m
+  agent-watchdog kill orphans                 what outlived agents that have ended
   agent-watchdog kill alpha@HOST              an agent of another host that shares the registry
 
 An agent that is held is not ended: `unhold` it first. Child agents are spared unless --children. The work in its
@@ -22,10 +23,14 @@ Another host's agent is ended by that host's daemon. While none is connected the
 and ends with 1: `waiting`. Only root and admins order for other hosts.
 """
 _STOP = """\
-Ask agents to stop: TERM, and the grace period of their policy before anything harder. Their outcome is `stopped`.
+Have agents stop: one that beats over HTTP is asked to end by itself after its present tool call, and has the policy's
+stop_pause_seconds for it. Then the policy's exit_keys are typed into the agent's own tmux pane; then TERM, the grace
+period and KILL, as `kill` does. `kill NAME` meanwhile ends the asking. Their outcome is `stopped`; who has ended
+already is fine (exit status 0).
 """
 _CANCEL = """\
-Stop whoever works on a task, and mark the task itself as cancelled.
+Stop whoever works on a task, as `stop` does; when they have ended the task is `cancelled`, also over a restart of the
+daemon. Cancelled already is fine (exit status 0).
 """
 _REMOVE = """\
 Close the rows of agents whose process is gone. A living agent is refused: `kill` it. Their history is kept.
@@ -37,7 +42,7 @@ over. Without TARGET (root and admins): the daemon ends nobody by itself; `kill 
 _UNHOLD = """\
 Lift the hold on these agents; without TARGET, the hold on all. Their silence counts on from where it was.
 """
-_TARGETS = "name, id, pid, tag:X, task:X, type:X, stalled or all; each with @HOST for another host's"
+_TARGETS = "name, id, pid, tag:X, task:X, type:X, stalled, orphans or all; each with @HOST for another host's"
 _WAIT_SECONDS = 900.0
 
 

@@ -35,6 +35,8 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument("--worktree", metavar="DIR", help="its git worktree, put in order after it has ended")
     parser.add_argument("--temp-dir", metavar="DIR", help="its temp dir, removed after it has ended")
     parser.add_argument("--beat-file", metavar="FILE", help="a file whose change counts as a heartbeat")
+    parser.add_argument("--log", metavar="FILE", help="a log of its: growth is a sign of work, no heartbeat")
+    parser.add_argument("--transcript", metavar="FILE", help="its transcript, likewise")
     parser.add_argument("--queued", action="store_true", help="it waits for its start: not judged before it has a pid")
     parser.set_defaults(call=register)
 
@@ -57,6 +59,8 @@ def register(arguments: argparse.Namespace) -> int:
         "worktree": _absolute(arguments.worktree),
         "temp_dir": _absolute(arguments.temp_dir),
         "beat_file": _absolute(arguments.beat_file),
+        "log": _absolute(arguments.log),
+        "transcript": _absolute(arguments.transcript),
         "queued": arguments.queued,
         "replace": arguments.replace,
     }

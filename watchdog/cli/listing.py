@@ -131,7 +131,11 @@ def status(arguments: argparse.Namespace) -> int:
         tally = ", ".join(f"{clean(count)} {clean(name)}" for name, count in entry(answer.get(key)).items())
         say(f"{key.ljust(width)}  {tally or 'none'}")
     holds = entries(answer.get("holds"))
-    say(f"{'holds'.ljust(width)}  {'none' if not holds else ''}".rstrip())
+    doubts = answer.get("doubts")
+    own = doubts if isinstance(doubts, list) else []
+    say(f"{'holds'.ljust(width)}  {'none' if not holds and not own else ''}".rstrip())
+    for why in own:
+        say(f"  the daemon's own: {clean(why)}; it ends nobody for silence")
     for hold in holds:
         target = f"agent {clean(hold.get('agent_id'))[:8]}" if hold.get("agent_id") else "all agents"
         until = f", until {clock(hold.get('until'))}" if hold.get("until") else ""

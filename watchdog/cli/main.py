@@ -3,9 +3,12 @@
 import os
 import sys
 
+from watchdog.cli.resident.signals import end_at_interrupt
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run one verb; the exit status, as the README's table has it. `argv` is without the program's name."""
+    end_at_interrupt()
     arguments = sys.argv[1:] if argv is None else argv
     socket_path, rest = _leading_socket(arguments)
     verb = rest[0] if rest else ""

@@ -21,7 +21,7 @@ from watchdog.cli.resident.link import Link
 from watchdog.cli.resident.options import HELP, Options, is_utf8, parse_options
 from watchdog.cli.resident.prctl import become_subreaper, set_name
 from watchdog.control.client import find_socket
-from watchdog.errors import BadRequest, CannotStart, WatchdogError
+from watchdog.errors import BadRequest, CannotStart, DaemonUnreachable, WatchdogError
 
 REGISTER_SECONDS = 2.0  # then the agent starts all the same
 RELEASE_SECONDS = 1.0  # that the daemon may take until the agent executes its command
@@ -36,8 +36,6 @@ _AWAITED = signals.valid_signals() - _OUR_OWN - {signals.SIGKILL, signals.SIGSTO
 
 def main(arguments: list[str]) -> int:
     """Run one agent to its end; its exit status, 64 for a call not understood, 127 and 126 as shells have them."""
-    if signals.getsignal(signals.SIGINT) is signals.default_int_handler:
-        signals.signal(signals.SIGINT, signals.SIG_DFL)
     try:
         options = parse_options(arguments, os.urandom(16).hex())
         if options is None:
@@ -73,7 +71,8 @@ class Wrapper:
         children_ignored = signals.signal(signals.SIGCHLD, signals.SIG_DFL) == signals.SIG_IGN  # or there is no status
         self._prepare()
         try:
-            self._turn_until(lambda: self.link.settled, REGISTER_SECONDS)
+            replaces = self.options.replace  # nobody starts beside the one whom he is to replace
+            self._turn_until(lambda: self.link.settled, self.link.patience if replaces else REGISTER_SECONDS)
             self._refused_or_warned()
             start = self._started(children_ignored)
             self.pid = start.pid
@@ -157,6 +156,9 @@ class Wrapper:
             raise self.link.refusal
         if not self.link.registered:
             reason = self.link.unreachable or f"no answer within {REGISTER_SECONDS:g} s"
+            if self.options.replace:
+                self._remove_temp_dir()
+                raise DaemonUnreachable(f"--replace: a former {name} cannot be ended ({reason}); not started")
             if self.link.busy:
                 _say(f"{name}: the daemon cannot take it in yet ({reason}); tried again until it does")
             else:

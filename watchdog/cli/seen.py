@@ -27,7 +27,7 @@ class Seen:
     linger: bool | None = None  # of a normal user with a systemd
     hidepid: str | None = None  # the option of /proc's mount
     pressure: bool = True  # /proc/pressure is there
-    cgroup: str = "v2"  # "v2", "hybrid", "v1", "none"
+    own_cgroup: str | None = None  # what agents of `run` get: "scope", "leaf", or "none: " and why
     kernel: tuple[int, int] = (99, 0)
     features: dict[str, bool] = field(default_factory=dict)  # of the kernel, by name, whether they work here
     places: dict[str, os.stat_result] = field(default_factory=dict)  # the daemon's directories and its registry

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from watchdog.cli.output import Json, ago, clean, clock, entries, entry
 
 _EVIDENCE_LINES = 12
+_PROCESSES = 20
 _LINE = 110
+_LINES_OF_TABLE = 9  # of verdicts: the first that fits wins (README, The verdict)
 # What the line itself, the heading or the part on the kill request says already; `--json` has it all.
 _TOLD_ELSEWHERE = frozenset(
     {
@@ -51,7 +53,8 @@ def _heading(agent: Json) -> Iterator[str]:
         f"{', ' + clean(agent.get('verdict')) if agent.get('verdict') and not agent.get('completed_at') else ''}"
     )
     if agent.get("why"):
-        yield f"  {clean(agent.get('why'))}"
+        row = f"line {agent['line']} of {_LINES_OF_TABLE}: " if agent.get("line") else ""
+        yield f"  {row}{clean(agent.get('why'))}"
     if agent.get("held"):
         yield f"  HELD: {clean(agent.get('held'))}"
     pairs = [
@@ -68,6 +71,9 @@ def _heading(agent: Json) -> Iterator[str]:
         ("exit", _exit(agent)),
         ("worktree", agent.get("worktree")),
         ("temp dir", agent.get("temp_dir")),
+        ("log", agent.get("log")),
+        ("transcript", agent.get("transcript")),
+        ("cgroup", agent.get("cgroup")),
     ]
     for key, value in pairs:
         if value not in (None, ""):
@@ -81,34 +87,23 @@ def _exit(agent: Json) -> str:
 
 
 def _signals(agent: Json) -> Iterator[str]:
-    after = ago(agent.get("after_seconds"))
-    if agent.get("beats"):
+    """Of a living agent each signal, with its age and whose word it is; of one that has ended what its row kept."""
+    for signal in entries(agent.get("signals")):
+        name, age = f"  {clean(signal.get('signal')):<11}", signal.get("age_seconds")
+        if signal.get("says") is None:
+            yield f"{name} no evidence: {clean(signal.get('missing'))}"
+        else:
+            since = "" if age is None else f", {ago(age)} ago"
+            yield f"{name} {clean(signal.get('says'))}{since} [{clean(signal.get('trust'))}]"
+    if agent.get("completed_at") is not None:
         yield (
             f"  heartbeat   {clean(agent.get('beats'))} so far, the last at {clock(agent.get('last_heartbeat'))}; "
             f"silent for {ago(agent.get('silence_seconds'))} of watched time"
         )
-    else:
-        yield f"  heartbeat   none yet in {ago(agent.get('watched_seconds'))} of watched time"
-    if agent.get("promised"):
-        yield f"  promise     yes{f': stalled after {after} of silence' if after else ''}"
-    else:
-        yield "  promise     none: its silence is told, never punished"
-    if agent.get("state"):
-        since = f" for {ago(agent['state_age_seconds'])}" if agent.get("state_age_seconds") is not None else ""
-        yield f"  state       says {clean(agent.get('state'))}{since}"
-    if agent.get("lease_left_seconds"):
-        yield f"  lease       {ago(agent.get('lease_left_seconds'))} left"
-    if agent.get("tool"):
-        yield f"  tool        {clean(agent.get('tool'))}, {ago(agent.get('tool_left_seconds'))} of its limit left"
-    if agent.get("progress") is not None:
-        stands = agent.get("progress_age_seconds")
-        same = f", the same for {ago(stands)}" if stands is not None else ""
-        yield f"  progress    {clean(agent.get('progress'))}{same}"
-    yield f"  activity    {clean(agent.get('activity') or 'none seen from outside, or not looked for')}"
-    if agent.get("late_looks"):
-        yield f"  looks       {clean(agent.get('late_looks'))} in a row found it silent"
-    if agent.get("channel_lost"):
-        yield "  channel     its heartbeats could not reach us for a while (a restart, or too many connections)"
+        if agent.get("state"):
+            yield f"  state       says {clean(agent.get('state'))}"
+        if agent.get("progress") is not None:
+            yield f"  progress    {clean(agent.get('progress'))}"
     if agent.get("ttl_left_seconds") is not None:
         yield f"  time        {ago(agent.get('ttl_left_seconds'))} of its time to live left"
     if agent.get("note"):
@@ -161,8 +156,7 @@ def _request(request: Json) -> Iterator[str]:
         yield f"  options: {options}"
     if request.get("step"):
         yield f"  last step committed: {clean(request.get('step'))}"
-    for line in _facts(request.get("evidence")):
-        yield f"  {line}"
+    yield from _before(entry(request.get("evidence")))
     outcome = entry(request.get("outcome"))
     if outcome.get("message"):
         yield f"  outcome: {clean(outcome.get('message'))}"
@@ -172,21 +166,54 @@ def _request(request: Json) -> Iterator[str]:
         yield f"    cleanup {clean(hook.get('hook'))}: {clean(hook.get('outcome'))}; {clean(hook.get('message'))}"
 
 
-def _facts(evidence: object, prefix: str = "") -> list[str]:
-    """Evidence as `key: value` lines, cut where it gets long (`--json` has all of it)."""
+def _before(evidence: Json) -> Iterator[str]:
+    """What was seen right before the first signal, each process on a line; `--json` has all of it."""
+    processes = entries(evidence.get("processes"))
+    said = _lines(evidence.get("said"), "")
+    if processes or said:
+        yield "  right before the first signal:"
+    for process in processes[:_PROCESSES]:
+        facts = [f"state {clean(process.get('state'))}", f"{clean(process.get('cpu_seconds'))} s of CPU"]
+        rss = process.get("rss_bytes")
+        facts += [f"{rss / 2**20:.1f} MiB"] if isinstance(rss, int) else []
+        facts += [f"in {clean(process['wchan'])}"] if process.get("wchan") else []
+        facts += [f"listens on {', '.join(map(clean, _list(process['ports'])))}"] if process.get("ports") else []
+        facts += ["gone meanwhile"] if process.get("gone") else []
+        facts += [f"{clean(k)} not read: {clean(v)}" for k, v in entry(process.get("failed")).items()]
+        yield _cut(f"    {clean(process.get('pid')):>8} {clean(process.get('name')):<16} {', '.join(facts)}")
+    omitted = evidence.get("omitted")
+    more = max(0, len(processes) - _PROCESSES) + (omitted if isinstance(omitted, int) else 0)
+    if more:
+        yield f"    ... and {more} more processes"
+    for line in said:
+        yield f"    {line}"
+    for line in _facts({key: value for key, value in evidence.items() if key not in ("processes", "said")}):
+        yield f"  {line}"
+
+
+def _facts(evidence: object) -> list[str]:
+    """Evidence as `key: value` lines, without what is told elsewhere, cut where it gets long (`--json` has all)."""
+    told = {key: value for key, value in entry(evidence).items() if key not in _TOLD_ELSEWHERE}
+    lines = _lines(told, "")
+    if len(lines) > _EVIDENCE_LINES:
+        return [*lines[:_EVIDENCE_LINES], f"... {len(lines) - _EVIDENCE_LINES} more lines (--json)"]
+    return lines
+
+
+def _lines(evidence: object, prefix: str) -> list[str]:
     lines: list[str] = []
     for key, value in entry(evidence).items():
         name = f"{prefix}{key}"
-        if value in (None, "", [], {}) or (key in _TOLD_ELSEWHERE and not prefix):
+        if value in (None, "", [], {}):
             continue
         if isinstance(value, dict):
-            lines += _facts(value, f"{name}.")
+            lines += _lines(value, f"{name}.")
+        elif isinstance(value, list) and key == "output":
+            lines += [_cut(f"{name}: {line}") for line in value]
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             lines += [_cut(f"{name}: " + ", ".join(f"{k} {v}" for k, v in item.items())) for item in entries(value)]
         else:
             lines.append(_cut(f"{name}: {', '.join(map(str, value)) if isinstance(value, list) else value}"))
-    if not prefix and len(lines) > _EVIDENCE_LINES:
-        return [*lines[:_EVIDENCE_LINES], f"... {len(lines) - _EVIDENCE_LINES} more lines (--json)"]
     return lines
 
 

@@ -10,17 +10,18 @@ to block its agent.
 import argparse
 import importlib.metadata
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from watchdog.cli import doctor, ending, enrol, history, listing
+from watchdog.cli import doctor, ending, enrol, history, installing, listing, reaping, restoring
 from watchdog.cli.output import clean, warn
 from watchdog.errors import WatchdogError
 
 _EPILOG = """\
-targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled, all;
-on a registry that hosts share also with @HOST, like alpha@HOST.
+targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled,
+orphans, all; on a registry that hosts share also with @HOST, like alpha@HOST.
 at night: `agent-watchdog list` (who), `why NAME` (what happened, with evidence), `hold NAME --for 2h` (hands off),
 `kill NAME` (end its whole process tree, then clean up). `VERB --help` says more.
 exit status: 0 done or already so, 1 any target not, 64 usage, 69 no daemon, 74 output cannot be written, 75 try again,
@@ -53,7 +54,7 @@ def build() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True, parser_class=Parser)
     verbs.add_parser("run", help="start a program as a watched agent: run --name N -- CMD", add_help=False)
     verbs.add_parser("beat", help="say from within an agent that it makes progress", add_help=False)
-    for group in (enrol, listing, history, ending, doctor):
+    for group in (enrol, listing, history, ending, reaping, restoring, installing, doctor):
         group.add_verbs(verbs)
     return parser
 
@@ -61,6 +62,8 @@ def build() -> argparse.ArgumentParser:
 def main(argv: list[str]) -> int:
     """Run one verb; the exit status. `argv` is without the program's name."""
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all is imported: what is in hand may be put away
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         arguments = build().parse_args(argv)
         call: Callable[[argparse.Namespace], int] | None = getattr(arguments, "call", None)
         if call is None:

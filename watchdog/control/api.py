@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
-from watchdog.control import ending, events, holding, reading, registering
+from watchdog.control import ending, events, holding, reading, reaping, registering, restoring
 from watchdog.control.bodies import MAX_BODY
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
 from watchdog.control.peers import Gate
@@ -35,6 +35,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/stop", ending.stop),
     ("POST", "/cancel", ending.cancel),
     ("POST", "/remove", holding.remove),
+    ("POST", "/reap", reaping.reap),
+    ("GET", "/restore", restoring.listed),
+    ("POST", "/restore", restoring.restore),
     ("POST", "/hold", holding.hold),
     ("POST", "/unhold", holding.unhold),
     ("GET", "/events", events.events),
@@ -127,11 +130,13 @@ async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncItera
     file is removed when it was made here.
     """
     ours: os.stat_result | None = None
-    if listener is None:
-        listener = bind(desk.socket_path)
-        ours = os.stat(desk.socket_path)
+    made = bind(desk.socket_path) if listener is None else None
+    listener = made or listener
+    assert listener is not None
     runner = web.AppRunner(application(desk), access_log=None, shutdown_timeout=2.0)
     try:
+        if made is not None:
+            ours = os.stat(desk.socket_path)
         await runner.setup()
         inner = runner.server
         assert inner is not None

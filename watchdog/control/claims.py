@@ -131,6 +131,17 @@ def _look(pid: int, host: str) -> Claim:
     return Claim(found, uid, stat.name)
 
 
+def foreign_number(peer: Peer) -> bool:
+    """Whether a pid that the peer tells was read in another pid namespace than ours, and so is somebody else's here.
+
+    Of a peer that has ended meanwhile, or may not be looked at, that is not known: it is taken for one of ours.
+    """
+    try:
+        return peer.pid == 0 or identities.pid_namespace(peer.pid) != identities.pid_namespace(os.getpid())
+    except OSError:
+        return False
+
+
 def _same_namespace(pid: int, peer: Peer) -> None:
     """A number that was read in another pid namespace means another process here, or none (pid_namespaces(7))."""
     if peer.pid == 0:  # SO_PEERCRED is translated into our namespace; 0: it has no number in it at all

@@ -6,16 +6,18 @@ Nothing in here acts: a request becomes a call of one of these, and whoever it b
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from aiohttp import web
 
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.control.peers import Peer, peer_of
-from watchdog.core.model import KillOptions, Reason
-from watchdog.errors import BadRequest
+from watchdog.core.model import KillOptions, Reason, Registration
+from watchdog.errors import BadRequest, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
 from watchdog.logs import Log
@@ -51,15 +53,21 @@ class Bell:
         return self._event
 
 
+async def _none(*_: object, **__: object) -> list[Any]:
+    return []
+
+
 @dataclass(eq=False)
 class Desk:
     """The rooms behind the counter.
 
     `admit` is called after an agent's row is committed and puts it into the fleet; `identified` after a pid became
-    known. `request_kill` (agent, reason, options, by, why) commits a request, or
-    finds the open one and raises its force, and gives its id; `finished`
-    waits at most that many seconds for its outcome (None: not yet). `open_notify` makes the daemon's socket for an
-    agent (id, owner uid) and gives its path. `facts` is what the loop knows for `status`: mode, last sweep, ...
+    known; `place` has it moved to a cgroup of its own. `request_kill` (agent, reason, options, by, why) commits a
+    request, or finds the open one and raises its force, and gives its id; `finished` waits at most that many seconds
+    for its outcome (None: not yet). `open_notify` makes the daemon's socket for an agent (id, owner uid) and gives its
+    path. `doubts` are the daemon's own holds, `lift_doubts` ends them. `facts` is what `status` tells of the loop.
+    `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
+    `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
     """
 
     fleet: Fleet
@@ -74,12 +82,18 @@ class Desk:
     runtime_dir: str
     admit: Callable[[Agent], None]
     identified: Callable[[Agent], None]
+    place: Callable[[Agent], Awaitable[None]]
     open_notify: Callable[[str, int], str]
     close_notify: Callable[[str], None]
     request_kill: Callable[[Agent, Reason, KillOptions, str, str], Awaitable[str]]
     finished: Callable[[str, float], Awaitable[Json | None]]
     look_soon: Callable[[], None]
+    ask_owner: Callable[[int, str, Json, float], Awaitable[Any]]
     facts: Callable[[], Json] = dict
+    doubts: Callable[[], list[str]] = list
+    lift_doubts: Callable[[], list[str]] = list
+    orphans: Callable[[], Awaitable[list[Agent]]] = _none
+    reap: Callable[..., Awaitable[list[Json]]] = _none
     bell: Bell = field(default_factory=Bell)
     registering: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time: a name is looked up, then taken
     denied: dict[tuple[int, str], float] = field(default_factory=dict)  # when a refusal was last logged
@@ -103,6 +117,16 @@ class Desk:
         for agent in self.fleet:
             if anybody or agent.reg.owner_uid == uid:
                 agent.channel_lost = True
+
+    async def learnt(self, agent: Agent, former: Registration) -> None:
+        """What its word changed in its registration: the type decides its limits. A failed write is not repeated."""
+        if agent.reg.agent_type != former.agent_type:
+            agent.adopt(self.settings.policy_for(agent.reg))
+        with suppress(RegistryUnavailable):  # a daemon after us goes by what it was told first
+            if agent.reg.transcript is not None and agent.reg.transcript != former.transcript:
+                await self.store.write(self.store.store.set_transcript, agent.agent_id, agent.reg.transcript)
+            if agent.reg.agent_type != former.agent_type:
+                await self.store.write(self.store.store.set_type, agent.agent_id, agent.reg.agent_type)
 
     def event(self, event: str, /, **fields: object) -> None:
         """One line in the log, and a ring for those who follow the history."""

@@ -13,6 +13,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime
 
+from watchdog import targets
 from watchdog.control import views
 from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
@@ -22,6 +23,7 @@ from watchdog.errors import AgentNotFound, Ambiguous, Conflict, Forbidden, Regis
 from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
 from watchdog.orders import to_json
+from watchdog.recording import restore
 from watchdog.registry.rows import AgentRow, HoldRow, RequestRow
 from watchdog.registry.schema import OPEN_STATUSES
 
@@ -83,7 +85,7 @@ async def house(desk: Desk, host: str) -> House:
 def remembered(desk: Desk, row: AgentRow) -> Agent:
     """A living agent of another host as its daemon wrote it down: for looking at, never to be handed to a worker."""
     agent = Agent(row.registration, desk.settings.policy_for(row.registration), row.status)
-    agent.restore(row)
+    restore(agent, row)
     agent.verdict, agent.line = row.verdict, row.error_message or ""
     return agent
 
@@ -101,7 +103,7 @@ async def ended(desk: Desk, where: Place) -> AgentRow:
 async def one(desk: Desk, house: House, where: Place) -> Agent | AgentRow:
     """One agent of another host, the living one of that name before the newest that has ended."""
     try:
-        return house.fleet.one(where.word)
+        return targets.one(house.fleet, where.word)
     except AgentNotFound:
         return await ended(desk, where)
 

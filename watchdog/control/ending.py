@@ -5,7 +5,7 @@ not stop the others. Parents are ended before their children; children are spare
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from aiohttp import web
@@ -14,7 +14,7 @@ from watchdog.control import elsewhere
 from watchdog.control.bodies import read_body
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.elsewhere import House, Place
-from watchdog.control.finding import is_group, members, missing, still_may, stored
+from watchdog.control.finding import holds_orphans, is_group, members, missing, still_may, stored, with_orphans
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Kill, Stop, parse
 from watchdog.control.results import denial, dry, ended_already, failure, outcome_of, summary
@@ -61,7 +61,7 @@ async def kill(request: web.Request) -> web.Response:
 
 
 async def stop(request: web.Request) -> web.Response:
-    """Ask agents to stop: TERM and the policy's grace; their outcome is `stopped`."""
+    """Have agents end by themselves where they can hear it, then as `kill` does; their outcome is `stopped`."""
     body = parse(Stop, await read_body(request))
     return await _polite(request, body, body.targets, cancel=False)
 
@@ -75,7 +75,7 @@ async def cancel(request: web.Request) -> web.Response:
 
 async def _polite(request: web.Request, body: Stop, targets: list[str], *, cancel: bool) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
-    options = KillOptions(text=body.reason or ("task cancelled" if cancel else ""))
+    options = KillOptions(text=body.reason or ("task cancelled" if cancel else ""), cancel=cancel)
     order = Order(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run, request.path)
     results = await _end(desk, peer, targets, order)
     if cancel and not body.dry_run:
@@ -106,6 +106,8 @@ async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Cho
         chosen.houses[where.host] = house
         if where.word == "stalled" and order.silent_for is not None:
             agents = [a for a in members(desk, peer, house, "all") if a.promised and a.silence >= order.silent_for]
+        elif house.host == desk.host and holds_orphans(where.word):
+            agents = await with_orphans(desk, peer, house, where.word)
         else:
             agents = members(desk, peer, house, where.word)
     except AgentNotFound as error:
@@ -172,23 +174,27 @@ def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
 
 async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
     """Commit the request and, unless told not to, wait for its outcome."""
-    grace = agent.policy.grace if order.options.grace is None else order.options.grace
+    orphaned = agent.status in ENDED  # it has ended, and somebody of its tree lives
+    reason = Reason.ORPHANED if orphaned else order.reason
+    ask = agent.policy.stop_pause if reason is Reason.STOP else None
+    options = replace(order.options, ask=ask)
+    grace = agent.policy.grace if options.grace is None else options.grace
     try:
-        limit = grace + agent.policy.verify + CLEANUP
+        limit = (ask or ZERO) + grace + agent.policy.verify + CLEANUP
         if agent.reg.host != desk.host:
             wait = limit.total_seconds() if order.wait else None
-            return await elsewhere.order(desk, peer, agent, order.reason, order.options, limit=wait)
+            return await elsewhere.order(desk, peer, agent, order.reason, options, limit=wait)
         await still_may(desk, peer, agent)
-        why = order.options.text or f"asked for by {peer.by}"
-        request_id = await desk.request_kill(agent, order.reason, order.options, peer.by, why)
+        why = options.text or f"asked for by {peer.by}"
+        request_id = await desk.request_kill(agent, reason, options, peer.by, why)
         if not order.wait:
-            return outcome_of(agent, request_id, None, order.options, waited=False)
+            return outcome_of(agent, request_id, None, options, waited=False)
         outcome = await desk.finished(request_id, limit.total_seconds())
     except WatchdogError as error:
         if isinstance(error, Forbidden):
             denial(desk, peer, order.route, str(error))
         return failure(agent.agent_id, error, agent)
-    return outcome_of(agent, request_id, outcome, order.options, waited=True)
+    return outcome_of(agent, request_id, outcome, options, waited=True)
 
 
 async def _mark_cancelled(desk: Desk, peer: Peer, results: list[Json], reason: str) -> None:
@@ -200,6 +206,9 @@ async def _mark_cancelled(desk: Desk, peer: Peer, results: list[Json], reason: s
         if not isinstance(task_id, str) or task_id in alive:
             continue
         store, now = desk.store, desk.now()
+        task = await store.read(store.store.task, task_id)
+        if task is not None and task.status == "cancelled":
+            continue  # with the end of its agent, or before
         if await store.write(store.store.update_task, task_id, "cancelled", why, agent_id, now):
             agent = await store.read(store.store.agent, agent_id)
             owner = agent.registration.owner_uid if agent else None

@@ -4,8 +4,9 @@ Everybody may know that an agent is there; so one of somebody else is `permissio
 agents that one may touch are candidates: another user who takes the same name does not make it ambiguous.
 """
 
+from watchdog import targets
 from watchdog.control import elsewhere
-from watchdog.control.claims import uid_now
+from watchdog.control.claims import foreign_number, uid_now
 from watchdog.control.desk import Desk
 from watchdog.control.elsewhere import House
 from watchdog.control.peers import Peer
@@ -29,8 +30,10 @@ def visible(desk: Desk, peer: Peer) -> frozenset[str]:
 
 def found(desk: Desk, peer: Peer, word: str) -> Agent:
     """The living agent that the peer means and may touch. Raises AgentNotFound, Ambiguous, Forbidden."""
+    if word.isdigit() and len(word) < 8 and foreign_number(peer):  # of eight and more it may be an id
+        raise AgentNotFound(f"{word} is a number of your own pid namespace; say its name or id")
     try:
-        return desk.fleet.one(word, visible(desk, peer))
+        return targets.one(desk.fleet, word, visible(desk, peer))
     except AgentNotFound as missing:
         if peer.admin or not _anybodys(desk, word):
             raise missing from None
@@ -39,7 +42,7 @@ def found(desk: Desk, peer: Peer, word: str) -> Agent:
 
 def _anybodys(desk: Desk, word: str) -> bool:
     try:
-        desk.fleet.one(word)
+        targets.one(desk.fleet, word)
     except AgentNotFound:
         return False
     except Ambiguous:
@@ -99,12 +102,12 @@ async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
 def group(desk: Desk, peer: Peer, target: str) -> list[Agent]:
     """The living agents of a group that the peer may touch. Raises AgentNotFound for a tag, task or type nobody has."""
     if target == "orphans":
-        raise BadRequest("orphans: this version does not look for processes that outlived their agents' rows")
+        raise BadRequest("orphans: they have ended already; `kill` ends what lives of them, `reap` shows it")
     mine = visible(desk, peer)
-    agents = desk.fleet.many(target, mine)
+    agents = targets.many(desk.fleet, target, mine)
     if agents or target in ("all", "stalled"):
         return agents
-    if desk.fleet.many(target):
+    if targets.many(desk.fleet, target):
         raise Forbidden(f"{target} fits only agents of other users; you act on your own")
     raise AgentNotFound(f"no living agent has {target} (see: agent-watchdog list)")
 
@@ -113,7 +116,7 @@ def members(desk: Desk, peer: Peer, house: House, word: str) -> list[Agent]:
     """The living agents of one target on one host. Raises AgentNotFound, Ambiguous, Forbidden."""
     if house.host == desk.host:
         return group(desk, peer, word) if is_group(word) else [found(desk, peer, word)]
-    agents = [] if word == "orphans" else house.fleet.many(word)
+    agents = [] if word == "orphans" else targets.many(house.fleet, word)
     if not agents and word not in ("all", "stalled"):
         raise AgentNotFound(f"no living agent of host {house.host} has {word} (see: agent-watchdog list --all-hosts)")
     return agents
@@ -124,3 +127,27 @@ def missing(target: str) -> AgentNotFound | ProcessNotFound:
     if target.isdigit():
         return ProcessNotFound(f"{target} is not the pid of an agent; the watchdog ends only what was registered")
     return AgentNotFound(f"no agent is called {target!r} (see: agent-watchdog list --all)")
+
+
+def holds_orphans(word: str) -> bool:
+    """Whether a target means what outlived ended agents, too."""
+    return word in ("all", "orphans") or word.startswith(("tag:", "type:"))
+
+
+async def with_orphans(desk: Desk, peer: Peer, house: House, word: str) -> list[Agent]:
+    """The same as `members`, and ended agents of that group whose processes live on; of `orphans` these alone."""
+    kind, _, value = word.partition(":")
+    fits = [
+        agent
+        for agent in await desk.orphans()
+        if kind in ("all", "orphans") or value in (agent.reg.tags if kind == "tag" else (agent.reg.agent_type,))
+    ]
+    mine = [agent for agent in fits if peer.may(agent.reg.owner_uid)]
+    if word == "orphans":
+        return mine
+    try:
+        return members(desk, peer, house, word) + mine
+    except (AgentNotFound, Forbidden):
+        if mine:
+            return mine
+        raise

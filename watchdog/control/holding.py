@@ -12,10 +12,12 @@ from watchdog.control.peers import Peer
 from watchdog.control.requests import Hold, Remove, Unhold, parse
 from watchdog.control.results import denial, failure
 from watchdog.control.views import stamp
-from watchdog.core.model import KillOptions, Presence, Reason
+from watchdog.core.model import KillOptions, Presence, Reason, Status
 from watchdog.errors import AgentNotFound, Conflict, Forbidden, WatchdogError
 from watchdog.fleet import Agent
 from watchdog.processes.identity import presence
+
+BEGUN = frozenset({Status.ENDING, Status.UNKILLABLE})  # of an order: it was claimed, signals follow
 
 
 async def hold(request: web.Request) -> web.Response:
@@ -31,6 +33,8 @@ async def hold(request: web.Request) -> web.Response:
             await _say(desk, peer, agent, "hold.started", reason)
             message = f"held: {reason}; {_heeded(agent)}"
             result = {**_named(agent), "success": True, "until": stamp(until), "message": message}
+        if result is None and agent is not None and agent.status in BEGUN:
+            result = await _too_late(desk, agent)
         if result is None:
             agent_id = agent.agent_id if agent else None
             store = desk.store
@@ -38,7 +42,12 @@ async def hold(request: web.Request) -> web.Response:
             for older in desk.holds.lift(agent_id):
                 if older.id != row.id:  # it may have been found in the registry before we are told of it
                     await store.write(store.store.end_hold, older.id, desk.now())
-            desk.holds.put(row)
+            desk.holds.put(row)  # no await from here to the look at the status: an order looks at both before it begins
+            if agent is not None and agent.status in BEGUN:
+                desk.holds.lift(agent_id)
+                await store.write(store.store.end_hold, row.id, desk.now())
+                results.append(await _too_late(desk, agent))
+                continue
             await _say(desk, peer, agent, "hold.started", reason)
             result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held: {reason}"}
         results.append(result)
@@ -62,7 +71,10 @@ async def unhold(request: web.Request) -> web.Response:
                 if there is None:
                     await desk.store.write(desk.store.store.end_hold, row.id, desk.now())
                 await _say(desk, peer, agent, "hold.ended", row.reason)
-            message = "no longer held" if lifted else "was not held"
+            own = desk.lift_doubts() if agent is None else []
+            for why in own:
+                await _say(desk, peer, None, "hold.ended", f"lifted: {why}")
+            message = "no longer held" if lifted or own else "was not held"
             if there is not None and lifted:
                 message += f"; {_heeded(there)}"
             result = {**_named(agent), "success": True, "message": message}
@@ -136,6 +148,15 @@ async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound)
         "action": "none",
         "message": message,
     }
+
+
+async def _too_late(desk: Desk, agent: Agent) -> Json:
+    """The refusal where the agent is being ended already: after the first signal nothing is taken back."""
+    store, request_id = desk.store, agent.request_id
+    order = await store.read(store.store.request, request_id) if request_id is not None else None
+    since = f" since {stamp(order.claimed_at or order.created_at)}, by {order.by}: {order.reason}" if order else ""
+    text = f"{agent.reg.name} is being ended{since}; the hold comes too late and is not kept"
+    return failure(agent.agent_id, Conflict(text), agent)
 
 
 async def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> list[tuple[Agent | None, Json | None]]:

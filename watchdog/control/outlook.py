@@ -1,5 +1,6 @@
 """What would have to change for another verdict: the sentences at the end of `why`. Pure."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from watchdog.core.model import ENDED, State, Status, Step, Verdict
@@ -8,9 +9,13 @@ from watchdog.fleet import ZERO, Agent
 from watchdog.holds import Holds
 
 
-def outlook(agent: Agent, holds: Holds, now: datetime) -> list[str]:
-    """Sentences, the nearest change first."""
+def outlook(agent: Agent, holds: Holds, now: datetime, doubts: Iterable[str] = ()) -> list[str]:
+    """Sentences, the nearest change first. `doubts`: why the daemon holds back its own kills for silence."""
     said = _held(agent, holds, now)
+    if agent.verdict in (Verdict.STARTING, Verdict.LATE, Verdict.STALLED):
+        said += [
+            f"The daemon ends nobody for silence now: {why}. `agent-watchdog unhold` lifts that." for why in doubts
+        ]
     if agent.status is Status.ENDING:
         return [f"It is being ended (request {agent.request_id}); heartbeats change nothing any more.", *said]
     if agent.status is Status.UNKILLABLE:
@@ -19,12 +24,14 @@ def outlook(agent: Agent, holds: Holds, now: datetime) -> list[str]:
         return ["It has ended; nothing will change."]
     if agent.status is Status.QUEUED:
         return ["It is queued; a pid (PATCH /v1/agents/ID) makes it running. Until then it is never judged.", *said]
+    if agent.asked is not None:
+        return [f"It is asked to end by itself ({agent.asked.reason}); after that it is ended.", *said]
     return [*_by_verdict(agent), *_limits(agent), *said]
 
 
 def _by_verdict(agent: Agent) -> list[str]:
     policy = agent.policy
-    left = agent.after - agent.silence
+    left = agent.after - agent.counted
     match agent.verdict:
         case None:
             return ["It has not been looked at yet; the next sweep does."]
@@ -48,6 +55,12 @@ def _by_verdict(agent: Agent) -> list[str]:
             return ["A first heartbeat makes its silence count from then on; until then only its exit and its TTL do."]
         case Verdict.HEALTHY:
             return [f"Without a heartbeat it is late in {span(max(ZERO, left))}, and stalled {_looks(agent)} later."]
+        case Verdict.LATE if agent.activity is not None:
+            left = max(ZERO, policy.busy_limit - max(ZERO, agent.counted - agent.after))
+            return [
+                f"A heartbeat makes it healthy at once. Without one, when nothing is seen of it any more (now: "
+                f"{agent.activity}), or in {span(left)} in any case, it is stalled{_then(agent)}."
+            ]
         case Verdict.LATE:
             return [
                 f"A heartbeat makes it healthy at once. Without one: looks so far {agent.late_looks}, "
@@ -75,6 +88,8 @@ def _looks(agent: Agent) -> str:
 
 def _then(agent: Agent) -> str:
     ladder = agent.policy.ladder
+    if ladder != (Step.KILL,) and Step.KILL in ladder:
+        return f", and its ladder ({', '.join(ladder)}) goes on" + (f" from {agent.rung}" if agent.rung else "")
     if Step.KILL in ladder:
         return " and ended"
     return f", and only told: its ladder ({', '.join(ladder) or 'empty'}) ends before a kill"

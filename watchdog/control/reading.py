@@ -63,7 +63,8 @@ async def agent(request: web.Request) -> web.Response:
     runs = await store.read(store.store.runs_of, agent_id)
     return web.json_response(
         {
-            "agent": views.full(one, house.holds, desk.now()) | await elsewhere.differences(desk, one),
+            "agent": views.full(one, house.holds, desk.now(), desk.doubts() if where.host == desk.host else ())
+            | await elsewhere.differences(desk, one),
             "children": [views.public(child) for child in house.fleet.children(agent_id)],
             "events": [views.event(row) for row in rows],
             "requests": [views.request(row) for row in requests],
@@ -96,6 +97,7 @@ async def status(request: web.Request) -> web.Response:
                 views.hold(row, peer, owners.get(row.agent_id) if row.agent_id else None)
                 for row in desk.holds.current(now)
             ],
+            "doubts": desk.doubts(),
             "you": {"uid": peer.uid, "admin": peer.admin},
             **facts,
         }

@@ -20,7 +20,8 @@ from watchdog.core.model import LIVE, KillOptions, Reason, Registration, Status
 from watchdog.core.verdict import span
 from watchdog.errors import AgentNotFound, BadRequest, Conflict, Forbidden
 from watchdog.fleet import ZERO, Agent
-from watchdog.sharing import refuse_temp_dir
+from watchdog.hearing import WRAPPER
+from watchdog.sharing import refuse_temp_dir, working_in
 
 _SPOKEN = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING})  # in these a beat counts
 PER_OWNER = 256  # living agents of one uid
@@ -36,7 +37,7 @@ async def register(request: web.Request) -> web.Response:
         known = await _known(desk, peer, body)
         if known is not None:
             return web.json_response(_answer(desk, known, []), status=200)
-        agent, notes = await _take_in(desk, peer, body)
+        agent, notes = await take_in(desk, peer, body)
         if body.source == "run" and body.pid is None and has_ended(peer.pid, desk.host):
             await _gone(desk, peer, agent, "its `run` ended while the registry was busy")
     return web.json_response(_answer(desk, agent, notes), status=201)
@@ -55,6 +56,8 @@ async def change(request: web.Request) -> web.Response:
         return web.json_response(_answer(desk, agent, []))
     taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
     await _identify(desk, peer, agent, taken)
+    if agent.reg.source == "run" and taken.name == WRAPPER:  # still held back, before it executes its command
+        await desk.place(agent)
     return web.json_response(_answer(desk, agent, []))
 
 
@@ -65,7 +68,7 @@ async def _gone(desk: Desk, peer: Peer, agent: Agent, why: str) -> None:
 
 
 async def beat(request: web.Request) -> web.Response:
-    """One word of an agent.
+    """One word of an agent: 204, or 200 with `stop` while it is asked to end by itself.
 
     `age_seconds` (from `run`, after we were away): the beat is that old. What it says holds, its lease and tool limit
     less that age; it can only shorten the silence that was watched, never lengthen it.
@@ -73,22 +76,36 @@ async def beat(request: web.Request) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     raw = await read_body(request)
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
-    if agent.status not in _SPOKEN:
+    if agent.status not in _SPOKEN and agent.asked is None:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
-    said, age = beat_of_json(decoded(raw))
-    now, silence, looks = desk.clock.now(), agent.silence, agent.late_looks
+    body = decoded(raw)
+    said, age = beat_of_json(body)
+    now, silence, looks, touched = desk.clock.now(), agent.silence, agent.late_looks, agent.touched
+    former = agent.reg
     if agent.beats == 0:
         desk.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)
     agent.beat(said, now.mono, now.wall - age)
     if age > ZERO:
-        agent.silence = min(silence, max(ZERO, age - max(agent.lease_left, agent.tool_left)))
+        aged = max(ZERO, age - max(agent.lease_left, agent.tool_left))
+        agent.silence = min(silence, aged)
+        if aged >= silence:  # said since the last reckoning: from then on, and no sooner than it was silent already
+            said_at = now.mono - (aged - silence).total_seconds()
+            agent.touched = said_at if touched is None else max(touched, said_at)
         if agent.silence >= agent.after:
             agent.late_looks = looks  # as silent as before: what was confirmed stays so
         if said.silent_for is not None:
             agent.lease_left = max(ZERO, agent.lease_left - age)
         if said.tool_limit is not None:
             agent.tool_left = max(ZERO, agent.tool_left - age)
-    return web.Response(status=204)
+    await desk.learnt(agent, former)
+    own = isinstance(body, dict) and "age_seconds" not in body  # `run` says it, and gives nobody our answer
+    if own and not agent.hears:
+        agent.hears = agent.changed = True
+    if agent.asked is None:
+        return web.Response(status=204)
+    agent.asked.heard = agent.asked.heard or own
+    left = max(0.0, agent.asked.until - now.mono)
+    return web.json_response({"stop": {"reason": agent.asked.reason, "deadline_seconds": round(left, 1)}})
 
 
 async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
@@ -114,15 +131,16 @@ async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
     return agent
 
 
-async def _take_in(desk: Desk, peer: Peer, body: Register) -> tuple[Agent, list[str]]:
-    """Check against the kernel and the other agents, commit, then let the house know.
+async def take_in(desk: Desk, peer: Peer, body: Register, taken: Claim | None = None) -> tuple[Agent, list[str]]:
+    """Check against the kernel and the other agents, commit, then let the house know. `desk.registering` is held.
 
-    1. Whose is the pid; the owner is its uid, else the peer's.
+    1. Whose is the pid (`taken`: was just asked); the owner is its uid, else the peer's.
     2. Name, parent and temp dir fit with the agents that live.
     3. Socket, row, task row; a row that cannot be committed takes its socket with it.
     4. `admit`.
     """
-    taken = None if body.pid is None else claim(body.pid, peer, desk.fleet, desk.host)
+    if taken is None and body.pid is not None:
+        taken = claim(body.pid, peer, desk.fleet, desk.host)
     owner = peer.uid if taken is None else taken.uid
     _refuse_many(desk, peer, owner)
     desk.fleet.refuse_taken(body.name, owner)
@@ -144,7 +162,7 @@ async def _take_in(desk: Desk, peer: Peer, body: Register) -> tuple[Agent, list[
             desk.close_notify(reg.agent_id)
         raise
     desk.admit(agent)
-    notes = _notes(agent)
+    notes = _notes(desk, agent)
     desk.event(
         "agent.registered",
         agent_id=reg.agent_id,
@@ -154,7 +172,7 @@ async def _take_in(desk: Desk, peer: Peer, body: Register) -> tuple[Agent, list[
         pid=taken.identity.pid if taken else None,
         status=status.value,
         after_seconds=agent.after.total_seconds(),
-        **({"note": notes[0]} if notes else {}),
+        **({"note": "; ".join(notes)} if notes else {}),
     )
     desk.look_soon()
     return agent, notes
@@ -178,6 +196,8 @@ def _registration(desk: Desk, body: Register, owner: int, parent: str | None, ta
         worktree=_path(body.worktree),
         temp_dir=_path(body.temp_dir),
         beat_file=_path(body.beat_file),
+        log=_path(body.log),
+        transcript=_path(body.transcript),
         source=body.source,
         command=body.command or (taken.name if taken else None),
         created_at=desk.now(),
@@ -235,14 +255,18 @@ async def _refuse_task(desk: Desk, peer: Peer, body: Register) -> None:
         raise Forbidden(f"task: {body.task} is of an agent of uid {worker.registration.owner_uid}; take another id")
 
 
-def _notes(agent: Agent) -> list[str]:
-    """What the client should know of its registration: its limit was raised, or it promised nothing yet."""
+def _notes(desk: Desk, agent: Agent) -> list[str]:
+    """What the client should know of its registration: its limit was raised, or somebody works in its worktree."""
     notes = []
     asked = agent.reg.stall_after or agent.policy.after
     if agent.after > asked:
         notes.append(
             f"the limit of {span(asked)} is less than two beats of {span(agent.reg.interval or ZERO)}; "
             f"raised to {span(agent.after)} for this agent"
+        )
+    if others := working_in(desk.fleet, agent):
+        notes.append(
+            f"{agent.reg.worktree} is also the worktree of {', '.join(others)}; it stays until the last has ended"
         )
     return notes
 
@@ -256,7 +280,9 @@ async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
         if held is not None:
             raise Conflict(f"replace: {name} is held: {held}")
         text = f"replaced by a new agent of the same name ({peer.by})"
-        request_id = await desk.request_kill(agent, Reason.OPERATOR, KillOptions(text=text), peer.by, text)
+        same_place = agent.reg.worktree is not None and agent.reg.worktree == _path(body.worktree)
+        reason = Reason.STOP if same_place else Reason.OPERATOR  # after a stop the worktree stays
+        request_id = await desk.request_kill(agent, reason, KillOptions(text=text), peer.by, text)
         limit = agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
         outcome = await desk.finished(request_id, limit.total_seconds())
         if outcome is None or not outcome.get("success"):

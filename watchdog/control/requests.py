@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from watchdog.core.names import name_problem
+from watchdog.core.redaction import hide_secrets
 from watchdog.errors import BadRequest
 
 _WORD = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -60,6 +61,7 @@ Word = Annotated[str, AfterValidator(_word)]
 Kind = Annotated[str, AfterValidator(_kind)]
 Plain = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_plain)]
 Text = Annotated[str, Field(max_length=1024)]
+Why = Annotated[Text, AfterValidator(hide_secrets)]  # goes into log, history and the task row
 Path = Annotated[str, Field(max_length=4095), AfterValidator(_path)]
 Pid = Annotated[int, Field(le=PID_MAX), AfterValidator(_not_init)]
 Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
@@ -88,6 +90,8 @@ class Register(Body):
     worktree: Path | None = None
     temp_dir: Path | None = None
     beat_file: Path | None = None
+    log: Path | None = None
+    transcript: Path | None = None
     queued: bool = False
     source: Word = "register"
     command: Plain | None = None  # the program's name, where the pid is not known yet; never a command line
@@ -126,7 +130,7 @@ class Act(Body):
     """What every act on targets takes."""
 
     targets: Annotated[Targets, Field(min_length=1)]
-    reason: Text = ""
+    reason: Why = ""
 
 
 class Stop(Act):
@@ -153,11 +157,17 @@ class Remove(Act):
     dry_run: bool = False
 
 
+class Reap(Body):
+    """POST /reap."""
+
+    dry_run: bool = False
+
+
 class Hold(Body):
     """POST /hold; no targets: all agents."""
 
     targets: Targets = []
-    reason: Text = ""
+    reason: Why = ""
     for_seconds: Seconds | None = None
 
 

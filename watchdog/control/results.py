@@ -2,7 +2,7 @@
 
 from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
-from watchdog.core.model import KillOptions
+from watchdog.core.model import KillOptions, Status
 from watchdog.errors import WatchdogError
 from watchdog.fleet import Agent
 from watchdog.registry.rows import AgentRow
@@ -74,7 +74,7 @@ def ended_already(row: AgentRow) -> Json:
         "action": "none",
         "pid": reg.identity.pid if reg.identity else None,
         "task_id": reg.task_id,
-        "message": f"already dead: {row.status}",
+        "message": "already stopped" if row.status is Status.STOPPED else f"already dead: {row.status}",
         "status": row.status.value,
         "processes": [],
         "cleanup": [],
@@ -102,7 +102,7 @@ def dry(agent: Agent) -> Json:
         "pid": agent.identity.pid if agent.identity else None,
         "task_id": agent.reg.task_id,
         "seconds_since_heartbeat": round(agent.silence.total_seconds()) if agent.beats else None,
-        "message": f"would be ended: {agent.status}, {agent.verdict or 'not looked at yet'}; {agent.line}".rstrip("; "),
+        "message": f"would be ended: {agent.status}, {agent.verdict or 'not looked at yet'}; {agent.why}".rstrip("; "),
         "processes": [{"pid": m.identity.pid, "name": m.name, "how": "would be ended"} for m in agent.members],
     }
 

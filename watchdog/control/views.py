@@ -4,12 +4,15 @@ Of other people's agents only id, name, owner, status and verdict are shown: nev
 Durations are seconds, times are UTC with a Z.
 """
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from watchdog.control.outlook import outlook
 from watchdog.control.peers import Peer
-from watchdog.core.model import Identity, Registration
+from watchdog.control.signals import signals
+from watchdog.core.model import Identity, Registration, Verdict
+from watchdog.core.redaction import hide_secrets
 from watchdog.fleet import Agent
 from watchdog.holds import Holds
 from watchdog.registry.rows import AgentRow, EventRow, HoldRow, RequestRow, RunRow
@@ -47,7 +50,7 @@ def listed(agent: Agent | AgentRow, peer: Peer) -> Json:
     return {**public(agent), **_said(reg), **(_living(agent) if isinstance(agent, Agent) else _stored(agent))}
 
 
-def full(agent: Agent | AgentRow, holds: Holds, now: datetime) -> Json:
+def full(agent: Agent | AgentRow, holds: Holds, now: datetime, doubts: Iterable[str] = ()) -> Json:
     """Everything about one agent, for its owner, root and admins."""
     reg = _registration(agent)
     if isinstance(agent, AgentRow):
@@ -69,8 +72,10 @@ def full(agent: Agent | AgentRow, holds: Holds, now: datetime) -> Json:
         **_said(reg),
         **_living(agent),
         "held": holds.reason_for(agent.agent_id, now),
+        "line": None if agent.verdict is None else [*Verdict].index(agent.verdict) + 1,
+        "signals": signals(agent),
         "members": members,
-        "outlook": outlook(agent, holds, now),
+        "outlook": outlook(agent, holds, now, doubts),
     }
 
 
@@ -90,6 +95,9 @@ def _said(reg: Registration) -> Json:
         "worktree": reg.worktree,
         "temp_dir": reg.temp_dir,
         "beat_file": reg.beat_file,
+        "log": reg.log,
+        "transcript": reg.transcript,
+        "cgroup": reg.cgroup,
         "stall_after_seconds": seconds(reg.stall_after),
         "interval_seconds": seconds(reg.interval),
         "ttl_seconds": seconds(reg.ttl),
@@ -102,22 +110,23 @@ def _living(agent: Agent) -> Json:
     return {
         "state": agent.state.value if agent.state else None,
         "state_age_seconds": seconds(agent.state_age),
-        "why": agent.line,
+        "why": agent.why,
         "promised": agent.promised,
         "beats": agent.beats,
         "last_heartbeat": stamp(agent.last_heartbeat),
         "seconds_since_heartbeat": seconds(agent.silence) if agent.beats else None,
         "silence_seconds": seconds(agent.silence),
+        "forgiven_seconds": seconds(agent.forgiven),
         "after_seconds": seconds(agent.after),
         "watched_seconds": seconds(agent.age),
         "lease_left_seconds": seconds(agent.lease_left),
-        "tool": agent.tool,
+        "tool": agent.tool and hide_secrets(agent.tool),
         "tool_left_seconds": seconds(agent.tool_left),
         "progress": agent.progress,
         "progress_age_seconds": seconds(agent.progress_age),
         "ttl_left_seconds": seconds(agent.ttl_left),
         "activity": agent.activity,
-        "note": agent.note,
+        "note": agent.note and hide_secrets(agent.note),
         "late_looks": agent.late_looks,
         "channel_lost": agent.channel_lost,
         "request_id": agent.request_id,

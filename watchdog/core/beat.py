@@ -1,9 +1,11 @@
 """From words to `model.Beat` and back: datagram fields, the body of `POST /v1/agents/ID/beat`, JSON for display."""
 
 from datetime import timedelta
+from functools import lru_cache
 
 from watchdog.core.model import Beat, State
-from watchdog.core.notify import MAX_SECONDS, STATES, printable, words_of
+from watchdog.core.names import name_problem
+from watchdog.core.notify import MAX_SECONDS, STATES, parse_datagram, printable, words_of
 from watchdog.errors import BadRequest
 
 KEYS = (
@@ -14,9 +16,25 @@ KEYS = (
     "tool_limit_seconds",
     "note",
     "after_seconds",
+    "transcript",
+    "session",
+    "session_ended",
+    "type",
     "promises",
     "age_seconds",
 )
+
+
+@lru_cache(maxsize=128)
+def beat_in(datagram: bytes, from_main: bool) -> Beat | None:
+    """The beat in an sd_notify message, or None when it holds none. Raises BadRequest for what is no such message.
+
+    Remembered: a beat mostly says the same as the last one, and reading it anew costs ten times as much.
+    """
+    fields = parse_datagram(datagram)
+    if not fields:
+        raise BadRequest("not an sd_notify message of at most 4096 bytes")
+    return beat_of(fields, from_main)
 
 
 def beat_of(fields: dict[str, str], from_main: bool) -> Beat | None:
@@ -53,6 +71,10 @@ def beat_of_json(body: object) -> tuple[Beat, timedelta]:
         tool_limit=_duration(body, "tool_limit_seconds"),
         note=_text(body, "note"),
         after=after,
+        transcript=_path(body, "transcript"),
+        agent_type=_kind(body, "type"),
+        session=_text(body, "session"),
+        session_ended=_text(body, "session_ended"),
         promises=promises,
     )
     return beat, _duration(body, "age_seconds") or timedelta()
@@ -68,6 +90,10 @@ def beat_to_json(beat: Beat) -> dict[str, object]:
         "tool_limit_seconds": None if beat.tool_limit is None else beat.tool_limit.total_seconds(),
         "note": beat.note,
         "after_seconds": None if beat.after is None else beat.after.total_seconds(),
+        "transcript": beat.transcript,
+        "type": beat.agent_type,
+        "session": beat.session,
+        "session_ended": beat.session_ended,
         "promises": beat.promises,
     }
     return {key: value for key, value in said.items() if value is not None}
@@ -80,6 +106,22 @@ def _text(body: dict[str, object], key: str) -> str | None:
     if not isinstance(value, str):
         raise BadRequest(f"{key}: must be text")
     return printable(value)
+
+
+def _path(body: dict[str, object], key: str) -> str | None:
+    value = body.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > 4095 or not value.startswith("/") or not value.isprintable():
+        raise BadRequest(f"{key}: must be an absolute path of printable characters")
+    return value
+
+
+def _kind(body: dict[str, object], key: str) -> str | None:
+    value = _text(body, key)
+    if value is not None and name_problem(value) is not None:
+        raise BadRequest(f"{key}: {value!r} {name_problem(value)}")
+    return value
 
 
 def _number(body: dict[str, object], key: str) -> float | None:

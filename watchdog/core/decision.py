@@ -5,11 +5,12 @@ budget; an agent with an open request gets no second one.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
-from watchdog.core.model import Policy, Reason, State, Step, Verdict
+from watchdog.core.ladder import next_rung
+from watchdog.core.model import KillOptions, Policy, Reason, State, Step, Verdict
 from watchdog.core.verdict import Judgement, span
 
 
@@ -19,6 +20,7 @@ class Action(StrEnum):
     KEEP = "keep"
     NOTIFY = "notify"
     HOLD = "hold"
+    CLIMB = "climb"  # a step of the ladder that ends nobody: warn, nudge
     REQUEST_KILL = "request_kill"
 
 
@@ -27,13 +29,18 @@ class Veto(StrEnum):
 
     OPERATOR = "operator"
     REGISTRY = "registry"
+    UNSETTLED = "unsettled"  # a gap, a suspend, a set clock: we have only just begun to look again
+    PRESSURE = "pressure"
     MASS_STALL = "mass_stall"
     BUDGET = "budget"
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One agent as `decide` needs it. `held` is the reason of a hold on this agent alone, if any."""
+    """One agent as `decide` needs it.
+
+    `doomed_for`: so long its silence has asked for its end. `held`: the reason of a hold on this agent alone, if any.
+    """
 
     agent_id: str
     judgement: Judgement
@@ -42,33 +49,39 @@ class Look:
     silence: timedelta = timedelta()
     state: State | None = None
     state_age: timedelta = timedelta()
+    doomed_for: timedelta = timedelta()
     requested: bool = False
     held: str | None = None
+    rung: Step | None = None  # the step of its ladder that was taken last, and how long ago
+    rung_age: timedelta = timedelta()
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What binds all agents in this sweep.
 
-    `hold` is the reason of a hold on everybody, and `hold_by` its kind; `mass` that of a mass stall, which holds
-    back kills for silence only. `budget` is how many of the daemon's own kills of living agents may still start.
+    `hold` is the reason of a hold on everybody, and `hold_by` its kind; `doubt` that of one which holds back kills for
+    silence only. `budget` is how many of the daemon's own kills of living agents may still start.
     """
 
     hold: str | None = None
     hold_by: Veto = Veto.OPERATOR
-    mass: str | None = None
+    doubt: tuple[Veto, str] | None = None
+    doubt_limit: timedelta = timedelta(minutes=15)  # no agent's end is held back for longer by it
     budget: int = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The plan for one agent. `reason` is set for REQUEST_KILL and for the HOLD that it became, `veto` for that."""
+    """The plan for one agent. `reason` and `rung` are set for CLIMB, REQUEST_KILL and the HOLD that it became, `veto`
+    for that. A kill at rung `stop` asks first."""
 
     agent_id: str
     action: Action
     text: str
     reason: Reason | None = None
     veto: Veto | None = None
+    rung: Step | None = None
 
 
 def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
@@ -78,23 +91,44 @@ def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
     decisions = []
     for look in ordered:
         decision = _wish(look)
-        if decision.action is Action.REQUEST_KILL:
-            stop = _veto(look, decision, limits, budget)
+        if decision.action is Action.REQUEST_KILL or decision.rung is Step.NUDGE:
+            ends = decision.action is Action.REQUEST_KILL and decision.reason is not Reason.GONE
+            stop = _veto(look, decision, limits, budget if ends else 1)
             if stop is not None:
                 veto, why = stop
-                decision = Decision(look.agent_id, Action.HOLD, f"held: {why}", decision.reason, veto)
-            elif decision.reason is not Reason.GONE:
-                budget -= 1
+                decision = replace(decision, action=Action.HOLD, text=f"held: {why}", veto=veto)
+            else:
+                budget -= ends
         decisions.append(decision)
     return decisions
 
 
-def mass_stall(looks: Iterable[Look], count: int, fraction: float) -> str | None:
-    """The reason to suspect ourselves: `count` agents and `fraction` of those that promised beats are silent."""
+def asked_first(decision: Decision, policy: Policy) -> KillOptions:
+    """How the kill that was decided is to be done: at step `stop` the agent is asked, and at its ladder's end left."""
+    if decision.rung is not Step.STOP:
+        return KillOptions()
+    return KillOptions(ask=policy.stop_pause, only_ask=Step.KILL not in policy.ladder)
+
+
+def called_off(looks: Iterable[Look], limits: Limits) -> list[tuple[str, str]]:
+    """Whose open order for silence doubt calls off if it has signalled nobody yet, and why: agent ids and reasons."""
+    if limits.doubt is None:
+        return []
+    return [
+        (look.agent_id, limits.doubt[1]) for look in looks if look.requested and look.doomed_for < limits.doubt_limit
+    ]
+
+
+def mass_stall(looks: Iterable[Look], count: int, fraction: float, others: int = 0) -> str | None:
+    """The reason to suspect ourselves: `count` agents and `fraction` of those that promised beats are silent.
+
+    `others` are how many more promised beats and are not silent.
+    """
     bound = [look for look in looks if look.promised and look.judgement.verdict is not Verdict.GONE]
     silent = sum(look.judgement.verdict in (Verdict.LATE, Verdict.STALLED) for look in bound)
-    if silent >= count and silent >= fraction * len(bound):
-        return f"mass stall: {silent} of {len(bound)} agents fell silent together; the fault may be ours"
+    among = len(bound) + others
+    if silent >= count and silent >= fraction * among:
+        return f"mass stall: {silent} of {among} agents fell silent together; the fault may be ours"
     return None
 
 
@@ -117,7 +151,7 @@ def _wish(look: Look) -> Decision:
             reason = Reason.LINGERING
         case Verdict.STALLED:
             reason = Reason.STALLED
-        case Verdict.WAITING if look.state in (State.WAITING, State.BLOCKED):
+        case Verdict.WAITING if look.state is State.WAITING:
             if look.state_age >= look.policy.prompt_limit:
                 text = f"waits for a human for {span(look.state_age)} (limit {span(look.policy.prompt_limit)})"
                 return Decision(look.agent_id, Action.NOTIFY, text)
@@ -125,9 +159,23 @@ def _wish(look: Look) -> Decision:
             pass
     if reason is None:
         return Decision(look.agent_id, Action.KEEP, line)
-    if reason is not Reason.GONE and Step.KILL not in look.policy.ladder:
-        return Decision(look.agent_id, Action.NOTIFY, f"{line}; its ladder ends before a kill")
-    return Decision(look.agent_id, Action.REQUEST_KILL, line, reason)
+    if reason is Reason.GONE:
+        return Decision(look.agent_id, Action.REQUEST_KILL, line, reason)
+    return _climb(look, reason)
+
+
+def _climb(look: Look, reason: Reason) -> Decision:
+    """The step of its policy's ladder that the agent has come to."""
+    policy, line = look.policy, look.judgement.line
+    step = next_rung(policy, look.rung, look.rung_age)
+    if step is None:
+        taken = f"{look.rung} {span(look.rung_age)} ago" if look.rung else "none"
+        end = "" if Step.KILL in policy.ladder else ", and its ladder ends before a kill"
+        return Decision(look.agent_id, Action.KEEP, f"{line}; last step: {taken}{end}", reason)
+    action = Action.REQUEST_KILL if step in (Step.STOP, Step.KILL) else Action.CLIMB
+    if policy.ladder != (Step.KILL,):
+        line = f"{line}; step {step} of {' '.join(policy.ladder)}"
+    return Decision(look.agent_id, action, line, reason, rung=step)
 
 
 def _veto(look: Look, wish: Decision, limits: Limits, budget: int) -> tuple[Veto, str] | None:
@@ -138,8 +186,10 @@ def _veto(look: Look, wish: Decision, limits: Limits, budget: int) -> tuple[Veto
         return limits.hold_by, limits.hold
     if wish.reason is Reason.GONE:
         return None
-    if limits.mass is not None and wish.reason is Reason.STALLED:
-        return Veto.MASS_STALL, limits.mass
+    silent = wish.reason in (Reason.STALLED, Reason.FAILED_TO_START)
+    if limits.doubt is not None and silent and look.doomed_for < limits.doubt_limit:
+        veto, why = limits.doubt
+        return veto, f"{why} (for {span(limits.doubt_limit)} at most)"
     if budget <= 0:
         return Veto.BUDGET, "the budget of kills per minute is used up"
     return None

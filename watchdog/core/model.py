@@ -34,7 +34,7 @@ class State(StrEnum):
     WORKING = "working"
     IDLE = "idle"
     WAITING = "waiting"  # for a human
-    BLOCKED = "blocked"  # for somebody or something else; not a stall
+    BLOCKED = "blocked"  # for another than a human (a rate limit, a lock); no stall, up to `wait_limit`
     DONE = "done"
 
 
@@ -72,6 +72,7 @@ class Reason(StrEnum):
     LOST = "lost"  # its boot is gone, and every process with it
     OPERATOR = "operator"  # `kill`
     STOP = "stop"  # `stop`, `cancel`
+    ORPHANED = "orphaned"  # its row is closed and its main process dead: processes that outlived it are ended
 
 
 class Step(StrEnum):
@@ -131,6 +132,12 @@ class Policy:
     grace: timedelta = timedelta(seconds=10)
     verify: timedelta = timedelta(seconds=60)
     ladder: tuple[Step, ...] = (Step.KILL,)
+    warn_pause: timedelta = timedelta(seconds=60)  # how long each step of the ladder is given before the next
+    nudge_pause: timedelta = timedelta(seconds=60)
+    stop_pause: timedelta = timedelta(seconds=60)
+    nudge_text: str = "Are you still at work? Go on with your task, or say what you wait for."
+    nudge_command: tuple[str, ...] = ()
+    exit_keys: tuple[str, ...] = ()
     polite: Polite = Polite.MAIN_FIRST
     spare: tuple[str, ...] = ()
     task_status: str = "failed"
@@ -156,9 +163,22 @@ class Registration:
     worktree: str | None = None
     temp_dir: str | None = None
     beat_file: str | None = None
-    source: str = "register"  # "run", "register", or a foreign registry's name
+    log: str | None = None  # files that grow while it works; no beats
+    transcript: str | None = None
+    cgroup: str | None = None  # the cgroup v2 that `run` got for it alone, as /proc/PID/cgroup names it
+    source: str = "register"  # "run", "register", "hook", or a foreign registry's name
     command: str | None = None  # the program's name only; never a whole command line
     created_at: datetime | None = None
+
+
+# Of agents that nobody gave into our care: a vendor hook, or a vendor's own list of its sessions, told of them. The
+# daemon tells of them, and ends nothing of theirs, unless a `[[policy]]` says more.
+TOLD_OF = frozenset({"hook", "claude"})
+
+
+def cgroup_names(agent_id: str) -> tuple[str, str]:
+    """What an agent's own cgroup may be called: a scope of systemd, or a leaf that we make. An id is never reused."""
+    return f"agent-{agent_id}.scope", f"agent-{agent_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +196,16 @@ class Beat:
     tool_limit: timedelta | None = None
     note: str | None = None
     after: timedelta | None = None  # WATCHDOG_USEC=: the agent sets its own limit
+    transcript: str | None = None  # where it writes its transcript from now on
+    agent_type: str | None = None  # what it is, for one that was registered without a type
+    session: str | None = None  # which of its process' sessions speaks, where there may be many; or has ended
+    session_ended: str | None = None
     promises: bool = True
+
+    @property
+    def bare(self) -> bool:
+        """Whether it says no more than that the agent lives, what it does, and a note."""
+        return self.progress is None and self.silent_for is None and self.tool is None and self.after is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +232,7 @@ class HookSpec:
     command: tuple[str, ...] | None = None
     timeout: timedelta = timedelta(seconds=60)
     retries: int = 2
+    needs: tuple[str, ...] = ()  # hooks before it; it runs only when each of them was done or had nothing to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,12 +256,28 @@ class HookContext:
 
 @dataclass(frozen=True, slots=True)
 class KillOptions:
-    """How one kill is to be done, as it was asked for. `grace` None: the policy's."""
+    """How one kill is to be done, as it was asked for. `grace` None: the policy's.
+
+    `ask`: the agent is first asked to end by itself, and has so long for that where it can hear it; None: not asked.
+    `only_ask`: who does not is left alone (a ladder that ends at `stop`). `cancel`: its task becomes `cancelled`.
+    """
 
     force: bool = False
     grace: timedelta | None = None
     cleanup: bool = True
     text: str = ""
+    ask: timedelta | None = None
+    only_ask: bool = False
+    cancel: bool = False
+
+
+@dataclass(slots=True)
+class StopAsked:
+    """An agent is asked to end by itself: each of its beats over HTTP is answered so. `until`: monotonic seconds."""
+
+    reason: str
+    until: float
+    heard: bool = False  # a beat was answered so
 
 
 class HookOutcome(StrEnum):

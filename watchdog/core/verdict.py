@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from watchdog.core.model import Policy, Presence, State, Status, Verdict
+from watchdog.core.redaction import hide_secrets
 
 ZERO = timedelta()
+FOR_EVER = timedelta(days=365)
 _UNHEARD = "its heartbeats could not reach us for a while (a restart of ours, or too many connections)"
 
 
@@ -36,6 +38,7 @@ class Observation:
     tool_left: timedelta = ZERO
     progress_age: timedelta | None = None
     ttl_left: timedelta | None = None
+    ttl_warning: timedelta = ZERO  # so long before its end it is told
     late_looks: int = 0
     first_look: bool = False
     activity: str | None = None
@@ -45,11 +48,16 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict and the line that gave it, in words for `why`. `overdue`: STARTING for longer than the limit."""
+    """A verdict and the line that gave it, in words for `why`.
+
+    `overdue`: STARTING for longer than the limit. `stands`: so long nothing but a new word or a new look at the process
+    can change it, and a beat that only renews makes that longer. Zero: to be judged anew by the next look.
+    """
 
     verdict: Verdict
     line: str
     overdue: bool = False
+    stands: timedelta = ZERO
 
 
 def judge(seen: Observation, policy: Policy) -> Judgement:
@@ -115,20 +123,31 @@ def _lingering(seen: Observation, policy: Policy) -> Judgement | None:
 
 
 def _waiting(seen: Observation, policy: Policy) -> Judgement | None:
-    if seen.state in (State.IDLE, State.WAITING, State.BLOCKED, State.DONE):
+    if seen.state in (State.IDLE, State.WAITING, State.DONE):
         return Judgement(Verdict.WAITING, f"says {seen.state} since {span(seen.state_age)}")
+    if seen.state is State.BLOCKED and seen.state_age < policy.wait_limit:
+        limit = span(policy.wait_limit)
+        return Judgement(Verdict.WAITING, f"says blocked since {span(seen.state_age)} (believed for {limit})")
     if seen.lease_left > ZERO:
         return Judgement(Verdict.WAITING, f"on a lease: {span(seen.lease_left)} left")
     if seen.tool is not None and seen.tool_left > ZERO:
-        return Judgement(Verdict.WAITING, f"runs tool {seen.tool}: {span(seen.tool_left)} of its limit left")
+        left = span(seen.tool_left)
+        return Judgement(Verdict.WAITING, f"runs tool {hide_secrets(seen.tool)}: {left} of its limit left")
     return None
 
 
 def _healthy(seen: Observation, policy: Policy) -> Judgement | None:
+    stands = FOR_EVER if seen.ttl_left is None else seen.ttl_left
+    if stands > seen.ttl_warning:
+        stands -= seen.ttl_warning
     if not seen.promised:
-        return Judgement(Verdict.HEALTHY, "no heartbeat was promised: judged by process, exit and TTL alone")
+        line = "no heartbeat was promised: judged by process, exit and TTL alone"
+        return Judgement(Verdict.HEALTHY, line, stands=stands)
     if seen.silence < seen.after and not _progress_stands(seen, policy):
-        return Judgement(Verdict.HEALTHY, f"silent for {span(seen.silence)} of {span(seen.after)}")
+        stands = min(stands, seen.after - seen.silence)
+        if seen.progress_age is not None:
+            stands = min(stands, policy.progress_limit - seen.progress_age)
+        return Judgement(Verdict.HEALTHY, quiet(seen.silence, seen.after), stands=stands)
     return None
 
 
@@ -140,9 +159,15 @@ def _late(seen: Observation, policy: Policy) -> Judgement | None:
     needed = max(policy.confirm_sweeps, 2) if seen.first_look else policy.confirm_sweeps
     if looks < needed:
         return Judgement(Verdict.LATE, f"{silent}; look {looks} of {needed}")
-    if seen.activity is not None and seen.silence < seen.after + policy.busy_limit:
+    if seen.activity is not None and _overdue(seen, policy) < policy.busy_limit:
         return Judgement(Verdict.LATE, f"{silent}, but {seen.activity} (believed for {span(policy.busy_limit)})")
     return None
+
+
+def _overdue(seen: Observation, policy: Policy) -> timedelta:
+    """How long it is too silent, or its progress stands still for too long: a beating one is silent for no time."""
+    silent = seen.silence - seen.after
+    return silent if seen.progress_age is None else max(silent, seen.progress_age - policy.progress_limit)
 
 
 def _progress_stands(seen: Observation, policy: Policy) -> bool:
@@ -155,6 +180,11 @@ def _silent(seen: Observation, policy: Policy) -> str:
             f"beats, but its progress stands still for {span(seen.progress_age)} (limit {span(policy.progress_limit)})"
         )
     return f"silent for {span(seen.silence)}, promised {span(seen.after)}"
+
+
+def quiet(silence: timedelta, after: timedelta) -> str:
+    """The line of a healthy agent that promised beats."""
+    return f"silent for {span(silence)} of {span(after)}"
 
 
 def span(duration: timedelta) -> str:

@@ -27,6 +27,8 @@ REST = 0.25  # seconds between two looks at the sockets; `systemd-notify` waits 
 BUDGET = 64  # datagrams per look; a plain kernel queues 10 (net.unix.max_dgram_qlen), systemd raises it to 512
 MAX_FDS = 16
 UCRED = struct.Struct("3i")
+_ROOM = socket.CMSG_SPACE(UCRED.size) + socket.CMSG_SPACE(MAX_FDS * 4)
+_TRUNCATED = int(socket.MSG_TRUNC)  # `&` with an enum's member costs as much as the rest of a datagram
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,14 +151,22 @@ class NotifySockets:
         """Read what waits on one agent's socket now."""
         listener = self._sockets.get(agent_id)
         if listener is not None:
-            self._read(agent_id, listener)
+            self._read(agent_id, listener, BUDGET)
 
-    def drain_all(self) -> None:
-        """Read what waits on all sockets now, each within its budget."""
-        for descriptor, _ in self._ready.poll(0, max(1, len(self._agents))):
-            agent_id = self._agents.get(descriptor)  # None: closed by what was read before it
-            if agent_id is not None:
-                self.drain(agent_id)
+    def drain_all(self) -> bool:
+        """Read what waits on all sockets now, each within its budget: one of each, as long as epoll names any.
+
+        False when nothing waited.
+        """
+        for number in range(BUDGET):
+            ready = self._ready.poll(0, max(1, len(self._agents)))
+            if not ready:
+                return number > 0
+            for descriptor, _ in ready:
+                agent_id = self._agents.get(descriptor)  # None: closed by what was read before it
+                if agent_id is not None:
+                    self._read(agent_id, self._sockets[agent_id], 1)
+        return True
 
     def _release(self, agent_id: str) -> None:
         listener = self._sockets.pop(agent_id)
@@ -165,17 +175,20 @@ class NotifySockets:
         listener.close()
 
     def _readable(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._ready)
+        self._look()
+
+    def _look(self) -> None:
+        """Read, and look again after the rest; when nothing waited then, the next message is read at once."""
         loop = asyncio.get_running_loop()
-        loop.remove_reader(self._ready)
-        self._resting = loop.call_later(REST, self._rested)
-        self.drain_all()
+        self._resting = loop.call_later(REST, self._look)  # first: whatever goes wrong in it, the next look comes
+        if not self.drain_all():
+            self._resting.cancel()
+            self._resting = None
+            loop.add_reader(self._ready, self._readable)
 
-    def _rested(self) -> None:
-        self._resting = None
-        asyncio.get_running_loop().add_reader(self._ready, self._readable)
-
-    def _read(self, agent_id: str, listener: socket.socket) -> None:
-        for _ in range(BUDGET):
+    def _read(self, agent_id: str, listener: socket.socket, most: int) -> None:
+        for _ in range(most):
             message, descriptors = receive(listener)
             try:
                 if message is None:
@@ -202,9 +215,8 @@ def _bound_to(listener: socket.socket, path: str) -> bool:
 
 def receive(listener: socket.socket) -> tuple[Message | None, list[int]]:
     """One datagram with its credentials (None: nothing waits), and the descriptors that came along, to be closed."""
-    room = socket.CMSG_SPACE(UCRED.size) + socket.CMSG_SPACE(MAX_FDS * 4)
     try:
-        data, ancillary, flags, _ = listener.recvmsg(MAX_BYTES + 1, room, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, flags, _ = listener.recvmsg(MAX_BYTES + 1, _ROOM, socket.MSG_CMSG_CLOEXEC)
     except (BlockingIOError, InterruptedError):
         return None, []
     pid, uid = 0, -1
@@ -218,5 +230,5 @@ def receive(listener: socket.socket) -> tuple[Message | None, list[int]]:
             held = array.array("i")
             held.frombytes(payload[: len(payload) - len(payload) % held.itemsize])
             descriptors.extend(held)
-    truncated = bool(flags & socket.MSG_TRUNC) or len(data) > MAX_BYTES
+    truncated = bool(flags & _TRUNCATED) or len(data) > MAX_BYTES
     return Message(data[:MAX_BYTES], pid, uid, truncated), descriptors

@@ -5,11 +5,28 @@
     command     a command hook, run contained
     paths       directories opened component by component, without following links; mounts
     occupancy   who has a cwd, an open file, a socket or a lock below a directory
+    session_dirs  temp dirs of vendors' sessions, and which session may live
+    temp_leftovers, lock_leftovers  the finders of both
+    temp_dirs   one temp dir, removed in rounds
+    hindrances  what a full disk and its kin are called, and told as
     trash       rename aside, delete from there
+    copying     copies of small trees
     git         git's plumbing, with everything that runs foreign programs off
+    gits        which living git works where, who holds a lock file
+    git_locks   lock files of a dead git, moved aside
     worktrees   what git and the disk say of one linked worktree
+    held        what git holds for one worktree alone
+    rescue      a verified copy of its work in its repository
+    containers  the trash of a repository's worktrees
+    branches    what becomes of its branch
+    restoring   brings it back
+    emptying    deletes what lay long enough in that trash
+    leftovers   what dead agents have left here: one finder a kind, looked at first, acted on one by one
+    sockets     those that a killed `run` has left
+    findings    what is found there, and what the daemon knows: values
+    terminals/  panes that agents sit in: tmux
     hooks/      the built-in cleanup hooks
 
-Nothing here is imported by the daemon but `hooks.base` (values). It imports core and errors only, and decides nothing
-about another uid's process or path.
+Nothing here is imported by the daemon but `hooks.base` and `findings` (values). It imports core and errors only, and
+decides nothing about another uid's process or path.
 """

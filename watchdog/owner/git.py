@@ -5,10 +5,15 @@ written by whoever works in it. Optional locks are off, so a look changes nothin
 no answer never means "clean". This module must not pass --force.
 """
 
+import hashlib
 import os
 import re
+import stat
 import subprocess
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO
 
 from watchdog.errors import OwnerCallFailed
 
@@ -26,7 +31,15 @@ OFF = (
     "gc.auto=0",
     "maintenance.auto=false",
     "log.showSignature=false",
+    # A name that another system would refuse is saved all the same; two that differ in case are two.
+    "core.protectNTFS=false",
+    "core.protectHFS=false",
+    "core.ignoreCase=false",
+    # What is written is on the disk before anything is moved.
+    "core.fsync=all",
+    "core.fsyncMethod=fsync",
 )
+WRITER = "agent-watchdog"  # author of what a rescue commits: the owner may have no name configured
 OUTPUT_LIMIT = 64 << 20  # bytes; a status of a million files is about that long
 
 
@@ -55,6 +68,7 @@ class Git:
         self._environment = environment()
         # Only this directory is asked about: with a broken .git file git would go up and answer for the one above.
         self._environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(os.path.realpath(directory))
+        self._umask = -1
         self._off = [item for setting in OFF for item in ("-c", setting)]
         self._off += self._filters_off()
 
@@ -68,23 +82,69 @@ class Git:
                 off += ["-c", f"filter.{driver}.{key}"]
         return off
 
-    def run(self, *arguments: str, good: tuple[int, ...] = (0,), stdin: str = "") -> str:
-        """What git prints. Raises OwnerCallFailed: `git_failed` for another exit status, `git_late`, `git_missing`."""
+    def write_like(self, directory: str) -> None:
+        """From now on what git makes is as open to group and others as `directory` is; a helper's umask is 077."""
+        self._umask = ~stat.S_IMODE(os.stat(directory).st_mode) & 0o077
+
+    def run(self, *arguments: str, good: tuple[int, ...] = (0,), stdin: str = "", index: str | None = None) -> str:
+        """What git prints; `index`: with that index file instead of the worktree's own.
+
+        Raises OwnerCallFailed: `git_failed` for another exit status, `git_late`, `git_missing`.
+        """
+        more = {} if index is None else {"GIT_INDEX_FILE": index}
+        ran = self._run(arguments, stdout=subprocess.PIPE, given=os.fsencode(stdin), more=more)
+        if ran.returncode not in good or len(ran.stdout) > OUTPUT_LIMIT:
+            words = ran.stderr.decode("utf-8", "replace").strip()[-500:]
+            raise OwnerCallFailed("git_failed", f"git {arguments[0]} ended with {ran.returncode}: {words}")
+        return os.fsdecode(ran.stdout)
+
+    def digests(self, objects: Sequence[str]) -> dict[str, bytes]:
+        """SHA-256 of each object's content as git reads it back. Raises as `run`, also for one that is not there."""
+        found: dict[str, bytes] = {}
+        asked = "".join(f"{name}\n" for name in objects).encode()
+        reader, writer = os.pipe()
+        with ThreadPoolExecutor(1) as pool, open(reader, "rb") as answers:
+            ran = pool.submit(self._into, writer, ("cat-file", "--batch", "--buffer"), asked)
+            for name in objects:
+                words = answers.readline().split()
+                if len(words) != 3:
+                    break
+                found[name] = _digest(answers, int(words[2]))
+                answers.read(1)
+        if len(found) < len(set(objects)) or ran.result().returncode:
+            raise OwnerCallFailed("git_failed", "git cat-file did not give every object back")
+        return found
+
+    def _into(self, writer: int, arguments: Sequence[str], given: bytes) -> subprocess.CompletedProcess[bytes]:
+        try:
+            return self._run(arguments, stdout=writer, given=given, more={})
+        finally:
+            os.close(writer)
+
+    def _run(
+        self, arguments: Sequence[str], *, stdout: int, given: bytes, more: dict[str, str]
+    ) -> subprocess.CompletedProcess[bytes]:
         argv = ["git", "--no-pager", *self._where, *self._off, *arguments]
         try:
-            ran = subprocess.run(
+            return subprocess.run(
                 argv,
-                input=stdin.encode("utf-8", "surrogateescape"),
-                capture_output=True,
-                env=self._environment,
+                input=given,
+                stdout=stdout,
+                stderr=subprocess.PIPE,
+                env=self._environment | more,
                 timeout=max(0.1, self._until - time.monotonic()),
                 check=False,
+                umask=self._umask,
             )
         except subprocess.TimeoutExpired:
             raise OwnerCallFailed("git_late", f"git {arguments[0]} did not answer in time") from None
         except OSError as error:
             raise OwnerCallFailed("git_missing", f"git cannot be run: {error.strerror}") from error
-        if ran.returncode not in good or len(ran.stdout) > OUTPUT_LIMIT:
-            words = ran.stderr.decode("utf-8", "replace").strip()[-500:]
-            raise OwnerCallFailed("git_failed", f"git {arguments[0]} ended with {ran.returncode}: {words}")
-        return os.fsdecode(ran.stdout)
+
+
+def _digest(answers: IO[bytes], size: int) -> bytes:
+    digest = hashlib.sha256()
+    while size > 0 and (data := answers.read(min(size, 1 << 20))):
+        digest.update(data)
+        size -= len(data)
+    return digest.digest()

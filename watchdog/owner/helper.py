@@ -15,17 +15,22 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from watchdog.core.model import HookContext, HookOutcome, HookResult
+from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed, PathRefused, WatchdogError
-from watchdog.owner import contained
+from watchdog.owner import contained, findings, hindrances, leftovers
 from watchdog.owner.command import run_command, run_notice
 from watchdog.owner.hooks import BUILT_IN, base
+from watchdog.owner.restoring import restorable, restore
+from watchdog.owner.sessions import claude_sessions
+from watchdog.owner.terminals.tmux import type_keys
 
-LINE_LIMIT = 1 << 20  # bytes, both ways
+LINE_LIMIT = 1 << 20  # bytes, both ways; the daemon keeps to it in what it asks
 CALLS_LIMIT = 64  # threads; beyond, the daemon is told to come again
+TAIL, LINES, LINE = 16_384, 10, 200  # of a log: bytes that are read, lines and characters of a line that are told
 RESULT_LIMIT = 262_144  # bytes of a built-in hook's answer
 
 Call = Callable[..., object]
@@ -36,12 +41,17 @@ def ping() -> dict[str, object]:
     return {"pid": os.getpid(), "uid": os.geteuid()}
 
 
-def beat_file(path: str) -> dict[str, object]:
-    """The stamps of a file whose mtime is the beat. It is only looked at, never opened: a FIFO would not let us go."""
+def stamp(path: str) -> dict[str, object]:
+    """What tells of a file whether it was changed. It is only looked at, never opened: a FIFO would not let us go.
+
+    `full`: nothing more can be written to its file system.
+    """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise OwnerCallFailed("not_regular", f"{path} is no regular file")
+    disk = os.statvfs(path)
     return {
+        "full": disk.f_blocks > 0 and disk.f_bavail == 0,
         "mtime_ns": status.st_mtime_ns,
         "ctime_ns": status.st_ctime_ns,  # a rewrite with the same mtime is still a beat
         "size": status.st_size,
@@ -50,50 +60,140 @@ def beat_file(path: str) -> dict[str, object]:
     }
 
 
-CALLS: dict[str, Call] = {"ping": ping, "beat_file": beat_file}
+def last_lines(path: str) -> list[str]:
+    """The last lines of a text file, ten at most, each cut, and without what `hide_secrets` knows.
+
+    A line that begins before what is read is left out, and so is a key that does: half a secret is known by nothing.
+    """
+    stamp(path)  # opening what is no regular file may block, or do something
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        start = max(0, size - TAIL)
+        text = os.pread(file.fileno(), TAIL, start).decode("utf-8", "replace")
+    if start:
+        text = text.partition("\n")[2]
+    text = hide_secrets(text).rpartition("PRIVATE KEY-----")[2]
+    return [line[:LINE] for line in text.splitlines() if line.strip()][-LINES:]
 
 
-def built_in_hook(name: str, context: HookContext, settings: base.CleanupSettings) -> HookResult:
-    """Run one built-in hook here and now; whatever it raises is `failed`."""
+def moved(processes: list[list[int]]) -> dict[str, int]:
+    """Bytes that each of these processes (pid and start ticks) has read and written so far, to whatever (proc(5), io).
+
+    Who is gone, or may not be looked at, is left out.
+    """
+    found = {}
+    for pid, start_ticks in processes:
+        try:
+            with open(f"/proc/{pid}/io", "rb") as file:
+                counts = dict(line.split(b": ") for line in file.read().splitlines())
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if int(fields[19]) == start_ticks:  # the number has not passed on
+            found[str(pid)] = int(counts[b"rchar"]) + int(counts[b"wchar"])
+    return found
+
+
+CALLS: dict[str, Call] = {
+    "ping": ping,
+    "stamp": stamp,
+    "last_lines": last_lines,
+    "moved": moved,
+    "claude_sessions": claude_sessions,
+}
+
+
+def guarded(work: Callable[[], HookResult]) -> HookResult:
+    """Do it here and now; whatever it raises is `failed`."""
     try:
-        return BUILT_IN[name](context, settings)
+        return work()
     except OSError as error:
-        what = errno.errorcode.get(error.errno or 0, "OSError")
-        return base.failed(f"{error.strerror or error} ({what}) at {error.filename!r}", reason=what)
+        word, words = hindrances.explain(error)
+        place = "" if error.filename is None else f" at {error.filename!r}"
+        return base.failed(f"left as it is{place}: {words}", reason=word)
     except Exception as error:  # noqa: BLE001 one hook's fault must not take the answer with it
         return base.failed(f"{type(error).__name__}: {error}", reason="fault")
 
 
-def contained_hook(name: str, context: HookContext, settings: base.CleanupSettings, seconds: float) -> HookResult:
-    """Run one built-in hook in a child below the deadline."""
-    if name not in BUILT_IN:
-        return base.failed(f"there is no built-in hook {name!r}; there are {', '.join(sorted(BUILT_IN))}")
+def built_in_hook(name: str, context: HookContext, settings: base.CleanupSettings) -> HookResult:
+    """Run one built-in hook here and now."""
+    return guarded(lambda: BUILT_IN[name](context, settings))
+
+
+def contained_work(work: Iterable[object], seconds: float, limit: int) -> tuple[contained.Ran, bytes]:
+    """What `work` yields, each as a line of JSON, from a child below the deadline; at most `limit` bytes are kept.
+
+    When it raises, the last line has its words instead, without an end, and the wait status is not 0.
+    """
     result_pipe, end = contained.pipe_pair()
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
-    def work() -> None:
-        answer = json.dumps(base.result_json(built_in_hook(name, context, settings))).encode()
-        while answer:
-            answer = answer[os.write(3, answer) :]
+    def tell(data: bytes) -> None:
+        while data:
+            data = data[os.write(3, data) :]
+
+    def in_the_child() -> None:
+        try:
+            for one in work:
+                tell(json.dumps(one).encode() + b"\n")
+        except Exception as error:  # noqa: BLE001 told to the helper, which goes on
+            tell(f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").replace(b"\n", b" "))
+            os._exit(1)
 
     try:
-        pid = contained.start(work, {0: null, 1: null, 2: null, 3: end})
+        pid = contained.start(in_the_child, {0: null, 1: null, 2: null, 3: end})
         contained.close_all([end, null])
-        ran = contained.supervise(pid, {result_pipe: RESULT_LIMIT}, seconds, caller=0)
+        ran = contained.supervise(pid, {result_pipe: limit}, seconds, caller=0)
     finally:
         contained.close_all([result_pipe])
+    return ran, ran.output[result_pipe]
+
+
+def contained_result(work: Callable[[], HookResult], seconds: float) -> HookResult:
+    """The result of a piece of work in a child below the deadline."""
+    ran, answer = contained_work((base.result_json(do()) for do in (work,)), seconds, RESULT_LIMIT)
     if ran.late:
         return HookResult(HookOutcome.TIMEOUT, f"ended after {seconds:g} s", {"processes_not_ended": ran.survivors})
     try:
-        return base.result_of(json.loads(ran.output[result_pipe]))
+        return base.result_of(json.loads(answer))
     except ValueError:
         return base.failed(f"the hook's process ended with wait status {ran.status} and no answer")
 
 
 def hook(run: str, context: dict[str, Any], settings: dict[str, Any], timeout_seconds: float) -> dict[str, object]:
     """The call for a built-in hook."""
+    if run not in BUILT_IN:
+        return base.result_json(base.failed(f"there is no built-in hook {run!r}; there are {', '.join(BUILT_IN)}"))
     values = base.context_of(context), base.settings_of(settings)
-    return base.result_json(contained_hook(run, *values, timeout_seconds))
+    return base.result_json(contained_result(lambda: built_in_hook(run, *values), timeout_seconds))
+
+
+def reap_look(settings: dict[str, Any], known: dict[str, Any], timeout_seconds: float) -> dict[str, object]:
+    """What dead agents have left in this owner's places; each kind has its share of the time, in a child of its own."""
+    values = base.settings_of(settings), findings.known_of(known)
+    kinds = list(leftovers.FINDERS)
+    found: list[object] = []
+    problems = []
+    for kind in kinds:
+        seconds = timeout_seconds / len(kinds)
+        lines = (findings.finding_json(one) for one in leftovers.look(kind, *values))
+        ran, answer = contained_work(lines, seconds, LINE_LIMIT // (2 * len(kinds)))
+        *whole, last = answer.split(b"\n")
+        found += [json.loads(line) for line in whole]
+        if ran.late:
+            problems.append(f"{kind}: ended after {seconds:g} s; what it had found by then counts")
+        elif ran.status != 0:
+            problems.append(f"{kind}: {last.decode('utf-8', 'replace') or f'wait status {ran.status}'}"[:500])
+    return {"findings": found, "problems": problems}
+
+
+def reap_act(
+    finding: dict[str, Any], settings: dict[str, Any], known: dict[str, Any], timeout_seconds: float
+) -> dict[str, object]:
+    """Deal with one finding."""
+    values = findings.finding_of(finding), base.settings_of(settings), findings.known_of(known)
+    return base.result_json(contained_result(lambda: guarded(lambda: leftovers.act(*values)), timeout_seconds))
 
 
 def command_hook(command: list[str], context: dict[str, Any], timeout_seconds: float) -> dict[str, object]:
@@ -106,7 +206,17 @@ def notify_command(command: list[str], name: str, event: str, timeout_seconds: f
     return base.result_json(run_notice(command, name, event, timeout_seconds, caller=0))
 
 
-ALONE: dict[str, Call] = {**CALLS, "hook": hook, "command_hook": command_hook, "notify_command": notify_command}
+ALONE: dict[str, Call] = {
+    **CALLS,
+    "hook": hook,
+    "reap_look": reap_look,
+    "reap_act": reap_act,
+    "command_hook": command_hook,
+    "notify_command": notify_command,
+    "type_keys": type_keys,
+    "restorable": restorable,
+    "restore": restore,
+}
 
 
 def answer(calls: dict[str, Call], request: dict[str, Any]) -> dict[str, object]:

@@ -5,8 +5,11 @@ nobody and changes nothing.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
+import socket
+import stat
 from collections.abc import Sequence
 
 
@@ -46,6 +49,25 @@ def occupant(path: str) -> str | None:
             if slash and _below("/" + bound, path):
                 return f"a socket is in use at /{bound}"
     return None
+
+
+def served(directory: int, name: str) -> bool:
+    """Whether a process serves the socket `name` in an open directory, whatever name it was bound by (unix(7)).
+
+    /proc/net/unix says that only of absolute names in our own network namespace; a connection asks the file itself.
+    Nobody there is ECONNREFUSED; every other answer may mean somebody. False for what is no socket.
+    """
+    try:
+        fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except FileNotFoundError:
+        return False
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
+            return asking.connect_ex(f"/proc/self/fd/{fd}") not in (errno.ECONNREFUSED, errno.ENOENT)
+    finally:
+        os.close(fd)
 
 
 def neighbour(path: str, in_use: Sequence[tuple[str, str]]) -> str | None:

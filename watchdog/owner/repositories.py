@@ -7,14 +7,15 @@ directory that it could not list, and puts that back.
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from watchdog.errors import PathRefused
 from watchdog.owner import paths
 
-ENTRIES_LIMIT = 1_000_000  # names looked at; beyond, nobody can say what lies in there within a hook's deadline
+# Names looked at; beyond, nobody can say what is there within a hook's deadline (a busy disk lists 100,000 a second).
+ENTRIES_LIMIT = 4_000_000
 LISTING = 0o500  # what the owner needs to list a directory and to look up names in it
 # Names that together make a directory a git dir (gitrepository-layout(5)); the second is a linked worktree's entry.
 GIT_DIRS = (frozenset({"HEAD", "objects", "refs"}), frozenset({"HEAD", "commondir"}))
@@ -30,10 +31,14 @@ class _Level:
     below: list[str]
 
 
-def inside(directory: int, limit: int = ENTRIES_LIMIT) -> str | None:
+Notice = Callable[[int, os.DirEntry[str]], None]  # the directory's descriptor and one entry of it
+
+
+def inside(directory: int, limit: int = ENTRIES_LIMIT, notice: Notice | None = None) -> str | None:
     """Where the first repository lies, relative to `directory` (`.` for itself); None when there is none.
 
-    Raises PathRefused when more than `limit` names lie in there, a part cannot be read, or it changes meanwhile.
+    Raises PathRefused when more than `limit` names lie in there, a part cannot be read or lies on another mount, or it
+    changes meanwhile. `notice` is told of every entry on the way, and may raise.
     """
     levels: list[_Level] = []
     current, seen, name = os.dup(directory), 0, "."
@@ -42,7 +47,7 @@ def inside(directory: int, limit: int = ENTRIES_LIMIT) -> str | None:
             while True:
                 _open_up(current, opened)
                 levels.append(_Level(name, paths.file_id(current), []))
-                found, seen = _look(current, levels[-1], seen, limit)
+                found, seen = _look(current, levels[-1], seen, limit, notice)
                 if found:
                     return "/".join(level.name for level in levels[1:]) or "."
                 while not levels[-1].below:
@@ -95,7 +100,7 @@ def _open_up(directory: int, opened: ExitStack) -> None:
     opened.callback(os.chmod, place, mode)
 
 
-def _look(directory: int, level: _Level, seen: int, limit: int) -> tuple[bool, int]:
+def _look(directory: int, level: _Level, seen: int, limit: int, notice: Notice | None) -> tuple[bool, int]:
     """Whether this directory is a git dir or a checkout; notes the directories below it."""
     telling: set[str] = set()
     with _listed(directory, level.name) as entries:
@@ -107,6 +112,8 @@ def _look(directory: int, level: _Level, seen: int, limit: int) -> tuple[bool, i
                 return True, seen
             if any(entry.name in names for names in GIT_DIRS):
                 telling.add(entry.name)
+            if notice is not None:
+                notice(directory, entry)
             if entry.is_dir(follow_symlinks=False):
                 level.below.append(entry.name)
     return any(names <= telling for names in GIT_DIRS), seen
@@ -127,7 +134,7 @@ def _listed(directory: int, name: str) -> Iterator[Iterator[os.DirEntry[str]]]:
 
 def _down(directory: int, name: str) -> int:
     try:
-        return paths.step(directory, name)
+        return paths.step_inside(directory, name)
     except FileNotFoundError:
         raise PathRefused("changing", f"{name!r} in it went away while it was looked through") from None
     except PermissionError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from watchdog.errors import PathRefused
-from watchdog.owner import occupancy, paths
+from watchdog.owner import hindrances, occupancy, paths
 
 PRIVATE = 0o700
 TREE = "tree"
@@ -73,6 +73,9 @@ def write_json(directory: int, name: str, value: object) -> None:
         while data:
             data = data[os.write(fd, data) :]
         os.fsync(fd)
+    except OSError:  # a full disk leaves half of it
+        os.unlink(temporary, dir_fd=directory)
+        raise
     finally:
         os.close(fd)
     os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -127,16 +130,29 @@ def sync(directory: int) -> None:
 
 @dataclass(slots=True)
 class Freed:
-    """What a deletion gave back, and what it could not delete."""
+    """What a deletion gave back, and what it could not delete. `more`: it stopped at its bound, and can go on."""
 
     bytes: int = 0
     entries: int = 0
+    inodes: int = 0
+    more: bool = False
     problems: list[str] = field(default_factory=list)
+    reason: str | None = None  # of the first problem, one word
 
-    def problem(self, name: str, why: OSError | PathRefused) -> None:
+    def count(self, status: os.stat_result) -> None:
+        """One entry has gone; what has another name yet gives nothing back."""
+        self.entries += 1
+        if status.st_nlink == 1 or stat.S_ISDIR(status.st_mode):
+            self.inodes += 1
+            self.bytes += status.st_blocks * 512
+
+    def problem(self, name: str, why: OSError | PathRefused, parent: int) -> None:
         """Remember the first few; one unremovable file must not fill a log."""
-        if len(self.problems) < 5:
-            self.problems.append(f"{name}: {why.strerror if isinstance(why, OSError) else why}")
+        if len(self.problems) >= 5:
+            return
+        word, words = (why.reason, str(why)) if isinstance(why, PathRefused) else hindrances.explain(why, parent, name)
+        self.reason = self.reason or word
+        self.problems.append(f"{name}: {words}")
 
 
 def _names(directory: int, without: set[str]) -> list[str]:
@@ -144,30 +160,45 @@ def _names(directory: int, without: set[str]) -> list[str]:
     fd = paths.readable(directory)
     try:
         with os.scandir(fd) as entries:
-            return [entry.name for entry in itertools.islice(entries, 10_000) if entry.name not in without]
+            return list(itertools.islice((entry.name for entry in entries if entry.name not in without), 10_000))
     finally:
         os.close(fd)
 
 
-class Emptying:
-    """Deletes all that lies in `container`, a directory in the trash; what cannot be deleted stays and is told."""
+class _Enough(Exception):
+    """The bound of this round is reached."""
 
-    def __init__(self, container: int, freed: Freed) -> None:
+
+class Emptying:
+    """Deletes what lies in `container`, a directory in the trash; what cannot be deleted stays and is told.
+
+    `limit`: so many entries are dealt with, then `freed.more` says that a later round may go on.
+    """
+
+    def __init__(self, container: int, freed: Freed, limit: int | None = None) -> None:
         self._container = container
-        self._mount = paths.mount_id(container)
         self._freed = freed
+        self._left = limit
         self._number = 0
 
     def run(self) -> None:
-        """Until nothing is left, or only what cannot be deleted."""
+        """Until nothing is left, or only what cannot be deleted, or the limit is reached."""
+        self._freed.more = False
         stuck: set[str] = set()
-        while names := _names(self._container, stuck):
-            for name in names:
-                if not self._delete(self._container, name):
-                    stuck.add(name)
+        try:
+            while names := _names(self._container, stuck):
+                for name in names:
+                    if not self._delete(self._container, name):
+                        stuck.add(name)
+        except _Enough:
+            self._freed.more = True
 
     def _delete(self, parent: int, name: str) -> bool:
         """Delete one entry, or rename a directory that is not in the container itself up into it."""
+        if self._left is not None:
+            if self._left == 0:
+                raise _Enough
+            self._left -= 1
         try:
             status = os.stat(name, dir_fd=parent, follow_symlinks=False)
             if not stat.S_ISDIR(status.st_mode):
@@ -181,10 +212,9 @@ class Emptying:
         except FileNotFoundError:
             return True
         except (OSError, PathRefused) as error:
-            self._freed.problem(name, error)
+            self._freed.problem(name, error, parent)
             return False
-        self._freed.entries += 1
-        self._freed.bytes += status.st_blocks * 512 if status.st_nlink == 1 or stat.S_ISDIR(status.st_mode) else 0
+        self._freed.count(status)
         return True
 
     def _delete_directory(self, name: str) -> bool:
@@ -201,10 +231,8 @@ class Emptying:
 
     def _writable(self, parent: int, name: str) -> int:
         """The directory, ours and on the trash's own mount; a read-only one (module caches) is made writable first."""
-        directory = paths.step(parent, name)
+        directory = paths.step_inside(parent, name)
         try:
-            if paths.mount_id(directory) != self._mount:
-                raise PathRefused("mount_inside", "another file system is mounted there")
             mode = os.fstat(directory).st_mode
             if mode & PRIVATE != PRIVATE:
                 # An O_PATH descriptor takes no fchmod; its /proc name does (open(2)).
@@ -228,57 +256,20 @@ class Emptying:
                 return
 
 
-def remove_container(trash: int, name: str, freed: Freed) -> bool:
-    """Delete one container of the trash with all in it. True when it is gone (or was not there)."""
+def remove_container(trash: int, name: str, freed: Freed, limit: int | None = None) -> bool:
+    """Delete one container of the trash with all in it. True when it is gone (or was not there); `limit` as there."""
     try:
-        container = paths.step(trash, name)
+        container = paths.step_inside(trash, name)
     except FileNotFoundError:
         return True
     try:
-        Emptying(container, freed).run()
+        Emptying(container, freed, limit).run()
     finally:
         os.close(container)
-    if freed.problems:
+    if freed.problems or freed.more:
         return False
     os.rmdir(name, dir_fd=trash)
     return True
-
-
-def copy_tree(source: str, container: int, name: str) -> None:
-    """Copy a small tree of plain files and links (a worktree's entry) to a new directory of the container, durably."""
-    top = os.path.join(paths.real_path(container), name)
-    for directory, names, files in os.walk(source, onerror=_raise):
-        target = os.path.normpath(os.path.join(top, os.path.relpath(directory, source)))
-        os.mkdir(target, PRIVATE)
-        links = [entry for entry in names if os.path.islink(os.path.join(directory, entry))]
-        for file in [*files, *links]:
-            _copy_file(os.path.join(directory, file), os.path.join(target, file))
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _copy_file(source: str, target: str) -> None:
-    if os.path.islink(source):
-        os.symlink(os.readlink(source), target)
-        return
-    # O_NONBLOCK: a FIFO would hold us for ever; it is refused instead.
-    reader = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(reader).st_mode):
-            raise PathRefused("not_regular", f"{source} is no regular file")
-        writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            while data := os.read(reader, 1 << 20):
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(writer, view) :]
-            os.fsync(writer)
-        finally:
-            os.close(writer)
-    finally:
-        os.close(reader)
 
 
 def drop_if_empty(parent: int, name: str) -> None:

@@ -5,7 +5,7 @@ It only looks. An answer that cannot be had raises (OwnerCallFailed, OSError): t
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from watchdog.errors import PathRefused
 from watchdog.owner.git import Git
@@ -21,6 +21,9 @@ UNFINISHED = {
     "BISECT_START": "a bisect is in progress",
     "sequencer": "a series of picks is in progress",
     "MERGE_AUTOSTASH": "an autostash is waiting",
+}
+# And those that no rescue helps against: a git at work, and repositories whose commits only their own git knows.
+AT_WORK = {
     "index.lock": "git holds the index (index.lock)",
     "HEAD.lock": "git holds HEAD (HEAD.lock)",
     "modules": "it has submodules",
@@ -36,8 +39,21 @@ class Linked:
     path: str
     common: str
     git_dir: str
-    branch: str  # refs/heads/…
-    head: str
+    branch: str | None  # refs/heads/…; None: HEAD is detached
+    head: str | None  # a commit; None: the branch has none yet
+
+    @property
+    def short(self) -> str:
+        """The branch as people say it; as `git stash` does when HEAD is detached."""
+        return "(no branch)" if self.branch is None else self.branch.removeprefix("refs/heads/")
+
+
+@dataclass(slots=True)
+class Reasons:
+    """Why a worktree is left alone, in words: `work` can be rescued first, `never` forbids that too."""
+
+    work: list[str] = field(default_factory=list)
+    never: list[str] = field(default_factory=list)
 
 
 def _same(one: str, other: str) -> bool:
@@ -89,23 +105,32 @@ def _attached(entry: dict[str, str], path: str, common: str, git_dir: str) -> Li
         raise PathRefused("locked", f"the worktree is locked{': ' + entry['locked'] if entry['locked'] else ''}")
     if "bare" in entry or "prunable" in entry:
         raise PathRefused("not_understood", "git calls the worktree bare or prunable")
-    if "branch" not in entry or set(entry.get("HEAD", "0")) == {"0"}:
-        raise PathRefused("detached", "HEAD is detached or has no commit; its commits might be held by nothing else")
-    return Linked(path, common, git_dir, entry["branch"], entry["HEAD"])
+    head = entry.get("HEAD", "0")
+    return Linked(path, common, git_dir, entry.get("branch"), head if set(head) != {"0"} else None)
 
 
-def reasons_to_keep(git: Git, tree: Linked) -> list[str]:
-    """Every reason to leave the tree where it is, in words. Empty only when all questions were answered with no."""
-    reasons = [words for name, words in UNFINISHED.items() if os.path.lexists(os.path.join(tree.git_dir, name))]
-    reasons += _changes(git)
-    reasons += _index_surprises(git, tree)
-    reasons += _repositories_inside(tree.path)
-    reasons += _unheld(git, tree)
-    stashed = git.run("stash", "list", "--format=%gs").splitlines()
-    short = tree.branch.removeprefix("refs/heads/")
-    if any(re.match(rf"(WIP on|On) {re.escape(short)}: ", line) for line in stashed):
-        reasons.append(f"a stash was made on {short}")
-    return reasons
+def reasons_to_keep(git: Git, tree: Linked) -> Reasons:
+    """Every reason to leave the tree where it is. Empty only when all questions were answered with no."""
+    found = Reasons()
+    if git.run("config", "--get", "extensions.refStorage", good=(0, 1)).strip() not in ("", "files"):
+        found.never.append("its repository keeps refs in a format that is not understood")
+    for table, reasons in ((UNFINISHED, found.work), (AT_WORK, found.never)):
+        reasons += [words for name, words in table.items() if os.path.lexists(os.path.join(tree.git_dir, name))]
+    if tree.branch is None or tree.head is None:
+        found.work.append("HEAD is detached or has no commit; its commits might be held by nothing else")
+    found.work += _changes(git)
+    _index_surprises(git, tree, found)
+    found.never += _repositories_inside(tree.path)
+    found.work += _unheld(git, tree)
+    if stashes(git, tree):
+        found.work.append(f"a stash was made on {tree.short}")
+    return found
+
+
+def stashes(git: Git, tree: Linked) -> list[str]:
+    """The stashed commits that were made on its branch; all worktrees share one stash."""
+    lines = [line.partition(" ") for line in git.run("stash", "list", "--format=%H %gs").splitlines()]
+    return [name for name, _, words in lines if re.match(rf"(WIP on|On) {re.escape(tree.short)}: ", words)]
 
 
 def _changes(git: Git) -> list[str]:
@@ -118,21 +143,19 @@ def _changes(git: Git) -> list[str]:
     return [f"it is not clean: {len(lines)} paths ({untracked} untracked, {staged} staged), first {lines[0][3:]!r}"]
 
 
-def _index_surprises(git: Git, tree: Linked) -> list[str]:
+def _index_surprises(git: Git, tree: Linked, found: Reasons) -> None:
     """What status does not show: entries that the index was told not to look at, and gitlinks."""
-    reasons = []
     tagged = [line for line in git.run("ls-files", "-v", "-z").split("\0") if line]
     if any(line[0].islower() for line in tagged):
-        reasons.append("files are marked assume-unchanged")
+        found.work.append("files are marked assume-unchanged")
     if any(line[0] in "Ss" and os.path.lexists(os.path.join(tree.path, line[2:])) for line in tagged):
-        reasons.append("files are marked skip-worktree and lie there all the same")
+        found.work.append("files are marked skip-worktree and lie there all the same")
     for line in git.run("ls-files", "--stage", "-z").split("\0"):
         if line.startswith("160000 "):
             place = os.path.join(tree.path, line.partition("\t")[2])
             if os.path.isdir(place) and os.listdir(place):
-                reasons.append("a submodule is checked out in it")
+                found.never.append("a submodule is checked out in it")
                 break
-    return reasons
 
 
 def _repositories_inside(top: str) -> list[str]:
@@ -146,14 +169,18 @@ def _repositories_inside(top: str) -> list[str]:
     return [f"not all of it can be read: {errors[0].strerror} at {errors[0].filename!r}"] if errors else []
 
 
+def holders(git: Git, commit: str, branch: str | None) -> list[str]:
+    """The branches, remote branches and tags but `branch` that hold the commit; symbolic ones say nothing new."""
+    shown = git.run("for-each-ref", "--format=%(refname)%00%(symref)", "--contains", commit).splitlines()
+    pairs = [line.split("\0") for line in shown]
+    return [name for name, symbolic in pairs if name.startswith(HOLDING) and not symbolic and name != branch]
+
+
 def _unheld(git: Git, tree: Linked) -> list[str]:
     """Commits that nothing but this worktree, or nothing but its branch, holds."""
-    shown = git.run("for-each-ref", "--format=%(refname)%00%(symref)", "--contains", tree.head).splitlines()
-    pairs = [line.split("\0") for line in shown]
-    holders = [name for name, symbolic in pairs if name.startswith(HOLDING) and not symbolic and name != tree.branch]
     reasons = []
-    if not holders:
-        reasons.append(f"{tree.branch.removeprefix('refs/heads/')} has commits that are neither pushed nor merged")
+    if tree.head is not None and not holders(git, tree.head, tree.branch):
+        reasons.append(f"{tree.short} has commits that are neither pushed nor merged")
     if git.run("for-each-ref", "refs/worktree/", "refs/bisect/", "refs/rewritten/"):
         reasons.append("it has refs of its own")
     try:
@@ -161,9 +188,14 @@ def _unheld(git: Git, tree: Linked) -> list[str]:
             seen = {name for line in log for name in line.split(" ", 2)[:2] if set(name) - {"0"}}
     except FileNotFoundError:
         seen = set()
-    kept = git.run("reflog", "show", "--format=%H", tree.branch, good=(0, 128)).split()
+    kept = branch_log(git, tree.branch) if tree.branch else []
     stdin = "".join(f"{name}\n" for name in [*sorted(seen), *(f"^{name}" for name in kept)])
     held = ("--not", "--branches", "--tags", "--remotes")
     if seen and git.run("rev-list", "--ignore-missing", "--max-count=1", "--stdin", *held, stdin=stdin).strip():
         reasons.append("its reflog holds commits that nothing else holds")
     return reasons
+
+
+def branch_log(git: Git, branch: str) -> list[str]:
+    """The commits in a branch's reflog: they stay as long as the branch does."""
+    return git.run("reflog", "show", "--format=%H", branch, good=(0, 128)).split()

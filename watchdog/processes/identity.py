@@ -1,7 +1,9 @@
-"""Which process is this, is it still there, how did it end.
+"""Which process is this, and is it still there.
 
 A pid alone identifies nothing: numbers come back (of 300 forced reuses 155 had even the same start tick). So a look
-opens a pidfd first, reads through it or checks against it, and compares the whole identity.
+opens a pidfd first, reads through it or checks against it, and compares the whole identity. Without pidfd inodes
+(kernel < 6.9) an identity is given out only when the tick in which its process started is over: whoever gets the number
+later starts later.
 
 - "Gone" is said only where it is proved. A look that failed (EPERM, hidepid, no descriptors left) raises `LookFailed`
   or gives `Presence.UNKNOWN`.
@@ -9,20 +11,14 @@ opens a pidfd first, reads through it or checks against it, and compares the who
 """
 
 import errno
-import fcntl
 import os
 import select
 import socket
-import struct
+import time
 
+from watchdog.clock import Clock
 from watchdog.core.model import Identity, Presence
 from watchdog.processes import procfs
-
-# include/uapi/linux/pidfd.h: _IOWR(0xFF, 11, struct pidfd_info), first published size 64 (kernel 6.13); the exit status
-# came with 6.15 as a bit of its own, answered once the process is reaped.
-PIDFD_GET_INFO = 0xC040FF0B
-PIDFD_INFO_EXIT = 1 << 3
-_PIDFD_INFO = struct.Struct("QQ11Ii")
 
 _pidfs: bool | None = None  # None: not yet looked
 _boot_id: str | None = None
@@ -145,9 +141,31 @@ def read_identity(pid: int, host: str) -> Identity | None:
     try:
         inode = pidfd_inode(fd)
         stat = read_stat(pid, fd)
+        if stat is not None and inode is None:
+            if not tick_is_over(stat.start_ticks):
+                raise LookFailed(errno.ETIME, f"process {pid} started at tick {stat.start_ticks}, which is yet to come")
+            stat = stat if pid_of(fd) is not None else None
     finally:
         os.close(fd)
     return None if stat is None else Identity(host, boot_id(), pid, stat.start_ticks, inode)
+
+
+def tick_is_over(tick: int) -> bool:
+    """Wait, 10 ms at most, until that tick of the boot clock is over; False when it is yet to come.
+
+    From then on (pid, that tick) is one process of this boot: nobody starts in it any more.
+    """
+    clock = Clock()
+    for _ in range(20):
+        if clock.now().boot * procfs.TICKS_PER_SECOND >= tick + 1:
+            return True
+        time.sleep(0.2 / procfs.TICKS_PER_SECOND)
+    return False
+
+
+def names_one(identity: Identity, fd: int) -> bool:
+    """Whether more than number and tick were compared when `fd` matched: the inode, which no two processes share."""
+    return identity.pidfd_inode is not None and pidfd_inode(fd) is not None
 
 
 def matches(identity: Identity, fd: int, stat: procfs.Stat) -> bool:
@@ -173,12 +191,32 @@ def pin(identity: Identity) -> int | None:
         return None
     keep = False
     try:
-        stat = read_stat(identity.pid, fd)
+        try:
+            stat = read_stat(identity.pid, fd)
+        except LookFailed:  # hidepid, or a setuid program: where there are inodes, that alone says which process it is
+            keep = names_one(identity, fd) and pidfd_inode(fd) == identity.pidfd_inode
+            if not keep:
+                raise
+            return fd
         keep = stat is not None and matches(identity, fd, stat)
         return fd if keep else None
     finally:
         if not keep:
             os.close(fd)
+
+
+def passed_on(identity: Identity) -> bool:
+    """Whether its number is another process's by now; False where that cannot be seen."""
+    fd = open_pidfd(identity.pid)
+    if fd is None:
+        return False
+    try:
+        stat = read_stat(identity.pid, fd)
+        return stat is not None and not matches(identity, fd, stat)
+    except LookFailed:
+        return False
+    finally:
+        os.close(fd)
 
 
 def complete(identity: Identity) -> Identity | None:
@@ -194,7 +232,7 @@ def complete(identity: Identity) -> Identity | None:
         os.close(fd)
 
 
-def _ended(fd: int) -> bool:
+def ended(fd: int) -> bool:
     """Whether the kernel calls the whole thread group ended.
 
     A pidfd becomes readable only with the last thread (pidfd_open(2); seen on 6.18: a dead leader with a living
@@ -241,7 +279,7 @@ def presence(identity: Identity, pidfd: int | None, *, host: str | None = None) 
         fd = pidfd
         if fd is None:
             fd = own = pin(identity)
-        return Presence.ABSENT if fd is None or _ended(fd) else Presence.ALIVE
+        return Presence.ABSENT if fd is None or ended(fd) else Presence.ALIVE
     except OSError:
         return Presence.UNKNOWN
     finally:
@@ -249,51 +287,15 @@ def presence(identity: Identity, pidfd: int | None, *, host: str | None = None) 
             os.close(own)
 
 
-def exit_status(pidfd: int) -> tuple[int | None, int | None] | None:
-    """(exit code, None) or (None, signal) of an ended process, whoever's child it was; None when the kernel cannot say.
-
-    Reaped: PIDFD_GET_INFO (kernel >= 6.15). A zombie: field 52 of its stat, which reads 0 where we have no right to it
-    (proc(5)), so there a 0 is believed only of our own uid's processes, or as root.
-    """
-    status: int | None = None
-    buffer = bytearray(_PIDFD_INFO.size)
-    _PIDFD_INFO.pack_into(buffer, 0, PIDFD_INFO_EXIT, *([0] * 13))
-    try:
-        fcntl.ioctl(pidfd, PIDFD_GET_INFO, buffer)
-        info = _PIDFD_INFO.unpack(buffer)
-        if info[0] & PIDFD_INFO_EXIT:
-            status = info[-1]
-    except OSError:
-        pass  # EINVAL, ENOTTY: an older kernel; ESRCH: reaped before 6.15 could keep it
-    if status is None:
-        status = _zombie_status(pidfd)
-    if status is None:
-        return None
-    if os.WIFSIGNALED(status):
-        return None, os.WTERMSIG(status)
-    return os.WEXITSTATUS(status), None
-
-
-def _zombie_status(pidfd: int) -> int | None:
-    try:
-        pid = pid_of(pidfd)
-        if pid is None or not _ended(pidfd):
-            return None
-        status = int(procfs.read(f"{procfs.PROC}/{pid}/stat").split()[-1])
-        entitled = status != 0 or os.geteuid() == 0 or set(_uids(pid)[:3]) == {os.geteuid()}
-        return status if entitled and pid_of(pidfd) == pid else None
-    except (OSError, ValueError):
-        return None
-
-
-def _uids(pid: int) -> list[int]:
+def uids(pid: int) -> list[int]:
+    """Real, effective, saved and file system uid (proc(5), status). Raises OSError, ValueError."""
     return [int(uid) for uid in procfs.status_value(pid, "Uid").split()]
 
 
 def owner_uid(pid: int) -> int:
     """The real uid of a process, as the kernel says now. Raises LookFailed, ProcessLookupError when there is none."""
     try:
-        return _uids(pid)[0]
+        return uids(pid)[0]
     except (OSError, ValueError) as error:
         raise _gone_or_failed(pid, error) from error
 

@@ -1,22 +1,26 @@
-"""The one guarded send. Nothing else in the daemon signals a process of an agent's tree.
+"""The one guarded send, and the one `cgroup.kill`. Nothing else in the daemon signals a process of an agent's tree.
 
 1. The number and the signal must be what they claim (no bool, nothing <= 1, nothing over pid_max).
 2. Same host, same boot; not ourselves, not our ancestors, not another agent's process.
 3. A pidfd is opened, then the whole identity is verified, then what it is (kernel thread, spared program).
-4. The signal goes through that pidfd, so a number that passed on in between hits nobody.
+4. Where no pidfd inode tells the process from another of the same start tick, the caller's own pidfd must.
+5. The signal goes through that pidfd, so a number that passed on in between hits nobody.
 
-Never by number and never to a group: to signal group 1 is to signal every process of the machine.
+Never by number and never to a group: to signal group 1 is to signal every process of the machine. A cgroup is killed as
+a whole only while it is frozen, when each process in it has passed the same checks.
 """
 
 import os
 import signal
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from watchdog.core.model import Identity
 from watchdog.errors import SignalRefused
+from watchdog.processes import cgroups, procfs
 from watchdog.processes import identity as identities
-from watchdog.processes import procfs
 
 
 class SendResult(StrEnum):
@@ -32,12 +36,16 @@ class Guard:
     """Who must never be signalled.
 
     `protected`: (pid, start ticks) of the other agents' trees and of whatever else the caller spares. `spare`: names of
-    programs (comm, the first 15 characters count).
+    programs (comm, the first 15 characters count). `main`: the agent's main process, which is spared only where its
+    program's file has such a name too: comm is what a process calls itself (PR_SET_NAME, prctl(2)). `last_look`: asked
+    when all else is verified, right before each signal; what it raises stops it, and leaves `send`.
     """
 
     host: str
     protected: frozenset[tuple[int, int]] = frozenset()
     spare: frozenset[str] = frozenset()
+    main: Identity | None = None
+    last_look: Callable[[], None] = lambda: None
 
 
 def pid_max() -> int:
@@ -50,6 +58,28 @@ def pid_max() -> int:
 
 def ancestors() -> frozenset[int]:
     """The pids above our own process, read anew. The walk ends at one that we may not see (another user's)."""
+    return _above()[0]
+
+
+def _is_ancestor(pid: int) -> bool:
+    """Whether that process stands above ours now.
+
+    Nobody ever comes to: an orphan passes to one who stands above it already (PR_SET_CHILD_SUBREAPER, prctl(2)). So who
+    was not in the first whole walk of this process is not looked for again: a walk takes 20 system calls.
+    """
+    first = _first_walks.get(os.getpid())
+    if first is None:
+        first, whole = _above()
+        if whole:
+            _first_walks[os.getpid()] = first
+    return pid in first and pid in ancestors()
+
+
+_first_walks: dict[int, frozenset[int]] = {}  # by our own pid: a fork has other ancestors
+
+
+def _above() -> tuple[frozenset[int], bool]:
+    """The walk, and whether it came to its end."""
     found: set[int] = set()
     pid = os.getppid()
     while pid > 0 and pid not in found:
@@ -57,19 +87,89 @@ def ancestors() -> frozenset[int]:
         try:
             pid = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{pid}/stat")).parent_pid
         except (OSError, ValueError):
-            break
-    return frozenset(found)
+            return frozenset(found), False
+    return frozenset(found), True
 
 
-def send(identity: Identity, sig: signal.Signals, guard: Guard) -> SendResult:
-    """Send `sig` to exactly that process, or to nobody.
+def send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None = None) -> SendResult:
+    """Send `sig` to exactly that process, or to nobody. `pidfd`: from `identity.pin`, while the caller holds one.
 
     Raises SignalRefused; its reasons: bad_signal bad_pid other_host other_boot self ancestor other_agent kernel_thread
-    spared look_failed.
+    spared unpinned look_failed.
     """
-    pid = identity.pid
     if not isinstance(sig, signal.Signals):
         raise SignalRefused("bad_signal", f"{sig!r} is not a signal")
+    return _send(identity, sig, guard, pidfd)
+
+
+def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None) -> SendResult:
+    """SIGCONT to a process that we have stopped, whosoever it turned out to be.
+
+    Raises SignalRefused as `send` does, but never other_agent or spared: those above all must not stay stopped.
+    """
+    return _send(identity, signal.SIGCONT, replace(guard, protected=frozenset(), spare=frozenset()), pidfd)
+
+
+def kill_cgroup(path: str, ours: Mapping[Identity, int | None], guard: Guard) -> frozenset[int] | None:
+    """SIGKILL to all in a frozen v2 cgroup at once; their pids, or None where this cannot be done (kernel before 5.14).
+
+    `ours`: the processes that may be in it, each with the caller's pidfd. Raises SignalRefused as `send` does, for any
+    process in it; and not_frozen, or foreign when somebody else is in it. Then nobody was signalled.
+    """
+    try:
+        if not cgroups.events(path).frozen:  # while it is, nobody in it can fork
+            raise SignalRefused("not_frozen", f"cgroup {path} is not frozen")
+        inside = cgroups.members(path)
+        known = {identity.pid: (identity, pidfd) for identity, pidfd in ours.items()}
+        for pid in inside:
+            if pid not in known:
+                raise SignalRefused("foreign", f"pid {pid} in cgroup {path} is none of the agent's")
+            identity, pidfd = known[pid]
+            with _verified(identity, guard, pidfd):
+                pass
+        directory = cgroups.directory_of(path)
+        if directory is None or not inside:
+            return frozenset()
+        fd = os.open(f"{directory}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        guard.last_look()
+        os.write(fd, b"1")
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return inside
+
+
+def _renamed(stat: procfs.Stat) -> bool:
+    """Whether its name is its own invention: "tmux: server" begins with its program's, tmux. False: not to be seen."""
+    try:
+        program = os.path.basename(os.readlink(f"{procfs.PROC}/{stat.pid}/exe")).removesuffix(" (deleted)")
+    except OSError:
+        return False
+    return not stat.name.startswith(program[:15])
+
+
+def _send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None) -> SendResult:
+    try:
+        with _verified(identity, guard, pidfd) as fd:
+            if fd is None:
+                return SendResult.GONE
+            guard.last_look()
+            signal.pidfd_send_signal(fd, sig)
+    except ProcessLookupError:
+        return SendResult.GONE
+    except PermissionError:
+        return SendResult.NOT_PERMITTED
+    return SendResult.SENT
+
+
+@contextmanager
+def _verified(identity: Identity, guard: Guard, pidfd: int | None) -> Iterator[int | None]:
+    """A pidfd of exactly that process, which the guard lets through; None when it is gone. Raises SignalRefused."""
+    pid = identity.pid
     if type(pid) is not int or not 1 < pid <= pid_max():
         raise SignalRefused("bad_pid", f"{pid!r} is no pid that may be signalled (2 to pid_max)")
     if type(identity.start_ticks) is not int:
@@ -78,34 +178,34 @@ def send(identity: Identity, sig: signal.Signals, guard: Guard) -> SendResult:
         raise SignalRefused("other_host", f"pid {pid} was read on host {identity.host!r}, this is {guard.host!r}")
     if pid == os.getpid():
         raise SignalRefused("self", f"pid {pid} is the daemon itself")
-    if pid in ancestors():
+    if _is_ancestor(pid):
         raise SignalRefused("ancestor", f"pid {pid} is an ancestor of the daemon")
     if (pid, identity.start_ticks) in guard.protected:
         raise SignalRefused("other_agent", f"pid {pid} belongs to another agent, or is spared")
     fd: int | None = None
     try:
-        if identity.boot_id != identities.boot_id():
-            raise SignalRefused("other_boot", f"pid {pid} was read in another boot")
-        fd = identities.open_pidfd(pid)
-        if fd is None:
-            return SendResult.GONE
-        stat = identities.read_stat(pid, fd)
-        if stat is None or not identities.matches(identity, fd, stat):
-            return SendResult.GONE
+        try:
+            if identity.boot_id != identities.boot_id():
+                raise SignalRefused("other_boot", f"pid {pid} was read in another boot")
+            fd = identities.open_pidfd(pid)
+            stat = identities.read_stat(pid, fd) if fd is not None else None
+            found = fd is not None and stat is not None and identities.matches(identity, fd, stat)
+            if fd is not None and found and not identities.names_one(identity, fd):
+                # Number and tick fit, and that is all there is: another process may have started in that tick.
+                held = 0 if pidfd is None else identities.pid_of(pidfd)
+                if held not in (pid, None):
+                    raise SignalRefused("unpinned", f"pid {pid} may have passed on in the tick in which it started")
+                found = held == pid
+        except identities.LookFailed as error:
+            raise SignalRefused("look_failed", f"pid {pid} could not be verified: {error.strerror}") from error
+        if stat is None or not found:
+            yield None
+            return
         if stat.kernel_thread:
             raise SignalRefused("kernel_thread", f"pid {pid} is the kernel's thread {stat.name!r}")
-        if stat.name in {name[:15] for name in guard.spare}:
+        if stat.name in {name[:15] for name in guard.spare} and not (identity == guard.main and _renamed(stat)):
             raise SignalRefused("spared", f"pid {pid} is {stat.name!r}, a spared program")
-        if stat.dead:
-            return SendResult.GONE
-        signal.pidfd_send_signal(fd, sig)
-    except ProcessLookupError:
-        return SendResult.GONE
-    except identities.LookFailed as error:
-        raise SignalRefused("look_failed", f"pid {pid} could not be verified: {error.strerror}") from error
-    except PermissionError:
-        return SendResult.NOT_PERMITTED
+        yield None if stat.dead else fd
     finally:
         if fd is not None:
             os.close(fd)
-    return SendResult.SENT

@@ -1,25 +1,42 @@
 """One scan of /proc that serves the trees of all agents.
 
-Only stat lines, owners, and of the wanted uids the marker and the cgroup are kept; nothing else of an environment ever
-leaves `_marker`. A process that vanishes during the scan is skipped; one that cannot be read is told in `unreadable`.
+Only stat lines, owners, and of the wanted uids the marks and the cgroup are kept; nothing else of an environment ever
+leaves `_marks`. A process that vanishes during the scan is skipped; one that cannot be read is told in `unreadable`.
 The table is a value: `tree.trees` draws the conclusions.
 """
 
 import os
+import re
 import stat as modes
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from watchdog.clock import Clock
 from watchdog.core.model import Identity, Presence
+from watchdog.processes import cgroups, procfs
 from watchdog.processes import identity as identities
-from watchdog.processes import procfs
 
 MARKER = "AGENT_WATCHDOG_ID"
+# What agent programs and launchers put into the environment of what they start, with a value of its own for each run.
+# Flags (CLAUDECODE=1, GEMINI_CLI=1, OPENCODE=1) tell no run from another. `vendors` says whose a value is.
+VENDOR_MARKERS = (
+    "CLAUDE_CODE_SESSION_ID",  # Claude Code: shell commands, hooks, MCP servers
+    "CODEX_THREAD_ID",  # Codex: shell commands
+    "GEMINI_SESSION_ID",  # Gemini CLI: hooks
+    "HCOM_PROCESS_ID",  # hcom: the agent and all below it
+    "MNGR_AGENT_ID",  # mngr: the agent and all below it
+)
 SERVICE_MANAGERS = frozenset({"systemd"})
 _ENVIRON_LIMIT = 4 << 20  # bytes; a longer environment is read so far and no farther
-_MARKER_AT_START = f"{MARKER}=".encode()
-_MARKER_LATER = b"\0" + _MARKER_AT_START
+_VALUE_LIMIT = 128  # bytes; a longer one is no id of a run
+# Where a terminal multiplexer says in which server's pane a process was started (tmux(1), screen(1)).
+TERMINALS = {"TMUX": re.compile(r".*,(\d+),\d+"), "STY": re.compile(r"(\d+)\..*")}
+_NEEDLES = tuple((name, f"\0{name}=".encode()) for name in (MARKER, *VENDOR_MARKERS, *TERMINALS))
+
+
+Marks = tuple[str | None, frozenset[str] | None, int | None]  # marker, vendors, terminal of a `Row`
 
 
 class Row(NamedTuple):
@@ -29,6 +46,13 @@ class Row(NamedTuple):
     uid: int
     marker: str | None = None
     cgroup: str | None = None  # read only where it can matter; None: not read, or not readable
+    vendors: frozenset[str] | None = None  # "NAME=value" of VENDOR_MARKERS; None: its environment was not read
+    terminal: int | None = None  # pid of the multiplexer's server in whose pane it, or who started it, was started
+
+    @property
+    def marks(self) -> Marks:
+        """What its environment says."""
+        return self.marker, self.vendors, self.terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +63,7 @@ class ProcessTable:
     boot_id: str
     scanner_pid: int
     rows: Mapping[int, Row] = field(default_factory=dict)
-    unreadable: frozenset[int] = frozenset()  # there, but stat, owner or marker could not be read
+    unreadable: frozenset[int] = frozenset()  # there, but stat, owner or marks could not be read
 
     def find(self, identity: Identity | None) -> Row | None:
         """The row of exactly that process, as far as a table can tell (it knows no pidfd inodes)."""
@@ -52,20 +76,37 @@ class ProcessTable:
         """The identity of a row, without inode. Raises KeyError."""
         return Identity(self.host, self.boot_id, pid, self.rows[pid].stat.start_ticks)
 
+    def parent(self, pid: int) -> int | None:
+        """The parent, unless it is younger than its child: then the number has passed on during the scan."""
+        row = self.rows[pid]
+        parent = self.rows.get(row.stat.parent_pid)
+        if parent is None or parent.stat.pid == pid or parent.stat.start_ticks > row.stat.start_ticks:
+            return None
+        return parent.stat.pid
+
+    def ancestry(self, pid: int) -> list[int]:
+        """Those above a process, the nearest first; none for one that is not in the table."""
+        found: list[int] = []
+        current = self.parent(pid) if pid in self.rows else None
+        while current is not None and current != pid and current not in found:
+            found.append(current)
+            current = self.parent(current)
+        return found
+
 
 def scan(
     host: str,
     uids: frozenset[int],
     *,
     cgroups_of: frozenset[int] = frozenset(),
-    all_cgroups: bool = False,
+    own_cgroups: frozenset[str] = frozenset(),
     previous: ProcessTable | None = None,
 ) -> ProcessTable:
     """Read /proc once. Raises LookFailed when /proc itself cannot be listed.
 
-    `uids`: owners of agents; markers are read of their processes alone. `cgroups_of`: pids (main processes) whose
-    cgroup is wanted in any case; `all_cgroups`: that of all processes of `uids` (an agent has a cgroup of its own).
-    `previous`: the last table; of a process in uninterruptible sleep the marker is taken from there, because reading
+    `uids`: owners of agents; marks are read of their processes alone. `cgroups_of`: pids (main processes) whose
+    cgroup is wanted in any case; `own_cgroups`: the agents' own; all in them are told, whoever's they are.
+    `previous`: the last table; of a process in uninterruptible sleep the marks are taken from there, because reading
     its memory can block as long as it sleeps.
     """
     try:
@@ -74,35 +115,47 @@ def scan(
         raise identities.LookFailed(error.errno, f"cannot open /proc: {error.strerror}") from error
     rows: dict[int, Row] = {}
     unreadable: set[int] = set()
+    began = int(Clock().now().boot * procfs.TICKS_PER_SECOND)
     try:
-        for name in os.listdir(proc_fd):
-            if not name.isdigit():
-                continue
-            try:
-                stat = procfs.parse_stat(_read(f"{name}/stat", proc_fd))
-                rows[stat.pid] = Row(stat, os.stat(name, dir_fd=proc_fd).st_uid)
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            except (OSError, ValueError):
-                unreadable.add(int(name))
+        _read_rows((int(name) for name in os.listdir(proc_fd) if name.isdigit()), proc_fd, rows, unreadable)
+        # A line that was read in the tick in which its process started may by now be true of another one of that number
+        # and tick, and nothing would tell the two apart. Read when that tick is over, it names one process.
+        young = {pid: row.stat.start_ticks for pid, row in rows.items() if row.stat.start_ticks >= began}
+        if young and identities.tick_is_over(max(young.values())):
+            for pid in young:
+                del rows[pid]
+            _read_rows(young, proc_fd, rows, unreadable)
         for pid, row in rows.items():
-            marker = row.uid in uids and not row.stat.kernel_thread
+            marks = row.uid in uids and not row.stat.kernel_thread
             parent = rows.get(row.stat.parent_pid)
-            cgroup = (
-                pid in cgroups_of
-                or (all_cgroups and marker)
-                or (parent is not None and parent.stat.name in SERVICE_MANAGERS)
-            )
-            if marker or cgroup:
+            cgroup = pid in cgroups_of or (parent is not None and parent.stat.name in SERVICE_MANAGERS)
+            if marks or cgroup:
                 try:
-                    rows[pid] = _with_details(row, proc_fd, marker, cgroup, previous)
+                    rows[pid] = _with_details(row, proc_fd, marks, cgroup, previous)
                 except OSError:
                     unreadable.add(pid)
+        # Asked last: a number that passed on since its line was read then stands for the one that is gone.
+        for path in sorted(own_cgroups):
+            with suppress(OSError):  # one that cannot be read (ENAMETOOLONG) hides its own processes, nobody else's
+                for pid in cgroups.members(path) & rows.keys():
+                    rows[pid] = rows[pid]._replace(cgroup=path)
     except OSError as error:
-        raise identities.LookFailed(error.errno, f"cannot list /proc: {error.strerror}") from error
+        raise identities.LookFailed(error.errno, f"cannot list processes: {error.strerror}") from error
     finally:
         os.close(proc_fd)
     return ProcessTable(host, identities.boot_id(), os.getpid(), rows, frozenset(unreadable))
+
+
+def _read_rows(pids: Iterable[int], proc_fd: int, rows: dict[int, Row], unreadable: set[int]) -> None:
+    """Line and owner of each that is still there, into `rows`."""
+    for pid in pids:
+        try:
+            stat = procfs.parse_stat(_read(f"{pid}/stat", proc_fd))
+            rows[pid] = Row(stat, os.stat(str(pid), dir_fd=proc_fd).st_uid)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except (OSError, ValueError):
+            unreadable.add(pid)
 
 
 def wrapper_of(main: Identity, name: str) -> Identity | None:
@@ -117,6 +170,15 @@ def wrapper_of(main: Identity, name: str) -> Identity | None:
     return found if alive else None
 
 
+def cgroup_of(main: Identity) -> str | None:
+    """The cgroup of a main process, known before the first scan; None when it is gone or cannot be read."""
+    try:
+        found = procfs.cgroup_path(procfs.read(f"{procfs.PROC}/{main.pid}/cgroup"))
+    except OSError:
+        return None
+    return found if identities.presence(main, None) is Presence.ALIVE else None
+
+
 def _read(path: str, proc_fd: int) -> bytes:
     """A stat line comes whole in one read."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc_fd)
@@ -126,38 +188,45 @@ def _read(path: str, proc_fd: int) -> bytes:
         os.close(fd)
 
 
-def _with_details(row: Row, proc_fd: int, want_marker: bool, want_cgroup: bool, previous: ProcessTable | None) -> Row:
-    marker = cgroup = None
+def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, previous: ProcessTable | None) -> Row:
     pid = row.stat.pid
     try:
-        if want_marker:
-            marker = _remembered_marker(row, previous) if row.stat.state == "D" else _marker(pid, proc_fd)
-        if want_cgroup or marker is not None:
-            cgroup = procfs.cgroup_path(procfs.read(f"{pid}/cgroup", dir_fd=proc_fd))
+        if want_marks:
+            before = _seen_before(row, previous) if row.stat.state == "D" else None
+            marker, vendors, terminal = _marks(pid, proc_fd) if before is None else before.marks
+            row = row._replace(marker=marker, vendors=vendors, terminal=terminal)
+        if want_cgroup or row.marker is not None or row.vendors:
+            row = row._replace(cgroup=procfs.cgroup_path(procfs.read(f"{pid}/cgroup", dir_fd=proc_fd)))
     except (FileNotFoundError, ProcessLookupError):
         pass  # vanished since its stat was read: what we have is true of that time
-    return row._replace(marker=marker, cgroup=cgroup)
+    return row
 
 
-def _remembered_marker(row: Row, previous: ProcessTable | None) -> str | None:
+def _seen_before(row: Row, previous: ProcessTable | None) -> Row:
     before = previous.rows.get(row.stat.pid) if previous is not None else None
     if before is None or before.stat.start_ticks != row.stat.start_ticks:
         raise OSError("in uninterruptible sleep and not seen before")
-    return before.marker
+    return before
 
 
-def _marker(pid: int, proc_fd: int) -> str | None:
-    """The value of our one variable in /proc/PID/environ; the rest is thrown away here."""
-    environ = procfs.read(f"{pid}/environ", dir_fd=proc_fd, limit=_ENVIRON_LIMIT)
-    if environ.startswith(_MARKER_AT_START):
-        start = len(_MARKER_AT_START)
-    else:
-        found = environ.find(_MARKER_LATER)
-        if found < 0:
-            return None
-        start = found + len(_MARKER_LATER)
-    value = environ[start : environ.find(b"\0", start) if b"\0" in environ[start:] else len(environ)]
-    return value.decode("ascii", "replace") or None
+def _marks(pid: int, proc_fd: int) -> Marks:
+    """Our marker's value, "NAME=value" of vendors' and the terminal in /proc/PID/environ; the rest is thrown away here.
+
+    Of a name that is there twice the first counts, as with getenv(3).
+    """
+    environ = b"\0" + procfs.environ(pid, dir_fd=proc_fd, limit=_ENVIRON_LIMIT)
+    found: dict[str, str] = {}
+    for name, needle in _NEEDLES:
+        start = environ.find(needle)
+        if start >= 0:
+            end = environ.find(b"\0", start + len(needle))
+            value = environ[start + len(needle) : end if end >= 0 else len(environ)]
+            if 0 < len(value) <= _VALUE_LIMIT:
+                found[name] = value.decode("ascii", "replace")
+    marker = found.pop(MARKER, None)
+    said = [pattern.fullmatch(found.pop(name, "")) for name, pattern in TERMINALS.items()]
+    terminal = next((int(match[1][-9:]) for match in said if match), None)
+    return marker, frozenset(f"{name}={value}" for name, value in found.items()), terminal
 
 
 def sees_other_users() -> bool:

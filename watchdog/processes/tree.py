@@ -2,19 +2,19 @@
 
 Evidence that a process is an agent's: it is the main process; it is in the cgroup that `run` made; it carries the
 marker (and is of the owner's uid, or descends from the agent); it is in the session or the group that the agent itself
-leads; it descends from a member; it was a member before. Where several agents have evidence, the innermost agent wins:
+leads; it descends from a member; it carries a vendor's marker whose value was made in the agent's tree (`vendors`), and
+can have it from there; it was a member before. Where several agents have evidence, the innermost agent wins:
 what a child agent starts is the child's. Merely sitting in a session, group or cgroup proves nothing.
 
 Never a member: pid 1, threads of the kernel, the daemon and its ancestors and children, a `run` wrapper, spared
-programs and what those started, and children of a service manager in a unit of their own. Such a fence ends at the next
-agent's main process: an agent in a pane of a spared tmux server is an agent.
+programs and what those started (also what has left a pane of theirs), and children of a service manager in a unit of
+their own. Such a fence ends at the next agent's main process: an agent in a pane of a spared tmux server is an agent.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from watchdog.core.model import Identity, TreeMember
-from watchdog.processes import identity as identities
 from watchdog.processes import procfs
 from watchdog.processes.table import SERVICE_MANAGERS, ProcessTable, Row
 
@@ -32,6 +32,7 @@ class Root:
     cgroup: str | None = None  # the cgroup that `run` made for it, and nobody else's
     home_cgroup: str | None = None  # where its main process was last seen; tells a stray from a unit of its own
     remembered: tuple[Identity, ...] = ()  # members of the last look
+    marks: frozenset[str] = frozenset()  # values of vendors' markers that were made in its tree
     spare: frozenset[str] = frozenset()
 
 
@@ -63,32 +64,6 @@ def trees(table: ProcessTable, agents: Iterable[Root]) -> dict[str, tuple[TreeMe
     return {agent_id: tuple(sorted(found, key=lambda m: m.via != "main")) for agent_id, found in members.items()}
 
 
-def protected_from(agent_id: str, found: Mapping[str, tuple[TreeMember, ...]]) -> frozenset[tuple[int, int]]:
-    """(pid, start ticks) of all other agents' members: what a kill of this one must not touch (`signals.Guard`)."""
-    return frozenset(
-        (member.identity.pid, member.identity.start_ticks)
-        for other, members in found.items()
-        if other != agent_id
-        for member in members
-    )
-
-
-def with_inodes(members: Iterable[TreeMember]) -> tuple[TreeMember, ...]:
-    """The members that are still there, with their pidfd's inode where the kernel has one: fit to be remembered.
-
-    Not pure: opens a pidfd for each. One that cannot be looked at is kept as it is.
-    """
-    found = []
-    for member in members:
-        try:
-            identity = identities.complete(member.identity)
-        except identities.LookFailed:
-            identity = member.identity
-        if identity is not None:
-            found.append(replace(member, identity=identity))
-    return tuple(found)
-
-
 def _member(table: ProcessTable, root: Root, row: Row, via: str) -> TreeMember:
     identity = table.identity(row.stat.pid)
     for known in (root.main, *root.remembered):  # they may know the inode
@@ -107,6 +82,11 @@ def _member(table: ProcessTable, root: Root, row: Row, via: str) -> TreeMember:
     )
 
 
+def _forked_from(stat: procfs.Stat, parent: procfs.Stat) -> bool:
+    """Whether it looks like a copy of its parent. The name alone anybody may give himself."""
+    return (stat.name, stat.session, stat.group) == (parent.name, parent.session, parent.group)
+
+
 class _Sorting:
     """Decides process by process, parents before children, and remembers what it decided."""
 
@@ -122,7 +102,7 @@ class _Sorting:
             and table.find(root.main) is not None
         }
         self.spared = frozenset(name[:15] for root in roots.values() for name in root.spare)
-        self.hidden = frozenset(self._ancestry(table.scanner_pid)) | {table.scanner_pid, 0, 1}
+        self.hidden = frozenset(self.table.ancestry(table.scanner_pid)) | {table.scanner_pid, 0, 1}
         self.remembered: dict[int, list[str]] = {}
         self.sessions: dict[int, str] = {}
         self.groups: dict[int, str] = {}
@@ -137,6 +117,10 @@ class _Sorting:
             key=lambda pair: (-len(pair[0] or ""), pair[1]),
         )
         self.around = self._nesting()
+        self.marks: dict[str, list[str]] = {}
+        for agent_id, root in roots.items():
+            for mark in root.marks:
+                self.marks.setdefault(mark, []).append(agent_id)
         self.decided: dict[int, tuple[str | None, str]] = {}
         self.heirs: dict[int, str | None] = {}
         self.fences: dict[int, _Fence] = {}
@@ -147,7 +131,7 @@ class _Sorting:
         current: int | None = pid
         while current is not None and current not in self.decided and current not in chain:
             chain.append(current)
-            current = self._parent(current)
+            current = self.table.parent(current)
         for each in reversed(chain):
             self._decide(each)
         return self.decided[pid]
@@ -161,7 +145,7 @@ class _Sorting:
                 self.remembered.setdefault(identity.pid, []).append(agent_id)
                 homes.add(known.cgroup)
         self.homes[agent_id] = frozenset(home for home in homes if home)
-        self.above[agent_id] = frozenset(self._ancestry(main.stat.pid)) if main is not None else frozenset()
+        self.above[agent_id] = frozenset(self.table.ancestry(main.stat.pid)) if main is not None else frozenset()
         if root.wrapper is not None and self.table.find(root.wrapper) is not None:
             self.wrappers[root.wrapper.pid] = agent_id
         elif root.wrapped and main is not None:
@@ -183,22 +167,6 @@ class _Sorting:
         if any(stat.group == number for stat in led):
             self.groups[number] = agent_id
 
-    def _parent(self, pid: int) -> int | None:
-        """The parent, unless it is younger than its child: then the number has passed on during the scan."""
-        row = self.rows[pid]
-        parent = self.rows.get(row.stat.parent_pid)
-        if parent is None or parent.stat.pid == pid or parent.stat.start_ticks > row.stat.start_ticks:
-            return None
-        return parent.stat.pid
-
-    def _ancestry(self, pid: int) -> list[int]:
-        found: list[int] = []
-        current = self._parent(pid) if pid in self.rows else None
-        while current is not None and current != pid and current not in found:
-            found.append(current)
-            current = self._parent(current)
-        return found
-
     def _nesting(self) -> dict[str, frozenset[str]]:
         """For each agent all agents that it runs inside of: by ancestry, by marker, by its own word."""
         direct: dict[str, set[str]] = {}
@@ -206,9 +174,12 @@ class _Sorting:
             around = {root.parent_id} if root.parent_id in self.roots else set()
             row = self.table.find(root.main)
             if row is not None:
-                around |= {self.mains[above] for above in self._ancestry(row.stat.pid) if above in self.mains}
+                around |= {self.mains[above] for above in self.table.ancestry(row.stat.pid) if above in self.mains}
                 if row.marker in self.roots and self.roots[row.marker].owner_uid == row.uid:
                     around.add(row.marker)
+                for mark in row.vendors or ():
+                    if mark not in root.marks:
+                        around |= {name for name, other in self.roots.items() if mark in other.marks}
             direct[agent_id] = {name for name in around if name is not None and name != agent_id}
         closed: dict[str, frozenset[str]] = {}
         for agent_id in self.roots:
@@ -224,7 +195,7 @@ class _Sorting:
 
     def _decide(self, pid: int) -> None:
         row = self.rows[pid]
-        parent = self._parent(pid)
+        parent = self.table.parent(pid)
         if pid <= 1 or row.stat.kernel_thread:
             self._settle(pid, None, "", None, _Fence())
         elif pid in self.mains:
@@ -235,7 +206,7 @@ class _Sorting:
         else:
             fence = self._fence(row, parent)
             heir_of = self.heirs.get(parent) if parent is not None else None
-            if parent in self.wrappers and row.stat.name == self.rows[parent].stat.name:
+            if parent in self.wrappers and _forked_from(row.stat, self.rows[parent].stat):
                 heir_of = None  # the wrapper's own second process, which wakes it when its agent was stopped
             owner, via = self._choose(row, heir_of, fence)
             # Whoever has passed a unit's fence has passed it for what it starts.
@@ -258,12 +229,23 @@ class _Sorting:
         return _Fence(names, unit, closed)
 
     def _keeps_out(self, fence: _Fence, row: Row, agent_id: str, via: str) -> bool:
-        if fence.closed or fence.names & {name[:15] for name in self.roots[agent_id].spare}:
+        spare = {name[:15] for name in self.roots[agent_id].spare}
+        if fence.closed or fence.names & spare or self._of_a_pane(row, agent_id, spare):
             return True
         if fence.unit is None or via == "remembered" or fence.unit in self.above[agent_id]:
             return False
         cgroups = (self.rows[fence.unit].cgroup, row.cgroup)
         return not any(_inside(path, home) for path in cgroups for home in self.homes[agent_id])
+
+    def _of_a_pane(self, row: Row, agent_id: str, spare: set[str]) -> bool:
+        """Whether it was started in a pane of a spared server that the agent had started: whoever used that pane did.
+
+        Its environment still says so where it has left the pane (`nohup`, `setsid`) and no descent shows it.
+        """
+        server = self.rows.get(row.terminal) if row.terminal is not None else None
+        if server is None or server.stat.name not in spare or server.stat.start_ticks > row.stat.start_ticks:
+            return False
+        return server.marker == agent_id or _inside(server.cgroup, self.roots[agent_id].cgroup)
 
     def _choose(self, row: Row, heir_of: str | None, fence: _Fence) -> tuple[str | None, str]:
         evidence = self._evidence(row, heir_of)
@@ -280,19 +262,42 @@ class _Sorting:
         found: list[tuple[str, str]] = []
         if row.cgroup is not None:
             found += [(name, "cgroup") for path, name in self.cgroups if _inside(row.cgroup, path)][:1]
-        if row.marker in self.roots:
-            root = self.roots[row.marker]
-            if row.uid == root.owner_uid or (
-                root.main is not None
-                and self.mains.get(root.main.pid) == row.marker
-                and root.main.pid in self._ancestry(pid)
-            ):
-                found.append((row.marker, "marker"))
+        if row.marker in self.roots and self._may_claim(row, row.marker):
+            found.append((row.marker, "marker"))
         if heir_of is not None:
             found.append((heir_of, "descent"))
         if row.stat.session in self.sessions:
             found.append((self.sessions[row.stat.session], "session"))
         if row.stat.group in self.groups:
             found.append((self.groups[row.stat.group], "group"))
+        for mark in row.vendors or ():
+            found += [(name, "vendor") for name in self.marks.get(mark, ()) if self._from_inside(row, mark, name)]
         found += [(name, "remembered") for name in self.remembered.get(pid, ())]
         return found
+
+    def _may_claim(self, row: Row, agent_id: str) -> bool:
+        """Whether a mark counts in this process: it is of the owner's uid, or descends from the agent."""
+        root = self.roots[agent_id]
+        return row.uid == root.owner_uid or (
+            root.main is not None
+            and self.mains.get(root.main.pid) == agent_id
+            and root.main.pid in self.table.ancestry(row.stat.pid)
+        )
+
+    def _from_inside(self, row: Row, mark: str, agent_id: str) -> bool:
+        """Whether a process can have a vendor's mark from that agent.
+
+        It is younger, and was orphaned: the first above it without the mark adopted it. That is init, a service
+        manager, or another subreaper above the agent (prctl(2)); anybody else gave it the same value himself, as
+        the same session does when it is resumed in another terminal.
+        """
+        main = self.roots[agent_id].main
+        if main is None or row.stat.start_ticks < main.start_ticks or not self._may_claim(row, agent_id):
+            return False
+        for pid in self.table.ancestry(row.stat.pid):
+            above = self.rows[pid]
+            if pid == 1 or pid in self.above[agent_id] or above.stat.name in SERVICE_MANAGERS:
+                return True
+            if mark not in (above.vendors or ()):
+                return self.wrappers.get(pid) == agent_id or self.decided.get(pid, (None, ""))[0] == agent_id
+        return True

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
 
-from watchdog.core.model import Identity, Reason, Registration, State, Status, Verdict
+from watchdog.core.model import Identity, Reason, Registration, State, Status, Step, Verdict
 from watchdog.errors import Conflict
 from watchdog.registry.rows import AgentRow, EventRow, HoldRow, Json, RequestRow, RunRow, TaskRow
 from watchdog.registry.schema import PID_MAX
@@ -52,6 +52,9 @@ def to_agent(raw: Raw) -> AgentRow:
             worktree=_optional(raw, "worktree_path", _text),
             temp_dir=_optional(raw, "temp_dir", _text),
             beat_file=_optional(raw, "beat_file", _text),
+            log=_optional(raw, "log_path", _text),
+            transcript=_optional(raw, "transcript_path", _text),
+            cgroup=_optional(raw, "cgroup_path", _text),
             source=_text(raw, "source"),
             command=_optional(raw, "command", _text),
             created_at=created_at,
@@ -74,6 +77,8 @@ def to_agent(raw: Raw) -> AgentRow:
         tool_left_seconds=_optional(raw, "tool_left_seconds", _seconds),
         note=_optional(raw, "note", _text),
         speaker_pid=_optional(raw, "speaker_pid", _int),
+        hears=bool(raw["hears"]),
+        rung=None if raw["rung"] is None else _enum(raw, "rung", Step),
         started_at=_optional(raw, "started_at", _time),
         completed_at=_optional(raw, "completed_at", _time),
         exit_code=_optional(raw, "exit_code", _int),
@@ -106,6 +111,11 @@ def to_request(raw: Raw) -> RequestRow:
         claimed_at=_optional(raw, "claimed_at", _time),
         finished_at=_optional(raw, "finished_at", _time),
     )
+
+
+def to_members(raw: Raw) -> tuple[Json, ...]:
+    """Decode the members that a `kill_request` has committed."""
+    return _list(raw, "members", dict)
 
 
 def to_run(raw: Raw) -> RunRow:

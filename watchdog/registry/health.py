@@ -7,6 +7,7 @@ from sqlalchemy import delete, false, insert, select, text, update
 
 from watchdog.errors import AlreadyRunning, RegistryUnavailable
 from watchdog.registry import postgresql
+from watchdog.registry.engines import in_order
 from watchdog.registry.querying import Queries
 from watchdog.registry.schema import REVISION, lifecycle_event, metadata
 
@@ -39,12 +40,18 @@ class HealthQueries(Queries):
                 connection.execute(update(table).where(false()).values({key: key}))
                 connection.execute(delete(table).where(false()))
             if trial:
+                in_order(connection)  # as every event is written
                 part = connection.begin_nested()
                 why = secrets.token_hex(750)  # as long as a long event, and not to be compressed
                 connection.execute(insert(lifecycle_event).values(at=datetime.now(UTC), event="", who="", why=why))
                 part.rollback()
         if self.engines.trouble == seen:
             self.engines.trouble = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether other hosts may use this registry, too. SQLite has one daemon, by the lock on its directory."""
+        return self.engines.durable.dialect.name == "postgresql"
 
     def claim_host(self, host: str, patience: timedelta = timedelta(seconds=15)) -> None:
         """Be the only daemon of this host on a database that hosts share. Raises AlreadyRunning, RegistryUnavailable.
@@ -57,7 +64,7 @@ class HealthQueries(Queries):
     def daemon_heard(self, host: str) -> bool | None:
         """Whether a daemon of that host is connected to this registry. None: SQLite, which only one can use."""
         with self.engines.begin(self.engines.reading) as connection:
-            return postgresql.is_heard(connection, host) if connection.dialect.name == "postgresql" else None
+            return postgresql.is_heard(connection, host) if self.shared else None
 
     def keep_host(self) -> None:
         """Look whether we are still heard, and be heard again after the server was away. Raises RegistryUnavailable."""

@@ -1,9 +1,9 @@
 """Queries on everything beside agents and kills: cleanup runs, tasks, events and holds."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import bindparam, insert, or_, select, update
 
 from watchdog.core.model import HookOutcome
 from watchdog.registry.codec import dump, to_event, to_hold, to_run, to_task
@@ -55,16 +55,28 @@ class HistoryQueries(Queries):
         message: str,
         now: datetime,
         details: Mapping[str, object] | None = None,
+        *,
+        event: str | None = None,
+        evidence: Mapping[str, object] | None = None,
+        owner_uid: int | None = None,
     ) -> bool:
-        """How a hook's try ended. False when it was not running."""
+        """How a hook's try ended, and the event that tells it, if any. False when it was not running."""
         columns = cleanup_run.columns
         with self.engines.begin(self.engines.durable) as connection:
             changed = connection.execute(
                 update(cleanup_run)
                 .where(columns.run_id == run_id, columns.status == "running")
                 .values(status=outcome.value, message=message, details=dump(details or {}), finished_at=now)
-            )
-            return changed.rowcount == 1
+                .returning(columns.agent_id, columns.hook)
+            ).one_or_none()
+            if changed is None:
+                return False
+            if event is not None:
+                why = f"{changed.hook}: {outcome}: {message}"
+                write_event(
+                    connection, event, changed.agent_id, "daemon", why, now, evidence=evidence, owner_uid=owner_uid
+                )
+            return True
 
     def runs_of(self, agent_id: str) -> list[RunRow]:
         """Every cleanup run of one agent, in the order they began."""
@@ -136,6 +148,13 @@ class HistoryQueries(Queries):
             query = query.where(columns.owner_uid == owner_uid)
         return self._rows(query, to_event)[0]
 
+    def last_event(self, agent_id: str, events: Collection[str]) -> str | None:
+        """Which of these happened to the agent last."""
+        columns = lifecycle_event.columns
+        query = select(columns.event).where(columns.agent_id == agent_id, columns.event.in_(sorted(events)))
+        with self.engines.begin(self.engines.reading) as connection:
+            return connection.execute(query.order_by(columns.id.desc()).limit(1)).scalar()
+
     def add_hold(
         self,
         agent_id: str | None,
@@ -170,6 +189,12 @@ class HistoryQueries(Queries):
 
     def active_holds(self, host: str) -> list[HoldRow]:
         """That host's holds that nobody ended; whether `until_at` is over is the caller's to judge, by his clock."""
-        columns = operator_hold.columns
-        its = or_(columns.host == host, columns.host.is_(None))
-        return self._rows(select(operator_hold).where(columns.ended_at.is_(None), its).order_by(columns.id), to_hold)[0]
+        return self._rows(_HOLDS, to_hold, host=host)[0]
+
+
+_holds = operator_hold.columns
+_HOLDS = (
+    select(operator_hold)
+    .where(_holds.ended_at.is_(None), or_(_holds.host == bindparam("host"), _holds.host.is_(None)))
+    .order_by(_holds.id)
+)

@@ -28,13 +28,19 @@ KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count"
 
 
 def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
-    """An engine whose statements end after the limit and whose times are UTC. Raises ConfigError without psycopg."""
+    """An engine whose statements end after the limit and whose times are UTC.
+
+    Raises ConfigError without psycopg, and for a parameter that libpq does not know: no try would ever succeed.
+    """
     try:
         bounded = _bounded()
     except ImportError:
         raise ConfigError(
             ["registry.url: PostgreSQL needs psycopg 3; right: pip install 'agent-watchdogd[postgres]'"]
         ) from None
+    for key, value in url.query.items():
+        if key not in _keywords() or (not isinstance(value, str) and key != "host"):  # SQLAlchemy takes several hosts
+            raise ConfigError([f"registry.url: {key!r} in it is unknown to libpq, or stands there twice"])
     milliseconds = int(limit.total_seconds() * 1000)
     own = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC {options}".strip()
     given = url.query.get("options", "")
@@ -96,6 +102,14 @@ def _bounded() -> Any:
 
     psycopg.adapters.register_loader("timestamptz", Time)
     return Bounded
+
+
+@cache
+def _keywords() -> frozenset[str]:
+    """What a connection may be told by the URL (libpq, "Parameter Key Words")."""
+    from psycopg import pq
+
+    return frozenset(option.keyword.decode() for option in pq.Conninfo.get_defaults())
 
 
 # The locks of other databases of the same server are not ours.

@@ -1,4 +1,7 @@
-"""What every group of queries needs: rows decoded one by one, and the one way to write a `lifecycle_event`."""
+"""What every group of queries needs: rows decoded one by one, and the one way to write a `lifecycle_event`.
+
+What each kill asks is a statement made once, given its values as parameters: making it anew costs as much as doing it.
+"""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -13,6 +16,7 @@ from watchdog.registry.rows import Problem
 from watchdog.registry.schema import lifecycle_event
 
 T = TypeVar("T")
+_EVENT = insert(lifecycle_event)
 
 
 class Queries:
@@ -21,10 +25,12 @@ class Queries:
     def __init__(self, engines: Engines) -> None:
         self.engines = engines
 
-    def _rows(self, query: Select[Any], decode: Callable[[Raw], T]) -> tuple[list[T], list[Problem]]:
+    def _rows(
+        self, query: Select[Any], decode: Callable[[Raw], T], **parameters: object
+    ) -> tuple[list[T], list[Problem]]:
         """Run a query and decode each row by itself: one that cannot be read does not stop the others."""
         with self.engines.begin(self.engines.reading) as connection:
-            found = connection.execute(query).mappings().all()
+            found = connection.execute(query, parameters).mappings().all()
         rows: list[T] = []
         problems: list[Problem] = []
         for raw in found:
@@ -57,17 +63,18 @@ def write_event(
     """Insert one event in the caller's transaction. Returns its id."""
     in_order(connection)
     result = connection.execute(
-        insert(lifecycle_event).values(
-            at=now,
-            agent_id=agent_id,
-            event=event,
-            from_status=from_status,
-            to_status=to_status,
-            who=who,
-            why=why,
-            evidence=dump({} if evidence is None else evidence),
-            owner_uid=owner_uid,
-        )
+        _EVENT,
+        {
+            "at": now,
+            "agent_id": agent_id,
+            "event": event,
+            "from_status": from_status,
+            "to_status": to_status,
+            "who": who,
+            "why": why,
+            "evidence": dump({} if evidence is None else evidence),
+            "owner_uid": owner_uid,
+        },
     )
     key = result.inserted_primary_key
     return int(key[0]) if key is not None else 0

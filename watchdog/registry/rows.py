@@ -6,7 +6,7 @@ A row is the border to the database: durations are plain seconds here and say so
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from watchdog.core.model import Identity, Reason, Registration, State, Status, Verdict
+from watchdog.core.model import Identity, Reason, Registration, State, Status, Step, Verdict
 
 Json = dict[str, object]
 
@@ -42,6 +42,8 @@ class AgentRow:
     tool_left_seconds: float | None = None
     note: str | None = None
     speaker_pid: int | None = None
+    hears: bool = False
+    rung: Step | None = None
     started_at: datetime | None = None
     completed_at: datetime | None = None
     exit_code: int | None = None
@@ -80,6 +82,8 @@ class SweepRow:
     lease_left_seconds: float | None = None
     tool: str | None = None
     tool_left_seconds: float | None = None
+    hears: bool = False
+    rung: Step | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from watchdog.core.model import LIVE, Status
 
-REVISION = "0002"
+REVISION = "0005"
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 
 
@@ -127,6 +127,9 @@ agent_lifecycle = Table(
     Column("worktree_path", CleanText),
     Column("temp_dir", CleanText),
     Column("beat_file", CleanText),
+    Column("log_path", CleanText),
+    Column("transcript_path", CleanText),
+    Column("cgroup_path", CleanText),
     Column("notify_socket", CleanText),
     Column("promised", Boolean, nullable=False, server_default=text("false")),
     Column("beats", BigInteger, nullable=False, server_default="0"),
@@ -141,6 +144,8 @@ agent_lifecycle = Table(
     Column(
         "speaker_pid", Integer
     ),  # who sent the last word; tells after a restart whether he still talks to our old socket
+    Column("hears", Boolean, nullable=False, server_default=text("false")),  # it reads our answers to its beats
+    Column("rung", CleanText),  # the step of its ladder that was taken last
     Column("watched_seconds", Float(53), nullable=False, server_default="0"),
     Column("created_at", UtcTime, nullable=False),
     Column("started_at", UtcTime),

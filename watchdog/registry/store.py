@@ -15,6 +15,7 @@ from watchdog.registry.agents import AgentQueries
 from watchdog.registry.engines import Engines, Undone
 from watchdog.registry.health import HealthQueries
 from watchdog.registry.history import HistoryQueries
+from watchdog.registry.leftovers import LeftoverQueries
 from watchdog.registry.requests import RequestQueries
 from watchdog.registry.retention import RetentionQueries
 
@@ -23,7 +24,7 @@ T = TypeVar("T")
 TOGETHER = 200  # writes in one transaction at most: they share its fate, and readers see it late
 
 
-class Store(AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries):
+class Store(AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries, LeftoverQueries):
     """One registry. Every method is one transaction and raises RegistryUnavailable when the database fails it."""
 
     def __init__(self, url: str, *, busy_timeout: timedelta = timedelta(seconds=5)) -> None:

@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,9 +20,10 @@ import pytest
 from tests.owner.repositories import Repository, context, git
 from watchdog.core.model import HookOutcome, HookResult
 from watchdog.errors import PathRefused
-from watchdog.owner import repositories
+from watchdog.owner import paths, repositories, trash
 from watchdog.owner.hooks import base
-from watchdog.owner.hooks.temp_dir import MARK, temp_dir
+from watchdog.owner.hooks.temp_dir import temp_dir
+from watchdog.owner.temp_dirs import MARK
 
 AGENT = "a" * 32
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and foreign uids need root")
@@ -243,14 +245,14 @@ def test_a_dir_too_large_or_too_closed_to_look_through_is_kept(root: Path, monke
         with pytest.raises(PathRefused, match="too large to look through"):
             repositories.inside(fd, limit=5)
 
-    real = os.open
+    real = paths.step_inside
 
-    def refuse(name: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+    def refuse(parent: int, name: str) -> int:
         if name == "sub3":
             raise PermissionError(errno.EACCES, "Permission denied")
-        return real(name, flags, mode, dir_fd=dir_fd)
+        return real(parent, name)
 
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(paths, "step_inside", refuse)
     result = run(path, root)
     assert (result.outcome, result.details["refused"]) == (HookOutcome.KEPT, "unreadable")
 
@@ -281,6 +283,7 @@ def test_a_link_inside_is_removed_as_a_link(root: Path, tmp_path: Path) -> None:
     assert (shared / "module").read_text() == "shared"
 
 
+@pytest.mark.faults
 def test_depth_costs_neither_recursion_nor_descriptors(root: Path) -> None:
     """10,000 levels."""
     path = root / "work"
@@ -369,6 +372,44 @@ def test_a_served_socket_keeps_the_dir_and_a_stale_one_does_not(root: Path) -> N
     assert run(path, root).outcome is HookOutcome.DONE
 
 
+def test_a_socket_that_was_bound_by_a_relative_name_is_found_too(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """/proc/net/unix has it by that name alone; whether somebody listens the file itself says."""
+    path = root / "work"
+    (path / "sub").mkdir(parents=True)
+    monkeypatch.chdir(path / "sub")
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        server.bind("s")
+        monkeypatch.chdir("/")
+        server.listen()
+        assert run(path, root).details["refused"] == "socket"
+        server.close()
+        monkeypatch.chdir(path)
+        other.bind("d")
+        monkeypatch.chdir("/")
+        assert run(path, root).details["refused"] == "socket"
+
+    assert run(path, root).outcome is HookOutcome.DONE
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+def test_the_socket_of_a_tmux_server_stays_however_old_it_looks(root: Path) -> None:
+    """Case G6: `tmux ls` works afterwards; a stale socket beside it is no reason to keep another directory."""
+    kept, stale = root / "kept", root / "stale"
+    kept.mkdir()
+    stale.mkdir()
+    tmux = ["tmux", "-f", "/dev/null", "-S", str(kept / "s1.sock")]
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"/proc/self/fd/{os.open(stale, os.O_RDONLY)}/s")
+    subprocess.run([*tmux, "new-session", "-d", "sleep", "600"], check=True, cwd="/")
+    try:
+        os.utime(kept / "s1.sock", (0, 0))
+        assert run(kept, root).outcome is HookOutcome.KEPT
+        assert subprocess.run([*tmux, "ls"], capture_output=True).returncode == 0
+        assert run(stale, root).outcome is HookOutcome.DONE
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=True)
+
+
 def test_a_held_lock_keeps_the_dir(root: Path) -> None:
     """As with systemd-tmpfiles: whoever holds a BSD lock keeps it."""
     path = root / "work"
@@ -450,6 +491,7 @@ temp_dir(context(temp_dir=sys.argv[1]), base.CleanupSettings(roots=(sys.argv[2],
 """
 
 
+@pytest.mark.faults
 def test_killed_before_any_effect_the_next_run_finishes(root: Path) -> None:
     """Invariant 7: SIGKILL before each rename, mkdir, chmod and unlink; then one more run leaves nothing."""
     for step in range(100):
@@ -528,10 +570,34 @@ def test_what_cannot_be_deleted_is_told_and_the_rest_goes(root: Path, monkeypatc
     result = run(path, root)
 
     assert result.outcome is HookOutcome.FAILED
-    assert "immutable: Operation not permitted" in result.message
+    assert "Operation not permitted (EPERM)" in result.message
+    assert result.details["reason"] == "not_permitted"
     assert [found.name for found in trash_of(root).rglob("*") if found.is_file()] == ["immutable"]
     monkeypatch.undo()
     assert run(path, root).outcome is HookOutcome.DONE
+
+
+def test_a_directory_that_becomes_a_link_at_the_worst_moment_leads_nowhere(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exchanged right after it was seen to be a directory, in the trash too; the race for it is a row of the faults."""
+    canary = tmp_path / "canary"
+    (canary / "deep").mkdir(parents=True)
+    (canary / "keep").write_text("keep")
+    for name in ("a/b", "c"):
+        (root / "work" / name).mkdir(parents=True)
+    real = trash.Emptying._writable
+
+    def exchanged(self: trash.Emptying, parent: int, name: str) -> int:
+        os.rename(name, name + ".aside", src_dir_fd=parent, dst_dir_fd=parent)
+        os.symlink(canary, name, dir_fd=parent)
+        return real(self, parent, name)
+
+    monkeypatch.setattr(trash.Emptying, "_writable", exchanged)
+    result = run(root / "work", root)
+
+    assert (result.outcome, result.details["reason"]) == (HookOutcome.FAILED, "link")
+    assert sorted(path.name for path in canary.iterdir()) == ["deep", "keep"]
 
 
 def test_swapping_a_directory_for_a_link_never_leads_outside(root: Path, tmp_path: Path) -> None:

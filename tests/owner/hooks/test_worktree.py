@@ -7,12 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.owner.repositories import Repository, context, git
+from tests.owner.repositories import Repository, context, git, hashes
+from tests.owner.states import STATES, State, commit
 from watchdog.core.model import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import worktrees
@@ -26,16 +26,6 @@ AGENT = "a" * 32
 def run(path: Path | str | None) -> HookResult:
     """The hook in this process."""
     return worktree(context(worktree=None if path is None else str(path)), base.CleanupSettings())
-
-
-def hashes(top: Path) -> dict[str, bytes]:
-    """All content below a directory, links as their target."""
-    found = {}
-    for directory, _, files in os.walk(top):
-        for name in files:
-            file = Path(directory) / name
-            found[str(file.relative_to(top))] = os.readlink(file).encode() if file.is_symlink() else file.read_bytes()
-    return found
 
 
 def test_a_clean_merged_tree_goes_to_the_trash_and_its_entry_alone_is_dropped(repository: Repository) -> None:
@@ -120,183 +110,15 @@ def test_the_main_checkouts_clean_and_add_change_nothing_of_the_trash(repository
     assert git(repository.main, "status", "--porcelain") == ""
 
 
-def commit(path: Path, text: str = "two\n") -> None:
-    """One commit more."""
-    (path / "file").write_text(text)
-    git(path, "commit", "-qam", "more")
+# The others, and what a rescue makes of all of them: tests/faults/rows/worktrees.py.
+QUICK = [state for state in STATES if state.kept][:14] + [state for state in STATES if not state.rescued]
 
 
-def modified(path: Path, repository: Repository) -> None:
-    """A tracked file was changed."""
-    (path / "file").write_text("changed\n")
-
-
-def same_size_and_time(path: Path, repository: Repository) -> None:
-    """A tracked file was changed behind the back of its mtime and size."""
-    file = path / "file"
-    status = file.stat()
-    file.write_text("ONE\n")
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-def untracked(path: Path, repository: Repository) -> None:
-    """A file that git does not know."""
-    (path / "notes").write_text("mine\n")
-
-
-def staged(path: Path, repository: Repository) -> None:
-    """Something is in the index only."""
-    (path / "new").write_text("new\n")
-    git(path, "add", "new")
-    (path / "new").unlink()
-
-
-def conflicted(path: Path, repository: Repository) -> None:
-    """A merge stopped at a conflict."""
-    commit(path, "ours\n")
-    commit(repository.main, "theirs\n")
-    subprocess.run(["git", "-C", str(path), "merge", "-q", "main"], capture_output=True, check=False)
-
-
-def rebase_stopped(path: Path, repository: Repository) -> None:
-    """A rebase stopped at a conflict."""
-    commit(path, "ours\n")
-    commit(repository.main, "theirs\n")
-    subprocess.run(["git", "-C", str(path), "rebase", "-q", "main"], capture_output=True, check=False)
-
-
-def bisecting(path: Path, repository: Repository) -> None:
-    """A bisect runs."""
-    git(path, "bisect", "start")
-
-
-def detached(path: Path, repository: Repository) -> None:
-    """HEAD is detached, here even at a commit that main holds."""
-    git(path, "checkout", "-q", "--detach")
-
-
-def unpushed(path: Path, repository: Repository) -> None:
-    """A commit that only the branch holds."""
-    commit(path)
-
-
-def upstream_gone(path: Path, repository: Repository) -> None:
-    """It was pushed once, but the remote branch is gone."""
-    commit(path)
-    git(path, "push", "-q", "-u", "origin", "wt")
-    git(path, "push", "-q", "origin", ":wt")
-
-
-def locked(path: Path, repository: Repository) -> None:
-    """Somebody locked it."""
-    git(repository.main, "worktree", "lock", "--reason", "on a stick", str(path))
-
-
-def stashed(path: Path, repository: Repository) -> None:
-    """A stash was made on the branch."""
-    (path / "file").write_text("changed\n")
-    git(path, "stash", "-q")
-
-
-def assumed_unchanged(path: Path, repository: Repository) -> None:
-    """The index was told not to look at a changed file."""
-    git(path, "update-index", "--assume-unchanged", "file")
-    (path / "file").write_text("changed\n")
-
-
-def skipped(path: Path, repository: Repository) -> None:
-    """The index was told that a file is not there, but it is."""
-    git(path, "update-index", "--skip-worktree", "file")
-    (path / "file").write_text("changed\n")
-
-
-def nested(path: Path, repository: Repository) -> None:
-    """A repository in an ignored directory."""
-    (path / "ignored").mkdir()
-    git(path / "ignored", "init", "-q", "inner")
-
-
-def nested_bare(path: Path, repository: Repository) -> None:
-    """A bare repository in an ignored directory."""
-    (path / "ignored").mkdir()
-    git(path / "ignored", "init", "-q", "--bare", "inner")
-
-
-def submodule(path: Path, repository: Repository) -> None:
-    """A submodule is checked out."""
-    url = str(repository.origin)
-    git(path, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "sub")
-    git(path, "commit", "-qm", "submodule")
-    git(path, "push", "-q", "origin", "wt")
-
-
-def lock_file(path: Path, repository: Repository) -> None:
-    """A git is at work in it, or died in it."""
-    (repository.main / ".git" / "worktrees" / "wt" / "index.lock").touch()
-
-
-def only_in_reflog(path: Path, repository: Repository) -> None:
-    """A commit was made on a detached HEAD and left."""
-    git(path, "checkout", "-q", "--detach")
-    commit(path)
-    git(path, "checkout", "-q", "wt")
-
-
-def index_truncated(path: Path, repository: Repository) -> None:
-    """The index cannot be read."""
-    index = repository.main / ".git" / "worktrees" / "wt" / "index"
-    index.write_bytes(index.read_bytes()[:20])
-
-
-def pointer_broken(path: Path, repository: Repository) -> None:
-    """Its .git points nowhere."""
-    (path / ".git").write_text("gitdir: /nonexistent/worktrees/wt\n")
-
-
-def copied(path: Path, repository: Repository) -> None:
-    """It was copied: the entry points to another place."""
-    moved = path.with_name("moved")
-    shutil.copytree(path, moved, symlinks=True)
-    shutil.rmtree(path)
-    moved.rename(path)
-    (repository.main / ".git" / "worktrees" / "wt" / "gitdir").write_text(str(repository.place / "elsewhere" / ".git"))
-    (repository.place / "elsewhere").mkdir()
-    (repository.place / "elsewhere" / ".git").write_text("gitdir: x\n")
-
-
-STATES: list[Callable[[Path, Repository], None]] = [
-    modified,
-    same_size_and_time,
-    untracked,
-    staged,
-    conflicted,
-    rebase_stopped,
-    bisecting,
-    detached,
-    unpushed,
-    upstream_gone,
-    locked,
-    stashed,
-    assumed_unchanged,
-    skipped,
-    nested,
-    nested_bare,
-    submodule,
-    lock_file,
-    only_in_reflog,
-    index_truncated,
-    pointer_broken,
-    copied,
-]
-
-
-@pytest.mark.parametrize("make", STATES, ids=lambda make: make.__name__)
-def test_whatever_is_not_plainly_safe_stays_where_it_is(
-    repository: Repository, make: Callable[[Path, Repository], None]
-) -> None:
+@pytest.mark.parametrize("state", QUICK, ids=lambda state: state.make.__name__)
+def test_whatever_is_not_plainly_safe_stays_where_it_is(repository: Repository, state: State) -> None:
     """Invariant 8: dirty, unheld, locked, in progress, not understood: kept with the reason, every byte in place."""
     path = repository.worktree()
-    make(path, repository)
+    state.make(path, repository)
     before, listed = hashes(path), repository.listed()
 
     result = run(path)
@@ -451,6 +273,7 @@ print(worktree(context(worktree=sys.argv[1]), base.CleanupSettings()).message)
 """
 
 
+@pytest.mark.faults
 def test_killed_before_any_effect_the_next_run_finishes(repository: Repository) -> None:
     """Invariant 7: SIGKILL before each rename, mkdir, unlink and git run; then one more run ends the story."""
     for step in range(100):
@@ -481,7 +304,7 @@ def test_a_lock_that_comes_in_between_brings_the_tree_back(
     before = hashes(path)
     look = worktrees.reasons_to_keep
 
-    def look_then_lock(*arguments: object) -> list[str]:
+    def look_then_lock(*arguments: object) -> worktrees.Reasons:
         found = look(*arguments)  # type: ignore[arg-type]
         git(repository.main, "worktree", "lock", str(path))
         return found

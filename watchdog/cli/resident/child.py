@@ -13,6 +13,7 @@ from watchdog.cli.resident import signals
 from watchdog.cli.resident.prctl import die_with_parent, leave_core
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells have it
+MOMENT = 0.5  # seconds; the daemon stops a tree for tens of milliseconds before it kills it: no news for a shell
 _NOT_FOR_AGENTS = ("WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
 
 
@@ -122,6 +123,8 @@ def stop_like(agent_pid: int, number: int) -> None:
             return
     except OSError:
         return
+    if number == signals.SIGSTOP:
+        time.sleep(MOMENT)
     found = proc_stat(agent_pid)
     if found is None or found[0] not in "tT":
         return

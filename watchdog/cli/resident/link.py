@@ -17,6 +17,7 @@ END_RETRY_SECONDS = 0.25  # how it ended: little time is left to tell it
 COALESCE_SECONDS = 0.5  # beats that come faster are passed on as one
 REFUSED_SECONDS = 60.0  # until registering is tried again where it was refused for a reason that may pass
 ANSWER_SECONDS = 5.0  # the daemon's own limit for its first byte
+REPLACE_SECONDS = 200.0  # that a former agent of the name may take to be ended and cleaned up after
 
 
 class Link:
@@ -25,6 +26,7 @@ class Link:
     def __init__(self, find: Callable[[], str], watch: Callable[[int], None], body: dict[str, object]) -> None:
         """`find` gives the control socket's path, anew at each try; `watch` asks for SIGIO on a descriptor."""
         self._find, self._watch, self._body = find, watch, body
+        self.patience = REPLACE_SECONDS if body.get("replace") else ANSWER_SECONDS  # with the answer to registering
         self.agent_id = str(body["agent_id"])
         self.registered = False
         self.refusal: WatchdogError | None = None  # why the daemon does not take us
@@ -131,7 +133,8 @@ class Link:
             request = encode_request("POST", f"{path}/beat", aged)
         else:
             request = encode_request("PATCH", path, {"pid": self._pid} if kind == "pid" else self._end)
-        self._out, self._in, self._deadline = request, bytearray(), now + ANSWER_SECONDS
+        self._out, self._in = request, bytearray()
+        self._deadline = now + (self.patience if kind == "register" else ANSWER_SECONDS)
         connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK)
         try:
             control = self._find()
@@ -163,7 +166,7 @@ class Link:
         except BlockingIOError:
             if now < self._deadline:
                 return False
-            self._failed(f"no answer within {ANSWER_SECONDS:g} s", now)
+            self._failed("no answer in time", now)
             return True
         except (OSError, DaemonUnreachable) as error:
             self._failed(str(error), now)

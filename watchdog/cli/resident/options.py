@@ -13,7 +13,7 @@ usage: agent-watchdog run [options] -- CMD [ARG...]
 start a program as a watched agent, and end as it ends
 
   --name N            what it is called (default: the program's name and a suffix)
-  --replace           take the name over from a living agent of ours
+  --replace           end a living agent of ours of that name first, and start when it is proved dead
   --tag T             may be given several times
   --type T            claude, codex, ...: which [[policy]] holds
   --task ID           the task that it works on
@@ -24,6 +24,8 @@ start a program as a watched agent, and end as it ends
   --worktree DIR      the git worktree to put in order afterwards
   --temp-dir DIR      the directory to remove afterwards; `auto` makes one and sets TMPDIR
   --beat-file FILE    a file whose change is a beat
+  --log FILE          a log of its: growth is a sign of work, no beat
+  --transcript FILE   its transcript, likewise
   --socket PATH       the daemon's control socket
 """
 _TAKES = {
@@ -39,6 +41,8 @@ _TAKES = {
     "--worktree": True,
     "--temp-dir": True,
     "--beat-file": True,
+    "--log": True,
+    "--transcript": True,
     "--socket": True,
     "--help": False,
     "-h": False,
@@ -76,6 +80,8 @@ class Options:
         self.auto_temp_dir = one(values, "--temp-dir") == "auto"
         self.temp_dir = None if self.auto_temp_dir else _path(values, "--temp-dir")
         self.beat_file = _path(values, "--beat-file")
+        self.log = _path(values, "--log")
+        self.transcript = _path(values, "--transcript")
         self.socket = one(values, "--socket")
 
     def registration(self, notify_socket: str | None) -> dict[str, object]:
@@ -97,6 +103,8 @@ class Options:
             "worktree": self.worktree,
             "temp_dir": self.temp_dir,
             "beat_file": self.beat_file,
+            "log": self.log,
+            "transcript": self.transcript,
         }
         return {key: value for key, value in said.items() if value is not None}
 

@@ -56,6 +56,7 @@ __all__ = [
     "SIG_SETMASK",
     "SIG_UNBLOCK",
     "default_int_handler",
+    "end_at_interrupt",
     "getsignal",
     "pthread_sigmask",
     "signal",
@@ -63,3 +64,9 @@ __all__ = [
     "struct_siginfo",
     "valid_signals",
 ]
+
+
+def end_at_interrupt() -> None:
+    """Let Ctrl-C end this process at once, without a traceback; where it is ignored it stays so."""
+    if getsignal(SIGINT) is default_int_handler:
+        signal(SIGINT, SIG_DFL)

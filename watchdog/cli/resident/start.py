@@ -4,6 +4,10 @@ import sys
 
 sys.path.insert(0, __file__.rpartition("/watchdog/cli/")[0])
 
-from watchdog.cli.run import main
+from watchdog.cli.resident.signals import end_at_interrupt
+
+end_at_interrupt()
+
+from watchdog.cli.run import main  # noqa: E402  Ctrl-C may come meanwhile
 
 sys.exit(main(sys.argv[1:]))

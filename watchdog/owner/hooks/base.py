@@ -26,7 +26,8 @@ class CleanupSettings:
 
     roots: tuple[str, ...] = ("/tmp", "/var/tmp")  # noqa: S108 the documented default; nothing is created there by name
     trash_retention_hours: float = 72.0
-    dirty_worktree: str = "keep"
+    dirty_worktree: str = "keep"  # or "rescue"
+    merged_branch: str = "keep"  # or "delete"
     protected: tuple[str, ...] = ()  # never removed, nor a parent of one: the daemon's own directories
 
 

@@ -2,13 +2,15 @@
 
 1. Only a linked worktree that git itself lists, reached through no link, this uid's own, with no mount inside.
 2. Any reason of `worktrees.reasons_to_keep`, any user of the tree, another living agent that has it or a place in it,
-   any git that fails: it stays, with the reason told.
-3. A copy of its entry `<common>/worktrees/NAME` and a manifest go to `<common>/agent-watchdog/trash/AGENT/`, then the
-   intent beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
+   any git that fails: it stays, with the reason told. With `dirty_worktree = "rescue"` the reasons that are about work
+   (`Reasons.work`) do not keep it: the work is first saved and compared, `rescue`.
+3. A copy of its entry `<common>/worktrees/NAME` and a manifest go to its container (`containers`), then the intent
+   beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
 4. `git worktree remove PATH` drops that one entry: with the tree away git deletes nothing else, and it refuses a locked
    one (builtin/worktree.c, 2.39). Never `prune`, which takes bystanders' entries; never --force.
+5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
-Ignored files go to the trash with the tree. The branch is left. A run killed at any point is finished by the next.
+Ignored files go to the trash with the tree. A run killed at any point is finished by the next.
 """
 
 import contextlib
@@ -20,14 +22,12 @@ from datetime import UTC, datetime
 
 from watchdog.core.model import HookContext, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import occupancy, paths, trash, worktrees
+from watchdog.owner import branches, containers, copying, occupancy, paths, rescue, trash, worktrees
+from watchdog.owner.containers import Manifest
 from watchdog.owner.git import Git
 from watchdog.owner.hooks import base
 
-GIT_SECONDS = 100.0  # for all of git's answers together; the run's own deadline ends it in any case
-AREA = "agent-watchdog"  # in the git common dir: beside the tree, `git clean -fdx` would delete it
-MANIFEST = "manifest.json"
-ENTRY = "entry"
+GIT_SECONDS = 3600.0  # for all of git's answers together; the run's own deadline ends it long before
 
 
 def worktree(context: HookContext, settings: base.CleanupSettings) -> HookResult:
@@ -35,7 +35,8 @@ def worktree(context: HookContext, settings: base.CleanupSettings) -> HookResult
     if context.worktree is None:
         return base.nothing("no worktree was registered")
     try:
-        return _put_away(paths.checked_agent_id(context.agent_id), context.worktree, settings, context.in_use)
+        paths.checked_agent_id(context.agent_id)
+        return _put_away(context, context.worktree, settings, context.in_use)
     except PathRefused as refused:
         return base.kept(f"kept {context.worktree}: {refused}", refused=refused.reason)
     except OwnerCallFailed as late:
@@ -43,8 +44,9 @@ def worktree(context: HookContext, settings: base.CleanupSettings) -> HookResult
 
 
 def _put_away(
-    agent_id: str, path: str, settings: base.CleanupSettings, in_use: Sequence[tuple[str, str]]
+    context: HookContext, path: str, settings: base.CleanupSettings, in_use: Sequence[tuple[str, str]]
 ) -> HookResult:
+    agent_id = context.agent_id
     with ExitStack() as stack:
         try:
             parent, name = paths.open_parent(path)
@@ -54,7 +56,7 @@ def _put_away(
         try:
             directory = paths.step(parent, name)
         except FileNotFoundError:
-            return _finish(parent, agent_id, path)
+            return _finish(parent, agent_id, path, settings)
         stack.callback(os.close, directory)
         paths.refuse_unless_plain(directory, parent, path)
         if paths.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
@@ -65,51 +67,58 @@ def _put_away(
         tree = worktrees.find(git, path)
         reasons = worktrees.reasons_to_keep(git, tree)
         if user := occupancy.occupant(paths.real_path(directory)):
-            reasons.append(f"in use: {user}")
-        if reasons:
-            return base.kept(f"kept {path}: {'; '.join(reasons)}", reasons=reasons, branch=tree.branch)
-        container = _open_container(stack, tree.common, agent_id)
-        _save_entry(container, tree, agent_id)
-        _write_intent(parent, agent_id, tree)
-        if user := _rename_away(parent, name, container, directory):
-            _drop_intent(parent, agent_id)
-            _discard(tree.common, agent_id)
-            return base.kept(f"kept {path}: in use: {user}", branch=tree.branch)
-        return _finish(parent, agent_id, path)
+            reasons.never.append(f"in use: {user}")
+        rescuing = settings.dirty_worktree == "rescue" and bool(reasons.work)
+        told = reasons.never + ([] if rescuing and not reasons.never else reasons.work)
+        if told:
+            return base.kept(f"kept {path}: {'; '.join(told)}", reasons=told, branch=tree.branch)
+        container = containers.open_container(stack, tree.common, agent_id)
+        if containers.has_tree(container):
+            raise PathRefused("trash_taken", "the trash already holds a tree of this agent")
+        try:
+            saved = rescue.save(git, tree, directory, container, agent_id) if rescuing else None
+            containers.save(container, tree.git_dir, _manifest(context, tree, saved, settings))
+            _write_intent(parent, agent_id, tree)
+            user = _rename_away(parent, name, container, directory)
+            changed = None if user else _changed(tree, directory, container, saved)
+            if changed:
+                os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
+        except (OSError, PathRefused, OwnerCallFailed):
+            with contextlib.suppress(OSError, PathRefused, OwnerCallFailed):
+                _undo(git, parent, container, tree.common, agent_id)
+            raise
+        if user or changed:
+            _undo(git, parent, container, tree.common, agent_id)
+            if user:
+                return base.kept(f"kept {path}: in use: {user}", branch=tree.branch)
+            return base.failed(f"kept {path}: {changed}", reason="changed")
+        return _finish(parent, agent_id, path, settings)
 
 
-def _open_container(stack: ExitStack, common: str, *names: str) -> int:
-    """`<common>/agent-watchdog/trash/…`, each step this uid's own, 0700 and no link."""
-    current = os.open(common, paths.STEP)
-    stack.callback(os.close, current)
-    for name in (AREA, "trash", *names):
-        current = trash.open_trash(current, name)
-        stack.callback(os.close, current)
-    return current
+def _manifest(
+    context: HookContext, tree: worktrees.Linked, saved: rescue.Rescued | None, settings: base.CleanupSettings
+) -> containers.Manifest:
+    return Manifest(
+        agent_id=context.agent_id,
+        path=tree.path,
+        branch=tree.branch,
+        head=tree.head,
+        entry=os.path.basename(tree.git_dir),
+        common=tree.common,
+        trashed_at=datetime.now(UTC).isoformat(),
+        name=context.name,
+        refs=saved.refs if saved else {},
+        keep_hours=settings.trash_retention_hours,
+    )
 
 
-def _save_entry(container: int, tree: worktrees.Linked, agent_id: str) -> None:
-    """A copy of the entry and the manifest: what `restore` needs. Written anew by every run that gets this far."""
-    try:
-        os.stat(trash.TREE, dir_fd=container, follow_symlinks=False)
-    except FileNotFoundError:
-        pass
-    else:
-        raise PathRefused("trash_taken", "the trash already holds a tree of this agent")
-    for stale in (ENTRY, ENTRY + ".new"):
-        trash.remove_container(container, stale, trash.Freed())
-    trash.copy_tree(tree.git_dir, container, ENTRY + ".new")
-    os.rename(ENTRY + ".new", ENTRY, src_dir_fd=container, dst_dir_fd=container)
-    manifest = {
-        "agent_id": agent_id,
-        "path": tree.path,
-        "branch": tree.branch,
-        "head": tree.head,
-        "entry": os.path.basename(tree.git_dir),
-        "common": tree.common,
-        "trashed_at": datetime.now(UTC).isoformat(),
-    }
-    trash.write_json(container, MANIFEST, manifest)
+def _changed(tree: worktrees.Linked, directory: int, container: int, saved: rescue.Rescued | None) -> str | None:
+    """What changed since it was copied, in words: from now on nobody finds the tree by its name."""
+    if saved is not None and rescue.look(directory, saved.look.files) != saved.look:
+        return "its files changed while it was moved"
+    if not copying.same(tree.git_dir, os.path.join(paths.real_path(container), containers.ENTRY)):
+        return "git's entry of it changed while it was moved"
+    return None
 
 
 def _intent_name(agent_id: str) -> str:
@@ -152,51 +161,57 @@ def _rename_away(parent: int, name: str, container: int, directory: int) -> str 
         raise
 
 
-def _drop_entry(common: str, entry: str, path: str, container: int) -> None:
+def _drop_entry(git: Git, common: str, entry: str, path: str, container: int) -> None:
     """Let git drop the entry. Raises OwnerCallFailed when it refuses (locked meanwhile)."""
     place = os.path.join(common, "worktrees", entry)
     try:
-        Git(common, GIT_SECONDS, git_dir=common).run("worktree", "remove", path)
+        git.run("worktree", "remove", path)
     except OwnerCallFailed:
         # A git that was killed while it deleted the entry leaves one that it does not list any more.
         if not os.path.lexists(place) or os.path.lexists(os.path.join(place, "gitdir")):
             raise
-        os.rename(place, f"{ENTRY}.rest", dst_dir_fd=container)
+        os.rename(place, f"{containers.ENTRY}.rest", dst_dir_fd=container)
 
 
-def _discard(common: str, agent_id: str) -> None:
-    """The tree went back: what was written down for it goes."""
+def _undo(git: Git, parent: int, container: int, common: str, agent_id: str) -> None:
+    """The tree lies where it lay: what was written down and saved for it goes. Nothing, when it is in the trash."""
+    if containers.has_tree(container):
+        return
+    _drop_intent(parent, agent_id)
     with ExitStack() as stack:
-        trash.remove_container(_open_container(stack, common), agent_id, trash.Freed())
+        trash.remove_container(containers.open_bin(stack, common), agent_id, trash.Freed())
+    rescue.drop(git, agent_id)
 
 
-def _finish(parent: int, agent_id: str, path: str) -> HookResult:
+def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSettings) -> HookResult:
     """The tree is away: drop its entry and no other, then the intent. Also where a killed run is gone on with."""
     intent = _read_intent(parent, agent_id)
     if intent is None or intent.get("path") != path:
+        trash.drop_if_empty(parent, trash.beside_name())  # a run that was killed right before it did
         return base.nothing(f"{path} is not there")
     common, entry = str(intent["common"]), os.path.basename(str(intent["entry"]))
     with ExitStack() as stack:
-        container = _open_container(stack, common, agent_id)
-        manifest = trash.read_json(container, MANIFEST) or {}
-        try:
-            os.stat(trash.TREE, dir_fd=container, follow_symlinks=False)
-        except FileNotFoundError:
+        container = containers.open_container(stack, common, agent_id)
+        manifest = containers.manifest_in(container)
+        if manifest is None or not containers.has_tree(container):
             _drop_intent(parent, agent_id)
             return base.nothing(f"{path} is not there; it was gone before it could be moved")
         trashed_to = os.path.join(paths.real_path(container), trash.TREE)
+        git = Git(common, GIT_SECONDS, git_dir=common)
         if os.path.lexists(os.path.join(common, "worktrees", entry)):
             try:
-                _drop_entry(common, entry, path, container)
+                _drop_entry(git, common, entry, path, container)
             except OwnerCallFailed as refused:
                 os.rename(trash.TREE, os.path.basename(path), src_dir_fd=container, dst_dir_fd=parent)
-                _drop_intent(parent, agent_id)
-                _discard(common, agent_id)
+                _undo(git, parent, container, common, agent_id)
                 return base.failed(f"kept {path}: {refused}", reason=refused.reason)
+        branch = branches.after(git, manifest, container, settings.merged_branch)
     _drop_intent(parent, agent_id)
+    saved = f"; its work is saved below {containers.RESCUE}{agent_id}/" if manifest.refs else ""
     return base.done(
-        f"moved {path} to {trashed_to}; its branch {str(manifest.get('branch', '')).removeprefix('refs/heads/')} stays",
+        f"moved {path} to {trashed_to}{saved}; {branch}; `agent-watchdog restore {agent_id}` brings it back",
         trash=trashed_to,
-        branch=manifest.get("branch"),
-        head=manifest.get("head"),
+        branch=manifest.branch,
+        head=manifest.head,
+        refs=manifest.refs,
     )

@@ -1,0 +1,169 @@
+"""`agent-watchdog beat --from VENDOR`: in a real process tree below a fake agent, against a fake daemon."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import PROGRAM, Answer, FakeDaemon, Request
+from tests.fake_vendor import AGENT, EVENT, FakeVendor
+from tests.world import wait_for
+
+QUIET = {"status": 0, "stdout": "", "stderr": ""}
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Iterator[Callable[..., FakeVendor]]:
+    """Starts fake vendors, which end with the test."""
+    with contextlib.ExitStack() as started:
+
+        def one(vendor: str = "claude", **more: str) -> FakeVendor:
+            return started.enter_context(FakeVendor(vendor, {**environment, **more}, f"{PROGRAM} beat --from {vendor}"))
+
+        yield one
+
+
+def knowing(*words: str, stop: str | None = None) -> Callable[[Request], Answer | None]:
+    """A daemon that knows the agents of these words, and asks each to stop."""
+
+    def answer(request: Request) -> Answer | None:
+        if not request.path.endswith("/beat"):
+            return None
+        if request.path.split("/")[-2] not in words:
+            return 404, {"error": "agent_not_found", "message": "who?"}
+        return None if stop is None else (200, {"stop": {"reason": stop, "deadline_seconds": 30}})
+
+    return answer
+
+
+def test_a_known_agent_beats_by_one_request(daemon: FakeDaemon, start: Callable[..., FakeVendor]) -> None:
+    """Its pid names it, which lives while its hook runs."""
+    agent = start()
+    daemon.answer = knowing(str(agent.pid))
+    assert agent.does(EVENT) == QUIET
+    assert [(r.method, r.path, r.body) for r in daemon.requests] == [
+        ("POST", f"/v1/agents/{agent.pid}/beat", {"state": "working", "tool": "Read", "type": "claude"})
+    ]
+
+
+def test_an_unknown_agent_is_registered_at_whatever_comes_first(
+    daemon: FakeDaemon, start: Callable[..., FakeVendor]
+) -> None:
+    """The session may be older than the hooks; the daemon may have been away when it began."""
+    agent = start("codex")
+    known: list[str] = []
+
+    def answer(request: Request) -> Answer | None:
+        if request.path == "/v1/agents":
+            known.append(str(agent.pid))
+        return knowing(*known)(request)
+
+    daemon.answer = answer
+    assert agent.does({**EVENT, "hook_event_name": "SessionStart"}) == QUIET
+    body = {"name": f"codex-api-{agent.pid}", "pid": agent.pid, "type": "codex", "source": "hook"}
+    path = f"/v1/agents/{agent.pid}/beat"
+    assert [(r.path, r.body if r.path == "/v1/agents" else {}) for r in daemon.requests] == [
+        (path, {}),
+        ("/v1/agents", body),
+        (path, {}),
+    ]
+
+
+def test_an_agent_within_an_agent_is_its_child(daemon: FakeDaemon, start: Callable[..., FakeVendor]) -> None:
+    """The marker is inherited; who it is of is another process, which did not only start this one."""
+    agent = start(AGENT_WATCHDOG_ID="a" * 32)
+    daemon.answer = lambda request: (
+        (200, {"agent": {"pid": os.getpid(), "status": "running"}}) if request.method == "GET" else knowing()(request)
+    )
+    # Only what begins a session waits long enough for a daemon on a busy machine; else the next event registers it.
+    wait_for(lambda: agent.does(EVENT) and daemon.seen("POST", "/v1/agents"), "it is registered")
+    assert daemon.seen("POST", "/v1/agents")[0].body["parent"] == "a" * 32
+
+
+def test_a_registered_shell_beats_by_the_program_that_it_started(
+    daemon: FakeDaemon, environment: dict[str, str]
+) -> None:
+    """`eval "$(agent-watchdog register --pid $$ …)"; claude`: the shell is the agent, and outlives the session."""
+    shell = subprocess.Popen(
+        ["bash", "-c", f'(exec -a claude "{sys.executable}" "{AGENT}" "{PROGRAM} beat --from claude"); :'],
+        env={**environment, "AGENT_WATCHDOG_ID": "b" * 32},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    daemon.answer = lambda request: (
+        (200, {"agent": {"pid": shell.pid, "status": "running"}})
+        if request.method == "GET"
+        else knowing("b" * 32)(request)
+    )
+    shell.communicate(json.dumps({**EVENT, "hook_event_name": "SessionEnd", "reason": "other"}) + "\n", timeout=20)
+    assert (daemon.requests[-1].path, daemon.requests[-1].body) == (
+        f"/v1/agents/{'b' * 32}/beat",
+        {"promises": False, "type": "claude"},
+    )
+    assert not daemon.seen("POST", "/v1/agents")
+
+
+@pytest.mark.parametrize("vendor", ["claude", "codex", "gemini", "opencode"])
+def test_a_stop_comes_in_the_vendors_words(vendor: str, daemon: FakeDaemon, start: Callable[..., FakeVendor]) -> None:
+    """And nothing but one JSON object on stdout."""
+    agent = start(vendor)
+    daemon.answer = knowing(str(agent.pid), stop="cancelled by uid 0")
+    names = {"gemini": ("BeforeTool", "AfterTool"), "opencode": ("tool.execute.before", "tool.execute.after")}
+    answer = agent.does({"loop": [0.01, *names.get(vendor, ("PreToolUse", "PostToolUse"))]})
+    assert (answer["status"], answer["stderr"]) == (0, "")
+    assert "cancelled by uid 0" in json.dumps(json.loads(answer["stdout"]))
+
+
+def test_an_event_without_end_is_a_sign_of_life(daemon: FakeDaemon, start: Callable[..., FakeVendor]) -> None:
+    """A tool's whole output is in its event; of one that is too long to be read no state is known."""
+    agent = start()
+    daemon.answer = knowing(str(agent.pid))
+    assert agent.does({**EVENT, "tool_response": "x" * (17 << 20)}) == QUIET
+    assert daemon.requests[-1].body == {"promises": False, "type": "claude"}
+
+
+def test_outside_a_vendors_program_nothing_is_said(environment: dict[str, str], daemon: FakeDaemon) -> None:
+    """No beat, exit 0; with AGENT_WATCHDOG_DEBUG it says why. The same for words that are no event."""
+    for vendor, text in (("gemini", json.dumps(EVENT)), ("gemini", "nonsense"), ("gemini", "")):
+        for debug in ({}, {"AGENT_WATCHDOG_DEBUG": "1"}):
+            done = subprocess.run(
+                [PROGRAM, "beat", "--from", vendor],
+                env={**environment, **debug, "AGENT_WATCHDOG_ID": "c" * 32},
+                input=text,
+                capture_output=True,
+                text=True,
+                timeout=10,
+                check=False,
+            )
+            assert (done.returncode, done.stdout, bool(done.stderr)) == (0, "", bool(debug))
+    assert daemon.requests == []
+
+
+def test_a_daemon_that_hangs_costs_a_moment(
+    environment: dict[str, str], runtime: Path, start: Callable[..., FakeVendor]
+) -> None:
+    """It takes the connection and never answers; one that is not there costs nothing."""
+    agent = start()
+    began = time.monotonic()
+    assert agent.does(EVENT) == QUIET
+    without = time.monotonic() - began
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(runtime / "agent-watchdog" / "control.sock"))
+        listener.listen(8)
+        began = time.monotonic()
+        assert agent.does(EVENT) == QUIET
+        assert time.monotonic() - began < 4 * without + 1.0  # 0.05; on a busy machine twice what it took to start
+
+
+def test_stdin_that_does_not_end_is_not_waited_for(environment: dict[str, str]) -> None:
+    """A vendor that keeps the pipe open must not stand still for us."""
+    with subprocess.Popen([PROGRAM, "beat", "--from", "claude"], env=environment, stdin=subprocess.PIPE) as process:
+        assert process.wait(10) == 0

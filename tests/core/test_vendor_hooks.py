@@ -1,0 +1,226 @@
+"""The documented events of each vendor, as tables: what each means as a beat, and what tells its agent to stop."""
+
+from typing import Any
+
+import pytest
+
+from watchdog.core.beat import beat_of_json
+from watchdog.core.vendor_hooks import begins, stop_answer, words_of_event
+
+SIGN = {"promises": False}
+IDLE, WORKING, WAITING = {"state": "idle"}, {"state": "working"}, {"state": "waiting"}
+RESTS, TOOL_OVER = {"state": "idle", "tool": ""}, {"state": "working", "tool": ""}
+PROMPT = {"state": "working", "tool": "", "note": ""}
+DONE = {"state": "done", "tool": ""}
+
+Fields = dict[str, Any]
+ROWS: list[tuple[str, str, Fields, Fields | None]] = [
+    ("claude", "SessionStart", {"source": "startup", "model": "m"}, IDLE),
+    ("claude", "SessionStart", {"source": "resume"}, IDLE),
+    ("claude", "SessionStart", {"source": "compact"}, SIGN),
+    ("claude", "UserPromptSubmit", {"prompt": "go"}, PROMPT),
+    ("claude", "PreToolUse", {"tool_name": "Read", "tool_input": {"file_path": "/a"}}, {**WORKING, "tool": "Read"}),
+    (
+        "claude",
+        "PreToolUse",
+        {"tool_name": "Bash", "tool_input": {"command": "make", "timeout": 600000}},
+        {**WORKING, "tool": "Bash", "tool_limit_seconds": 600.0},
+    ),
+    (
+        "claude",
+        "PreToolUse",
+        {"tool_name": "Bash", "tool_input": {"command": "make"}},
+        {**WORKING, "tool": "Bash", "tool_limit_seconds": 120.0},
+    ),
+    (
+        "claude",
+        "PreToolUse",
+        {"tool_name": "Bash", "tool_input": {"command": "make run", "run_in_background": True}},
+        {**WORKING, "tool": "Bash"},
+    ),
+    ("claude", "PreToolUse", {"tool_name": "AskUserQuestion"}, {**WAITING, "tool": "AskUserQuestion"}),
+    ("claude", "PreToolUse", {"tool_name": "ExitPlanMode"}, {**WAITING, "tool": "ExitPlanMode"}),
+    ("claude", "PreToolUse", {"tool_name": "mcp__x\x1b[2J"}, {**WORKING, "tool": "mcp__x [2J"}),
+    ("claude", "PostToolUse", {"tool_name": "Bash", "tool_response": {}, "duration_ms": 3}, TOOL_OVER),
+    ("claude", "PostToolUseFailure", {"tool_name": "Bash", "error": "boom"}, TOOL_OVER),
+    ("claude", "PermissionRequest", {"tool_name": "Bash", "tool_input": {}}, WAITING),
+    ("claude", "PermissionDenied", {"tool_name": "Bash"}, TOOL_OVER),
+    ("claude", "Notification", {"notification_type": "permission_prompt", "message": "…"}, WAITING),
+    ("claude", "Notification", {"notification_type": "elicitation_dialog"}, WAITING),
+    ("claude", "Notification", {"notification_type": "idle_prompt"}, RESTS),
+    ("claude", "Notification", {"notification_type": "auth_success"}, None),
+    ("claude", "Notification", {"message": "Claude needs your permission to use Bash"}, WAITING),
+    ("claude", "Notification", {"message": "Claude is waiting for your input"}, RESTS),
+    ("claude", "Stop", {"stop_hook_active": False}, RESTS),
+    ("claude", "Stop", {"background_tasks": [], "session_crons": []}, RESTS),
+    (
+        "claude",
+        "Stop",
+        {"background_tasks": [{"id": "b1", "command": "TOKEN=x make"}, {"id": "b2"}], "session_crons": [{"id": "c"}]},
+        {**RESTS, "note": "rests; goes on by itself: 2 background tasks, 1 scheduled prompt"},
+    ),
+    (
+        "claude",
+        "StopFailure",
+        {"error": "rate_limit"},
+        {"state": "waiting", "tool": "", "note": "its turn failed: rate_limit"},
+    ),
+    ("claude", "SubagentStop", {"agent_id": "a1"}, SIGN),
+    ("claude", "PreCompact", {"trigger": "manual"}, SIGN),
+    ("claude", "SessionEnd", {"reason": "clear"}, RESTS),
+    ("claude", "SessionEnd", {"reason": "resume"}, RESTS),
+    ("claude", "SessionEnd", {"reason": "prompt_input_exit"}, DONE),
+    ("claude", "SessionEnd", {"reason": "other"}, DONE),
+    ("claude", "SomethingNew", {}, SIGN),
+    # What a subagent does says nothing of the main thread, which may rest meanwhile.
+    (
+        "claude",
+        "PreToolUse",
+        {"agent_id": "a1", "tool_name": "Bash", "tool_input": {"timeout": 9000}},
+        {"tool": "Bash", "tool_limit_seconds": 9.0, **SIGN},
+    ),
+    ("claude", "PostToolUse", {"agent_id": "a1", "tool_name": "Bash"}, {"tool": "", **SIGN}),
+    ("claude", "PermissionRequest", {"agent_id": "a1", "tool_name": "Bash"}, WAITING),
+    ("codex", "SessionStart", {"source": "startup", "model": "m"}, IDLE),
+    ("codex", "UserPromptSubmit", {"turn_id": "t", "prompt": "go"}, PROMPT),
+    ("codex", "PreToolUse", {"tool_name": "Bash", "tool_input": {"command": "make"}}, {**WORKING, "tool": "Bash"}),
+    ("codex", "PermissionRequest", {"tool_name": "Bash", "tool_input": {}}, WAITING),
+    ("codex", "PostToolUse", {"tool_name": "apply_patch", "tool_response": "ok"}, TOOL_OVER),
+    ("codex", "Stop", {"stop_hook_active": False, "last_assistant_message": "done"}, RESTS),
+    ("codex", "Interrupt", {}, RESTS),
+    ("codex", "SessionEnd", {"reason": "other"}, DONE),
+    ("codex", "PreCompact", {"trigger": "auto"}, SIGN),
+    ("gemini", "SessionStart", {"source": "startup", "timestamp": "…"}, IDLE),
+    ("gemini", "BeforeAgent", {"prompt": "go"}, PROMPT),
+    (
+        "gemini",
+        "BeforeTool",
+        {"tool_name": "run_shell_command", "tool_input": {"command": "make"}},
+        {**WORKING, "tool": "run_shell_command"},
+    ),
+    ("gemini", "BeforeTool", {"tool_name": "ask_user"}, {**WAITING, "tool": "ask_user"}),
+    ("gemini", "AfterTool", {"tool_name": "run_shell_command", "tool_response": {}}, TOOL_OVER),
+    ("gemini", "Notification", {"notification_type": "ToolPermission", "message": "…", "details": {}}, WAITING),
+    ("gemini", "AfterAgent", {"prompt": "go", "prompt_response": "…"}, RESTS),
+    ("gemini", "AfterModel", {"llm_response": {}}, SIGN),
+    ("gemini", "SessionEnd", {"reason": "exit"}, DONE),
+    ("opencode", "session.created", {}, IDLE),
+    ("opencode", "chat.message", {}, PROMPT),
+    (
+        "opencode",
+        "tool.execute.before",
+        {"tool_name": "bash", "tool_input": {"command": "make", "timeout": 300000}},
+        {**WORKING, "tool": "bash", "tool_limit_seconds": 300.0},
+    ),
+    ("opencode", "tool.execute.after", {"tool_name": "bash"}, TOOL_OVER),
+    ("opencode", "permission.asked", {}, WAITING),
+    ("opencode", "permission.replied", {}, WORKING),
+    ("opencode", "session.status", {"status": {"type": "busy"}}, WORKING),
+    (
+        "opencode",
+        "session.status",
+        {"status": {"type": "retry", "attempt": 2, "message": "overloaded"}},
+        {"state": "blocked", "note": "tries again: overloaded"},
+    ),
+    ("opencode", "session.status", {"status": {"type": "idle"}}, RESTS),
+    ("opencode", "session.idle", {}, RESTS),
+    ("opencode", "session.idle", {"busy": 1}, SIGN),
+    (
+        "opencode",
+        "session.error",
+        {"error": {"name": "ProviderAuthError", "data": {"message": "key sk-1"}}},
+        {"state": "waiting", "tool": "", "note": "its turn failed: ProviderAuthError"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("vendor", "name", "fields", "words"), ROWS, ids=[f"{v}-{n}" for v, n, _, _ in ROWS])
+def test_an_event_is_a_beat(vendor: str, name: str, fields: Fields, words: Fields | None) -> None:
+    """As its vendor documents it; what comes out is a beat that the daemon takes."""
+    event = {"session_id": "s", "cwd": "/srv/p", "hook_event_name": name, **fields}
+    assert words_of_event(vendor, event, {}, main=True) == words
+    if words is not None:
+        beat_of_json(words)
+
+
+@pytest.mark.parametrize(("vendor", "name", "fields", "words"), ROWS, ids=[f"{v}-{n}" for v, n, _, _ in ROWS])
+def test_the_end_of_a_session_is_not_the_end_of_the_script_around_it(
+    vendor: str, name: str, fields: Fields, words: Fields | None
+) -> None:
+    """`run -- sh -c 'claude -p …; make'`: nothing else differs."""
+    event = {"hook_event_name": name, **fields}
+    assert words_of_event(vendor, event, {}, main=False) == (SIGN if words == DONE else words)
+
+
+@pytest.mark.parametrize("damage", [None, [], "x", 7, {"a": 1}, True, 1e400, "9" * 40, -3])
+def test_no_event_is_too_strange(damage: object) -> None:
+    """A vendor may change its fields; a hook that fails would disturb the agent."""
+    fields = ("tool_name", "tool_input", "source", "reason", "error", "status", "background_tasks", "transcript_path")
+    for vendor, name, _, _ in ROWS:
+        event: Fields = {"hook_event_name": name, **dict.fromkeys(fields, damage), "tool_input": {"timeout": damage}}
+        for each in (event, {**event, "tool_name": "Bash"}, {**event, "tool_input": damage}):
+            words = words_of_event(vendor, each, {"BASH_DEFAULT_TIMEOUT_MS": str(damage)}, main=True)
+            beat_of_json(words or {})
+
+
+def test_the_users_own_limit_of_shell_commands_counts() -> None:
+    """BASH_DEFAULT_TIMEOUT_MS; what the call asks for goes before."""
+    event: Fields = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {}}
+    for environ, limit in (({"BASH_DEFAULT_TIMEOUT_MS": "1800000"}, 1800), ({"BASH_DEFAULT_TIMEOUT_MS": "x"}, 120)):
+        words = words_of_event("claude", event, environ, main=True)
+        assert words is not None
+        assert words["tool_limit_seconds"] == limit
+
+
+def test_the_transcript_is_told_with_the_main_threads_words() -> None:
+    """A subagent has one of its own."""
+    event: Fields = {"hook_event_name": "Stop", "transcript_path": "/h/t.jsonl"}
+    assert words_of_event("claude", event, {}, main=True) == {**RESTS, "transcript": "/h/t.jsonl"}
+    assert words_of_event("claude", {**event, "agent_id": "a"}, {}, main=True) == {"tool": "", **SIGN}
+    for bad in ("t.jsonl", "/h/\n", "/" * 5000, None):
+        assert words_of_event("claude", {**event, "transcript_path": bad}, {}, main=True) == RESTS
+
+
+R = "enough"
+DENY = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": R}
+REFUSE: Fields = {"behavior": "deny", "message": R}
+HALT = {"continue": False, "stopReason": R}
+STOPS: list[tuple[str, str, Fields | None]] = [
+    ("claude", "PreToolUse", {**HALT, "hookSpecificOutput": DENY}),
+    (
+        "claude",
+        "PermissionRequest",
+        {
+            **HALT,
+            "hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {**REFUSE, "interrupt": True}},
+        },
+    ),
+    *(("claude", name, HALT) for name in ("PostToolUse", "UserPromptSubmit", "Stop", "SubagentStop", "PreCompact")),
+    *(("claude", name, None) for name in ("SessionEnd", "Notification")),
+    ("codex", "PreToolUse", {"hookSpecificOutput": DENY}),
+    (
+        "codex",
+        "PermissionRequest",
+        {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": REFUSE}},
+    ),
+    *(("codex", name, HALT) for name in ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "PreCompact")),
+    *(("codex", name, None) for name in ("SessionEnd", "Interrupt")),
+    ("gemini", "BeforeTool", {**HALT, "decision": "deny", "reason": R}),
+    ("gemini", "AfterTool", HALT),
+    *(("gemini", name, {**HALT, "reason": R}) for name in ("BeforeAgent", "AfterAgent")),
+    *(("gemini", name, None) for name in ("SessionStart", "SessionEnd", "Notification", "PreCompress")),
+    ("opencode", "tool.execute.before", {"stop": R}),
+]
+
+
+@pytest.mark.parametrize(("vendor", "name", "answer"), STOPS, ids=[f"{v}-{n}" for v, n, _ in STOPS])
+def test_stop_in_the_vendors_own_words(vendor: str, name: str, answer: Fields | None) -> None:
+    """Only what that vendor takes at that event: Codex fails a hook that says `continue` before a tool, and runs it."""
+    assert stop_answer(vendor, {"hook_event_name": name}, R) == answer
+
+
+def test_a_session_begins_once() -> None:
+    """The event at which the daemon may take its time."""
+    assert begins("claude", {"hook_event_name": "SessionStart"})
+    assert not begins("claude", {"hook_event_name": "PreToolUse"})
+    assert not begins("claude", {})

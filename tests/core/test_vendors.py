@@ -1,0 +1,56 @@
+"""What a process of each vendor looks like in /proc, and what its agent is called."""
+
+import pytest
+
+from watchdog.core.names import name_problem
+from watchdog.core.vendors import VENDORS, agent_name, is_launcher, runs_as
+
+NODE = "/usr/bin/node"
+HOME = "/home/ada"
+ROWS = [
+    ("claude", ["claude"], f"{HOME}/.local/share/claude/versions/2.1.197", "native"),
+    ("claude", [f"{HOME}/.local/bin/claude", "-p", "go"], f"{HOME}/.local/share/claude/versions/2.1.197", "native"),
+    ("claude", ["2.1.197"], f"{HOME}/.local/share/claude/versions/2.1.197 (deleted)", "native"),  # after an update
+    ("claude", ["claude"], NODE, "native"),  # it wrote its title over its words
+    ("claude", ["node", "/usr/local/bin/claude", "--resume"], NODE, "script"),
+    ("claude", ["node", "--no-warnings", f"{HOME}/n/@anthropic-ai/claude-code/cli.js"], NODE, "script"),
+    ("claude", ["/bin/sh", "-c", "agent-watchdog beat --from claude"], "/usr/bin/dash", None),
+    ("claude", ["bash", "/usr/local/bin/claude"], "/usr/bin/bash", None),
+    ("claude", ["vim", "claude"], "/usr/bin/vim", None),
+    ("claude", ["node", "server.js", "claude"], NODE, None),
+    ("claude", ["claude-squad"], "/usr/local/bin/claude-squad", None),
+    ("claude", ["codex"], "/usr/local/bin/codex", None),
+    ("claude", [], "", None),
+    ("codex", ["codex"], "/opt/codex/codex-x86_64-unknown-linux-musl", "native"),
+    ("codex", ["/n/@openai/codex/vendor/codex/codex", "exec"], "/n/@openai/codex/vendor/codex/codex", "native"),
+    ("codex", ["node", "/usr/bin/codex", "exec"], NODE, "script"),
+    ("codex", ["codex-linux-sandbox", "--", "make"], "/usr/local/bin/codex", None),
+    ("gemini", ["node", "/usr/bin/gemini"], NODE, "script"),
+    ("gemini", ["/usr/bin/node", "--max-old-space-size=8192", "/n/@google/gemini-cli/dist/index.js"], NODE, "script"),
+    ("opencode", ["opencode"], f"{HOME}/.opencode/bin/opencode", "native"),
+    ("opencode", ["/n/opencode-ai/bin/.opencode"], "/n/opencode-ai/bin/.opencode", "native"),
+    ("opencode", ["node", "/usr/bin/opencode"], NODE, "script"),
+]
+
+
+@pytest.mark.parametrize(("vendor", "argv", "executable", "how"), ROWS)
+def test_a_process_is_the_vendors_program(vendor: str, argv: list[str], executable: str, how: str | None) -> None:
+    """By what it was called, and by its file."""
+    assert runs_as(vendor, argv, executable) == how
+
+
+def test_a_launcher_only_starts_another_program() -> None:
+    """A login shell has a dash before its name; npm and npx write what they do over their words."""
+    for argv in (["sh", "-c", "x"], ["-bash"], ["/usr/bin/env", "claude"], ["npm exec @openai/codex"], ["timeout"]):
+        assert is_launcher(argv)
+    for argv in (["python3", "orchestrate.py"], ["claude"], ["node", "x.js"], ["make"], []):
+        assert not is_launcher(argv)
+
+
+def test_its_name_tells_program_place_and_process() -> None:
+    """A name that the daemon takes, whatever the directory is called."""
+    assert agent_name("claude", "/srv/api/", 4711) == "claude-api-4711"
+    assert agent_name("codex", "/home/ada/my proj (ü)", 7) == "codex-my-proj-----7"
+    for directory in ("", "/", "relative", "/" + "x" * 300, "/a\nb"):
+        for vendor in VENDORS:
+            assert name_problem(agent_name(vendor, directory, 4194304)) is None

@@ -1,0 +1,37 @@
+"""An agent that the kernel ends for want of memory is told as such, and another's SIGKILL is not."""
+
+import os
+import signal
+from pathlib import Path
+
+from tests.cgroups import needs_v1, scratch
+from tests.world import BIN, World, wait_for
+
+GREEDY = "waste = [b'x' * (1 << 20) for _ in range(1000)]"
+
+
+def run_in(world: World, cgroup: Path, name: str, command: str) -> None:
+    """`run` and its agent inside a memory cgroup, as in a container with a limit."""
+    run = f'echo $$ > {cgroup}/cgroup.procs; exec {BIN}/agent-watchdog run --name {name} -- $PYTHON -c "$CODE"'
+    world.spawn("sh", "-c", run, CODE=f"{command}; import time; time.sleep(300)")
+
+
+@needs_v1("memory")
+def test_the_kernels_kill_for_want_of_memory_is_told_as_such(world: World) -> None:
+    """A neighbour of the same cgroup that somebody kills later is not held to be the kernel's victim too."""
+    world.start()
+    with scratch("memory") as cgroup:
+        (cgroup / "memory.limit_in_bytes").write_text(str(96 << 20))
+        run_in(world, cgroup, "greedy", GREEDY)
+        ended = world.wait_event("agent.ended", name="greedy")
+
+        assert f"ended by the kernel for want of memory (oom_kill 1 in {cgroup})" in ended["why"]
+        story = world.story("greedy")["agent"]
+        assert (story["status"], story["exit_signal"]) == ("failed", signal.SIGKILL)
+        assert "want of memory" in story["error_message"]
+        assert "want of memory" in world.cli("why", "greedy").stdout
+
+        run_in(world, cgroup, "murdered", "pass")
+        pid = wait_for(lambda: world.agents().get("murdered", {}).get("pid"), "it runs")
+        os.kill(pid, signal.SIGKILL)
+        assert "ended by signal 9 from somebody else" in world.wait_event("agent.ended", name="murdered")["why"]

@@ -1,0 +1,82 @@
+"""An agent in a tmux pane: nudged by a line, and told to leave by its exit keys, by a real daemon and a real tmux."""
+
+import shlex
+import shutil
+import subprocess
+
+import pytest
+
+from tests.world import BIN, World, wait_for
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+def in_pane(world: World, name: str, *words: str) -> None:
+    """An agent in the one pane of a tmux server of this world's."""
+    command = [str(BIN / "agent-watchdog"), "run", "--name", name, "--", *world.script("agent.py", *words)]
+    tmux = ["tmux", "-S", str(world.dir / "tmux"), "-f", "/dev/null", "new-session", "-d", shlex.join(command)]
+    subprocess.run(tmux, cwd=world.dir, env=world.environ, check=True, timeout=20)
+    world.wait_event("agent.first_beat", name=name)
+
+
+def test_stop_types_the_exit_keys_and_the_agent_leaves(world: World) -> None:
+    """No signal is needed; who sits in no pane gets none, and TERM."""
+    world.configure(kill={"exit_keys": ["bye", "Enter"], "grace_seconds": 5})
+    world.start()
+    in_pane(world, "talker", "read")
+    world.run("walker", *world.script("agent.py", "beat=0.3"))
+    world.wait_event("agent.first_beat", name="walker")
+
+    left = world.json("stop", "talker")
+    assert (left["status"], left["message"]) == ("stopped", "it ended by itself when it was asked to stop")
+    assert "typed into tmux pane %0" in world.wait_event("stop.keys", name="talker")["why"]
+    assert world.signalled() == set()
+
+    ended = world.json("stop", "walker")
+    assert (ended["status"], ended["killed_gracefully"]) == ("stopped", True)
+    assert "no tmux pane" in world.wait_event("stop.keys", name="walker")["why"]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("at", ["display-message", "send-keys"])
+def test_a_daemon_killed_beside_its_keys_types_none_again(world: World, at: str) -> None:
+    """Killed when the keys are committed: what its helper has begun it may finish, then TERM comes in their place."""
+    real, stuck = shutil.which("tmux"), world.dir / "stuck"
+    (world.dir / "bin").mkdir()
+    fake = world.dir / "bin" / "tmux"
+    wait = f'test ! -e {stuck} || case " $* " in *" {at} "*) touch {stuck}.at; sleep 1.5;; esac'
+    fake.write_text(f'#!/bin/sh\n{real} "$@" || exit\n{wait}\n')
+    fake.chmod(0o755)
+    world.configure(kill={"exit_keys": ["one", "Enter", "two", "Enter"], "grace_seconds": 5})
+    world.start(PATH=f"{world.dir}/bin:{world.environ['PATH']}")
+    in_pane(world, "talker", "read")
+    stuck.touch()
+    stop = subprocess.Popen(
+        [str(BIN / "agent-watchdog"), "stop", "talker"], env=world.environ, stderr=subprocess.DEVNULL
+    )
+    wait_for(lambda: (world.dir / "stuck.at").exists() or None, "it types")
+    world.crash()
+    assert stop.wait(20) == 69
+    stuck.unlink()
+    world.start()
+    world.wait_status("talker", "stopped")
+    assert world.count("stop.keys") == 0
+    assert world.count("stop.asked") == 1
+    assert len(world.signalled()) == 1
+    assert world.agents()["talker"]["beats"] <= 3  # its own, and one for each line
+
+
+@pytest.mark.faults
+def test_a_nudge_is_typed_and_the_ladder_ends_when_it_helps(world: World) -> None:
+    """The line reaches the agent, which beats; nothing more is done before it is silent again."""
+    world.configure(
+        sweep={"interval_seconds": 0.3},
+        stall={"after_seconds": 2, "start_limit_seconds": 60, "busy_limit_seconds": 0},
+        kill={"ladder": ["nudge", "kill"], "nudge_pause_seconds": 30, "nudge_text": "go on; -l C-c"},
+    )
+    world.start()
+    in_pane(world, "talker", "read")
+    world.wait_event("agent.obeyed", name="talker")
+    assert "typed into tmux pane %0" in world.wait_event("agent.nudged", name="talker")["why"]
+    wait_for(lambda: world.agents()["talker"]["beats"] >= 2 or None, "one beat at the start, one for each line")
+    assert world.count("kill.requested") == 0

@@ -1,0 +1,96 @@
+"""A daemon in the test's own event loop: all of its real parts, without its clock, its lock and its door.
+
+The test says when it sweeps. Agents are real processes.
+"""
+
+import os
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from watchdog import config, logs
+from watchdog.clock import Clock
+from watchdog.core.model import Beat, Registration, Status
+from watchdog.fleet import Agent
+from watchdog.processes import identity
+from watchdog.service import Daemon
+from watchdog.systemd import Supervisor
+
+CONFIG = """
+[daemon]
+state_dir = "{directory}"
+runtime_dir = "{directory}"
+[registry]
+url = "{url}"
+[sweep]
+interval_seconds = 10
+[stall]
+after_seconds = 60
+[kill]
+grace_seconds = {grace}
+max_per_minute = 100000
+[hold]
+mass_stall_count = 1000
+cpu_pressure_percent = 100
+[log]
+file = "{directory}/logs/daemon.log"
+format = "json"
+"""
+
+
+@asynccontextmanager
+async def own_daemon(
+    directory: Path,
+    *,
+    url: str = "",
+    grace: float = 1,
+    hooks: str = "",
+    text: str = CONFIG,
+    clock: Clock | None = None,
+) -> AsyncIterator[Daemon]:
+    """Its parts are made, and what the registry holds is taken up. `text`: its configuration; `clock`: its clocks."""
+    for name in ("notify", "logs"):
+        (directory / name).mkdir(mode=0o700, exist_ok=True)
+    file = directory / f"{secrets.token_hex(4)}.toml"
+    file.write_text(text.format(directory=directory, url=url, grace=grace) + hooks)
+    settings = config.load(str(file))
+    sink = logs.set_up("info", settings.log.format, settings.log.file)
+    daemon = Daemon(settings, lambda: settings, Supervisor({}), logs.get_logger(), sink, None)
+    daemon.clock = clock or daemon.clock
+    setattr(daemon, "locks", None)  # noqa: B010 - the door, which is never opened, would keep them
+    try:
+        async with AsyncExitStack() as held:
+            held.callback(daemon.summons.close)
+            await daemon._make(held)
+            await daemon.take_up.everything()
+            yield daemon
+            await daemon.door.close()
+            await daemon.worker.close()
+            daemon.hearing.close()
+    finally:
+        logs.finish(sink)
+
+
+async def admit(daemon: Daemon, pid: int, parent: str | None = None, agent_id: str | None = None) -> Agent:
+    """The process as an agent that has beaten once and is silent for an hour since."""
+    found = identity.read_identity(pid, daemon.host)
+    now, agent_id = datetime.now(UTC), agent_id or secrets.token_hex(16)
+    reg = Registration(
+        agent_id,
+        f"a-{agent_id[:8]}",
+        os.getuid(),
+        daemon.host,
+        daemon.boot_id,
+        identity=found,
+        parent_id=parent,
+        created_at=now,
+    )
+    path = daemon.hearing.sockets.open(agent_id, reg.owner_uid)
+    await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", path)
+    agent = Agent(reg, daemon.settings.policy_for(reg), Status.RUNNING, path, promised=True, first_look=False)
+    daemon.hearing.admit(agent)
+    agent.beat(Beat(), daemon.clock.mono(), now)
+    agent.touched, agent.silence, agent.late_looks = None, timedelta(hours=1), 9
+    return agent

@@ -1,0 +1,1 @@
+"""The kill worker against a model of it: random families of real processes."""

@@ -1,0 +1,130 @@
+"""Keys go into the pane that a process sits in, and into no other: a real tmux server of our own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.world import started_at, wait_for
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.terminals.tmux import type_keys
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+READER = (
+    "import os, sys\nopen('pid', 'w').write(str(os.getpid()))\nfor line in sys.stdin: open('lines', 'a').write(line)"
+)
+
+
+class Pane:
+    """One tmux server with one session; its shell runs what a test types."""
+
+    def __init__(self, directory: Path) -> None:
+        self.dir, self.socket = directory, str(directory / "tmux")
+        variables = {k: v for k, v in os.environ.items() if not k.startswith("TMUX")}
+        variables |= {"PS1": "$ ", "ENV": "", "SHELL": "/bin/sh"}  # it starts commands by $SHELL; nobody's is nologin
+        start = ["tmux", "-S", self.socket, "-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", "/bin/sh"]
+        subprocess.run(start, cwd=directory, env=variables, check=True, timeout=20)
+
+    def tmux(self, *words: str) -> str:
+        ran = subprocess.run(
+            ["tmux", "-S", self.socket, *words], capture_output=True, text=True, check=True, timeout=20
+        )
+        return ran.stdout.strip()
+
+    def shell(self, command: str) -> None:
+        self.tmux("send-keys", "-l", command)
+        self.tmux("send-keys", "Enter")
+
+    def agent(self) -> tuple[int, int]:
+        """An agent that writes down each line it reads: its pid and start ticks."""
+        (self.dir / "reader.py").write_text(READER)
+        self.shell(f"{sys.executable} reader.py")
+        pid = wait_for(lambda: (self.dir / "pid").exists() and (self.dir / "pid").read_text(), "the agent runs")
+        return int(str(pid)), int(started_at(int(str(pid))) or 0)
+
+    def lines(self) -> list[str]:
+        path = self.dir / "lines"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def pane(tmp_path: Path) -> Iterator[Pane]:
+    pane = Pane(tmp_path)
+    try:
+        yield pane
+    finally:
+        pane.tmux("kill-server")
+
+
+def refusal(pid: int, ticks: int, keys: list[str]) -> str:
+    with pytest.raises(OwnerCallFailed) as caught:
+        type_keys(pid, ticks, keys)
+    return caught.value.reason
+
+
+def test_a_line_is_typed_as_it_is(pane: Pane) -> None:
+    """Text that tmux would take for keys or flags is text; `Enter` is the key."""
+    pid, ticks = pane.agent()
+    typed = type_keys(pid, ticks, ["-l C-c; go on, $HOME; ", "C-u", "Enter up", "Enter", "a", "Enter"])
+    assert typed == {"pane": pane.tmux("display-message", "-p", "#{pane_id}")}
+    wait_for(lambda: len(pane.lines()) == 2 or None, "two lines")
+    assert pane.lines() == ["Enter up", "a"]
+
+
+def _scrolled(pane: Pane, pid: int) -> None:
+    pane.tmux("copy-mode")
+
+
+def _coupled(pane: Pane, pid: int) -> None:
+    pane.tmux("set-option", "-w", "synchronize-panes", "on")
+
+
+def _in_the_background(pane: Pane, pid: int) -> None:
+    pane.tmux("send-keys", "C-z")
+    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" or None, "stopped")
+
+
+@pytest.mark.parametrize("use", [_scrolled, _coupled, _in_the_background])
+def test_a_pane_in_another_use_is_left_alone(pane: Pane, use: Callable[[Pane, int], None]) -> None:
+    """Somebody reads in it, it is coupled with others, or its shell has the foreground: nothing is typed."""
+    pid, ticks = pane.agent()
+    use(pane, pid)
+    before = pane.tmux("capture-pane", "-p")
+    assert refusal(pid, ticks, ["x", "Enter"]) == "left"
+    time.sleep(0.1)  # a key that was typed all the same would show by then
+    assert pane.tmux("capture-pane", "-p") == before
+    assert pane.lines() == []
+
+
+def test_who_only_carries_the_variables_of_a_pane_does_not_sit_in_it(pane: Pane) -> None:
+    """Started from the pane without its terminal, or after the server that is named has gone for another."""
+    pane.agent()
+    pane.shell("x")  # for the reader
+    variables = {"TMUX": f"{pane.socket},{pane.tmux('display-message', '-p', '#{pid}')},0", "TMUX_PANE": "%0"}
+    for changed in ({}, {"TMUX": f"{pane.socket},1,0"}, {"TMUX_PANE": "%7"}, {"TMUX": ""}):
+        sleeper = subprocess.Popen(["sleep", "60"], env=variables | changed, start_new_session=True)
+        try:
+            ticks = int(started_at(sleeper.pid) or 0)
+            assert refusal(sleeper.pid, ticks, ["y"]) in ("no_pane", "tmux"), changed
+        finally:
+            sleeper.kill()
+            sleeper.wait()
+
+
+def test_a_pid_that_passed_on_gets_no_keys(pane: Pane) -> None:
+    """Another start tick: another process."""
+    pid, ticks = pane.agent()
+    assert refusal(pid, ticks + 1, ["x"]) == "left"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_another_users_server_is_not_spoken_to(pane: Pane) -> None:
+    """The owner's helper speaks to its own uid's server, whatever a process of its says."""
+    os.chown(pane.socket, 61001, 61001)
+    pid, ticks = pane.agent()
+    assert refusal(pid, ticks, ["x"]) == "no_pane"

@@ -1,0 +1,55 @@
+"""What reaches the two commands before they are whole: Ctrl-C and TERM while modules are still being imported."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.world import World, make_world
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    yield from make_world()
+
+
+# Stands in for a module that both import, and takes its time.
+SLOW = "import sys, time\nprint('importing', flush=True)\ntime.sleep(60)\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("command", "option"), [("daemon", "--check"), ("client", "list")])
+def test_a_signal_during_the_import_ends_it_without_a_word(
+    tmp_path: Path, command: str, option: str, number: signal.Signals
+) -> None:
+    """Died of it, as the shell has it; no traceback."""
+    (tmp_path / "argparse.py").write_text(SLOW)
+    first = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import agent_watchdogd"  # PYTHONPATH comes last
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{first}; sys.exit(agent_watchdogd.{command}())", option],
+        env={"HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # `make test &` ignores it
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"importing\n"
+        process.send_signal(number)
+        assert process.wait(20) == -number
+        assert process.stderr.read() == b""
+
+
+def test_signals_that_its_starter_blocked_and_ignored_reach_it(world: World) -> None:
+    """TERM and HUP blocked, SIGCHLD ignored: a cleanup works, a reload too, and it stops when asked to."""
+    block = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals());"
+    ignore = "signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    world.start(prefix=(sys.executable, "-c", block + ignore))
+    world.run("one", "true", options=("--temp-dir", "auto")).wait(20)
+    assert world.wait_event("cleanup.hook_finished", hook="temp_dir")["outcome"] == "done"
+    assert world.daemon is not None
+    world.daemon.send_signal(signal.SIGHUP)
+    world.wait_event("config.reloaded")
+    assert world.stop() == 0

@@ -1,0 +1,162 @@
+"""What is asked of owners' helpers about silent agents: growth since the last look, by real helpers."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.control.office import Recorder as Kept
+from watchdog.beat_files import BeatFiles
+from watchdog.clock import Clock
+from watchdog.core.model import Policy, Registration, Status
+from watchdog.core.sights import Kind
+from watchdog.fleet import Agent, Fleet
+from watchdog.growth import Growth
+from watchdog.inquiries import Inquiries
+from watchdog.owners import Owners
+
+ME = os.geteuid()
+
+
+class Looking:
+    """One agent that has been silent for a minute of two, and all who look at it."""
+
+    def __init__(self, owners: Owners) -> None:
+        clock, self.fleet = Clock(), Fleet()
+        self.inquiries = Inquiries(owners, clock)
+        self.growth = Growth(self.fleet, self.inquiries, clock)
+        self.files = BeatFiles(self.fleet, self.inquiries, clock, Kept())
+        reg = Registration("a" * 32, "alpha", ME, "host", "boot", stall_after=timedelta(minutes=2))
+        self.agent = Agent(reg, Policy(), Status.RUNNING, promised=True, silence=timedelta(minutes=1))
+        self.fleet.add(self.agent)
+
+    def seen(self) -> str | None:
+        return self.agent.activity
+
+    def unread(self) -> bool:
+        return self.agent.unread is not None
+
+    async def look(self, kind: Kind | str, by: Callable[[], None] | None = None) -> None:
+        """Look, and wait for the answer."""
+        (by or self.growth.look)()
+        async with asyncio.timeout(20):
+            while self.inquiries.waiting((self.agent.agent_id, kind)) is not None:
+                await asyncio.sleep(0.01)
+
+
+def run(story: Callable[[Looking], Awaitable[None]]) -> None:
+    @asynccontextmanager
+    async def looking() -> AsyncIterator[Looking]:
+        owners = Owners()
+        made = Looking(owners)
+        try:
+            yield made
+        finally:
+            await made.inquiries.close()
+            await owners.close()
+
+    async def told() -> None:
+        async with looking() as made:
+            await story(made)
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize(("kind", "key"), [(Kind.TRANSCRIPT, "transcript"), (Kind.LOG, "log")])
+def test_growth_counts_from_one_look_to_the_next_of_one_silence(tmp_path: Path, kind: Kind, key: str) -> None:
+    """The first look only begins; what grew before the silence speaks for nothing; other rights are no growth."""
+    path = tmp_path / "file"
+    path.write_text("1\n")
+
+    async def story(made: Looking) -> None:
+        agent = made.agent
+        agent.reg = replace(agent.reg, log=str(path)) if key == "log" else replace(agent.reg, transcript=str(path))
+        await made.look(kind)
+        path.chmod(0o600)
+        await made.look(kind)
+        assert made.seen() is None
+        with path.open("a") as file:
+            file.write("2\n")
+        await made.look(kind)
+        assert made.seen() == f"its {kind} grew"
+
+        agent.sights.seen.clear()
+        agent.silence = timedelta()  # it spoke
+        made.growth.look()
+        path.write_text("3\n3\n3\n")
+        agent.silence = timedelta(minutes=1)
+        await made.look(kind)
+        assert made.seen() is None
+
+    run(story)
+
+
+def test_a_file_that_cannot_be_looked_at_is_no_evidence_and_says_why(tmp_path: Path) -> None:
+    """Neither for the agent nor against it."""
+    path = tmp_path / "none"
+
+    async def story(made: Looking) -> None:
+        made.agent.reg = replace(made.agent.reg, log=str(path))
+        await made.look(Kind.LOG)
+        assert "No such file" in made.agent.sights.failed[Kind.LOG]
+        path.touch()
+        await made.look(Kind.LOG)
+        assert (made.agent.sights.failed, made.agent.sights.seen) == ({}, {})
+
+    run(story)
+
+
+@pytest.mark.parametrize("answer", [None, [], {"device": 1}, {"10": "x"}, "x"], ids=str)
+def test_a_helper_that_answers_what_it_must_not_is_a_look_that_failed(answer: object) -> None:
+    """It is a process of its owner's, who may put anything in its place."""
+
+    class Liar(Owners):
+        async def call(self, *_: object, **__: object) -> object:
+            return answer
+
+    async def story() -> None:
+        made = Looking(Liar())
+        made.agent.reg = replace(made.agent.reg, log="/x")
+        await made.look(Kind.LOG)
+        assert "no answer" in made.agent.sights.failed[Kind.LOG]
+        await made.inquiries.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.skipif(ME != 0, reason="needs root: to mount a file system that can be filled")
+def test_a_beat_that_could_not_be_written_is_no_silence(tmp_path: Path) -> None:
+    """Case C7: on a full disk its agent is unknown; when there is room again, one fresh limit."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)], check=True)
+    beat, filler = tmp_path / "beat", tmp_path / "filler"
+
+    async def story(made: Looking) -> None:
+        agent, key = made.agent, "beat file"
+        agent.reg = replace(agent.reg, beat_file=str(beat))
+        await made.look(key, made.files.look)
+        with suppress(OSError):
+            filler.write_bytes(b"x" * 100_000)
+        await made.look(key, made.files.look)
+        assert made.unread()
+
+        agent.silence = timedelta(minutes=9)
+        filler.unlink()
+        await made.look(key, made.files.look)
+        assert not made.unread()
+        assert (agent.silence, agent.counted) == (timedelta(minutes=9), timedelta())
+
+        beat.write_text("again")
+        await made.look(key, made.files.look)
+        assert agent.silence == timedelta()
+
+    try:
+        beat.touch()
+        run(story)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)

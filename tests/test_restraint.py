@@ -1,0 +1,144 @@
+"""What holds the daemon's own kills back: told once, believed for so long, lifted by an operator."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.control.office import Recorder as Kept
+from watchdog.clock import Clock, Instant
+from watchdog.config import Settings, settings_of
+from watchdog.core.decision import Look, Veto
+from watchdog.core.model import Policy, Verdict
+from watchdog.core.verdict import Judgement
+from watchdog.holds import Holds
+from watchdog.keys import Config
+from watchdog.places import places_for
+from watchdog.pressure import judged
+from watchdog.restraint import Restraint
+
+INTERVAL = 10.0
+BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Set(Clock):
+    """Three clocks that are set by hand."""
+
+    def __init__(self) -> None:
+        self.at = self.slept = self.stepped = 0.0
+
+    def now(self) -> Instant:
+        wall = BEGAN + timedelta(seconds=self.at + self.slept + self.stepped)
+        return Instant(self.at, self.at + self.slept, wall)
+
+    def mono(self) -> float:
+        return self.at
+
+
+class Bench:
+    """A restraint, its clock and its log."""
+
+    def __init__(self) -> None:
+        self.clock, self.log = Set(), Kept()
+        self.settings: Settings = settings_of(
+            Config.model_validate({"hold": {"cpu_pressure_percent": 100.0}, "kill": {"max_per_minute": 3}}),
+            None,
+            places_for(0, {}),
+        )
+        self.restraint = Restraint(lambda: self.settings, self.clock, Holds(), self.log)
+        self.restraint.tick(INTERVAL)
+
+    def sweep(self, *, after: float = INTERVAL, slept: float = 0, step: float = 0, silent: float = 0) -> Veto | None:
+        """What speaks for the silent at the next look."""
+        self.clock.at += after
+        self.clock.slept += slept
+        self.clock.stepped += step
+        self.missed = self.restraint.tick(INTERVAL)[1]
+        looks = [Look(f"s{n}", Judgement(Verdict.STALLED, "silent"), Policy()) for n in range(int(silent))]
+        doubt = self.restraint.limits(looks, 0, self.clock.now(), True).doubt
+        return None if doubt is None else doubt[0]
+
+    def told(self) -> list[str]:
+        return [str(event["event"]) for event in self.log.events]
+
+
+@pytest.mark.parametrize(
+    ("what", "missed"),
+    [
+        ({"after": 31.0}, True),
+        ({"slept": 3600.0}, True),
+        ({"step": -3600.0}, False),
+        ({"step": 31_536_000.0}, False),
+    ],
+    ids=["a gap", "a suspend", "an hour back", "a year on"],
+)
+def test_after_a_gap_a_suspend_or_a_set_clock_nobody_is_ended_for_two_intervals(
+    what: dict[str, float], missed: bool
+) -> None:
+    """We have only just begun to look again; what was missed gives everybody a fresh limit."""
+    bench = Bench()
+    assert bench.sweep() is None
+    assert bench.sweep(**what) is Veto.UNSETTLED
+    assert bench.missed is missed
+    assert bench.told() == (["clock.gap"] if missed else [])
+    assert bench.sweep() is Veto.UNSETTLED
+    assert bench.sweep() is None
+
+
+def test_a_mass_stall_is_told_once_and_ends_when_fewer_are_silent() -> None:
+    """While it is on more may fall silent; that is the same one."""
+    bench = Bench()
+    assert [bench.sweep(silent=n) for n in (2, 3, 4, 3, 2)] == [None, *3 * [Veto.MASS_STALL], None]
+    assert bench.told() == ["hold.started", "hold.ended"]
+
+
+def test_what_an_operator_lifts_counts_no_more_until_it_begins_anew() -> None:
+    """`unhold` means: I know better. The next mass stall is another one."""
+    bench = Bench()
+    bench.sweep(silent=3)
+    assert "mass stall" in bench.restraint.lift()[0]
+    assert bench.restraint.lift() == []
+    assert bench.sweep(silent=5) is None
+    assert bench.sweep(silent=0) is None
+    assert bench.sweep(silent=3) is Veto.MASS_STALL
+
+
+def test_the_budget_is_that_of_a_minute() -> None:
+    """Three a minute, as configured here."""
+    bench = Bench()
+    for _ in range(2):
+        bench.restraint.killed()
+    assert bench.restraint.limits([], 0, bench.clock.now(), True).budget == 1
+    bench.clock.at += 60
+    assert bench.restraint.limits([], 0, bench.clock.now(), True).budget == 3
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "load", "held"),
+    [
+        (95.0, 0.0, 4.0, True),
+        (95.0, 0.0, 1.9, False),  # three programs that spin on two cores starve nobody
+        (89.0, 0.0, 9.0, False),
+        (None, None, 4.0, True),
+        (None, None, 3.9, False),
+        (0.0, 45.0, 0.1, True),
+        (0.0, 39.0, 0.1, False),
+    ],
+)
+def test_a_host_is_pressed_by_what_waits_and_by_its_load(
+    cpu: float | None, memory: float | None, load: float, held: bool
+) -> None:
+    """Both say it, or the load alone where the kernel tells no pressure."""
+    assert (judged(cpu, memory, load, 90) is not None) is held
+
+
+@pytest.mark.skipif(not Path("/proc/pressure/cpu").exists(), reason="this kernel tells no pressure")
+def test_the_kernels_own_figures_are_read() -> None:
+    """0 % is always reached; the load decides then. 100 is off."""
+    import os
+
+    from watchdog.pressure import LOAD, pressed
+
+    loaded = os.getloadavg()[0] / (os.cpu_count() or 1) >= LOAD
+    assert (pressed(0) is not None) is loaded
+    assert pressed(100) is None

@@ -1,0 +1,235 @@
+"""`agent-watchdog beat --from VENDOR`: one event of a vendor hook becomes a beat of the agent that the hook runs in.
+
+1. Read the event, JSON on stdin. What is no event says nothing.
+2. Find the vendor's process among our ancestors; where there is none, there is no beat.
+3. Beat; an agent that the daemon does not know is registered first.
+4. Print what stops the agent when the daemon asks for that, and nothing else: vendors read stdout.
+
+An agent waits for its hook, so the daemon gets a twentieth of a second to answer, half a one where a session begins,
+and twice as long as we took to start where that is more: the machine is busy then. A beat without an answer is heard
+all the same: a daemon that wakes later reads what was sent (tried with a stopped one).
+"""
+
+import os
+import select
+import time
+
+from watchdog.cli.beat import complain, told
+from watchdog.control.client import find_socket, request
+from watchdog.core.notify import Words
+from watchdog.core.vendor_hooks import Event, begins, event_name, session_of, stop_answer, words_of_event
+from watchdog.core.vendors import VENDORS, agent_name, is_launcher, runs_as
+from watchdog.errors import BadRequest, DaemonUnreachable
+
+Process = tuple[int, str, list[str], str]  # pid, comm, first words of its command line, its program's path
+
+_ANSWER_SECONDS = 0.05
+_REGISTER_SECONDS = 0.5  # once for each session: the daemon commits a row
+_STDIN_SECONDS = 1.0
+_STDIN_BYTES = 16 << 20  # a tool's whole output is in its event
+_WRAPPER = "agent-watchdog"  # comm of `run` (cli.resident.prctl)
+_DEPTH = 64  # ancestors
+
+
+def beat(vendor: str, socket_path: str | None) -> None:
+    """Say what one event means. Raises BadRequest for a vendor that nobody knows; of all else it only complains."""
+    if vendor not in VENDORS:
+        raise BadRequest(f"--from {vendor}: is none of {', '.join(VENDORS)}")
+    try:
+        event = _event()
+        chain = ancestors()
+        place = find(vendor, chain)
+        if place is None:
+            raise BadRequest(f"no ancestor of this process is {vendor}; nothing is said")
+        stop = _Speech(vendor, event, chain, place, find_socket(socket_path)).speak()
+        answer = None if stop is None else stop_answer(vendor, event, stop)
+        if answer is not None:
+            import json
+
+            os.write(1, json.dumps(answer).encode() + b"\n")
+    except Exception as error:  # noqa: BLE001 - one event's fault must not become its agent's
+        complain(error)
+    except KeyboardInterrupt:  # the terminal's, to the whole group: the agent has it, too
+        pass
+
+
+class _Speech:
+    """One event on its way: who it is of, and what is said for him."""
+
+    def __init__(self, vendor: str, event: Event, chain: list[Process], place: int, socket_path: str) -> None:
+        self._vendor = vendor
+        self._event = event
+        self._chain = chain
+        self._place = place
+        self._socket = socket_path
+        own = os.environ.get("AGENT_WATCHDOG_ID", "")
+        self._own = own if own.isascii() and own.isalnum() else ""
+        self._patience = max(_REGISTER_SECONDS if begins(vendor, event) else _ANSWER_SECONDS, 2 * _age())
+
+    def speak(self) -> str | None:
+        """Beat for the agent; the reason for which it is to stop, or None. Raises WatchdogError.
+
+        It is the agent of whose `run` the program is the command, at once or by a script; else the one whose main
+        process it is; else one that registered its shell; else a new one, a child of the agent that it runs in.
+        """
+        pid = self._chain[self._place][0]
+        main = self._main_of_run() if self._own else None
+        if main is not None:
+            return self._stop(*self._beat(self._own, main=main == pid))
+        status, answer = self._beat(str(pid), main=True)
+        if status != 404:
+            return self._stop(status, answer)
+        parent = None
+        if self._own:
+            status, answer = self._ask("GET", f"/v1/agents/{self._own}", None, _REGISTER_SECONDS)
+            agent = answer.get("agent")
+            around = agent if status == 200 and isinstance(agent, dict) else {}
+            if around.get("pid") in self._launchers():
+                return self._stop(*self._beat(self._own, main=False))
+            parent = self._own if around.get("status") in ("starting", "running") else None
+        self._register(pid, [*self._outer(), *([parent] if parent else []), None])
+        return self._stop(*self._beat(str(pid), main=True))
+
+    def _launchers(self) -> list[int]:
+        """The processes right above the program that only started it, nearest first."""
+        found = []
+        for pid, comm, argv, _ in self._chain[self._place + 1 :]:
+            if comm == _WRAPPER or not is_launcher(argv):
+                break
+            found.append(pid)
+        return found
+
+    def _main_of_run(self) -> int | None:
+        """The main process of the `run` whose command the program is: itself, or the script that started it."""
+        chain = [self._chain[self._place][0], *self._launchers()]
+        above = self._place + len(chain)
+        return chain[-1] if above < len(self._chain) and self._chain[above][1] == _WRAPPER else None
+
+    def _outer(self) -> list[str]:
+        """The vendor's program in which this one runs, as its pid: one that no `run` started has given it no marker."""
+        for pid, _, argv, program in self._chain[self._place + 1 :]:
+            if any(runs_as(vendor, argv, program) for vendor in VENDORS):
+                return [str(pid)]
+        return []
+
+    def _register(self, pid: int, parents: list[str | None]) -> None:
+        """As a child of the first of these that the daemon knows.
+
+        Whoever was faster (tools that run side by side have hooks that do) has registered it as well.
+        """
+        cwd = self._event.get("cwd")
+        body: dict[str, object] = {
+            "name": agent_name(self._vendor, cwd if isinstance(cwd, str) else "", pid),
+            "pid": pid,
+            "type": self._vendor,
+            "source": "hook",
+        }
+        for parent in parents:
+            named = body if parent is None else {**body, "parent": parent}
+            status, answer = self._ask("POST", "/v1/agents", named, _REGISTER_SECONDS)
+            if status not in (400, 403):
+                break
+        if status not in (200, 201, 409):
+            raise BadRequest(f"it was not registered: {answer.get('message', status)}")
+
+    def _beat(self, target: str, *, main: bool) -> tuple[int, dict[str, object]]:
+        words = words_of_event(self._vendor, self._event, dict(os.environ), main=main)
+        if words is None:
+            return 204, {}
+        try:
+            body = {
+                **words,
+                **session_of(self._vendor, self._event),
+                "type": self._vendor,
+            }  # for a `run` of a script that nobody gave a type
+            return self._ask("POST", f"/v1/agents/{target}/beat", body, self._patience)
+        except DaemonUnreachable:
+            notify, fields = os.environ.get("NOTIFY_SOCKET", ""), _fields(words)
+            if fields and target == self._own and notify.endswith(target) and told(notify, fields, _ANSWER_SECONDS):
+                return 204, {}  # its `run` has it, and passes it on
+            raise
+
+    def _ask(self, method: str, path: str, body: object, seconds: float) -> tuple[int, dict[str, object]]:
+        return request(method, path, body, socket_path=self._socket, timeout=seconds)
+
+    @staticmethod
+    def _stop(status: int, answer: dict[str, object]) -> str | None:
+        if status >= 300:
+            raise BadRequest(f"the beat was refused: {answer.get('message', status)}")
+        stop = answer.get("stop")
+        return str(stop.get("reason") or "asked to stop") if isinstance(stop, dict) else None
+
+
+def _fields(words: Words) -> dict[str, str]:
+    """The same as sd_notify fields, for a `run`; a mere sign is not passed on, for there it would be a promise."""
+    if words.get("promises") is False:
+        return {}
+    keys = {"state": "X_AGENT_STATE", "tool": "X_AGENT_TOOL", "tool_limit_seconds": "X_AGENT_TOOL_LIMIT"}
+    return {name: str(words[key]) for key, name in {**keys, "note": "X_AGENT_NOTE"}.items() if key in words}
+
+
+def ancestors() -> list[Process]:
+    """Who started us, nearest first; what cannot be seen, and pid 1, ends the list (proc(5))."""
+    found: list[Process] = []
+    pid = os.getppid()
+    while pid > 1 and len(found) < _DEPTH:
+        try:
+            stat = _read(f"/proc/{pid}/stat")
+            words = _read(f"/proc/{pid}/cmdline").split("\0")
+            program = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            break
+        comm, _, rest = stat.partition("(")[2].rpartition(")")
+        found.append((pid, comm, [word for word in words if word][:8], program))
+        pid = int(rest.split()[1])
+    return found
+
+
+def find(vendor: str, chain: list[Process]) -> int | None:
+    """Where in the chain the vendor's process stands: the nearest, or the script that only starts it."""
+    for place, (_, _, argv, program) in enumerate(chain):
+        if runs_as(vendor, argv, program) is None:
+            continue
+        while place + 1 < len(chain) and runs_as(vendor, chain[place + 1][2], chain[place + 1][3]) == "script":
+            place += 1
+        return place
+    return None
+
+
+def _age() -> float:
+    """Seconds since we were started, of which an idle machine needs 0.03; at most one."""
+    started = int(_read("/proc/self/stat").rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return min(1.0, max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started))
+
+
+def _read(path: str) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
+
+
+def _event() -> Event:
+    """The JSON object on stdin. Raises BadRequest for anything else, also for what does not come."""
+    import json
+
+    if os.isatty(0):
+        raise BadRequest("--from: reads the event of a vendor hook on stdin, JSON as the vendor documents it")
+    received, deadline = bytearray(), time.monotonic() + _STDIN_SECONDS
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    while len(received) < _STDIN_BYTES and poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        piece = os.read(0, 1 << 20)
+        if not piece:
+            break
+        received += piece
+    if len(received) >= _STDIN_BYTES:
+        return {"hook_event_name": "too long to be read"}  # as of one that we do not know: its agent lives
+    try:
+        event = json.loads(bytes(received).decode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"--from: what came on stdin is no event: {error}") from None
+    if not isinstance(event, dict) or not event_name(event):
+        raise BadRequest('--from: what came on stdin has no "hook_event_name"')
+    return event

@@ -1,0 +1,79 @@
+"""What was seen of an agent from outside: evidence that it works, with its age and whose word it is. Pure.
+
+It delays a verdict and never renews a promise. What is missing is no evidence, neither for the agent nor against it.
+"""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from watchdog.core.verdict import span
+
+ZERO = timedelta()
+
+
+class Trust(StrEnum):
+    """Whose word a signal is, the one that weighs most first."""
+
+    KERNEL = "the kernel's word"
+    AGENT = "its own word"
+    OTHER = "another agent's word"
+    OWNER = "seen by its owner's helper"
+
+
+class Kind(StrEnum):
+    """What can be seen from outside."""
+
+    CPU = "cpu"
+    IO = "io"
+    TRANSCRIPT = "transcript"
+    LOG = "log"
+    CHILD = "child"
+
+
+TRUST = {
+    Kind.CPU: Trust.KERNEL,
+    Kind.IO: Trust.OWNER,
+    Kind.TRANSCRIPT: Trust.OWNER,
+    Kind.LOG: Trust.OWNER,
+    Kind.CHILD: Trust.OTHER,
+}
+
+
+@dataclass(slots=True)
+class Sight:
+    """One thing seen; `age` is the time watched since."""
+
+    text: str
+    age: timedelta = ZERO
+
+
+@dataclass(slots=True)
+class Sights:
+    """The last sight of each kind, and why a kind could not be seen at the last look."""
+
+    seen: dict[Kind, Sight] = field(default_factory=dict)
+    failed: dict[Kind, str] = field(default_factory=dict)
+
+    def see(self, kind: Kind, text: str) -> None:
+        """It was seen now."""
+        self.seen[kind] = Sight(text)
+
+    def looked(self, kind: Kind, failure: str | None = None) -> None:
+        """A look worked, or why it did not."""
+        if failure is None:
+            self.failed.pop(kind, None)
+        else:
+            self.failed[kind] = failure
+
+    def watch(self, passed: timedelta) -> None:
+        """So much time was watched."""
+        for sight in self.seen.values():
+            sight.age += passed
+
+    def best(self, believed: timedelta) -> str | None:
+        """The freshest that is younger than `believed`, in words; or None."""
+        fresh = min(self.seen.values(), key=lambda sight: sight.age, default=None)
+        if fresh is None or fresh.age >= believed:
+            return None
+        return fresh.text if fresh.age < timedelta(seconds=1) else f"{fresh.text} {span(fresh.age)} ago"

@@ -1,0 +1,240 @@
+"""What an event of a vendor hook means as a beat, and what tells its agent to stop. Pure tables, one for each vendor.
+
+The events and fields are those that the vendors document (Claude Code, Codex, Gemini CLI: JSON on stdin; opencode: what
+our plugin passes on). Of an event that is not in the table we know that its agent lives, no more. Imported at each
+event: imports nothing that costs time.
+"""
+
+from watchdog.core.notify import MAX_SECONDS, Words, printable
+
+Event = dict[str, object]
+MAX_PATH = 4096  # bytes of a path with its end, limits.h
+
+# A sign: it lives; nothing is said of what it does, so that an idle one stays idle, and nothing is promised.
+SIGN: Words = {"promises": False}
+_EVENTS = {
+    "claude": {
+        "SessionStart": "start",
+        "UserPromptSubmit": "prompt",
+        "PreToolUse": "tool",
+        "PostToolUse": "tool_over",
+        "PostToolUseFailure": "tool_over",
+        "PermissionRequest": "ask",
+        "PermissionDenied": "tool_over",
+        "Elicitation": "ask",
+        "ElicitationResult": "work",
+        "Notification": "notification",
+        "Stop": "rest",
+        "StopFailure": "failure",
+        "SessionEnd": "end",
+    },
+    "codex": {
+        "SessionStart": "start",
+        "UserPromptSubmit": "prompt",
+        "PreToolUse": "tool",
+        "PostToolUse": "tool_over",
+        "PermissionRequest": "ask",
+        "Stop": "rest",
+        "StopFailure": "failure",
+        "Interrupt": "rest",
+        "SessionEnd": "end",
+    },
+    "gemini": {
+        "SessionStart": "start",
+        "BeforeAgent": "prompt",
+        "BeforeTool": "tool",
+        "AfterTool": "tool_over",
+        "Notification": "notification",
+        "AfterAgent": "rest",
+        "SessionEnd": "end",
+    },
+    "opencode": {
+        "session.created": "start",
+        "chat.message": "prompt",
+        "tool.execute.before": "tool",
+        "tool.execute.after": "tool_over",
+        "permission.asked": "ask",
+        "permission.updated": "ask",  # before 1.1
+        "permission.replied": "work",
+        "session.status": "status",
+        "session.idle": "rest",
+        "session.error": "failure",
+    },
+}
+_ASKING_TOOLS = frozenset({"AskUserQuestion", "ExitPlanMode", "ask_user", "request_user_input", "question"})
+_SHELLS = frozenset({("claude", "Bash"), ("opencode", "bash")})  # whose calls may carry their time limit
+_SHELL_SECONDS = 120.0  # both end a shell command after two minutes unless the call says otherwise
+_MANY = frozenset({"codex", "gemini"})
+_ASKED = frozenset({"permission_prompt", "elicitation_dialog", "ToolPermission"})
+# Of the session, not of the process: the next one begins in the same process.
+_GOES_ON = frozenset({"clear", "resume"})
+
+
+def event_name(event: Event) -> str:
+    """The name of an event, as its vendor spells it; empty when it has none."""
+    return _text(event, "hook_event_name")
+
+
+def begins(vendor: str, event: Event) -> bool:
+    """Whether a session begins with it: the daemon hears of it for the first time."""
+    return _EVENTS[vendor].get(event_name(event)) == "start"
+
+
+def words_of_event(vendor: str, event: Event, environ: dict[str, str], *, main: bool) -> Words | None:
+    """The beat that an event is, or None: it says nothing of its agent.
+
+    `main`: the vendor's process is the agent's own main process; where it is only the program of a script, its end is
+    not the agent's. What a subagent does renews, and declares its tool; the state is the main thread's alone.
+    """
+    kind = _EVENTS[vendor].get(event_name(event), "sign")
+    words = _tool(vendor, event, environ) if kind == "tool" else _words(kind, event)
+    if words is None:
+        return None
+    if event.get("agent_id"):
+        if words.get("state") == "waiting":
+            return words
+        return {**{key: value for key, value in words.items() if key.startswith("tool")}, **SIGN}
+    if words.get("state") == "done" and not main:
+        words = dict(SIGN)
+    transcript = _text(event, "transcript_path")
+    if transcript.startswith("/") and transcript.isprintable() and len(transcript) < MAX_PATH:
+        words["transcript"] = transcript
+    return words
+
+
+def session_of(vendor: str, event: Event) -> Words:
+    """Which session speaks, or ends with that, where one process may have many at once (app servers, editors' ACP).
+
+    Claude Code's process has one after the other, and may leave one without a word when it resumes another.
+    """
+    session = _text(event, "session_id")
+    if vendor not in _MANY or not session:
+        return {}
+    ends = _EVENTS[vendor].get(event_name(event)) == "end"
+    return {"session_ended" if ends else "session": printable(session[:128])}
+
+
+def _words(kind: str, event: Event) -> Words | None:
+    match kind:
+        case "start":  # it waits for its first prompt; a compaction begins a session in the middle of work
+            return dict(SIGN) if _text(event, "source") == "compact" else {"state": "idle"}
+        case "prompt":
+            return {"state": "working", "tool": "", "note": ""}
+        case "work":
+            return {"state": "working"}
+        case "tool_over":
+            return {"state": "working", "tool": ""}
+        case "ask":
+            return {"state": "waiting"}
+        case "notification":
+            return _notification(event)
+        case "rest":
+            return dict(SIGN) if event.get("busy") else {"state": "idle", "tool": "", **_left_running(event)}
+        case "failure":  # it tries no more by itself
+            return {"state": "waiting", "tool": "", "note": printable(f"its turn failed: {_error(event)}")}
+        case "status":
+            return _status(event)
+        case "end":
+            return {"state": "idle" if _text(event, "reason") in _GOES_ON else "done", "tool": ""}
+        case _:
+            return dict(SIGN)
+
+
+def _tool(vendor: str, event: Event, environ: dict[str, str]) -> Words:
+    name = _text(event, "tool_name")
+    words: Words = {"state": "waiting" if name in _ASKING_TOOLS else "working", "tool": printable(name)}
+    call = event.get("tool_input")
+    arguments = call if isinstance(call, dict) else {}
+    if (vendor, name) in _SHELLS and not arguments.get("run_in_background"):
+        asked = _milliseconds(arguments.get("timeout"))
+        usual = _milliseconds(environ.get("BASH_DEFAULT_TIMEOUT_MS") if vendor == "claude" else None)
+        words["tool_limit_seconds"] = asked or usual or _SHELL_SECONDS
+    return words
+
+
+def _notification(event: Event) -> Words | None:
+    kind, message = _text(event, "notification_type"), _text(event, "message").lower()
+    if kind in _ASKED or (not kind and "permission" in message):  # before 2.0.37 Claude Code told no type
+        return {"state": "waiting"}
+    if kind == "idle_prompt" or (not kind and "waiting for your input" in message):
+        return {"state": "idle", "tool": ""}
+    return None
+
+
+def _left_running(event: Event) -> Words:
+    """What goes on while the agent rests: it will be woken by it."""
+    parts = []
+    for key, one in (("background_tasks", "background task"), ("session_crons", "scheduled prompt")):
+        found = event.get(key)
+        if isinstance(found, list) and found:
+            parts.append(f"{len(found)} {one}{'s' if len(found) > 1 else ''}")
+    return {"note": f"rests; goes on by itself: {', '.join(parts)}"} if parts else {}
+
+
+def _status(event: Event) -> Words | None:
+    """opencode: one of its sessions is busy, waits for its provider, or rests."""
+    found = event.get("status")
+    status = found if isinstance(found, dict) else {}
+    match _text(status, "type"):
+        case "busy":
+            return {"state": "working"}
+        case "retry":
+            return {"state": "blocked", "note": printable(f"tries again: {_text(status, 'message')}")}
+        case "idle":
+            return _words("rest", event)
+    return None
+
+
+def stop_answer(vendor: str, event: Event, reason: str) -> dict[str, object] | None:
+    """What makes the vendor end its agent's turn and start no tool, as JSON for stdout; None where nothing can.
+
+    Codex refuses `continue` before a tool and at a permission prompt (such a hook fails, and the tool runs), so there
+    the call is denied, and the next event ends the turn. Gemini and Claude Code take both at once.
+    """
+    name = event_name(event)
+    halt: dict[str, object] = {"continue": False, "stopReason": reason}
+    denied = {"hookEventName": name, "permissionDecision": "deny", "permissionDecisionReason": reason}
+    refused: dict[str, object] = {"behavior": "deny", "message": reason}
+    match vendor, name:
+        case "opencode", _:
+            return {"stop": reason}
+        case _, "SessionEnd" | "Notification" | "Interrupt" | "PreCompress":
+            return None
+        case "codex", "PreToolUse":
+            return {"hookSpecificOutput": denied}
+        case "codex", "PermissionRequest":
+            return {"hookSpecificOutput": {"hookEventName": name, "decision": refused}}
+        case "claude", "PreToolUse":
+            return {**halt, "hookSpecificOutput": denied}
+        case "claude", "PermissionRequest":
+            decision = {**refused, "interrupt": True}
+            return {**halt, "hookSpecificOutput": {"hookEventName": name, "decision": decision}}
+        case "gemini", "SessionStart":
+            return None
+        case "gemini", "BeforeTool":
+            return {**halt, "decision": "deny", "reason": reason}
+        case "gemini", "BeforeAgent" | "AfterAgent":
+            return {**halt, "reason": reason}
+    return halt
+
+
+def _text(event: Event, key: str) -> str:
+    value = event.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _error(event: Event) -> str:
+    """The kind of a failure, never its whole text: that may quote what was sent."""
+    found = event.get("error")
+    if isinstance(found, dict):
+        found = found.get("name") or found.get("type")
+    return found[:80] if isinstance(found, str) and found else "no reason given"
+
+
+def _milliseconds(value: object) -> float | None:
+    """Seconds; None for what is no positive number of milliseconds."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e15:
+        return None
+    return min(value / 1000, MAX_SECONDS)

@@ -1,0 +1,68 @@
+"""The agent programs that we know by name: what a process of each looks like, and what its agents are called.
+
+Imported by `beat --from`, at each event of a vendor hook: imports nothing that costs time.
+"""
+
+from watchdog.core.names import name_for
+
+VENDORS = ("claude", "codex", "gemini", "opencode")
+
+# A program that only starts another one and waits: what it starts speaks for the agent whose main process it is.
+_SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "fish")
+LAUNCHERS = frozenset(
+    {*_SHELLS, "env", "nice", "ionice", "timeout", "stdbuf", "script", "setpriv", "npx", "npm", "bunx"}
+)
+_INTERPRETERS = frozenset({"node", "nodejs", "bun", "deno"})
+# Part of the path of the script, or of the program itself, where its own name says nothing (`.../versions/2.1.197`).
+_PATHS = {
+    "claude": ("/@anthropic-ai/claude-code", "/claude/versions/"),
+    "codex": ("/@openai/codex",),
+    "gemini": ("/@google/gemini-cli",),
+    "opencode": ("/opencode-ai/", "/opencode-linux-"),
+}
+_SCRIPTS = (".js", ".mjs", ".cjs", ".ts")
+
+
+def runs_as(vendor: str, argv: list[str], executable: str) -> str | None:
+    """How a process is that vendor's program: "native", "script" (an interpreter runs it), or None: it is not.
+
+    `argv` holds its first words, `executable` what /proc/PID/exe names. `comm` is not asked: it may
+    be that of a thread, or a version.
+    """
+    first = argv[0].rpartition("/")[2] if argv else ""
+    program = executable.removesuffix(" (deleted)").rpartition("/")[2]
+    if program in _INTERPRETERS or first in _INTERPRETERS:
+        script = next((word for word in argv[1:] if not word.startswith("-")), "")
+        if _named(vendor, script):
+            return "script"
+        return "native" if first == vendor and program in _INTERPRETERS else None  # it wrote its name over its words
+    # One binary serves several names (`codex-linux-sandbox`): the name that it was called by decides.
+    if first.startswith(f"{vendor}-") and not _is_build(vendor, first):
+        return None
+    if program.lstrip(".") == vendor or first == vendor or _is_build(vendor, program):
+        return "native"
+    return "native" if any(part in executable for part in _PATHS[vendor]) else None
+
+
+def is_launcher(argv: list[str]) -> bool:
+    """Whether a process only starts another program: a shell, `env`, `npx`."""
+    first = argv[0] if argv else ""
+    return first.rpartition("/")[2].lstrip("-") in LAUNCHERS or first.startswith(("npm exec", "npm run"))
+
+
+def agent_name(vendor: str, directory: str, pid: int) -> str:
+    """What an agent is called that a vendor hook or registry told of: program, last part of its directory, pid."""
+    place = directory.rstrip("/").rpartition("/")[2][:30]
+    return name_for(f"{vendor}-{place}" if place else vendor, str(pid))
+
+
+def _named(vendor: str, script: str) -> bool:
+    name = script.rpartition("/")[2]
+    for end in _SCRIPTS:
+        name = name.removesuffix(end)
+    return name == vendor or any(part in script for part in _PATHS[vendor])
+
+
+def _is_build(vendor: str, name: str) -> bool:
+    """`codex-x86_64-unknown-linux-musl`: a release's file, as it was downloaded."""
+    return name.startswith((f"{vendor}-x86_64", f"{vendor}-aarch64"))

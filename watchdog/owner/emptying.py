@@ -1,0 +1,139 @@
+"""Deletes from the trash of worktrees what has lain there for `cleanup.trash_retention_hours`.
+
+A container goes when it is old enough by its own record, and nothing but copies goes with it: the rescue refs that its
+manifest names are still there, each at the commit that it was set to (`git fetch --prune` of a mirror deletes what
+its remote does not have). It is renamed first, so that nobody restores half a tree, and deleted in bounded rounds.
+What is not understood stays, and is told.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+
+from watchdog.core.model import HookResult
+from watchdog.errors import OwnerCallFailed, PathRefused
+from watchdog.owner import containers, paths, trash
+from watchdog.owner.containers import LEAVING, Manifest
+from watchdog.owner.findings import Finding, Known
+from watchdog.owner.git import Git
+from watchdog.owner.hooks import base
+
+KIND = "trash"
+GIT_SECONDS = 20.0
+ROUND = 20_000  # entries that are deleted in one act; about a second
+
+
+def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
+    """What is due in the repositories that the daemon knows, and what would be but for something."""
+    for common in known.commons:
+        try:
+            with ExitStack() as stack:
+                trash_bin = containers.open_bin(stack, common, create=False)
+                place = paths.real_path(trash_bin)
+                for name in containers.names(trash_bin):
+                    finding = _judge(trash_bin, common, os.path.join(place, name), name, settings, known)
+                    if finding is not None:
+                        yield finding
+        except FileNotFoundError:
+            continue  # no trash there, or the repository has gone
+        except (OSError, PathRefused, OwnerCallFailed) as error:
+            yield Finding(KIND, common, None, f"kept: its trash cannot be looked at: {error}", "keep")
+
+
+def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookResult:
+    """Delete one container, a round of it; `details["more"]` asks for the next."""
+    common, name = _taken_apart(finding.path)
+    if common not in map(os.path.realpath, known.commons):
+        return base.kept(f"{finding.path} lies in no repository that is known to hold trash of ours")
+    with ExitStack() as stack:
+        try:
+            trash_bin = containers.open_bin(stack, common, create=False)
+        except FileNotFoundError:
+            return base.nothing(f"{finding.path} is not there")
+        if not _there(trash_bin, name):
+            name = LEAVING + name  # its first round was in an earlier act
+            if not _there(trash_bin, name):
+                return base.nothing(f"{finding.path} is not there")
+        now = _judge(trash_bin, common, finding.path, name, settings, known)
+        if now is None or now.action != "remove":
+            return base.kept(f"kept {finding.path}: {now.why if now else 'it is not due yet'}")
+        if not name.startswith(LEAVING):
+            name = containers.give_up(trash_bin, name)
+        freed = trash.Freed()
+        trash.remove_container(trash_bin, name, freed, ROUND)
+    numbers: dict[str, object] = {"bytes": freed.bytes, "entries": freed.entries, "more": freed.more}
+    if freed.problems:
+        words = "; ".join(freed.problems)
+        return base.failed(f"{finding.path} could not be deleted: {words}", reason=freed.reason, **numbers)
+    return base.done(f"deleted from {finding.path}: {freed.entries} entries, {freed.bytes} bytes", **numbers)
+
+
+def _taken_apart(path: str) -> tuple[str, str]:
+    rest, name = os.path.split(path)
+    area = f"/{containers.AREA}/trash"
+    if not rest.endswith(area) or not name:
+        raise PathRefused("no_trash", f"{path} is no trash of ours")
+    return os.path.realpath(rest.removesuffix(area)), name
+
+
+def _there(directory: int, name: str) -> bool:
+    try:
+        os.close(paths.step(directory, name))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _judge(
+    trash_bin: int, common: str, place: str, name: str, settings: base.CleanupSettings, known: Known
+) -> Finding | None:
+    """What is to become of one container; None: nothing yet."""
+    agent_id = name.removeprefix(LEAVING).rstrip("+") if name.startswith(LEAVING) else name
+    if name.startswith(LEAVING):
+        return Finding(KIND, place, agent_id, "its deletion was begun", "remove")
+    if not paths.AGENT_ID.fullmatch(name) or name in known.living:
+        return None
+    container = trash.open_trash(trash_bin, name, create=False)
+    try:
+        manifest, holds = containers.manifest_in(container), containers.has_tree(container)
+        changed = os.fstat(container).st_mtime
+    finally:
+        os.close(container)
+    hours = settings.trash_retention_hours
+    if manifest is not None and name not in known.ended:  # another daemon's, or ours before it was installed anew
+        hours = max(hours, manifest.keep_hours)
+    age = (time.time() - max(changed, _stamp(manifest))) / 3600
+    if age < hours:
+        return None
+    if manifest is None:
+        if holds:
+            return Finding(KIND, place, name, "kept: a tree without a record of where it came from", "keep")
+        return Finding(KIND, place, name, "what a hook that was killed had begun to write", "remove")
+    if holds and (missing := _missing(common, manifest)):
+        why = (
+            f"kept: {missing} is not what it was set to, so this may be the only copy; restore it, or delete it by hand"
+        )
+        return Finding(KIND, place, name, why, "keep")
+    why = f"the worktree {manifest.path} has lain in the trash for {age:.0f} of {hours:g} h"
+    return Finding(KIND, place, name, why, "remove")
+
+
+def _stamp(manifest: Manifest | None) -> float:
+    """When it was put there, by its record (seconds since the epoch); without a record nothing is said by it."""
+    try:
+        at = datetime.fromisoformat(manifest.trashed_at) if manifest else None
+    except ValueError:
+        return time.time()  # not understood: it is never due
+    return 0.0 if at is None else (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _missing(common: str, manifest: Manifest) -> str | None:
+    """The first rescue ref that is not there as it was set. Raises OwnerCallFailed when git does not say."""
+    if not manifest.refs:
+        return None
+    git = Git(common, GIT_SECONDS, git_dir=common)
+    lines = git.run("for-each-ref", "--format=%(objectname) %(refname)", containers.RESCUE).splitlines()
+    there = {ref: name for name, _, ref in (line.partition(" ") for line in lines)}
+    return next((ref for ref, commit in manifest.refs.items() if there.get(ref) != commit), None)

@@ -1,0 +1,134 @@
+"""Which living processes hold git's lock files, or are a git at work in a repository. It only looks.
+
+A git that waits for its editor has closed its lock file and still holds it, so an open file is not asked for alone: a
+living git of this uid whose cwd, open file, GIT_* variable or argument leads into the repository counts. Directories
+are compared by what they are, not by name, so that one in a container's mount namespace counts as well. A git that
+cannot be looked at counts everywhere. Another uid's is not asked: the lock files of ours are not made by it.
+"""
+
+import contextlib
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from watchdog.owner import paths
+
+NAMES = ("git", "jj", "lazygit", "tig")  # what such a process's name, or its program's, begins with or is
+VARIABLES = (b"GIT_DIR", b"GIT_COMMON_DIR", b"GIT_WORK_TREE", b"GIT_INDEX_FILE", b"GIT_OBJECT_DIRECTORY")
+OPTIONS = (b"--git-dir", b"--work-tree", b"-C")
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """One living git: where it works (its directories from the innermost out, by identity), or `unseen`."""
+
+    pid: str
+    places: frozenset[paths.FileId]
+    unseen: bool = False
+
+
+def at_work() -> list[Working]:
+    """Every living git of this uid. Raises OSError when /proc cannot be read."""
+    return [found for pid in _processes() if _is_git(pid) and (found := _working(pid)) is not None]
+
+
+def holder(files: Collection[paths.FileId]) -> dict[paths.FileId, str]:
+    """Which of these files a process has open, and its pid; of processes that this uid may look at."""
+    found: dict[paths.FileId, str] = {}
+    for pid in _processes():
+        for fd in _listed(f"/proc/{pid}/fd"):
+            identity = _identity(f"/proc/{pid}/fd/{fd}")
+            if identity is not None and identity in files:
+                found[identity] = pid
+    return found
+
+
+def _processes() -> Iterator[str]:
+    own = str(os.getpid())
+    return (pid for pid in os.listdir("/proc") if pid.isdigit() and pid != own)
+
+
+def _is_git(pid: str) -> bool:
+    """By its name or its program's; of this uid, and no zombie."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as lines:
+            status = dict(line.partition(b":")[::2] for line in lines)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    if status[b"State"].split()[:1] in ([b"Z"], [b"X"]) or str(os.geteuid()).encode() not in status[b"Uid"].split():
+        return False
+    names = [os.fsdecode(status[b"Name"].strip())]
+    with contextlib.suppress(OSError):  # not ours to look at: its name has to do
+        names.append(os.readlink(f"/proc/{pid}/exe").rpartition("/")[2])
+    return any(name.startswith(NAMES[0]) or name in NAMES for name in names)
+
+
+def _working(pid: str) -> Working | None:
+    """Where that git works; None when it has ended meanwhile."""
+    places: set[paths.FileId] = set()
+    try:
+        places |= _around(f"/proc/{pid}/cwd")
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = dict(pair.partition(b"=")[::2] for pair in file.read().split(b"\0"))
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    except OSError:
+        return Working(pid, frozenset(), unseen=True)
+    named = [variables[name] for name in VARIABLES if variables.get(name)]
+    for option in OPTIONS:
+        named += [after for word, after in pairwise(words) if word == option]
+        named += [word[len(option) + 1 :] for word in words if word.startswith(option + b"=")]
+    for name in named:
+        places |= _existing(f"/proc/{pid}/{'root' if name.startswith(b'/') else 'cwd'}/{os.fsdecode(name)}")
+    for fd in _listed(f"/proc/{pid}/fd"):
+        target = f"/proc/{pid}/fd/{fd}"
+        places |= _existing(target if os.path.isdir(target) else os.path.realpath(target))
+    return Working(pid, frozenset(places))
+
+
+def _existing(path: str) -> set[paths.FileId]:
+    """As `_around`; of a file, the directory that it lies in. Nothing when it is not there, or is no file at all."""
+    try:
+        if os.path.isdir(path):
+            return _around(path)
+        return _around(os.path.dirname(path)) if os.path.isfile(path) else set()
+    except OSError:
+        return set()
+
+
+def _around(path: str) -> set[paths.FileId]:
+    """A directory and those around it, up to the first checkout: git looks no further than that for its repository."""
+    found: set[paths.FileId] = set()
+    current = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while (identity := paths.file_id(current)) not in found:
+            found.add(identity)
+            if os.path.lexists(f"/proc/self/fd/{current}/.git"):
+                break
+            try:
+                above = os.open("..", paths.STEP, dir_fd=current)
+            except OSError:
+                break  # a directory that was deleted, or may not be left
+            os.close(current)
+            current = above
+    finally:
+        os.close(current)
+    return found
+
+
+def _listed(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
+
+
+def _identity(path: str) -> paths.FileId | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,66 @@
+"""What keeps the system from doing as it is told: the errno as a word for logs and a sentence for people.
+
+Each of these is told, tried again later, and never worked around: nothing is made writable that was made unwritable on
+purpose, nothing is copied where it cannot be renamed. This module only looks.
+"""
+
+import array
+import errno
+import fcntl
+import os
+import stat
+
+FS_IOC_GETFLAGS = 0x80086601  # ioctl_iflags(2)
+FLAGS = {0x10: "immutable", 0x20: "append_only"}  # FS_IMMUTABLE_FL, FS_APPEND_FL
+
+WORDS = {
+    errno.ENOSPC: ("disk_full", "no space is left on the disk"),
+    errno.EDQUOT: ("quota", "the owner's disk quota is used up"),
+    errno.EROFS: ("read_only", "the file system is mounted read-only"),
+    errno.EPERM: ("not_permitted", "the system does not permit it"),
+    errno.EACCES: ("no_access", "the owner has no access to it"),
+    errno.EXDEV: ("other_file_system", "it lies on another file system, and is not copied"),
+    errno.EBUSY: ("busy", "it is a mount point, or the kernel uses it"),
+    errno.EIO: ("io_error", "the disk reports a fault"),
+    errno.ESTALE: ("stale_handle", "its network file system has lost it"),
+    errno.ENOTCONN: ("not_connected", "the program behind its file system has gone"),
+}
+PROTECTED = {
+    "immutable": "it, or its directory, was made immutable (chattr +i)",
+    "append_only": "it, or its directory, was made append-only (chattr +a)",
+}
+
+
+def explain(error: OSError, parent: int | None = None, name: str | None = None) -> tuple[str, str]:
+    """The word and the sentence; the system's own words and the errno's name stand at its end.
+
+    With `parent` and `name`, what was to be removed: whether a chattr flag forbids it.
+    """
+    number = error.errno or 0
+    code = errno.errorcode.get(number, "OSError")
+    word, words = WORDS.get(number, (code, ""))
+    if number == errno.EPERM and parent is not None and name is not None:
+        flag = _flag(parent, name) or _flag(parent, ".")
+        if flag is not None:
+            word, words = flag, PROTECTED[flag]
+    said = f"{error.strerror or error} ({code})"
+    return word, f"{words}: {said}" if words else said
+
+
+def _flag(parent: int, name: str) -> str | None:
+    """Which chattr flag a file or directory has; None where there is none, or none can be told (a link, a device)."""
+    try:
+        mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            return None
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    except OSError:
+        return None
+    flags = array.array("l", [0])
+    try:
+        fcntl.ioctl(fd, FS_IOC_GETFLAGS, flags)
+    except OSError:  # a file system without such flags
+        return None
+    finally:
+        os.close(fd)
+    return next((word for bit, word in FLAGS.items() if flags[0] & bit), None)

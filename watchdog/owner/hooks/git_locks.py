@@ -1,0 +1,38 @@
+"""Moves aside git's lock files that the agent's git left in its registered checkout: `owner.git_locks` says when."""
+
+import time
+
+from watchdog.core.model import HookContext, HookResult
+from watchdog.errors import OwnerCallFailed, PathRefused
+from watchdog.owner import git_locks as locks
+from watchdog.owner import paths
+from watchdog.owner.hooks import base
+
+
+def git_locks(context: HookContext, settings: base.CleanupSettings) -> HookResult:
+    """The agent is dead: what was written from now on is another's. Raises OSError for what a later try may mend."""
+    if context.worktree is None:
+        return base.nothing("no worktree was registered")
+    ended = time.time()
+    try:
+        holder = paths.checked_agent_id(context.agent_id)
+        return told(context.worktree, locks.put_aside(locks.of_worktree(context.worktree), holder, ended))
+    except FileNotFoundError:
+        return base.nothing(f"{context.worktree} is not there")
+    except PathRefused as refused:
+        return base.kept(f"left {context.worktree} alone: {refused}", refused=refused.reason)
+    except OwnerCallFailed as late:
+        return base.failed(f"left {context.worktree} alone: {late}", reason=late.reason)
+
+
+def told(place: str, outcome: locks.Outcome) -> HookResult:
+    """What became of the locks, in words."""
+    if not outcome.moved and not outcome.kept:
+        return base.nothing(f"no lock of git's is left in {place}")
+    stays = f"{len(outcome.kept)} stay: {'; '.join(outcome.kept[:5])}"
+    if not outcome.moved:
+        return base.kept(f"locks in {place}: {stays}", kept=outcome.kept[:20])
+    names = ", ".join(path for path, _ in outcome.moved[:5])
+    words = f"moved {len(outcome.moved)} locks of a dead git to {outcome.area}: {names}"
+    moved = dict(outcome.moved[:20])
+    return base.done(words + (f"; {stays}" if outcome.kept else ""), moved=moved, area=outcome.area)

@@ -1,0 +1,120 @@
+"""Claude Code's own list of its sessions: `sessions/<pid>.json` below its directory, one file for each that runs.
+
+The format is undocumented and changes (seen in 2.1): a file is read by what it has. It is removed at the end of its
+session, but not at a crash, so that its pid may be another process's: `procStart` (field 22 of /proc/PID/stat) tells;
+where a file lacks it, the process has to look like Claude Code. Whose process it is, and whether it is that one, is
+told by the kernel to the daemon, not by us.
+"""
+
+import contextlib
+import json
+import os
+import re
+import stat
+
+from watchdog.core.notify import printable
+from watchdog.core.vendors import runs_as
+from watchdog.errors import OwnerCallFailed
+
+MOST_FILES = 256  # as many as one uid may have agents
+MOST_BYTES = 65536  # of one file; those that were seen have 400
+_NAME = re.compile(r"(\d{1,9})\.json")
+_SESSION = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+def claude_sessions(directory: str) -> list[dict[str, object]]:
+    """What each file tells of a process that is there, as `_told` has it; `uid` is the file's.
+
+    `ticks` is None where a file has none but its process is Claude Code's. Raises OSError, OwnerCallFailed when the
+    directory is another uid's; one that is not there holds no session.
+    """
+    base = os.path.expanduser(directory)
+    folder = os.path.join(base, "sessions")
+    try:
+        if os.stat(folder).st_uid != os.geteuid():
+            raise OwnerCallFailed("not_ours", f"{folder} belongs to another uid")
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    living = [name for name in names if (pid := _NAME.fullmatch(name)) and os.path.exists(f"/proc/{pid.group(1)}")]
+    found = []
+    for name in sorted(living)[:MOST_FILES]:
+        with contextlib.suppress(OSError, ValueError, RecursionError):  # just removed, or half written: next time
+            told = _told(base, folder, name)
+            if told is not None:
+                found.append(told)
+    return found
+
+
+def session_of(directory: str, pid: int) -> str | None:
+    """The session that the process `pid` has, as the list in `directory` says it now; None when it does not."""
+    try:
+        with open(os.path.join(directory, "sessions", f"{pid}.json"), "rb", opener=_opener) as file:
+            data = json.loads(file.read(MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    session = _text(data, "sessionId") if isinstance(data, dict) else ""
+    return session if _SESSION.fullmatch(session) else None
+
+
+def _opener(path: str, flags: int) -> int:
+    """A FIFO must not hold us, nor a link lead us."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is no regular file")
+    return descriptor
+
+
+def _told(base: str, folder: str, name: str) -> dict[str, object] | None:
+    descriptor = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+            return None
+        data = json.loads(os.read(descriptor, MOST_BYTES))
+    finally:
+        os.close(descriptor)
+    pid = int(name.removesuffix(".json"))
+    if not isinstance(data, dict) or data.get("pid", pid) != pid or data.get("kind") == "daemon":
+        return None  # its supervisor is no session
+    ticks = _ticks(data.get("procStart"))
+    if ticks is None and not _is_claude(pid):
+        return None
+    cwd = _text(data, "cwd")
+    return {
+        "pid": pid,
+        "uid": status.st_uid,
+        "ticks": ticks,
+        "cwd": cwd,
+        "status": _text(data, "status"),
+        "waiting_for": printable(_text(data, "waitingFor")),
+        "transcript": _transcript(base, cwd, _text(data, "sessionId")),
+    }
+
+
+def _ticks(value: object) -> int | None:
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
+
+
+def _text(data: dict[str, object], key: str) -> str:
+    value = data.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _transcript(base: str, cwd: str, session: str) -> str | None:
+    """`projects/<where it began>/<session>.jsonl`, if it is there: who moved elsewhere keeps it at his first place."""
+    if not cwd or not _SESSION.fullmatch(session):
+        return None
+    path = os.path.join(base, "projects", re.sub(r"[^A-Za-z0-9]", "-", cwd), f"{session}.jsonl")
+    return path if path.isprintable() and os.path.isfile(path) else None
+
+
+def _is_claude(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(4096).decode("utf-8", "replace").split("\0")
+        return runs_as("claude", [word for word in words if word][:8], os.readlink(f"/proc/{pid}/exe")) is not None
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""Terminals that an agent may sit in, one file each: find the pane, type into it."""

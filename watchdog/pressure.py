@@ -1,0 +1,45 @@
+"""Whether the host is so pressed that a silence says little: who waits for a CPU cannot beat.
+
+By PSI (Documentation/accounting/psi.rst) together with the load: three spinning programs on two cores make `some` 100 %
+and starve nobody. Where the kernel tells no PSI (psi=0), by the load alone.
+"""
+
+import os
+
+from watchdog.processes.procfs import PROC, read
+
+LOAD = 2.0  # runnable tasks a core, from which pressure counts
+LOAD_ALONE = 4.0  # where there is no PSI
+MEMORY = 40.0  # percent of time in which everybody waited for memory; systemd-oomd acts at 60
+
+
+def pressed(cpu_percent: float) -> str | None:
+    """The reason, in words; None when it is not, or cannot be known. `cpu_percent` of 100 switches it off."""
+    if cpu_percent >= 100:
+        return None
+    cpu, memory = _average("cpu", b"some"), _average("memory", b"full")
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return judged(cpu, memory, load, cpu_percent)
+
+
+def judged(cpu: float | None, memory: float | None, load: float, cpu_percent: float) -> str | None:
+    """The same of figures: percent of the last ten seconds (None: not told), runnable tasks a core."""
+    if cpu is not None and cpu >= cpu_percent and load >= LOAD:
+        return f"the host is overloaded: tasks waited for a CPU in {cpu:.0f}% of the time, load {load:.1f} a core"
+    if cpu is None and load >= LOAD_ALONE:
+        return f"the host is overloaded: load {load:.1f} a core"
+    if memory is not None and memory >= MEMORY:
+        return f"the host is out of memory: everybody waited for it in {memory:.0f}% of the time"
+    return None
+
+
+def _average(what: str, line: bytes) -> float | None:
+    """avg10 of one line of /proc/pressure, in percent."""
+    try:
+        for words in read(f"{PROC}/pressure/{what}").splitlines():
+            kind, _, rest = words.partition(b" avg10=")
+            if kind == line:
+                return float(rest.split()[0])
+    except (OSError, ValueError, IndexError):
+        pass
+    return None

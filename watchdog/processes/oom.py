@@ -1,0 +1,38 @@
+"""Whom the kernel ended for want of memory, as memory cgroups count it. What that says of an agent: `shortage`."""
+
+import os
+
+from watchdog.processes import cgroups
+
+
+def counts_of(pid: int, known: dict[str, int | None]) -> dict[str, int]:
+    """How many the kernel ended for want of memory, by the directory of the memory cgroup that a process is in.
+
+    v2's `memory.events` (oom_kill) counts for all below, so the cgroup above is told second, as it outlives its child;
+    where v1 has the controller, its `memory.oom_control`, which counts for itself (seen on 6.18). Empty where nobody
+    counts: the root, no controller. `known`: counts that this look has read already; many agents share a cgroup. Raises
+    as `cgroups.path_of`.
+    """
+    controller = "memory" if cgroups.version_1("memory") is not None else ""
+    mount = cgroups.version_1(controller) if controller else cgroups.version_2()
+    path = None if mount is None else cgroups.path_of(pid, controller)
+    found = {}
+    for each in () if path is None else (path,) if controller else (path, os.path.dirname(path)):
+        directory = None if mount is None else mount.directory_of(each)
+        if directory is None:
+            continue
+        if directory not in known:
+            known[directory] = kills_in(directory)
+        if (count := known[directory]) is not None:
+            found[directory] = count
+    return found
+
+
+def kills_in(directory: str) -> int | None:
+    """The count of one memory cgroup now, v1 or v2; None when it is gone, or does not count."""
+    for name in ("memory.events", "memory.oom_control"):  # a kernel before 4.13 does not count in the second
+        try:
+            return cgroups.numbers_in(f"{directory}/{name}").get("oom_kill")
+        except OSError:
+            continue
+    return None

@@ -1,0 +1,90 @@
+"""Queries of the reaper: who has ended here, whom the registry remembers of their trees, and hooks that gave up.
+
+All are bounded: a host may have ended a hundred thousand agents within `retention_days`, and each round looks again.
+"""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+
+from watchdog.core.model import ENDED
+from watchdog.registry.codec import Raw, to_agent, to_members, to_run
+from watchdog.registry.querying import Queries, values
+from watchdog.registry.rows import AgentRow, Json, RunRow
+from watchdog.registry.schema import OPEN_STATUSES, agent_lifecycle, cleanup_run, kill_request
+
+_agents = agent_lifecycle.columns
+_requests = kill_request.columns
+_runs = cleanup_run.columns
+_GAVE_UP = ("failed", "timeout", "running")  # `running`: the daemon died in it, and its agent's row was closed by hand
+_TRASH = "/agent-watchdog/trash/"  # what a hook's details say of a worktree in the trash: COMMON + this + AGENT/tree
+
+
+class LeftoverQueries(Queries):
+    """The part of `Store` that is about what dead agents may have left."""
+
+    def ended_agents(
+        self, host: str, *, boot_id: str | None = None, owner_uid: int | None = None, limit: int = 500
+    ) -> list[AgentRow]:
+        """The agents of this host that ended last, the newest first. Rows that cannot be read are left out."""
+        query = select(agent_lifecycle).where(_agents.host == host, _agents.status.in_(values(ENDED)))
+        if boot_id is not None:
+            query = query.where(_agents.boot_id == boot_id)
+        if owner_uid is not None:
+            query = query.where(_agents.owner_uid == owner_uid)
+        return self._rows(query.order_by(_agents.completed_at.desc(), _agents.agent_id).limit(limit), to_agent)[0]
+
+    def agents_by_id(self, agent_ids: Collection[str]) -> list[AgentRow]:
+        """Those of these ids that have a row that can be read, ended or not."""
+        return self._rows(select(agent_lifecycle).where(_agents.agent_id.in_(sorted(agent_ids))), to_agent)[0]
+
+    def living_ids(self, host: str) -> set[str]:
+        """Ids of this host that have not ended, those of rows that cannot be read among them."""
+        query = select(_agents.agent_id).where(_agents.host == host, _agents.status.not_in(values(ENDED)))
+        with self.engines.begin(self.engines.reading) as connection:
+            return {str(one) for one in connection.scalars(query)}
+
+    def owners(self, host: str) -> set[int]:
+        """The uids that had an agent here, as far as the registry remembers."""
+        query = select(_agents.owner_uid).where(_agents.host == host).distinct()
+        with self.engines.begin(self.engines.reading) as connection:
+            return {uid for uid in connection.scalars(query) if isinstance(uid, int) and 0 <= uid < 2**32}
+
+    def remembered(self, agent_ids: Sequence[str]) -> dict[str, tuple[Json, ...]]:
+        """Whom the orders to end these agents have committed as members of their trees."""
+        query = select(_requests.agent_id, _requests.members).where(_requests.agent_id.in_(agent_ids))
+
+        def pair(raw: Raw) -> tuple[str, tuple[Json, ...]]:
+            return str(raw["agent_id"]), to_members(raw)
+
+        found: dict[str, tuple[Json, ...]] = {}
+        for agent_id, members in self._rows(query, pair)[0]:
+            found[agent_id] = found.get(agent_id, ()) + members
+        return found
+
+    def gave_up(self, host: str, before: datetime, limit: int = 50) -> list[RunRow]:
+        """Hook runs of ended agents of this host that did not end well, tried last before then, the oldest first.
+
+        None of an agent that somebody orders to end just now: its hooks are being run.
+        """
+        busy = select(_requests.agent_id).where(_requests.status.in_(OPEN_STATUSES))
+        query = (
+            select(cleanup_run)
+            .join(agent_lifecycle, _agents.agent_id == _runs.agent_id)
+            .where(_agents.host == host, _agents.status.in_(values(ENDED)), _runs.status.in_(_GAVE_UP))
+            .where(_runs.started_at < before, _runs.agent_id.not_in(busy))
+        )
+        return self._rows(query.order_by(_runs.finished_at, _runs.run_id).limit(limit), to_run)[0]
+
+    def trashes(self, host: str, owner_uid: int, limit: int = 500) -> list[str]:
+        """The git common dirs of that owner in which a hook has put a worktree to the trash, as the hook told."""
+        query = (
+            select(cleanup_run)
+            .join(agent_lifecycle, _agents.agent_id == _runs.agent_id)
+            .where(_agents.host == host, _agents.owner_uid == owner_uid)
+            .where(_runs.details.contains(_TRASH, autoescape=True))
+        )
+        runs = self._rows(query.order_by(_runs.started_at.desc()).limit(limit), to_run)[0]
+        places = (str(run.details.get("trash", "")).rpartition(_TRASH)[0] for run in runs)
+        return sorted({place for place in places if place.startswith("/")})

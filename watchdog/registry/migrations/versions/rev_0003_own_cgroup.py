@@ -1,0 +1,19 @@
+"""The cgroup that `run` got for its agent: a later daemon finds its tree there, also when the main process has gone."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Null: it has none of its own."""
+    op.add_column("agent_lifecycle", sa.Column("cgroup_path", sa.Text()))
+
+
+def downgrade() -> None:
+    """Known by marker, session and descent again."""
+    op.drop_column("agent_lifecycle", "cgroup_path")

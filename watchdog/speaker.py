@@ -1,0 +1,210 @@
+"""An agent as far as it speaks: what it has said, how long the daemon has watched it silent, what was seen meanwhile.
+
+Silence grows only in `watch`, by time that the daemon watched on its monotonic clock, so no clock step, suspend or late
+start can make anybody stale.
+"""
+
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime, timedelta
+
+from watchdog.core.model import Beat, Policy, Registration, State, StopAsked
+from watchdog.core.sights import Sights
+from watchdog.core.verdict import span
+
+ZERO = timedelta()
+MOST_SESSIONS = 256  # of one process
+
+
+@dataclass(slots=True)
+class Speaker:
+    """What silence is reckoned from."""
+
+    reg: Registration
+    policy: Policy
+    _: KW_ONLY
+    # what it said
+    beats: int = 0
+    renewed: int = 0  # those that speak against a stall: all but beats whose progress stands still
+    touched: float | None = None  # monotonic instant of the last word, not yet reckoned by `watch`
+    last_heartbeat: datetime | None = None
+    promised: bool = False
+    after_said: timedelta | None = None
+    state: State | None = None
+    note: str | None = None  # as it was said; kept and shown only by `hide_secrets`
+    speaker_pid: int | None = None  # who sent its last word through a socket of ours
+    tool: str | None = None  # likewise
+    progress: float | None = None
+    sessions: dict[str, float] = field(default_factory=dict)  # not ended, of many in its process: when each spoke last
+    hears: bool = False  # it beats over HTTP itself, and so reads our answers
+    asked: StopAsked | None = None
+    asked_too_much: str = ""  # to be told
+    # as `touched`, of what ages by itself: beats that come meanwhile do not stop these clocks
+    state_since: float | None = None
+    progress_since: float | None = None
+    lease_since: float | None = None
+    tool_since: float | None = None
+    # what was watched
+    age: timedelta = ZERO
+    silence: timedelta = ZERO
+    forgiven: timedelta = ZERO  # of it: it may have spoken and we could not hear it
+    state_age: timedelta = ZERO
+    progress_age: timedelta | None = None
+    lease_left: timedelta = ZERO
+    tool_left: timedelta = ZERO
+    unread: timedelta | None = None
+    channel_lost: bool = False
+    sights: Sights = field(default_factory=Sights)
+    rhythm: timedelta = ZERO  # two intervals of the sweep: what is seen is believed at least so long
+    # what was made of it, and is over with its next word
+    settled_until: timedelta = ZERO  # the age up to which time alone cannot change that it is healthy
+    changed: bool = True  # more than time has, since its row was written
+    late_looks: int = 0
+    looked: float | None = None  # monotonic instant of the last counted late look
+
+    @property
+    def after(self) -> timedelta:
+        """The silence that is too long: its own word, else its registration, else the policy; never under two beats."""
+        after = self.after_said or self.reg.stall_after or self.policy.after
+        if self.reg.interval is not None:
+            after = max(after, 2 * self.reg.interval)
+        return after
+
+    @property
+    def counted(self) -> timedelta:
+        """The silence that is held against it."""
+        return self.silence - self.forgiven
+
+    @property
+    def silent_for(self) -> timedelta:
+        """How long it has done nothing of what it promised: silent, or with a progress that stands still."""
+        return max(self.silence, self.progress_age or ZERO) if self.stuck else self.silence
+
+    @property
+    def activity(self) -> str | None:
+        """The freshest thing seen from outside; believed for half of the silence that is too long."""
+        return self.sights.best(max(self.after / 2, self.rhythm))
+
+    @property
+    def excused(self) -> bool:
+        """Whether its own word says that nothing is to be expected of it now."""
+        waits = self.state in (State.IDLE, State.WAITING, State.DONE)
+        blocked = self.state is State.BLOCKED and self.state_age < self.policy.wait_limit
+        return waits or blocked or self.lease_left > ZERO or self.tool_left > ZERO
+
+    @property
+    def stuck(self) -> bool:
+        """Whether its progress, which it promised, stands still for too long: its beats renew nothing then."""
+        return self.progress_age is not None and self.progress_age >= self.policy.progress_limit and not self.excused
+
+    def beat(self, beat: Beat, mono: float, wall: datetime) -> None:
+        """Take one word of the agent. The same content again is a new beat."""
+        beat = self._of_session(beat, mono)
+        former = (self.promised, self.state, self.note)
+        self.beats += 1
+        self.touched = mono
+        self.last_heartbeat = wall
+        self.silence = self.forgiven = ZERO
+        self.unread = None
+        self.channel_lost = False
+        self.promised = self.promised or beat.promises
+        if beat.promises or beat.state is not None:
+            state = beat.state or State.WORKING
+            if state is not self.state:
+                self.state, self.state_age, self.state_since = state, ZERO, mono
+                if self.progress_age is not None:
+                    self.progress_age, self.progress_since = ZERO, mono  # it stood still while there was nothing to do
+        if beat.after is not None:
+            self.after_said = self._capped(beat.after, "a limit of silence")
+        if beat.silent_for is not None:
+            self.lease_left, self.lease_since = self._capped(beat.silent_for, "a lease"), mono
+        if beat.tool is not None:
+            self.tool = beat.tool or None
+            self.tool_left = self._capped(beat.tool_limit or ZERO, "a tool's limit") if self.tool else ZERO
+            self.tool_since = mono
+        if beat.progress is not None:
+            if beat.progress != self.progress:
+                self.progress_age, self.progress_since = ZERO, mono
+            self.progress = beat.progress
+        if beat.note is not None:
+            self.note = beat.note
+        if beat.transcript is not None:
+            self.reg = replace(self.reg, transcript=beat.transcript)
+        if beat.agent_type is not None and not self.reg.agent_type:
+            self.reg = replace(self.reg, agent_type=beat.agent_type)
+        if not self.stuck:
+            self.renewed += 1
+            self.late_looks = 0
+        if self.beats == 1 or not beat.bare or (self.promised, self.state, self.note) != former:
+            self.settled_until, self.changed = ZERO, True
+
+    def _of_session(self, beat: Beat, mono: float) -> Beat:
+        """The end of one session is no end of the process while another of its sessions goes on: it only lives.
+
+        One that was not heard of for `wait_limit` ended without a word.
+        """
+        if beat.session is not None and (beat.session in self.sessions or len(self.sessions) < MOST_SESSIONS):
+            self.sessions[beat.session] = mono
+        if beat.session_ended is None:
+            return beat
+        self.sessions.pop(beat.session_ended, None)
+        limit = self.policy.wait_limit.total_seconds()
+        if beat.state is not State.DONE or all(mono - spoke >= limit for spoke in self.sessions.values()):
+            return beat
+        return replace(beat, state=None, tool=None, promises=False)
+
+    def _capped(self, asked: timedelta, what: str) -> timedelta:
+        """At most `wait_limit`: no word switches the watch off for ever (case B6)."""
+        if asked > self.policy.wait_limit:
+            self.asked_too_much = f"asked for {what} of {span(asked)}; {span(self.policy.wait_limit)} is the most"
+        return min(asked, self.policy.wait_limit)
+
+    def watch(self, last: float, now: float, cap: float) -> None:
+        """Reckon the time from `last` to `now` (monotonic seconds), at most `cap`, to everything that ages.
+
+        A lease and a declared tool are used up first: silence begins when they end.
+        """
+
+        whole = timedelta(seconds=max(0.0, min(now - last, cap)))
+
+        def passed(since: float | None) -> timedelta:
+            return whole if since is None or since <= last else timedelta(seconds=max(0.0, min(now - since, cap)))
+
+        quiet, excused = passed(self.touched), ZERO
+        self.silence += quiet
+        if self.lease_left or self.tool_left:
+            lease, tool = passed(self.lease_since), passed(self.tool_since)
+            excused = max(min(self.lease_left, lease), min(self.tool_left, tool))
+            self.lease_left, self.tool_left = self.lease_left - lease, self.tool_left - tool
+            self.silence -= min(quiet, max(ZERO, self.lease_left + quiet, self.tool_left + quiet))
+            self.lease_left, self.tool_left = max(ZERO, self.lease_left), max(ZERO, self.tool_left)
+        self.age += whole
+        self.state_age += passed(self.state_since)
+        if self.progress_age is not None and self.state in (None, State.WORKING):
+            stood = passed(self.progress_since)
+            self.progress_age += stood - min(stood, excused)
+        if self.unread is not None:
+            self.unread += quiet
+        self.sights.watch(whole)
+        self.rhythm = timedelta(seconds=cap)
+        self.touched = self.state_since = self.progress_since = self.lease_since = self.tool_since = None
+
+    def forgive(self) -> None:
+        """It may have spoken and we could not hear it: all of `after` is waited once more, once in one silence.
+
+        Again and again, as by a daemon that is restarted each minute or comes late to each look, makes that no longer.
+        """
+        former, self.forgiven = self.forgiven, min(self.silence, self.after)
+        self.settled_until = ZERO
+        if self.forgiven > former:
+            self.late_looks, self.looked = 0, None
+
+    def read_again(self) -> None:
+        """Its file can be read; the disk that could not be read could perhaps not be written, either."""
+        if self.unread is not None:
+            self.unread = None
+            self.forgive()
+            self.forgiven = self.silence
+
+    def unread_now(self) -> None:
+        """Its only beat, a file, cannot be read: how long that lasts is watched until its next word."""
+        self.unread, self.settled_until = ZERO, ZERO

@@ -1,0 +1,60 @@
+"""What signals ask of the daemon: to stop (TERM, INT), to read its configuration anew (HUP).
+
+Levels that are looked at, no queue. asyncio's own handlers pass each signal as one byte through a socket pair; a storm
+of SIGHUPs filled it: a traceback on stderr for each one more, and a TERM among them was lost with its byte. Here the
+level rises in the handler itself, and the byte only wakes the loop: a full pair is awake already.
+"""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Summons:
+    """Made on the main thread's running loop, and closed last of all: who ends cannot be told to twice."""
+
+    def __init__(self, called: Callable[[], None]) -> None:
+        """`called` runs on the loop soon after a level rose, once for as many signals as came meanwhile."""
+        self.stop: signal.Signals | None = None  # the first that asked for it
+        self.reload = False  # taken back by whoever does it
+        self._called = called
+        self._at_terminal = sys.stdin.isatty()
+        self._loop = asyncio.get_running_loop()
+        self._wake, told = socket.socketpair()
+        self._told = told  # the kernel's end: signal(7) handlers write to it
+        for end in (self._wake, told):
+            end.setblocking(False)
+        self._loop.add_reader(self._wake, self._woken)
+        signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        for number in SIGNALS:
+            signal.signal(number, self._raise)
+            signal.siginterrupt(number, False)  # libraries in C are not all ready for EINTR
+
+    def close(self) -> None:
+        """Wake nobody any more. Ignored, as Python's own end gives handlers back: a late SIGHUP would be our status."""
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(-1)
+        self._loop.remove_reader(self._wake)
+        self._wake.close()
+        self._told.close()
+
+    def _raise(self, number: int, _frame: FrameType | None) -> None:
+        """HUP from a terminal that was closed under us is a hang-up, and no reload (isatty(3): EIO after it)."""
+        if number == signal.SIGHUP and not (self._at_terminal and not sys.stdin.isatty()):
+            self.reload = True
+        elif self.stop is None:
+            self.stop = signal.Signals(number)
+
+    def _woken(self) -> None:
+        try:
+            while self._wake.recv(4096):
+                pass
+        except BlockingIOError:
+            pass
+        self._called()
