@@ -105,12 +105,15 @@ def _admitted(daemon: Daemon, rhythm: Rhythm, chance: random.Random, pid: int) -
 
 
 async def _watched(daemon: Daemon, clock: MovedClock, rhythm: Rhythm, chance: random.Random, runs: list[Run]) -> None:
-    """As `service` does: a look each interval, and one when a silence could become too long; each takes its time."""
+    """As `service` does: a look at its start, then at each interval, and one when a silence could become too long.
+
+    Each takes its time.
+    """
     words = [(when, run.agent.agent_id) for run in runs for when in _beats(run, chance)]
     heapq.heapify(words)
     agents = {run.agent.agent_id: run.agent for run in runs}
     end = max(run.last + run.after for run in runs) + (rhythm.confirm + 3) * rhythm.interval
-    scheduled, look = rhythm.interval, chance.uniform(0, rhythm.interval)
+    scheduled, look = rhythm.interval, 0.0
     while clock.ahead < end:
         while words and words[0][0] <= look:
             when, agent_id = heapq.heappop(words)
