@@ -78,7 +78,7 @@ RANK = {
     "control": 11,
     "control.client": 2,
     "door": 12,
-    "sessions": 12,
+    "sources": 12,
     "service": 13,
     "background": 13,
     "checkup": 13,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from watchdog.core.model import ENDED, Polite, Status, Step
 from watchdog.core.redaction import hide_password
+from watchdog.owner.sources import SOURCES
 from watchdog.values import (
     Address,
     Command,
@@ -193,8 +194,9 @@ class Source(_Section):
 
     @model_validator(mode="after")
     def _check(self) -> "Source":
-        if self.kind != "claude":
-            raise ValueError(f'kind: {self.kind!r}: this version reads no such registry; right: "claude"')
+        if self.kind not in SOURCES:
+            right = ", ".join(f'"{kind}"' for kind in SOURCES)
+            raise ValueError(f"kind: {self.kind!r}: this version reads no such registry; right: {right}")
         return self
 
 

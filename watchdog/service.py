@@ -38,8 +38,8 @@ from watchdog.reloading import Reload
 from watchdog.retention import Retention
 from watchdog.scan import Scanner
 from watchdog.schedule import Schedule
-from watchdog.sessions import Sessions
 from watchdog.sink import Sink
+from watchdog.sources import Sources
 from watchdog.summons import Summons
 from watchdog.sweep import Sweeper
 from watchdog.systemd import Supervisor
@@ -262,7 +262,7 @@ class Daemon:
             doubts=self.sweeper.restraint.on,
             lift_doubts=self.sweeper.restraint.lift,
         )
-        self.sessions = Sessions(self.desk, self.owners)
+        self.sources = Sources(self.desk, self.owners)
         self.door = Door(self.desk, self.chronicle, self.locks)
         self.scrape = Scrape(self.metrics.text, log)
 
@@ -282,7 +282,7 @@ class Daemon:
         for agent in self.fleet:
             agent.adopt(settings.policy_for(agent.reg))
         if settings.interval != old.interval:
-            for job in ("sweep", "orders", "sessions"):
+            for job in ("sweep", "orders", "sources"):
                 self.schedule.change(job, settings.interval)
         logs.change(self.sink, settings.log.level, settings.log.format, settings.log.file)
         self.sink.reopen()  # as after a rotation
@@ -290,7 +290,7 @@ class Daemon:
     async def _begin(self) -> None:
         await self.scrape.keep(self.settings.metrics.listen)
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
-        for name, job in (("orders", self.take_up.orders), ("sessions", self.sessions.look)):
+        for name, job in (("orders", self.take_up.orders), ("sources", self.sources.look)):
             self.schedule.every(self.settings.interval, name, job)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.every(reaper.EVERY, "reap", self.reaper.round)

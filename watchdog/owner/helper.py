@@ -25,7 +25,7 @@ from watchdog.owner import contained, findings, hindrances, leftovers
 from watchdog.owner.command import run_command, run_notice
 from watchdog.owner.hooks import BUILT_IN, base
 from watchdog.owner.restoring import restorable, restore
-from watchdog.owner.sessions import claude_sessions
+from watchdog.owner.sources import source_discover, source_forget
 from watchdog.owner.terminals.tmux import type_keys
 
 LINE_LIMIT = 1 << 20  # bytes, both ways; the daemon keeps to it in what it asks
@@ -100,7 +100,8 @@ CALLS: dict[str, Call] = {
     "stamp": stamp,
     "last_lines": last_lines,
     "moved": moved,
-    "claude_sessions": claude_sessions,
+    "source_discover": source_discover,
+    "source_forget": source_forget,
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchdog.core.vendors import runs_as
-from watchdog.owner.sessions import session_of
+from watchdog.owner.sources.claude import session_of
 
 SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ANYWHERE = re.compile(SESSION.pattern.encode())

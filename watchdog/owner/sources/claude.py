@@ -13,23 +13,22 @@ import re
 import stat
 
 from watchdog.core.notify import printable
-from watchdog.core.vendors import runs_as
+from watchdog.core.vendors import agent_name, runs_as
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources.base import MOST_ENTRIES, Entry
 
-MOST_FILES = 256  # as many as one uid may have agents
 MOST_BYTES = 65536  # of one file; those that were seen have 400
 _NAME = re.compile(r"(\d{1,9})\.json")
 _SESSION = re.compile(r"[A-Za-z0-9-]{1,64}")
+_STATES = {"busy": "working", "shell": "working", "idle": "idle", "waiting": "waiting"}
 
 
-def claude_sessions(directory: str) -> list[dict[str, object]]:
-    """What each file tells of a process that is there, as `_told` has it; `uid` is the file's.
+def discover(directory: str) -> list[Entry]:
+    """What each file tells of a process that is there.
 
-    `ticks` is None where a file has none but its process is Claude Code's. Raises OSError, OwnerCallFailed when the
-    directory is another uid's; one that is not there holds no session.
+    Raises OSError, OwnerCallFailed when the directory is another uid's; one that is not there holds no session.
     """
-    base = os.path.expanduser(directory)
-    folder = os.path.join(base, "sessions")
+    folder = os.path.join(directory, "sessions")
     try:
         if os.stat(folder).st_uid != os.geteuid():
             raise OwnerCallFailed("not_ours", f"{folder} belongs to another uid")
@@ -38,9 +37,9 @@ def claude_sessions(directory: str) -> list[dict[str, object]]:
         return []
     living = [name for name in names if (pid := _NAME.fullmatch(name)) and os.path.exists(f"/proc/{pid.group(1)}")]
     found = []
-    for name in sorted(living)[:MOST_FILES]:
+    for name in sorted(living)[:MOST_ENTRIES]:
         with contextlib.suppress(OSError, ValueError, RecursionError):  # just removed, or half written: next time
-            told = _told(base, folder, name)
+            told = _told(directory, folder, name)
             if told is not None:
                 found.append(told)
     return found
@@ -66,7 +65,7 @@ def _opener(path: str, flags: int) -> int:
     return descriptor
 
 
-def _told(base: str, folder: str, name: str) -> dict[str, object] | None:
+def _told(base: str, folder: str, name: str) -> Entry | None:
     descriptor = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -79,18 +78,27 @@ def _told(base: str, folder: str, name: str) -> dict[str, object] | None:
     if not isinstance(data, dict) or data.get("pid", pid) != pid or data.get("kind") == "daemon":
         return None  # its supervisor is no session
     ticks = _ticks(data.get("procStart"))
-    if ticks is None and not _is_claude(pid):
+    if ticks is None:
+        ticks = _claude_now(pid)
+    if ticks is None:
         return None
-    cwd = _text(data, "cwd")
-    return {
-        "pid": pid,
-        "uid": status.st_uid,
-        "ticks": ticks,
-        "cwd": cwd,
-        "status": _text(data, "status"),
-        "waiting_for": printable(_text(data, "waitingFor")),
-        "transcript": _transcript(base, cwd, _text(data, "sessionId")),
-    }
+    cwd, session = _text(data, "cwd"), _text(data, "sessionId")
+    session = session if _SESSION.fullmatch(session) else ""
+    return Entry(
+        key=name,
+        token=f"{ticks}",
+        name=agent_name("claude", cwd, pid),
+        uid=status.st_uid,
+        pid=pid,
+        ticks=ticks,
+        type="claude",
+        cwd=cwd or None,
+        state=_STATES.get(_text(data, "status")),
+        note=printable(_text(data, "waitingFor")),
+        transcript=_transcript(base, cwd, session),
+        conversation=session or None,
+        resume=f"claude --resume {session}" if session else None,
+    )
 
 
 def _ticks(value: object) -> int | None:
@@ -105,16 +113,20 @@ def _text(data: dict[str, object], key: str) -> str:
 
 def _transcript(base: str, cwd: str, session: str) -> str | None:
     """`projects/<where it began>/<session>.jsonl`, if it is there: who moved elsewhere keeps it at his first place."""
-    if not cwd or not _SESSION.fullmatch(session):
+    if not cwd or not session:
         return None
     path = os.path.join(base, "projects", re.sub(r"[^A-Za-z0-9]", "-", cwd), f"{session}.jsonl")
     return path if path.isprintable() and os.path.isfile(path) else None
 
 
-def _is_claude(pid: int) -> bool:
+def _claude_now(pid: int) -> int | None:
+    """The start ticks of that process if it is Claude Code's."""
     try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read(4096).decode("utf-8", "replace").split("\0")
-        return runs_as("claude", [word for word in words if word][:8], os.readlink(f"/proc/{pid}/exe")) is not None
+        executable = os.readlink(f"/proc/{pid}/exe")
     except OSError:
-        return False
+        return None
+    return ticks if runs_as("claude", [word for word in words if word][:8], executable) is not None else None

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fake_vendor import EVENT, FakeVendor
 from tests.world import BIN, World, alive, started_at, wait_for
-from watchdog.owner.sessions import claude_sessions
+from watchdog.owner.sources.claude import discover
 
 
 def session(directory: Path, pid: int, **told: Any) -> Path:
@@ -90,25 +90,25 @@ def test_a_file_is_read_by_what_it_has(tmp_path: Path) -> None:
         try:
             ticks = int(started_at(agent.pid) or 0)
             session(tmp_path, agent.pid, procStart=int(ticks))
-            (one,) = claude_sessions(str(tmp_path))
-            assert (one["pid"], one["uid"], one["ticks"], one["transcript"]) == (agent.pid, os.getuid(), ticks, None)
+            (one,) = discover(str(tmp_path))
+            assert (one.pid, one.uid, one.ticks, one.transcript) == (agent.pid, os.getuid(), ticks, None)
             for text in ("{}", '{"cwd": 7, "status": [], "sessionId": "../../x", "procStart": "Mon Nov"}'):
                 (tmp_path / "sessions" / f"{agent.pid}.json").write_text(text)
-                (one,) = claude_sessions(str(tmp_path))
-                assert (one["ticks"], one["cwd"], one["status"]) == (None, "", "")
+                (one,) = discover(str(tmp_path))
+                assert (one.ticks, one.cwd, one.state) == (ticks, None, None)
             session(tmp_path, other.pid, procStart=None)
             session(tmp_path, 2**22 + 1)
             for text in ("", "[]", '"x"', "{", '{"pid": 1}', '{"kind": "daemon"}', "[" * 60000):
                 (tmp_path / "sessions" / f"{agent.pid}.json").write_text(text)
-                assert claude_sessions(str(tmp_path)) == []
+                assert discover(str(tmp_path)) == []
             (tmp_path / "sessions" / f"{agent.pid}.json").unlink()
             os.mkfifo(tmp_path / "sessions" / f"{agent.pid}.json")
             (tmp_path / "sessions" / f"{other.pid}.json").unlink()
             (tmp_path / "sessions" / f"{other.pid}.json").symlink_to("/etc/passwd")
-            assert claude_sessions(str(tmp_path)) == []
+            assert discover(str(tmp_path)) == []
         finally:
             other.kill()
-    assert claude_sessions(str(tmp_path / "nowhere")) == []
+    assert discover(str(tmp_path / "nowhere")) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another uid")

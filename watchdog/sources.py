@@ -15,17 +15,16 @@ from watchdog.control.peers import Peer
 from watchdog.control.registering import take_in
 from watchdog.control.requests import Register, parse
 from watchdog.core.model import Beat, State
-from watchdog.core.vendors import agent_name
 from watchdog.errors import BadRequest, OwnerCallFailed, WatchdogError
 from watchdog.fleet import Agent
+from watchdog.owner.sources import SOURCES
+from watchdog.owner.sources.base import Entry, entry_of
 from watchdog.owners import Owners
 
 DEADLINE = 3.0  # seconds for one look
-SOURCE = "claude"
-_STATES = {"busy": State.WORKING, "shell": State.WORKING, "idle": State.IDLE, "waiting": State.WAITING}
 
 
-class Sessions:
+class Sources:
     """Looks at each source beside the sweep, by the helper of the daemon's own uid; nobody else's files are read."""
 
     def __init__(self, desk: Desk, owners: Owners) -> None:
@@ -37,45 +36,48 @@ class Sessions:
     async def look(self) -> None:
         """Register who is new, and take over what each says of itself."""
         for source in self._desk.settings.sources:
-            directory = source.path or os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
+            kind = SOURCES[source.kind]
+            path = source.path or os.environ.get(kind.variable) or kind.path
             try:
-                told = await self._owners.call(self._peer.uid, "claude_sessions", {"directory": directory}, DEADLINE)
+                args = {"kind": source.kind, "path": path}
+                told = await self._owners.call(self._peer.uid, "source_discover", args, DEADLINE)
             except OwnerCallFailed as error:
-                if directory not in self._unread and error.reason != "closed":
-                    self._desk.event("source.unread", source=source.kind, path=directory, why=str(error))
-                    self._unread.add(directory)
+                if path not in self._unread and error.reason != "closed":
+                    self._desk.event("source.unread", source=source.kind, path=path, why=str(error))
+                    self._unread.add(path)
                 continue
-            self._unread.discard(directory)
-            for entry in told if isinstance(told, list) else ():
-                with suppress(WatchdogError, KeyError, TypeError, ValueError):  # gone, another's, or no answer of ours
-                    await self._take(entry)
+            self._unread.discard(path)
+            for one in told if isinstance(told, list) else ():
+                with suppress(WatchdogError, ValueError):  # gone, another's, or no answer of ours
+                    await self._take(source.kind, entry_of(one))
 
-    async def _take(self, entry: dict[str, object]) -> None:
-        """One session; whose process it is, and which, is the kernel's word. Raises WatchdogError when it is none."""
-        pid, desk = int(str(entry["pid"])), self._desk
+    async def _take(self, kind: str, entry: Entry) -> None:
+        """One entry; whose process it is, and which, is the kernel's word. Raises WatchdogError when it is none."""
+        pid, desk = entry.pid, self._desk
+        if pid is None:
+            return
         agent = next((a for a in desk.fleet if a.identity is not None and a.identity.pid == pid), None)
         if agent is None:
             async with desk.registering:
                 taken = claim(pid, self._peer, desk.fleet, desk.host)
-                if taken.uid != entry["uid"] or entry["ticks"] not in (None, taken.identity.start_ticks):
+                if taken.uid != entry.uid or entry.ticks not in (None, taken.identity.start_ticks):
                     return  # the file outlived its session, and the number is another process's
-                agent, _ = await take_in(desk, self._peer, _body(entry, pid), taken)
-        if agent.reg.source == SOURCE and not agent.promised:
+                agent, _ = await take_in(desk, self._peer, _body(kind, entry, pid), taken)
+        if agent.reg.source == kind and not agent.promised:
             self._hear(agent, entry)
 
-    def _hear(self, agent: Agent, entry: dict[str, object]) -> None:
+    def _hear(self, agent: Agent, entry: Entry) -> None:
         """What changed since the last look, as its word that promises nothing."""
-        state = _STATES.get(str(entry["status"]))
-        note = str(entry["waiting_for"])
-        if state is None or (state is agent.state and note == (agent.note or "")):
+        state = State(entry.state) if entry.state in set(State) else None
+        if state is None or (state is agent.state and entry.note == (agent.note or "")):
             return
         now = self._desk.clock.now()
-        agent.beat(Beat(state=state, note=note, promises=False), now.mono, now.wall)
+        agent.beat(Beat(state=state, note=entry.note, promises=False), now.mono, now.wall)
 
 
-def _body(entry: dict[str, object], pid: int) -> Register:
-    body = {"name": agent_name("claude", str(entry["cwd"]), pid), "pid": pid, "type": "claude", "source": SOURCE}
+def _body(kind: str, entry: Entry, pid: int) -> Register:
+    body = {"name": entry.name, "pid": pid, "type": entry.type, "source": kind}
     try:
-        return parse(Register, json.dumps({**body, "transcript": entry["transcript"]}).encode())
+        return parse(Register, json.dumps({**body, "transcript": entry.transcript}).encode())
     except BadRequest:
         return parse(Register, json.dumps(body).encode())

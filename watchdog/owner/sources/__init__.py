@@ -1,0 +1,35 @@
+"""Other programs' registries of agents, one file each. A new one is one file and one line in this table.
+
+base           the contract
+claude         Claude Code's own list of its sessions
+"""
+
+import os
+
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources import claude
+from watchdog.owner.sources.base import Source, end_of, entry_json
+
+SOURCES: dict[str, Source] = {
+    "claude": Source("~/.claude", claude.discover, variable="CLAUDE_CONFIG_DIR"),
+}
+
+
+def source_discover(kind: str, path: str) -> list[dict[str, object]]:
+    """The helper's call: who stands in that registry now. Raises OSError, OwnerCallFailed."""
+    return [entry_json(entry) for entry in _source(kind).discover(os.path.expanduser(path))]
+
+
+def source_forget(kind: str, path: str, key: str, token: str, end: dict[str, object]) -> dict[str, object]:
+    """The helper's call: write down the end of one entry. Raises OSError, OwnerCallFailed."""
+    forget = _source(kind).forget
+    if forget is None:
+        raise OwnerCallFailed("kept", f"an entry of {kind} is left to that program")
+    done = forget(os.path.expanduser(path), key, token, end_of(end))
+    return {"became": done.became, "message": done.message}
+
+
+def _source(kind: str) -> Source:
+    if kind not in SOURCES:
+        raise OwnerCallFailed("unknown_kind", f"there is no source {kind!r}; there are {', '.join(SOURCES)}")
+    return SOURCES[kind]

@@ -1,0 +1,164 @@
+"""The contract of sources: another program's own registry of its agents, read and, one entry at a time, put in order.
+
+A source
+1. finds who stands in the registry now (`discover`), as values; it decides about nobody and signals nobody;
+2. opens read-only (SQLite: `mode=ro`, a busy timeout of 1 s) and anew at each look: the file may have been replaced. It
+   follows no link in the last part of a path, reads regular files alone, and only so much of them;
+3. passes over what it does not understand, and raises only when the whole cannot be read (OSError, OwnerCallFailed);
+   tells at most `MOST_ENTRIES`;
+4. writes one entry's end (`forget`) in the format and by the locking of the program itself: in one transaction, or a
+   file beside it and a rename that keeps mode and owner. All outside of that entry stays byte for byte as it is. A
+   layout that is not understood is left alone;
+5. compares before it writes: an entry whose token is another is another run's, and stays as it is.
+
+An entry is the word of the uid that owns the file. Which process it means is asked of the kernel, by the daemon.
+
+This module must not touch a file: the daemon imports it too.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any, get_args, get_type_hints
+
+MOST_ENTRIES = 256  # of one look: as many as one uid may have agents
+WORDS_LIMIT = 4096  # characters of one word of an entry: the longest path
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One agent, as a foreign registry tells of it now. Times are epoch seconds; None and "" mean "not said"."""
+
+    key: str  # names the entry within its registry (a row's id, a file's name)
+    token: str  # is another when the entry means another run; a beat changes nothing of it
+    name: str
+    uid: int  # who owns the file that says so: it counts for processes of that uid alone
+    pid: int | None = None  # None as well where the number there is no pid (thread ids, beyond pid_max)
+    ticks: int | None = None  # its start ticks (field 22 of /proc/PID/stat), where the program notes them,
+    boot_id: str | None = None  # of this boot
+    since: float | None = None  # when that pid was written down: a process that began later is another
+    also: tuple[int, ...] = ()  # further processes of the same agent; the end of any is its end
+    living: bool = True  # False: its registry says that it has ended
+    remote: bool = False  # it lives on another device: shown, never judged or ended
+    type: str = ""
+    task: str | None = None
+    cwd: str | None = None
+    worktree: str | None = None
+    parent: str | None = None  # the name of another entry
+    beat: str | None = None  # its last heartbeat as it stands there: other content is a new beat
+    promise: float | None = None  # seconds of silence that the program's own rhythm allows; None: none is counted
+    state: str | None = None  # as `core.model.State`
+    note: str = ""
+    transcript: str | None = None
+    log: str | None = None
+    conversation: str | None = None
+    resume: str | None = None  # the command that takes its conversation up again
+    pane: dict[str, str] | None = None  # terminal (tmux, kitty, wezterm), server (-L name, or socket), pane, session, …
+    stop: tuple[str, ...] | None = None  # the program's own command that ends it, for its owner
+    temp: tuple[str, ...] = ()  # files (sockets, launch scripts) that are this entry's alone and outlive it
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How an agent ended: what `forget` writes down."""
+
+    status: str  # killed, stopped, failed, completed, lost
+    reason: str  # in words, "stalled: silent for 2m05s"
+    by: str
+    ended_at: float  # epoch seconds
+    exit_code: int | None = None
+    signal: str | None = None  # "SIGKILL"
+    task_status: str | None = None  # failed, ready_for_retry, cancelled
+    resumable: bool = True
+    with_messages: bool = False  # its messages are to go with it
+
+
+class Became(StrEnum):
+    """What became of an entry that was to be forgotten."""
+
+    DONE = "done"
+    GONE = "gone"  # it is not there
+    CHANGED = "changed"  # it means another run by now, and is left alone
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What `forget` did, and in which words it is told."""
+
+    became: Became
+    message: str
+
+
+Discover = Callable[[str], list[Entry]]
+Forget = Callable[[str, str, str, End], Forgotten]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One kind of registry. Both functions may raise OSError and OwnerCallFailed; both may be called again.
+
+    `discover(path)`; `forget(path, key, token, end)`, None where an entry is never ours to put in order. `path` is
+    where it lies unless told, "~" the owner's home; `variable` names it in his environment.
+    """
+
+    path: str
+    discover: Discover
+    forget: Forget | None = None
+    variable: str = ""
+
+
+def entry_json(entry: Entry) -> dict[str, object]:
+    """An entry as the helper answers it: what was said alone."""
+    defaults = {field.name: field.default for field in fields(Entry)}
+    return {key: value for key, value in asdict(entry).items() if value != defaults[key]}
+
+
+def entry_of(data: object) -> Entry:
+    """An entry from its JSON. Raises ValueError when it is none: these are another uid's words."""
+    entry: Entry = _made(Entry, data)
+    if not entry.key or not entry.token or not entry.name:
+        raise ValueError("an entry has a key, a token and a name")
+    return entry
+
+
+def end_json(end: End) -> dict[str, object]:
+    """An end, for the helper."""
+    return asdict(end)
+
+
+def end_of(data: object) -> End:
+    """An end from its JSON. Raises ValueError when it is none."""
+    end: End = _made(End, data)
+    return end
+
+
+def _made(kind: type[Any], data: object) -> Any:
+    """The value of that dataclass, each field of the type that it says. Raises ValueError."""
+    if not isinstance(data, dict):
+        raise ValueError(f"{kind.__name__}: one JSON object")
+    hints = get_type_hints(kind)
+    known = {field.name for field in fields(kind)}
+    try:
+        return kind(**{key: _typed(key, value, hints[key]) for key, value in data.items() if key in known})
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+
+
+def _typed(key: str, value: object, hint: Any) -> object:
+    """The value where it is of the type; lists become tuples, as JSON has none."""
+    kinds = get_args(hint) if type(None) in get_args(hint) else (hint,)
+    if value is None and type(None) in kinds:
+        return None
+    for kind in kinds:
+        items = get_args(kind)
+        if items and isinstance(value, dict) and len(items) == 2 and items[1] is str:
+            if all(isinstance(one, str) and len(one) <= WORDS_LIMIT for pair in value.items() for one in pair):
+                return value
+        elif items and isinstance(value, list | tuple) and items[-1] is Ellipsis:
+            if len(value) <= MOST_ENTRIES and all(type(one) is items[0] for one in value):
+                return tuple(value)
+        elif type(value) is kind and (not isinstance(value, str) or len(value) <= WORDS_LIMIT):
+            return value
+        elif kind is float and type(value) is int:
+            return float(value)
+    raise ValueError(f"{key}: {str(value)[:80]!r} is not what it may be")
