@@ -34,7 +34,7 @@ test: $(BIN)/.ready ## the tests (a few minutes; real processes, real git, real 
 demo: $(BIN)/.ready ## a silent, a healthy and a crashed agent, in under a minute
 	@$(BIN)/python -m tests.demo
 
-install: ## root: for the host (PREFIX=/usr/local, DESTDIR=); anybody else: for yourself. EXTRAS=postgres
+install: ## root: for the host (PREFIX=/usr/local, DESTDIR=); anybody else: for yourself. EXTRAS="postgres mcp"
 	@$(INSTALLER) install
 
 uninstall: ## what install put there; data and edited configuration stay
@@ -56,7 +56,7 @@ events: $(BIN)/.ready ## anew what is generated: the README's table of log event
 
 lock: ## both lock files anew (needs uv)
 	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
-	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra postgres --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --extra mcp --extra postgres --group dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 
 bench: $(BIN)/.ready ## figures beside the bare limit and peers, into tests/bench/RESULTS.md (9 minutes; QUICK=1: 4)
 	@$(BIN)/python -m tests.bench.run $(ARGS)

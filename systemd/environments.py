@@ -12,7 +12,15 @@ from pathlib import Path
 from places import SOURCE, Refused, Target, version
 
 BUILD = ("hatchling", "packaging", "pathspec", "pluggy", "tomlkit", "trove-classifiers")  # what makes our own wheel
-EXTRAS = {"postgres": ("psycopg", "psycopg-binary")}
+# What each adds to `requirements.lock`, with all that it needs itself.
+EXTRAS = {
+    "mcp": (
+        *("anyio", "cffi", "click", "cryptography", "h11", "httpcore2", "httpx2", "jsonschema"),
+        *("jsonschema-specifications", "mcp", "mcp-types", "opentelemetry-api", "pycparser", "pyjwt"),
+        *("python-multipart", "referencing", "rpds-py", "sse-starlette", "starlette", "truststore", "uvicorn"),
+    ),
+    "postgres": ("psycopg", "psycopg-binary"),
+}
 
 
 def pins(lock: str, names: tuple[str, ...] = ()) -> str:
@@ -51,7 +59,9 @@ class Tools:
 
     def download(self, wheels: Path) -> None:
         """All that an installation here needs, and what builds our own wheel; then that one, too."""
-        needed = pins("requirements.lock") + pins("requirements-dev.lock", (*EXTRAS["postgres"], *BUILD))
+        needed = pins("requirements.lock") + pins(
+            "requirements-dev.lock", (*(name for names in EXTRAS.values() for name in names), *BUILD)
+        )
         seen: dict[str, str] = {re.split(r"==|\[", entry)[0]: entry for entry in re.split(r"\n(?=[a-z])", needed)}
         self.pip("download", "-d", wheels, *self.locked("\n".join(seen.values())))
         self.build(wheels, wheels)

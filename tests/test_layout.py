@@ -115,6 +115,7 @@ OWNERS = {
     "pydantic": {"config", "keys", "values", "control"},
     "tomllib": {"config"},
     "daemon": {"background"},
+    "mcp": {"cli.tools"},
     "rich": {"cli"},
     "argparse": {"cli", "start"},
     "shutil": {"checkup"},  # which() alone: rmtree may be called by nobody (CALLS)

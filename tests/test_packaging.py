@@ -1,5 +1,7 @@
 """What lies in the repository, and what is promised about it."""
 
+import importlib
+import importlib.metadata
 import re
 import shlex
 import subprocess
@@ -8,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.manual import everything
 
@@ -104,6 +108,29 @@ def test_every_dependency_is_locked() -> None:
     ):
         locked = {requirement(line) for line in (ROOT / lock).read_text().splitlines() if "==" in line}
         assert {requirement(line) for line in lines} <= locked
+
+
+def needed_by(name: str, known: set[str]) -> set[str]:
+    """Every package that one needs here, without the known ones."""
+    found: set[str] = set()
+    for line in importlib.metadata.requires(name) or []:
+        wanted = Requirement(line)
+        package = canonicalize_name(wanted.name)
+        if package not in known | found and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+            found |= {package} | needed_by(package, known | found | {package})
+    return found
+
+
+def test_an_extra_is_installed_with_all_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make install EXTRAS=...` takes exact pins alone: what is not named would be missing."""
+    monkeypatch.syspath_prepend(ROOT / "systemd")
+    extras = importlib.import_module("environments").EXTRAS
+    base = {requirement(line) for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line}
+
+    assert set(extras) == set(PROJECT["optional-dependencies"])
+    for names in extras.values():
+        for name in names:
+            assert needed_by(name, base) <= set(names), name
 
 
 def test_the_licence_is_the_one_that_is_promised() -> None:

@@ -19,6 +19,7 @@ _agent_watchdog() {
         'reap:put in order what dead agents left behind'
         'restore:list worktrees in the trash, or bring one back'
         'install-hooks:have a vendor’s program beat by its own hooks'
+        'mcp:serve the verbs as MCP tools on stdin and stdout'
         'doctor:what is wrong with this installation, and what to do'
     )
     if [[ $service == agent-watchdogd ]]; then
@@ -220,6 +221,12 @@ _agent_watchdog() {
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--uninstall[take them out again, and nothing else]' \
                 '*--dry-run[only show what would change]' \
+                '*::word: ' ;;
+        mcp)
+            _arguments \
+                '*-h[show this help message and exit]' \
+                '*--help[show this help message and exit]' \
+                '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*::word: ' ;;
         doctor)
             _arguments \

@@ -19,7 +19,7 @@ def duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def add_verb(verbs: Verbs, name: str, help_line: str, text: str) -> argparse.ArgumentParser:
+def add_verb(verbs: Verbs, name: str, help_line: str, text: str, *, json: bool = True) -> argparse.ArgumentParser:
     """A verb's parser with --json and --socket; `text` is its help for the one who is paged at night."""
     parser = verbs.add_parser(
         name,
@@ -28,7 +28,8 @@ def add_verb(verbs: Verbs, name: str, help_line: str, text: str) -> argparse.Arg
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--json", action="store_true", help="JSON for programs")
+    if json:
+        parser.add_argument("--json", action="store_true", help="JSON for programs")
     # After the verb too; SUPPRESS, or it would undo the one before the verb.
     parser.add_argument("--socket", metavar="PATH", default=argparse.SUPPRESS, help="the daemon's control socket")
     return parser

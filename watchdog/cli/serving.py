@@ -1,0 +1,33 @@
+"""`mcp`: the verbs as tools of an MCP server, for agents and orchestrators."""
+
+import argparse
+import importlib.util
+
+from watchdog.cli.asking import Verbs, add_verb, socket_of
+from watchdog.cli.output import warn
+
+_MCP = """\
+Serve MCP on stdin and stdout: list_agents, agent_status, why, stop_agent, kill_agent, cancel_task, remove_agent, beat.
+Whoever starts it may do what his uid may. Tools that end somebody say so (destructiveHint), and take one agent each.
+
+  claude mcp add watchdog -- agent-watchdog mcp
+
+Needs the extra `mcp` (make install EXTRAS=mcp).
+"""
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Add the parser."""
+    parser = add_verb(verbs, "mcp", "serve the verbs as MCP tools on stdin and stdout", _MCP, json=False)
+    parser.set_defaults(call=mcp)
+
+
+def mcp(arguments: argparse.Namespace) -> int:
+    """Serve until stdin ends."""
+    if importlib.util.find_spec("mcp") is None:
+        warn("mcp: the official SDK is not installed here: make install EXTRAS=mcp (pip: agent-watchdogd[mcp])")
+        return 78
+    from watchdog.cli.tools import serve  # lazily: the SDK costs over a second
+
+    serve(socket_of(arguments))
+    return 0
