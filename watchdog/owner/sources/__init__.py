@@ -2,16 +2,20 @@
 
 base           the contract
 claude         Claude Code's own list of its sessions
+files          files of other programs: read, and changed at one place
+hcom           hcom's database and pid file
+hcom_runs      what hcom keeps of its runs beside them
 """
 
 import os
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import claude
+from watchdog.owner.sources import claude, hcom
 from watchdog.owner.sources.base import Source, end_of, entry_json
 
 SOURCES: dict[str, Source] = {
     "claude": Source("~/.claude", claude.discover, variable="CLAUDE_CONFIG_DIR"),
+    "hcom": Source("~/.hcom", hcom.discover, hcom.forget, variable="HCOM_DIR"),
 }
 
 

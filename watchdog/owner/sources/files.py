@@ -1,0 +1,188 @@
+"""Files of other programs, for the sources: read whole or not at all; replaced by a rename, all that is not meant kept.
+
+A value is cut out of a JSON text, or put into it, at its place: written anew, a number could look otherwise than the
+program wrote it, and nobody could tell what of the file was ours.
+"""
+
+import contextlib
+import json
+import os
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from urllib.parse import quote
+
+from watchdog.errors import OwnerCallFailed
+
+MOST_BYTES = 4 << 20  # of one file that is read whole
+READ_WAIT, WRITE_WAIT = 1.0, 5.0  # seconds for another's lock on a database; hcom and agent-relay wait 5 s themselves
+ATTEMPTS = 5  # of a change of a file that others write meanwhile
+
+Step = str | int  # a member's name, an item's number
+Edit = Callable[[str], str | None]  # the whole text -> the new one; None: nothing to do
+
+_decoder = json.JSONDecoder()
+
+
+def read(path: str, limit: int = MOST_BYTES) -> tuple[str, os.stat_result]:
+    """A regular file's text, and what it was then. Raises OSError; OwnerCallFailed when it is too long or no text."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OwnerCallFailed("not_regular", f"{path} is no regular file")
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OwnerCallFailed("too_long", f"{path} is longer than {limit} bytes")
+    try:
+        return data.decode(), status
+    except UnicodeDecodeError as error:
+        raise OwnerCallFailed("not_understood", f"{path}: {error}") from None
+
+
+def read_json(path: str) -> tuple[object, os.stat_result]:
+    """A JSON file's value. Raises OSError, OwnerCallFailed."""
+    text, status = read(path)
+    return parsed(path, text), status
+
+
+def parsed(path: str, text: str) -> object:
+    """The text as JSON. Raises OwnerCallFailed: it is being written just now, or is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise OwnerCallFailed("not_understood", f"{path} is no whole JSON: {error}") from None
+
+
+def change(path: str, edit: Edit) -> bool:
+    """Replace the file by what `edit` makes of its text; whether there was something to do.
+
+    Its mode and owner stay. Who wrote it meanwhile is not overwritten: his text is edited in turn. Between the last
+    look and the rename lies a moment in which that can still happen: these programs lock nothing.
+    Raises OSError, OwnerCallFailed.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            text, before = read(path)
+        except FileNotFoundError:
+            return False
+        edited = edit(text)
+        if edited is None or edited == text:
+            return False
+        if _replaced(path, edited, before):
+            return True
+    raise OwnerCallFailed("busy", f"{path} is written by another again and again")
+
+
+def _replaced(path: str, text: str, before: os.stat_result) -> bool:
+    descriptor, beside = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="") as file:
+            os.fchown(descriptor, before.st_uid, before.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        if _stamp(os.lstat(path)) == _stamp(before):
+            os.rename(beside, path)
+            return True
+    except FileNotFoundError:
+        pass
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+    return False
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _end_of_space(text: str, at: int) -> int:
+    while text[at] in " \t\r\n":
+        at += 1
+    return at
+
+
+def _children(text: str, at: int) -> list[tuple[Step, int, int, int]]:
+    """What the object or array at that place holds: name or number, where it begins, its value, where that ends."""
+    is_object = text[at] == "{"
+    found: list[tuple[Step, int, int, int]] = []
+    at = _end_of_space(text, at + 1)
+    while text[at] not in "]}":
+        begin = at
+        name: Step = len(found)
+        if is_object:
+            name, at = _decoder.raw_decode(text, at)
+            at = _end_of_space(text, _end_of_space(text, at) + 1)  # the colon
+        value = at
+        _, at = _decoder.raw_decode(text, at)
+        found.append((name, begin, value, at))
+        at = _end_of_space(text, at)
+        if text[at] == ",":
+            at = _end_of_space(text, at + 1)
+    return found
+
+
+def _place(text: str, steps: tuple[Step, ...]) -> int:
+    """Where the value below those steps begins. Raises KeyError."""
+    at = _end_of_space(text, 0)
+    for step in steps:
+        at = {name: value for name, _, value, _ in _children(text, at)}[step]
+    return at
+
+
+def without(text: str, *steps: Step) -> str:
+    """The JSON text without that member or item, as its program would write what is left. Raises KeyError."""
+    at = _place(text, steps[:-1])
+    children = _children(text, at)
+    number = {child[0]: index for index, child in enumerate(children)}[steps[-1]]
+    if len(children) == 1:
+        return text[: at + 1] + text[_end_of_space(text, children[0][3]) :]
+    if number:
+        return text[: children[number - 1][3]] + text[children[number][3] :]
+    return text[: children[0][1]] + text[children[1][1] :]
+
+
+def with_value(text: str, value: object, *steps: Step) -> str:
+    """The JSON text with another value there. Raises KeyError."""
+    at = _place(text, steps)
+    _, end = _decoder.raw_decode(text, at)
+    return text[:at] + json.dumps(value, ensure_ascii=False, separators=(",", ":")) + text[end:]
+
+
+@contextlib.contextmanager
+def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+    """An SQLite database, opened anew; one transaction, committed at the end of the block when it is for writing.
+
+    Raises OSError; OwnerCallFailed: `busy` when another holds its lock, `unreadable`, and `not_ours`.
+    """
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OwnerCallFailed("not_regular", f"{path} is no regular file")
+    if status.st_uid != os.geteuid():
+        raise OwnerCallFailed("not_ours", f"{path} belongs to another uid")
+    try:
+        uri = f"file:{quote(path)}?mode={'rw' if write else 'ro'}"
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=WRITE_WAIT if write else READ_WAIT, isolation_level=None, check_same_thread=False
+        )
+        with contextlib.closing(connection):
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                yield connection
+            except BaseException:
+                connection.rollback()
+                raise
+            connection.commit()
+    except sqlite3.Error as error:
+        busy = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+        raise OwnerCallFailed("busy" if busy else "unreadable", f"{path}: {error}") from None
+
+
+def columns(database: sqlite3.Connection, table: str) -> set[str]:
+    """The columns of that table; none: it is not there."""
+    return {str(row["name"]) for row in database.execute("SELECT name FROM pragma_table_info(?)", (table,))}

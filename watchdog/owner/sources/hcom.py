@@ -1,0 +1,307 @@
+"""hcom: `hcom.db` (SQLite in WAL mode) and `.tmp/launched_pids.json` below `~/.hcom` or $HCOM_DIR.
+
+Seen in 0.7.24 (schema 18) and 0.7.31 (schema 20). Each agent is a row of `instances`; its end is the event `stopped`
+with a snapshot, from which `hcom r NAME` takes it up again, and the row and its bindings go in the same transaction, as
+hcom itself does it. The pid file holds processes of agents that were stopped and run on ("orphans"), and those just
+launched. A number there, or in a row of before `pid_identity`, may be another's by now: whoever carries the
+HCOM_PROCESS_ID that hcom gave to that agent is it; of others the time of the launch decides.
+
+hcom's own rhythm: who listens beats at least each 30 s; who works beats not at all during a tool; `blocked` waits for a
+human's approval. It takes a listening one for stale after 35 s, a working one after 300 s, and then ends nobody. We
+count a bit longer, and a tool may take ten minutes.
+"""
+
+import contextlib
+import json
+import os
+import sqlite3
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from watchdog.core.notify import printable
+from watchdog.core.redaction import hide_secrets
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources import files, hcom_runs
+from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
+
+SCHEMAS = range(18, 21)  # `user_version` of the layouts that we write to
+LISTENING, WORKING, IN_A_TOOL = 120.0, 300.0, 660.0  # seconds of silence
+MOST_DEPTH = 10  # of children's children, as hcom has it
+# How it ended -> hcom's own word for that.
+REASONS = {"killed": "killed", "stopped": "external", "lost": "process_exit"}
+STATES = {"active": "working", "listening": "idle", "blocked": "waiting"}
+# What forget touches; a table or a column less, and the layout is not the one that we know.
+NEEDED = {
+    "instances": {"name", "created_at", "session_id", "agent_id", "parent_name", "parent_session_id", "pid"},
+    "events": {"timestamp", "type", "instance", "data"},
+    "process_bindings": {"process_id", "session_id", "instance_name"},
+    "session_bindings": {"session_id", "instance_name"},
+    "notify_endpoints": {"instance", "kind", "port"},
+    "kv": {"key", "value"},
+}
+# Of the row, in the snapshot: as it stands there,
+SNAPSHOT = (
+    *("name", "background", "background_log_file", "created_at", "directory", "last_event_id", "last_seen"),
+    *("name_announced", "pid", "subagent_timeout", "tool", "transcript_path", "wait_timeout"),
+)
+# or null where it is empty.
+OR_NULL = (
+    "agent_id",
+    "hints",
+    "launch_args",
+    "origin_device_id",
+    "parent_name",
+    "parent_session_id",
+    "session_id",
+    "tag",
+)
+SUBSCRIBED = (
+    "key LIKE 'events_sub:%' AND json_extract(value, '$.caller') = ?"
+    " AND COALESCE(json_extract(value, '$.delivery_only'), 0) != 1"
+)
+Row = dict[str, Any]
+
+
+def discover(root: str) -> list[Entry]:
+    """Every row, and every process of the pid file that no row has. Raises OSError, OwnerCallFailed."""
+    launched, uid = hcom_runs.launched(root)
+    try:
+        with files.database(os.path.join(root, "hcom.db")) as database:
+            if not {"name", "created_at"} <= files.columns(database, "instances"):
+                raise OwnerCallFailed("not_understood", f"{root}/hcom.db has no table of instances as we know it")
+            rows = [dict(row) for row in database.execute("SELECT * FROM instances ORDER BY created_at, name")]
+            bound = _bound(database)
+    except FileNotFoundError:
+        return []
+    scripts = hcom_runs.launch_files(root, [created for row in rows if (created := _number(row.get("created_at")))])
+    shown = {_text(row, "name"): _shown(row) for row in rows}
+    found = []
+    for row in rows:
+        with contextlib.suppress(ValueError):
+            found.append(_entry(root, row, shown, bound, launched, scripts))
+    taken = {entry.pid for entry in found}
+    found += [_leftover(root, pid, one, uid) for pid, one in launched.items() if pid not in taken and one.get("names")]
+    return found[:MOST_ENTRIES]
+
+
+def forget(root: str, key: str, token: str, end: End) -> Forgotten:
+    """Write the end of one agent down as hcom does, and take its pid out of the pid file.
+
+    Raises OSError, OwnerCallFailed.
+    """
+    if hcom_runs.is_leftover(key):
+        return hcom_runs.forget_leftover(root, key, token)
+    try:
+        with files.database(os.path.join(root, "hcom.db"), write=True) as database:
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+            if version not in SCHEMAS or any(needed - files.columns(database, name) for name, needed in NEEDED.items()):
+                raise OwnerCallFailed("not_understood", f"{root}/hcom.db has the schema {version}: it is left alone")
+            row = _row(database, key)
+            if row is None:
+                return Forgotten(Became.GONE, f"hcom has no agent {key} any more")
+            if row.get("origin_device_id"):
+                raise OwnerCallFailed("remote", f"{key} lives on another device")
+            if _token(row, _bound(database)) != token:
+                return Forgotten(Became.CHANGED, f"{key} is another run by now")
+            stopped = _stop(database, row, REASONS.get(end.status, "closed"), end, version)
+    except FileNotFoundError:
+        return Forgotten(Became.GONE, f"{root}/hcom.db is not there")
+    if row["pid"] is not None:
+        hcom_runs.drop(root, str(row["pid"]), lambda one: key in one.get("names", ()))
+    return Forgotten(Became.DONE, f"stopped in hcom: {', '.join(stopped)}; to resume: {_resume(root, key)}")
+
+
+def _entry(
+    root: str,
+    row: Row,
+    shown: Mapping[str, str],
+    bound: Mapping[str, list[str]],
+    launched: Mapping[int, Row],
+    scripts: Mapping[str, hcom_runs.LaunchFiles],
+) -> Entry:
+    """One row. Raises ValueError when it names nobody."""
+    name = _text(row, "name")
+    created = _number(row.get("created_at"))
+    if not name or not name.isprintable() or created is None:
+        raise ValueError("a row without a name or a time")
+    status, context, detail = (_text(row, key) for key in ("status", "status_context", "status_detail"))
+    pid, launch = row.get("pid"), _launch_context(row)
+    pid = pid if isinstance(pid, int) and 1 < pid <= hcom_runs.pid_max() else None
+    remote = bool(_text(row, "origin_device_id"))
+    entry = launched.get(pid or 0, {})
+    ticks, boot_id, since = None, None, None
+    if pid is not None and not remote:
+        noted = _text(launch, "pid_identity")
+        since = _number(entry.get("launched_at")) if name in entry.get("names", ()) else None
+        ticks, boot_id, since = hcom_runs.identity(pid, noted, bound.get(name, []), since, created)
+    mine = hcom_runs.files_of(bound.get(name, []), scripts, _text(row, "background_log_file"))
+    session = _text(row, "session_id")
+    return Entry(
+        key=name,
+        token=_token(row, bound),
+        name=shown[name],
+        uid=os.geteuid(),
+        pid=pid,
+        ticks=ticks,
+        boot_id=boot_id,
+        since=since,
+        living=not (status == "inactive" and (context.startswith("exit:") or context == "launch_failed")),
+        remote=remote,
+        type=_text(row, "tool"),
+        cwd=_text(row, "directory") or None,
+        parent=shown.get(_text(row, "parent_name")),
+        beat=" ".join(str(row.get(one)) for one in ("last_stop", "status_time", "last_seen")) + f" {status} {context}",
+        promise=_promise(status, context, row),
+        state=STATES.get(status),
+        note=hide_secrets(printable(f"{status} {context} {detail}".strip())),
+        transcript=_text(row, "transcript_path") or None,
+        log=_text(row, "background_log_file") or None,
+        conversation=session or None,
+        resume=_resume(root, name),
+        pane=hcom_runs.pane(pid, launch) if pid is not None and not remote else None,
+        stop=None if row.get("background") or remote else (*_command(root), "stop", name),
+        temp=() if remote else mine,
+    )
+
+
+def _leftover(root: str, pid: int, one: Row, uid: int) -> Entry:
+    """A process of an agent that was stopped and went on, or whose row was lost: ended by a person's word alone."""
+    name = next(str(name) for name in one["names"])
+    since = _number(one.get("launched_at"))
+    process = _text(one, "process_id")
+    ticks, boot_id, since = hcom_runs.identity(pid, "", [process] if process else [], since, since)
+    return Entry(
+        key=hcom_runs.leftover_key(pid),
+        token=hcom_runs.leftover_token(one),
+        name=f"{tag}-{name}" if (tag := _text(one, "tag")) else name,
+        uid=uid,
+        pid=pid,
+        ticks=ticks,
+        boot_id=boot_id,
+        since=since,
+        type=_text(one, "tool"),
+        cwd=_text(one, "directory") or None,
+        note="hcom lists it as the leftover process of a stopped agent",
+        conversation=_text(one, "session_id") or None,
+        resume=_resume(root, name),
+        pane=hcom_runs.pane(pid, one),
+    )
+
+
+def _stop(
+    database: sqlite3.Connection, row: Row, reason: str, end: End | None, version: int, by: str = "", depth: int = 0
+) -> list[str]:
+    """The children that lived within it, then itself: each with its event. The names, itself last."""
+    name, session = str(row["name"]), row["session_id"] or None
+    by = by or (end.by if end else "")
+    stopped = []
+    if depth < MOST_DEPTH:
+        children = database.execute(
+            "SELECT name FROM instances WHERE parent_name = ? OR (? IS NOT NULL AND parent_session_id = ?)",
+            (name, session, session),
+        ).fetchall()
+        for (child,) in children:
+            below = _row(database, child)
+            # A child with a process of its own may live on: it is found, and judged, as an agent of its own.
+            if below and child != name and below["pid"] in (None, row["pid"]) and not below.get("origin_device_id"):
+                stopped += _stop(database, below, "parent_stopped", None, version, by, depth + 1)
+    data: Row = {"action": "stopped", "by": by, "reason": reason, "snapshot": _snapshot(database, row, version)}
+    if end is not None:
+        data["detail"] = end.reason
+        if end.exit_code is not None:
+            data["exit_code"] = end.exit_code
+    when = end.ended_at if end else None
+    if database.execute("DELETE FROM instances WHERE name = ?", (name,)).rowcount != 1:
+        return stopped  # it was its own child's child
+    if session is not None:
+        database.execute("DELETE FROM session_bindings WHERE session_id = ?", (session,))
+        database.execute("DELETE FROM process_bindings WHERE session_id = ?", (session,))
+    database.execute("DELETE FROM notify_endpoints WHERE instance = ?", (name,))
+    database.execute("DELETE FROM process_bindings WHERE instance_name = ?", (name,))
+    database.execute(f"DELETE FROM kv WHERE {SUBSCRIBED}", (name,))  # noqa: S608 our own text
+    if files.columns(database, "claude_actor_capabilities") >= {"instance_name", "session_id"}:
+        database.execute(
+            "DELETE FROM claude_actor_capabilities WHERE instance_name = ? OR session_id = ?", (name, session)
+        )
+    stamp = (datetime.fromtimestamp(when, UTC) if when else datetime.now(UTC)).isoformat(timespec="microseconds")
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    database.execute(
+        "INSERT INTO events (timestamp, type, instance, data) VALUES (?, 'life', ?, ?)", (stamp, name, text)
+    )
+    return [*stopped, name]
+
+
+def _snapshot(database: sqlite3.Connection, row: Row, version: int) -> Row:
+    snapshot = {key: row[key] for key in SNAPSHOT if key in row}
+    snapshot |= {key: row[key] or None for key in OR_NULL if key in row}
+    if version > 18:  # since then they are taken up again with the agent
+        texts = database.execute(f"SELECT value FROM kv WHERE {SUBSCRIBED} ORDER BY key", (row["name"],))  # noqa: S608
+        snapshot["subscriptions"] = [json.loads(text) for (text,) in texts]
+    return snapshot
+
+
+def _row(database: sqlite3.Connection, name: str) -> Row | None:
+    row = database.execute("SELECT * FROM instances WHERE name = ?", (name,)).fetchone()
+    return dict(row) if row else None
+
+
+def _bound(database: sqlite3.Connection) -> dict[str, list[str]]:
+    """Which process ids hcom gave to each agent (the HCOM_PROCESS_ID of all that it started)."""
+    bound: dict[str, list[str]] = {}
+    if {"process_id", "instance_name"} <= files.columns(database, "process_bindings"):
+        for process, name in database.execute("SELECT process_id, instance_name FROM process_bindings"):
+            bound.setdefault(str(name), []).append(str(process))
+    if "launch_context" in files.columns(database, "instances"):
+        for row in database.execute("SELECT name, launch_context FROM instances"):
+            if process := _text(_launch_context(dict(row)), "process_id"):
+                bound.setdefault(str(row["name"]), []).append(process)
+    return {name: sorted(set(processes)) for name, processes in bound.items()}
+
+
+def _token(row: Row, bound: Mapping[str, list[str]]) -> str:
+    """Another when the row means another run: its birth, its process, what hcom named that process."""
+    ticks = _text(_launch_context(row), "pid_identity").rpartition(":")[2]
+    processes = " ".join(bound.get(str(row["name"]), []))
+    return f"{row.get('created_at')} {row.get('pid')} {ticks} {processes}"
+
+
+def _promise(status: str, context: str, row: Row) -> float | None:
+    """Seconds of silence; None for one that waits for a human, is only being launched, or has shown no beat yet."""
+    if status == "listening":
+        return LISTENING if row.get("last_stop") else None
+    if status == "active" and row.get("status_time"):
+        return IN_A_TOOL if context.startswith("tool:") else WORKING
+    return None
+
+
+def _launch_context(row: Row) -> Row:
+    try:
+        data = json.loads(_text(row, "launch_context") or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _shown(row: Row) -> str:
+    """The name as `hcom list` has it."""
+    tag = _text(row, "tag")
+    return f"{tag}-{_text(row, 'name')}" if tag else _text(row, "name")
+
+
+def _command(root: str) -> tuple[str, ...]:
+    """hcom for that directory."""
+    return ("hcom",) if root == os.path.expanduser("~/.hcom") else ("env", f"HCOM_DIR={root}", "hcom")
+
+
+def _resume(root: str, name: str) -> str:
+    return " ".join((*_command(root), "r", name)).removeprefix("env ")
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

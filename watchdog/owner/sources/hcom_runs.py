@@ -1,0 +1,190 @@
+"""What hcom keeps of its runs beside its database: the pid file, launch scripts, and what their processes show."""
+
+import functools
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources import files
+from watchdog.owner.sources.base import Became, Forgotten
+
+PID_FILE = ".tmp/launched_pids.json"
+SCRIPT_BYTES = 65536  # those that were seen have 3000
+MOST_SCRIPTS = 4096  # looked at in one look; hcom removes those of panes only
+BEFORE, AFTER = 60.0, 900.0  # seconds around a row's birth in which its scripts are written
+LAUNCH = 120.0  # seconds from a row's birth until its pid is written: hcom itself gives up after 30
+_PROCESS = re.compile(rb"\bHCOM_PROCESS_ID=([0-9A-Za-z-]{8,64});")
+_LOG = re.compile(rb"\bHCOM_BACKGROUND=([0-9A-Za-z_.-]{1,128});")
+_LEFTOVER = re.compile(r"pid:(\d{1,9})")
+_IDENTITY = re.compile(r"linux:([0-9a-f-]{36}):(\d{1,20})")
+_TERMINALS = ("tmux", "kitty", "wezterm")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFiles:
+    """The scripts that started one run, and what they called its log."""
+
+    scripts: tuple[str, ...]
+    log: str  # "": it has none
+
+
+@functools.cache
+def pid_max() -> int:
+    """The greatest pid here: a number above is none."""
+    with open("/proc/sys/kernel/pid_max", "rb") as file:
+        return int(file.read())
+
+
+@functools.cache
+def this_boot() -> str:
+    """The id of this boot."""
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        return file.read().decode().strip()
+
+
+def launched(root: str) -> tuple[dict[int, dict[str, Any]], int]:
+    """The pid file, by pid, and whose it is. One that is not whole is none, as for hcom itself."""
+    try:
+        data, status = files.read_json(os.path.join(root, PID_FILE))
+    except (FileNotFoundError, OwnerCallFailed):
+        return {}, os.geteuid()
+    return {int(pid): one for pid, one in _entries(data).items() if 1 < int(pid) <= pid_max()}, status.st_uid
+
+
+def _entries(data: object) -> dict[str, dict[str, Any]]:
+    if not isinstance(data, dict):
+        return {}
+    return {
+        pid: one
+        for pid, one in data.items()
+        if pid.isascii() and pid.isdigit() and isinstance(one, dict) and isinstance(one.get("names"), list)
+    }
+
+
+def drop(root: str, pid: str, same: Callable[[dict[str, Any]], bool]) -> bool:
+    """Take that pid out of the pid file if the entry there is the `same`; whether it was."""
+    path = os.path.join(root, PID_FILE)
+
+    def edit(text: str) -> str | None:
+        one = _entries(files.parsed(path, text)).get(pid)
+        return files.without(text, pid) if one is not None and same(one) else None
+
+    return files.change(path, edit)
+
+
+def leftover_key(pid: int) -> str:
+    """What names a process of the pid file that no row has."""
+    return f"pid:{pid}"
+
+
+def is_leftover(key: str) -> bool:
+    """Whether that key is one of those."""
+    return _LEFTOVER.fullmatch(key) is not None
+
+
+def leftover_token(one: Mapping[str, Any]) -> str:
+    """Another when the number there means another run."""
+    return f"{one.get('launched_at')} {one.get('process_id', '')}"
+
+
+def forget_leftover(root: str, key: str, token: str) -> Forgotten:
+    """Take one of those out. Raises OSError, OwnerCallFailed."""
+    pid = key.removeprefix("pid:")
+    if drop(root, pid, lambda one: leftover_token(one) == token):
+        return Forgotten(Became.DONE, f"hcom no longer lists the process {pid}")
+    there = int(pid) in launched(root)[0]
+    return Forgotten(Became.CHANGED, f"{pid} is another run's by now") if there else Forgotten(Became.GONE, key)
+
+
+def identity(
+    pid: int, noted: str, processes: list[str], since: float | None, created: float | None
+) -> tuple[int | None, str | None, float | None]:
+    """Which process that pid is to be: ticks and boot as noted, or since when the number stands there.
+
+    The noted identity is not always that of the pid beside it: hcom puts a new pid into the row of an agent that was
+    taken up again, and keeps what stood there of the old. Who carries the agent's own HCOM_PROCESS_ID is it.
+    """
+    if processes and _carries(pid, processes):
+        return _ticks_of(pid), this_boot(), None
+    if match := _IDENTITY.fullmatch(noted):
+        return int(match[2]), match[1], None
+    if since is None and created is not None:
+        since = created + LAUNCH
+    return None, None, since
+
+
+def _carries(pid: int, processes: list[str]) -> bool:
+    return environ(pid).get("HCOM_PROCESS_ID") in processes
+
+
+def environ(pid: int) -> dict[str, str]:
+    """What a process was started with; nothing where the kernel does not show it to us."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            text = os.fsdecode(file.read(1 << 18))
+    except OSError:
+        return {}
+    return dict(word.split("=", 1) for word in text.split("\0") if "=" in word)
+
+
+def _ticks_of(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except OSError:
+        return None
+
+
+def launch_files(root: str, births: list[float]) -> dict[str, LaunchFiles]:
+    """The launch scripts of runs that began around `births`, by the process id that stands in them."""
+    folder = os.path.join(root, ".tmp/launch")
+    found: dict[str, LaunchFiles] = {}
+    try:
+        with os.scandir(folder) as entries:
+            listed = [entry for _, entry in zip(range(MOST_SCRIPTS), entries, strict=False)]
+    except OSError:
+        return found
+    for entry in sorted(listed, key=lambda one: one.name):
+        try:
+            status = entry.stat(follow_symlinks=False)
+            if not entry.name.endswith(".sh") or not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+                continue
+            if not any(birth - BEFORE <= status.st_mtime <= birth + AFTER for birth in births):
+                continue
+            text = files.read(entry.path, SCRIPT_BYTES)[0].encode()
+        except (OSError, OwnerCallFailed):
+            continue
+        processes = set(_PROCESS.findall(text))
+        if len(processes) == 1:
+            process = processes.pop().decode()
+            log = match[1].decode() if (match := _LOG.search(text)) else ""
+            before = found.get(process, LaunchFiles((), log))
+            found[process] = LaunchFiles((*before.scripts, entry.path), before.log)
+    return found
+
+
+def files_of(processes: list[str], scripts: Mapping[str, LaunchFiles], log: str) -> tuple[str, ...]:
+    """The files that are provably these runs' own: scripts with their process id, and the log that those name."""
+    mine = [scripts[process] for process in processes if process in scripts]
+    paths = [path for one in mine for path in one.scripts]
+    if any(one.log and os.path.basename(log) == one.log for one in mine) and os.path.isfile(log):
+        paths.append(log)
+    return tuple(paths)
+
+
+def pane(pid: int, told: Mapping[str, Any]) -> dict[str, str] | None:
+    """The pane that hcom opened for it, of the terminals that we know."""
+    preset = str(told.get("terminal_preset_effective") or told.get("terminal_preset") or "")
+    terminal = next((one for one in _TERMINALS if preset == one or preset.startswith(f"{one}-")), None)
+    number = told.get("pane_id")
+    if terminal is None or not isinstance(number, str) or not number or not number.isprintable():
+        return None
+    servers = {"tmux": "", "kitty": str(told.get("kitty_listen_on") or ""), "wezterm": ""}
+    server = servers[terminal]
+    if terminal == "tmux":  # the server is not noted: the pane's processes were told of it
+        server = environ(pid).get("TMUX", "").split(",")[0]
+    return {"terminal": terminal, "pane": number} | ({"server": server} if server else {})
