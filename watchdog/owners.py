@@ -151,12 +151,12 @@ class Owners:
         return await self._result(context.owner_uid, name, args, seconds)
 
     async def type_keys(self, uid: int, pid: int, start_ticks: int, keys: Sequence[str]) -> str:
-        """Type into the tmux pane of that process of `uid`; what was done, in words. Raises as `call` does, and as
-        `owner.terminals.tmux`. In a helper of its own: what is typed must not be typed again.
+        """Type into the pane of that process of `uid`; what was done, in words. Raises as `call` does, and as
+        `owner.terminals.panes`. In a helper of its own: what is typed must not be typed again.
         """
         args = {"pid": pid, "start_ticks": start_ticks, "keys": list(keys)}
         done = await self.call_alone(uid, "type_keys", args, TYPING)
-        return f"typed into tmux pane {done['pane']}"
+        return f"typed into {done['terminal']} pane {done['pane']}"
 
     async def run_notice(
         self, command: Sequence[str], name: str, event: str, seconds: float, uid: int | None = None

@@ -12,7 +12,7 @@ import pytest
 
 from tests.world import started_at, wait_for
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.terminals.tmux import type_keys
+from watchdog.owner.terminals.panes import type_keys
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 READER = (
@@ -71,7 +71,7 @@ def test_a_line_is_typed_as_it_is(pane: Pane) -> None:
     """Text that tmux would take for keys or flags is text; `Enter` is the key."""
     pid, ticks = pane.agent()
     typed = type_keys(pid, ticks, ["-l C-c; go on, $HOME; ", "C-u", "Enter up", "Enter", "a", "Enter"])
-    assert typed == {"pane": pane.tmux("display-message", "-p", "#{pane_id}")}
+    assert typed == {"terminal": "tmux", "pane": pane.tmux("display-message", "-p", "#{pane_id}")}
     wait_for(lambda: len(pane.lines()) == 2 or None, "two lines")
     assert pane.lines() == ["Enter up", "a"]
 
@@ -87,6 +87,7 @@ def _coupled(pane: Pane, pid: int) -> None:
 def _in_the_background(pane: Pane, pid: int) -> None:
     pane.tmux("send-keys", "C-z")
     wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" or None, "stopped")
+    wait_for(lambda: pane.tmux("capture-pane", "-p").endswith("\n$") or None, "the shell says so")
 
 
 @pytest.mark.parametrize("use", [_scrolled, _coupled, _in_the_background])

@@ -50,6 +50,19 @@ def is_launcher(argv: list[str]) -> bool:
     return first.rpartition("/")[2].lstrip("-") in LAUNCHERS or first.startswith(("npm exec", "npm run"))
 
 
+def is_prompt(argv: list[str]) -> bool:
+    """Whether a process is a shell that was told nothing to run: a person types into it."""
+    if not argv or argv[0].rpartition("/")[2].lstrip("-") not in _SHELLS:
+        return False
+    words = iter(argv[1:])
+    for word in words:
+        if word in ("--rcfile", "--init-file", "-o", "-O", "+o", "+O"):
+            next(words, None)
+        elif not word.startswith(("-", "+")) or (word[0] == "-" and word[1:2] != "-" and "c" in word):
+            return False  # a script, or -c, -lc
+    return True
+
+
 def agent_name(vendor: str, directory: str, pid: int) -> str:
     """What an agent is called that a vendor hook or registry told of: program, last part of its directory, pid."""
     place = directory.rstrip("/").rpartition("/")[2][:30]

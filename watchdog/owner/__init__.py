@@ -24,8 +24,8 @@
     leftovers   what dead agents have left here: one finder a kind, looked at first, acted on one by one
     sockets     those that a killed `run` has left
     findings    what is found there, and what the daemon knows: values
+    terminals/  panes that agents sit in: tmux, kitty, wezterm
     sources/    other programs' registries of agents: read, and one entry put in order
-    terminals/  panes that agents sit in: tmux
     hooks/      the built-in cleanup hooks
 
 Nothing here is imported by the daemon but `hooks.base`, `sources.base` and `findings` (values) and the table of

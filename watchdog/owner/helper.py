@@ -26,7 +26,7 @@ from watchdog.owner.command import run_command, run_notice
 from watchdog.owner.hooks import BUILT_IN, base
 from watchdog.owner.restoring import restorable, restore
 from watchdog.owner.sources import source_discover, source_forget
-from watchdog.owner.terminals.tmux import type_keys
+from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
 
 LINE_LIMIT = 1 << 20  # bytes, both ways; the daemon keeps to it in what it asks
 CALLS_LIMIT = 64  # threads; beyond, the daemon is told to come again
@@ -102,6 +102,8 @@ CALLS: dict[str, Call] = {
     "moved": moved,
     "source_discover": source_discover,
     "source_forget": source_forget,
+    "pane_find": pane_find,
+    "pane_screen": pane_screen,
 }
 
 

@@ -1,1 +1,14 @@
-"""Terminals that an agent may sit in, one file each: find the pane, type into it."""
+"""Terminals that an agent may sit in. A new one is one file and one line in this table.
+
+base       the contract, and values: a pane, its server
+sitting    who sits at which terminal, from /proc
+tmux, kitty, wezterm
+panes      what is done with them: find an agent's, keep its last screen, type, close
+"""
+
+from watchdog.owner.terminals.base import Terminal
+from watchdog.owner.terminals.kitty import KITTY
+from watchdog.owner.terminals.tmux import TMUX
+from watchdog.owner.terminals.wezterm import WEZTERM
+
+TERMINALS: dict[str, Terminal] = {"tmux": TMUX, "kitty": KITTY, "wezterm": WEZTERM}

@@ -1,0 +1,265 @@
+"""What is done with panes: find the one that an agent sits in, keep its last screen, type into it, have it closed.
+
+1. A process sits in a pane when the pane's first process is itself or above it. It is found while the agent lives; from
+   then on the pane is known by its server (socket, pid, start ticks), its name there, and its first process.
+2. Keys are typed only into what the agent itself reads: its terminal is the pane's, it runs in the foreground, nobody
+   scrolls there. Else a shell, an editor or a dialog would get them. All of it is looked at anew before each key.
+3. A pane is closed only if it was made for the agent (`Pane.own`), and nobody else is in it. Then it is looked for once
+   more: that it is not listed any more is the proof, whatever the program said of its closing.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from watchdog.core.redaction import hide_secrets
+from watchdog.core.vendors import is_prompt
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.terminals import TERMINALS, base, sitting
+from watchdog.owner.terminals.base import Pane, Seen
+
+FINDING = (
+    2.5  # seconds, for all servers together; a living tmux answers in 5 ms, `kitty @` takes half a second and more
+)
+LOOKING = 1.5  # seconds for a last screen: a kill waits for it
+SECONDS = 3.0  # for one word to a terminal when a pane is closed or typed into
+SETTLING = 1.0  # seconds that what started the agent has to end after it; and a pane to go that was closed
+AGAIN = 0.05  # seconds between two looks
+BETWEEN = 0.2  # seconds between two keys: programs take what comes at once for a paste, and Enter for a part of it
+LINES, LINE = 40, 160  # of a screen, the last ones: lines and characters of a line that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """What became of a pane: done, gone (nothing to do), kept, or failed; then `retry` is what a person may type."""
+
+    outcome: str
+    message: str
+    retry: str = ""
+
+
+def pane_find(pid: int, start_ticks: int, told: dict[str, str]) -> dict[str, object]:
+    """The helper's call: the pane that a process sits in, as `base.pane_json`.
+
+    `told`: what who started it says of its pane (terminal, server, pane or session), or nothing. Raises as `found`.
+    """
+    return base.pane_json(found(pid, start_ticks, told, time.monotonic() + FINDING)[0])
+
+
+def pane_screen(pid: int, start_ticks: int, pane: dict[str, object]) -> dict[str, object]:
+    """The helper's call: the last lines that a pane shows, without what `hide_secrets` knows.
+
+    `pane`: as it was found, else what was told of it. Raises as `found`.
+    """
+    until = time.monotonic() + LOOKING
+    if "server_pid" in pane:
+        known = base.pane_of(pane)
+        if _now(known, until) is None:
+            raise OwnerCallFailed("no_pane", f"{words(known)} is closed")
+    else:
+        known = found(pid, start_ticks, {key: str(word) for key, word in pane.items()}, until)[0]
+    text = TERMINALS[known.terminal].screen(known.server, known.pane, until)
+    # Of a key whose begin has left the screen only its end is known: half a secret looks like any other word.
+    text = hide_secrets(text).rpartition("PRIVATE KEY-----")[2]
+    lines = [line.rstrip()[:LINE] for line in text.splitlines() if line.strip()]
+    return {"pane": base.pane_json(known), "lines": lines[-LINES:]}
+
+
+def type_keys(pid: int, start_ticks: int, keys: list[str]) -> dict[str, object]:
+    """The helper's call: type words and keys as tmux(1) names them (`Enter`, `C-c`) into the pane of that process.
+
+    Raises OwnerCallFailed: `no_pane` where it sits in none; `left` when the pane is in another use, before the first
+    key or between two; the name of a terminal that does not answer.
+    """
+    pane: Pane | None = None
+    for number, key in enumerate(keys):
+        if number:
+            time.sleep(BETWEEN)
+        sits, seen = found(pid, start_ticks, {}, time.monotonic() + SECONDS)
+        if pane is not None and (sits.server_pid, sits.pane) != (pane.server_pid, pane.pane):
+            raise OwnerCallFailed("left", f"it has left {words(pane)}")
+        pane = sits
+        _refuse_other_readers(sitting.stat_of(pid), pane, seen)
+        TERMINALS[pane.terminal].write(pane.server, pane.pane, key, time.monotonic() + SECONDS)
+    return {"pane": pane.pane, "terminal": pane.terminal} if pane is not None else {"pane": "", "terminal": ""}
+
+
+def close(pane: Pane) -> Closed:
+    """Close the pane of an agent that is proved dead; a second time it is gone.
+
+    1. Its server is the one that it was found on, and lists it with the same first process.
+    2. It was made for the agent, and nobody is in it but what had started the agent; that has a moment to end.
+    3. Close it, and look until it is not listed any more.
+    """
+    terminal = TERMINALS[pane.terminal]
+    retry = terminal.retry(pane.server, pane.pane)
+    trouble = ""
+    try:
+        deadline = time.monotonic() + SETTLING
+        while True:
+            seen = _now(pane, time.monotonic() + SECONDS)
+            if seen is None:
+                return Closed("gone", f"{words(pane)} went with its agent")
+            users = "" if not pane.own else _in_use(pane, seen)
+            if not users or time.monotonic() > deadline:
+                break
+            time.sleep(AGAIN)
+    except OwnerCallFailed as error:
+        if error.reason in ("no_pane", "another"):
+            return Closed("gone" if error.reason == "no_pane" else "kept", f"{words(pane)}: {error}")
+        return Closed("failed", f"{words(pane)} cannot be looked at: {error}", retry)
+    if not pane.own:
+        return Closed("kept", f"{words(pane)} stays: its first process, pid {pane.pid}, is not the agent's launcher")
+    if users:
+        return Closed("kept", f"{words(pane)} stays: in use by {users}")
+    try:
+        terminal.close(pane.server, pane.pane, time.monotonic() + SECONDS)
+    except OwnerCallFailed as error:
+        trouble = f": {error}"
+    try:
+        deadline = time.monotonic() + SETTLING
+        while _now(pane, time.monotonic() + SECONDS) is not None:
+            if time.monotonic() > deadline:
+                said = trouble or f", though {pane.terminal} says that it was closed"
+                return Closed("failed", f"{words(pane)} is there still{said}", retry)
+            time.sleep(AGAIN)
+    except OwnerCallFailed as error:
+        if error.reason != "no_pane":  # its server went with its last pane
+            return Closed("failed", f"whether {words(pane)} is closed cannot be looked at: {error}{trouble}", retry)
+    return Closed("done", f"closed {words(pane)}")
+
+
+def never_found(told: Mapping[str, object]) -> Closed:
+    """A pane that was told of, and in which its agent was never found: nothing is closed for that."""
+    terminal, name, pane = (str(told.get(key) or "") for key in ("terminal", "server", "pane"))
+    said = f"{terminal} pane {pane or told.get('session') or '?'}"
+    known = TERMINALS.get(terminal)
+    places = known.servers({}, name) if known is not None else []
+    retry = known.retry(places[0] if places else name, pane) if known is not None and pane else ""
+    return Closed("kept", f"{said}, which was told to be its own, was never found to be", retry)
+
+
+def words(pane: Pane) -> str:
+    """A pane for people."""
+    return f"{pane.terminal} pane {pane.pane}"
+
+
+# -- looking
+
+
+def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> tuple[Pane, Seen]:
+    """The pane that a process sits in, and how it is listed. `until`: monotonic seconds. Raises OwnerCallFailed.
+
+    `no_pane`; `left`: the process has ended; else the name of a terminal that does not answer.
+    """
+    line = sitting.above(pid)
+    if line[0].ticks != start_ticks:
+        raise OwnerCallFailed("left", f"pid {pid} has passed on to another process")
+    if not line[0].device and not told:
+        raise OwnerCallFailed("no_pane", "it sits in no tmux pane, it has no terminal at all")
+    trouble: OwnerCallFailed | None = None
+    for name, server, listed in _everywhere(pid, told, until):
+        if isinstance(listed, OwnerCallFailed):
+            if listed.reason != "no_pane":
+                trouble = trouble or listed
+            continue
+        for seen in listed:
+            top = _first_process(line, seen)
+            if top is None or not _is_meant(seen, told):
+                continue
+            between = line[1 : top + 1]
+            if told:
+                own = not between or not is_prompt(sitting.words_of(line[top].pid))
+            else:
+                own = all(sitting.is_waiting_launcher(one) for one in between)
+            chain = tuple((one.pid, one.ticks) for one in between)
+            at = server.socket, seen.pane, server.pid, server.ticks, line[top].pid, line[top].ticks, seen.window
+            return Pane(name, *at, "".join(seen.sessions[:1]), chain, own), seen
+    if trouble is not None:
+        raise trouble
+    raise OwnerCallFailed("no_pane", "it sits in no tmux pane, and in no kitty or wezterm that it names")
+
+
+def _everywhere(
+    pid: int, told: Mapping[str, str], until: float
+) -> Iterator[tuple[str, base.Server, list[Seen] | OwnerCallFailed]]:
+    """The lists of all servers where the pane of a process may be, or why there is none."""
+    names = tuple(one for terminal in TERMINALS.values() for one in terminal.variables)
+    variables = sitting.environment(pid, names)
+    for name, terminal in TERMINALS.items():
+        if told.get("terminal", name) != name:
+            continue
+        for socket in terminal.servers(variables, told.get("server", "")):
+            server = base.Server(socket, 0, 0)
+            try:
+                server = base.listener(socket)
+                yield name, server, terminal.panes(socket, until)
+            except OwnerCallFailed as error:
+                yield name, server, error
+
+
+def _first_process(line: list[sitting.Stat], seen: Seen) -> int | None:
+    """Which of a process and its ancestors is the first one of that pane; by the device it is its session's leader."""
+    if seen.dead:
+        return None
+    for index, one in enumerate(line):
+        if one.pid == seen.pid or (not seen.pid and seen.device == one.device != 0 and one.session == one.pid):
+            return index
+    return None
+
+
+def _is_meant(seen: Seen, told: Mapping[str, str]) -> bool:
+    """Whether it is the pane that was told of. tmux keeps `_` for `.` and `:` of a session's name."""
+    if told.get("pane"):
+        return seen.pane == told["pane"]
+    session = told.get("session", "")
+    return not session or session in seen.sessions or re.sub("[.:]", "_", session) in seen.sessions
+
+
+def _now(pane: Pane, until: float) -> Seen | None:
+    """The pane as its server lists it now; None: not any more. Raises OwnerCallFailed.
+
+    `no_pane`: its server has gone, whoever may listen there now; `another`: another process has the pane.
+    """
+    server = base.listener(pane.server)
+    if (server.pid, server.ticks) != (pane.server_pid, pane.server_ticks):
+        raise OwnerCallFailed("no_pane", f"its server has gone; another one listens at {pane.server}")
+    for seen in TERMINALS[pane.terminal].panes(pane.server, until):
+        if seen.pane == pane.pane:
+            replaced = not seen.dead and bool(seen.pid) and not sitting.lives(pane.pid, pane.ticks)
+            if seen.pid not in (0, pane.pid) or (replaced and _is_another(pane)):
+                raise OwnerCallFailed("another", "another process was started in it")
+            return seen
+    return None
+
+
+def _is_another(pane: Pane) -> bool:
+    """Whether the number of its first process has passed on."""
+    try:
+        return sitting.stat_of(pane.pid).ticks != pane.ticks
+    except OwnerCallFailed:
+        return False  # it has ended, and its terminal does not know yet
+
+
+def _in_use(pane: Pane, seen: Seen) -> str:
+    """Who is in a pane beside what started the agent, and so uses it; in words, or nothing."""
+    if seen.read:
+        return "somebody who reads in it"
+    if seen.dead:
+        return ""
+    chain = [one for one in pane.chain if sitting.lives(*one)]
+    busy = [sitting.stat_of(pid) for pid, _ in chain if pid != pane.pid]
+    users = [one for one in busy if not sitting.is_waiting_launcher(one)]
+    first = pane.pid if sitting.lives(pane.pid, pane.ticks) else 0
+    users += sitting.others(first, seen.device, frozenset(pane.chain) | {(pane.pid, pane.ticks)})
+    return ", ".join(f"{one.name}[{one.pid}]" for one in users[:5])
+
+
+def _refuse_other_readers(main: sitting.Stat, pane: Pane, seen: Seen) -> None:
+    if not seen.device or seen.device != main.device:
+        raise OwnerCallFailed("no_pane", f"it does not read from {words(pane)} itself")
+    if main.foreground != main.group:
+        raise OwnerCallFailed("left", f"{words(pane)} shows another program, which would get the keys")
+    if seen.busy:
+        raise OwnerCallFailed("left", f"{words(pane)}: {seen.busy}")

@@ -1,0 +1,114 @@
+"""Who sits at which terminal: reads of /proc about processes of our own uid. It knows no terminal program."""
+
+import os
+from dataclasses import dataclass
+
+from watchdog.core import vendors
+from watchdog.errors import OwnerCallFailed
+
+CHAIN = 100  # processes from an agent up to its pane
+ENVIRONMENT = 1 << 20  # bytes that are read of it
+WRAPPER = "agent-watchdog"  # comm of `run`
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """The fields of /proc/PID/stat that matter here (proc(5)). `device`: of its controlling terminal, 0 for none."""
+
+    pid: int
+    name: str
+    state: str
+    parent: int
+    group: int
+    session: int
+    device: int
+    foreground: int  # process group of its terminal
+    ticks: int
+
+
+def stat_of(pid: int) -> Stat:
+    """Raises OwnerCallFailed (`left`) when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            head, _, tail = file.read().rpartition(b")")
+    except OSError as error:
+        raise OwnerCallFailed("left", f"process {pid} has ended") from error
+    fields = tail.split()
+    numbers = [int(fields[index]) for index in (1, 2, 3, 4, 5, 19)]
+    parent, group, session, device, foreground, ticks = numbers
+    name = head.partition(b" (")[2].decode("utf-8", "replace")
+    return Stat(pid, name, fields[0].decode(), parent, group, session, device & 0xFFFFFFFF, foreground, ticks)
+
+
+def lives(pid: int, ticks: int) -> bool:
+    """Whether it is that process still, and no zombie."""
+    try:
+        found = stat_of(pid)
+    except OwnerCallFailed:
+        return False
+    return found.ticks == ticks and found.state not in "ZX"
+
+
+def above(pid: int) -> list[Stat]:
+    """A process and its ancestors up to init's children, as they are now. Raises OwnerCallFailed (`left`)."""
+    found = [stat_of(pid)]
+    while found[-1].parent > 1 and len(found) < CHAIN:
+        found.append(stat_of(found[-1].parent))
+    return found
+
+
+def words_of(pid: int) -> list[str]:
+    """The words that it was started with; none when they cannot be read."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return os.fsdecode(file.read(4096)).rstrip("\0").split("\0")
+    except OSError:
+        return []
+
+
+def is_waiting_launcher(one: Stat) -> bool:
+    """A program that started the agent for somebody and only waits for it: `run`, or a launcher that was told what."""
+    if one.name == WRAPPER:
+        return True
+    words = words_of(one.pid)
+    return vendors.is_launcher(words) and not vendors.is_prompt(words)
+
+
+def environment(pid: int, names: tuple[str, ...]) -> dict[str, str]:
+    """These variables of the environment that it was started with; none when that cannot be read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            items = os.fsdecode(file.read(ENVIRONMENT)).split("\0")
+    except OSError:
+        return {}
+    pairs = (item.split("=", 1) for item in items if "=" in item)
+    return {name: value for name, value in pairs if name in names}
+
+
+def device_of(path: str) -> int:
+    """The device of a terminal as /proc/PID/stat has it: minor in bits 31 to 20 and 7 to 0, major in 15 to 8; or 0."""
+    try:
+        number = os.stat(path).st_rdev
+    except OSError:
+        return 0
+    major, minor = os.major(number), os.minor(number)
+    return (minor & 0xFF) | (major << 8) | ((minor & ~0xFF) << 12)
+
+
+def others(first: int, device: int, known: frozenset[tuple[int, int]]) -> list[Stat]:
+    """Who else is in a pane: processes on its terminal, and children of its first process, that are not `known`.
+
+    Zombies and the first process itself are nobody.
+    """
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == first:
+            continue
+        try:
+            one = stat_of(int(name))
+        except (OwnerCallFailed, ValueError, IndexError):
+            continue
+        inside = one.parent == first or (device and one.device == device)
+        if inside and one.state not in "ZX" and (one.pid, one.ticks) not in known:
+            found.append(one)
+    return found

@@ -1,0 +1,59 @@
+"""WezTerm, by `wezterm cli`. It lists panes with the device of each and without a pid: that is its session's leader.
+
+A pane's number is given once while its server lives. `--no-auto-start`: none is started for being asked.
+"""
+
+import json
+from collections.abc import Mapping
+
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.terminals import base, sitting
+
+VARIABLES = ("WEZTERM_UNIX_SOCKET",)
+
+
+def servers(variables: Mapping[str, str], name: str) -> list[str]:
+    """The server that its environment names, or that was named."""
+    address = name or variables.get("WEZTERM_UNIX_SOCKET", "")
+    return [address] if address.startswith("/") else []
+
+
+def panes(socket: str, until: float) -> list[base.Seen]:
+    """All panes of the server."""
+    found = []
+    try:
+        for one in json.loads(_wezterm(socket, until, "list", "--format", "json")):
+            device = sitting.device_of(str(one.get("tty_name") or ""))
+            found.append(base.Seen(str(int(one["pane_id"])), 0, device, window=str(one.get("tab_id", ""))))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OwnerCallFailed("wezterm", f"wezterm cli list lists what is no pane: {error!r}") from None
+    return found
+
+
+def screen(socket: str, pane: str, until: float) -> str:
+    """What it shows."""
+    return _wezterm(socket, until, "get-text", "--pane-id", pane)
+
+
+def write(socket: str, pane: str, key: str, until: float) -> None:
+    """By stdin, and as if it was typed, not pasted."""
+    words = "send-text", "--pane-id", pane, "--no-paste"
+    _wezterm(socket, until, *words, given=base.typed(key) or key)
+
+
+def close(socket: str, pane: str, until: float) -> None:
+    """Its tab goes with its last pane."""
+    _wezterm(socket, until, "kill-pane", "--pane-id", pane)
+
+
+def retry(socket: str, pane: str) -> str:
+    """What a person types to close it."""
+    return f"WEZTERM_UNIX_SOCKET='{socket}' wezterm cli kill-pane --pane-id {pane}"
+
+
+def _wezterm(socket: str, until: float, *words: str, given: str | None = None) -> str:
+    argv = ["wezterm", "cli", "--no-auto-start", *words]
+    return base.say(argv, until, environ={"WEZTERM_UNIX_SOCKET": socket}, given=given)
+
+
+WEZTERM = base.Terminal(servers, panes, screen, write, close, retry, VARIABLES)
