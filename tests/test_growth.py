@@ -16,10 +16,12 @@ from watchdog.beat_files import BeatFiles
 from watchdog.clock import Clock
 from watchdog.core.model import Policy, Registration, Status
 from watchdog.core.sights import Kind
+from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent, Fleet
 from watchdog.growth import Growth
 from watchdog.inquiries import Inquiries
 from watchdog.owners import Owners
+from watchdog.processes.identity import read_identity
 
 ME = os.geteuid()
 
@@ -160,3 +162,56 @@ def test_a_beat_that_could_not_be_written_is_no_silence(tmp_path: Path) -> None:
         run(story)
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+SCREENS = [  # what the pane shows at each look, and whether it is seen to change
+    ("80x24 a", False),
+    ("80x24 a", False),
+    ("80x24 b", True),
+    ("80x24 a", False),  # it blinks
+    ("80x24 b", False),
+    ("40x24 c", False),  # somebody looks at it in a smaller window
+    ("40x24 d", True),
+]
+
+
+def test_a_pane_changes_when_it_shows_what_was_not_there_before() -> None:
+    """Two words in turn, and another size, are no work."""
+
+    class Shows(Owners):
+        async def call(self, uid: int, call: str, args: object, deadline: float) -> object:
+            size, shows = screens[0].split()
+            return {"pane": "%0", "size": size, "shows": shows}
+
+    async def story() -> None:
+        made = Looking(Shows())
+        made.agent.reg = replace(made.agent.reg, identity=read_identity(os.getpid(), "host"))
+        for screen, seen in SCREENS:
+            screens[:] = [screen]
+            await made.look(Kind.PANE)
+            assert made.seen() == ("its pane changes" if seen else None), screen
+            made.agent.sights.seen.clear()
+        await made.inquiries.close()
+
+    screens: list[str] = []
+    asyncio.run(story())
+
+
+def test_who_sits_in_no_pane_is_not_told_as_a_failed_look() -> None:
+    """Most agents do not; a tmux that does not answer is one."""
+
+    class Refuses(Owners):
+        async def call(self, *_: object, **__: object) -> object:
+            raise OwnerCallFailed(reason[0], "so it is")
+
+    async def story() -> None:
+        made = Looking(Refuses())
+        made.agent.reg = replace(made.agent.reg, identity=read_identity(os.getpid(), "host"))
+        for code, told in (("no_pane", {}), ("tmux", {Kind.PANE: "so it is"})):
+            reason[:] = [code]
+            await made.look(Kind.PANE)
+            assert made.agent.sights.failed == told
+        await made.inquiries.close()
+
+    reason: list[str] = []
+    asyncio.run(story())

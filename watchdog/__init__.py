@@ -34,7 +34,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     hearing      what reaches us between sweeps: beats, exits
     ends         the ends of main processes, by their pidfds
     beat_files   files whose mtime is a beat, by the owners' helpers
-    growth       what grows while a silent agent works: transcript, log, bytes moved; likewise
+    growth       what changes while a silent agent works: transcript, log, tmux pane, bytes moved; likewise
     activity     what a silent agent was seen doing by the kernel, and its child agents
     scan         one /proc scan for all who want one
     chronicle    what happened, told twice: log and history

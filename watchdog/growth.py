@@ -1,4 +1,4 @@
-"""What grows while a silent agent works: its transcript, its log, the bytes that its processes read and write.
+"""What changes while a silent agent works: its transcript, its log, its tmux pane, the bytes its processes move.
 
 Asked of the owner's helper, beside the sweep, and of agents alone that have been silent for a while: who beats costs
 nothing. Growth counts from one look to the next, so that nothing from before the silence speaks for it.
@@ -17,6 +17,7 @@ from watchdog.inquiries import Inquiries
 # ten times a second writes 1 to 5 kB/s; a download of 1 Mbit/s is read and written with 250 kB/s.
 MOVING = 50_000
 PROCESSES = 256  # of one tree that are asked about
+SCREENS = 64  # that are remembered of one pane: words that blink or run in a circle come again
 
 Key = tuple[str, Kind]
 
@@ -30,6 +31,7 @@ class Growth:
         self._clock = clock
         self._stamps: dict[Key, object] = {}
         self._moved: dict[str, tuple[float, dict[str, int]]] = {}  # by agent: when, and bytes by process
+        self._shown: dict[str, list[tuple[str, str, str]]] = {}  # by agent: pane, size and hash, the newest last
 
     def look(self) -> list[Agent]:
         """Ask about everybody in question, and say who that is. Call it when silence has been reckoned."""
@@ -41,6 +43,9 @@ class Growth:
         for agent_id in self._moved.keys() - asked:
             self._inquiries.forget((agent_id, Kind.IO))
             del self._moved[agent_id]
+        for agent_id in self._shown.keys() - asked:
+            self._inquiries.forget((agent_id, Kind.PANE))
+            del self._shown[agent_id]
         for agent in doubtful:
             self._ask_about(agent)
         return doubtful
@@ -49,6 +54,9 @@ class Growth:
         for kind, path in ((Kind.TRANSCRIPT, agent.reg.transcript), (Kind.LOG, agent.reg.log)):
             if path is not None:
                 self._ask(agent, kind, "stamp", {"path": path}, self._stamp)
+        main = agent.identity
+        if main is not None:
+            self._ask(agent, Kind.PANE, "pane_shows", {"pid": main.pid, "start_ticks": main.start_ticks}, self._screen)
         if agent.members:
             pids = [[m.identity.pid, m.identity.start_ticks] for m in agent.members[:PROCESSES]]
             self._ask(agent, Kind.IO, "moved", {"processes": pids}, self._bytes)
@@ -57,7 +65,7 @@ class Growth:
         self, agent: Agent, kind: Kind, call: str, args: dict[str, object], take: Callable[[Agent, Kind, Any], None]
     ) -> None:
         def failed(error: OwnerCallFailed) -> None:
-            agent.sights.looked(kind, str(error))
+            agent.sights.looked(kind, None if error.reason == "no_pane" else str(error))
 
         def answered(answer: object) -> None:
             agent.sights.looked(kind)
@@ -72,6 +80,14 @@ class Growth:
         if before is not None and before != stamp:
             agent.sights.see(kind, f"its {kind} grew")
         self._stamps[agent.agent_id, kind] = stamp
+
+    def _screen(self, agent: Agent, kind: Kind, answer: Any) -> None:
+        """Words that were not there before in this silence; in another size it shows others for that alone."""
+        screen = str(answer["pane"]), str(answer["size"]), str(answer["shows"])
+        before = self._shown.setdefault(agent.agent_id, [])
+        if before and screen not in before and screen[:2] == before[-1][:2]:
+            agent.sights.see(kind, "its pane changes")
+        self._shown[agent.agent_id] = [*(one for one in before if one != screen), screen][-SCREENS:]
 
     def _bytes(self, agent: Agent, kind: Kind, answer: Any) -> None:
         """What each process moved since the last look; one that is new there only begins."""

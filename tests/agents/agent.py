@@ -10,6 +10,7 @@ busy=SHARE             uses that share of a core for ever, silent         witnes
 nest=NAME              runs agent NAME, which beats, and waits for it     grandchild  starts a deaf one, setsid
 read                   beats once, and at each line that it reads; the line "bye" ends it
 append=SECONDS[/TIMES]@FILE  adds a line to that file each SECONDS, as a transcript grows
+print=SECONDS[/TIMES]  says another line to its terminal each SECONDS       draw      turns a spinner and counts there
 loop=SECONDS           asks by HTTP before each tool call of that length, writes it down, and ends when told to stop
 """
 
@@ -180,6 +181,10 @@ def main() -> None:
             write(value)
         elif key == "append":
             append(value)
+        elif key == "print":
+            say_lines(value)
+        elif key == "draw":
+            draw()
         elif key == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
         elif key == "exec":
@@ -228,6 +233,24 @@ def append(value: str) -> None:
         time.sleep(float(seconds))
         with open(path, "a") as file:
             file.write(f"line {number}\n")
+
+
+def say_lines(value: str) -> None:
+    """So many lines to the terminal, each after so many seconds: words that were not there before."""
+    seconds, _, times = value.partition("/")
+    for number in range(int(times or 1_000_000)):
+        time.sleep(float(seconds))
+        word = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        print(f"reads {word}", flush=True)
+
+
+def draw() -> None:
+    """As a vendor's program does while it waits: a glyph that turns, a clock, a count, and two words in turn."""
+    began = time.monotonic()
+    for number in range(1_000_000):
+        glyph, word = "⠋⠙⠹⠸|/-\\"[number % 8], ("Thinking", "Pondering")[number % 10 // 5]
+        print(f"\r{glyph} {word}… ({time.monotonic() - began:.0f}s · {number}k tokens)", end="", flush=True)
+        time.sleep(0.1)
 
 
 def half(words: list[str]) -> None:

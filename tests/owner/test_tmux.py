@@ -13,6 +13,7 @@ import pytest
 from tests.world import started_at, wait_for
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals.panes import type_keys
+from watchdog.owner.terminals.showing import essence, pane_shows
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 READER = (
@@ -129,3 +130,51 @@ def test_another_users_server_is_not_spoken_to(pane: Pane) -> None:
     os.chown(pane.socket, 61001, 61001)
     pid, ticks = pane.agent()
     assert refusal(pid, ticks, ["x"]) == "no_pane"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("⠋ Working", "⠙ Working", id="a spinner of braille dots"),
+        pytest.param("| build [==  ]", "/ build [=== ]", id="a spinner of strokes, and a bar"),
+        pytest.param("✻ Thinking… (59s · ↓ 999 tokens)", "✳ Thinking…  (1m 0s · ↓ 1.0k tokens)", id="times and counts"),
+        pytest.param("12:59 PM  waited 59 seconds", "1:00 AM  waited 1 minute", id="a clock and words for units"),
+        pytest.param("long\nline", "long line", id="where a line ends"),
+    ],
+)
+def test_what_turns_and_counts_by_itself_is_no_word(before: str, after: str) -> None:
+    """A stalled agent's spinner and timer go on; a word more is something else."""
+    assert essence(before) == essence(after)
+    assert essence(f"{after} done") != essence(after)
+
+
+def test_what_a_pane_shows_is_told_as_a_hash(pane: Pane) -> None:
+    """It stays what it is while nothing is written, and changes with a line, also one of the agent's child."""
+    pid, ticks = pane.agent()
+    before = pane_shows(pid, ticks)
+    assert pane_shows(pid, ticks) == before
+    pane.shell("some words")
+
+    def other() -> dict[str, str] | None:
+        now = pane_shows(pid, ticks)
+        return None if now == before else now
+
+    after = wait_for(other, "it shows the line")
+    assert (after["pane"], after["size"]) == (before["pane"], "80x24")
+
+
+@pytest.mark.parametrize("use", [_scrolled, _coupled])
+def test_a_pane_that_is_read_in_is_looked_at(pane: Pane, use: Callable[[Pane, int], None]) -> None:
+    """Nothing is typed: who scrolls changes nothing of what it shows."""
+    pid, ticks = pane.agent()
+    before = pane_shows(pid, ticks)
+    use(pane, pid)
+    assert pane_shows(pid, ticks) == before
+
+
+def test_a_pane_in_which_something_else_runs_says_nothing_of_its_agent(pane: Pane) -> None:
+    """Its shell has the foreground: what that one shows is a person's work."""
+    pid, ticks = pane.agent()
+    _in_the_background(pane, pid)
+    with pytest.raises(OwnerCallFailed, match="shows another program"):
+        pane_shows(pid, ticks)

@@ -1,6 +1,7 @@
 """A scene with the real daemon, real agents that live by themselves, and short times."""
 
 import json
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,13 +28,14 @@ SWEEPS = 4  # that must pass without a wish to end one that lives
 class Actor(Row):
     """An agent by the words of tests/agents/agent.py. `{directory}` in words and body is the world's.
 
-    `by_run`: started through `run`, with `options`; else as an orchestrator does it, registered with `body`. `prefix`:
-    the command that starts it. `silent`: seconds of silence that one that lives has to show for itself at the end, so
-    that its row says something.
+    `by_run`: started through `run`, with `options`; `in_pane`: by `run` in a tmux pane of its own; else as an
+    orchestrator does it, registered with `body`. `prefix`: the command that starts it. `silent`: seconds of silence
+    that one that lives has to show for itself at the end, so that its row says something.
     """
 
     words: str = "sleep"
     by_run: bool = False
+    in_pane: bool = False
     options: tuple[str, ...] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()
@@ -53,7 +55,9 @@ class Stage:
         for row in rows:
             words = row.words.replace("{directory}", str(self.world.dir)).split()
             command = (*row.prefix, *self.world.script("agent.py", *words))
-            if row.by_run:
+            if row.in_pane:
+                self.processes[row.name] = self.in_pane(row.name, command)
+            elif row.by_run:
                 self.processes[row.name] = self.world.run(row.name, *command, options=row.options)
             else:
                 environ = {"BEAT_FILE": f"{self.world.dir}/{row.name}.beat"}
@@ -67,6 +71,12 @@ class Stage:
         for name, agent in self.agents().items():
             if agent["pid"]:
                 self.born[name] = (agent["pid"], started_at(agent["pid"]))
+
+    def in_pane(self, name: str, command: Sequence[str]) -> subprocess.Popen[Any]:
+        """Who starts a tmux server with one pane, in which `run` is; he ends at once."""
+        run = shlex.join(("agent-watchdog", "run", "--name", name, "--", *command))
+        tmux = ("tmux", "-S", str(self.world.dir / f"{name}.tmux"), "-f", "/dev/null")
+        return self.world.spawn(*tmux, "new-session", "-d", run, SHELL="/bin/sh")
 
     def agents(self) -> dict[str, dict[str, Any]]:
         """What the daemon says of each, by name."""

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     IO = "io"
     TRANSCRIPT = "transcript"
     LOG = "log"
+    PANE = "pane"
     CHILD = "child"
 
 
@@ -36,6 +37,7 @@ TRUST = {
     Kind.IO: Trust.OWNER,
     Kind.TRANSCRIPT: Trust.OWNER,
     Kind.LOG: Trust.OWNER,
+    Kind.PANE: Trust.OWNER,
     Kind.CHILD: Trust.OTHER,
 }
 

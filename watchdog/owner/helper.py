@@ -27,6 +27,7 @@ from watchdog.owner.hooks import BUILT_IN, base
 from watchdog.owner.restoring import restorable, restore
 from watchdog.owner.sources import source_discover, source_forget
 from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
+from watchdog.owner.terminals.showing import pane_shows
 
 LINE_LIMIT = 1 << 20  # bytes, both ways; the daemon keeps to it in what it asks
 CALLS_LIMIT = 64  # threads; beyond, the daemon is told to come again
@@ -104,6 +105,7 @@ CALLS: dict[str, Call] = {
     "source_forget": source_forget,
     "pane_find": pane_find,
     "pane_screen": pane_screen,
+    "pane_shows": pane_shows,
 }
 
 

@@ -1,5 +1,6 @@
 """Every way to speak and to be silent, in one daemon at once; and the same with caps that are short."""
 
+from dataclasses import replace
 from typing import Any
 
 from tests.verdicts.stage import Actor, scene
@@ -108,6 +109,20 @@ CAPS = [
     lives("idle", "idle for longer than every limit", "state=idle", silent=11.0),
     lives("prompt", "at a prompt for longer than every limit", "state=waiting", silent=11.0),
 ]
+IN_PANES = [
+    lives("scrolls", "in a pane, silent, and writes words", "print=0.3", silent=SILENT),
+    dies("spins", "in a pane, silent, with a spinner and a timer alone", "draw", 4.0, latest=8.0),
+    dies("scrolled", "in a pane, silent, and writes no more", "print=0.3/20", 7.0),
+    dies("mute", "in a pane, silent, and writes nothing", "sleep", 4.0, latest=8.0),
+]
+CAPPED = [dies("scrolls", "in a pane, writes words for longer than busy_limit", "print=0.3", 7.0)]
+
+
+def seated(rows: list[Actor]) -> list[Actor]:
+    """Each in a tmux pane of its own; it beats once, and is not heard of again."""
+    return [replace(row, words=f"beat=0.3/1 {row.words}", in_pane=True) for row in rows]
+
+
 SCENES = [
     scene(
         "everyday",
@@ -120,4 +135,6 @@ SCENES = [
         CAPS,
         tables={"stall": {"busy_limit_seconds": 3, "wait_limit_seconds": 6, "progress_limit_seconds": 4}},
     ),
+    scene("panes", seated(IN_PANES)),
+    scene("panes, short caps", seated(CAPPED), tables={"stall": {"busy_limit_seconds": 3}}),
 ]

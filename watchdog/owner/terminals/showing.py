@@ -1,0 +1,44 @@
+"""Whether what the tmux pane of an agent shows changes, as a hash to compare: its words go to nobody.
+
+A stalled agent's spinner, clock and counters go on. Which glyphs a program turns and how it counts changes with each of
+its versions, so what is compared is what nobody draws them with: letters, without those that are a number's unit.
+"""
+
+import hashlib
+import re
+import time
+
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.terminals import TERMINALS, panes, sitting
+
+LOOKING = 2.0  # seconds for the whole look; a living tmux answers in 5 ms
+# A number with its unit, as clocks, timers and counters have it: 59s, 1m 05s, 12:04 PM, 3.1k tokens, 40 %, 5 seconds.
+_COUNTED = re.compile(r"\d[\d.,:]*(?:\s?[^\W\d_]{1,3}(?![^\W\d_]))?(?:\s?(?:second|minute|hour|token)s?(?![^\W\d_]))?")
+
+
+def pane_shows(pid: int, start_ticks: int) -> dict[str, str]:
+    """The helper's call: what that process's tmux pane shows now; two are compared of the same pane and size alone.
+
+    Raises OwnerCallFailed: `no_pane` where it sits in none; `left` when the pane shows what is neither it nor its
+    child; `tmux` when the server does not answer.
+    """
+    until = time.monotonic() + LOOKING
+    main = sitting.stat_of(pid)
+    if not main.device:
+        raise OwnerCallFailed("no_pane", "it has no terminal at all")
+    pane, seen = panes.found(pid, start_ticks, {"terminal": "tmux"}, until)
+    if seen.device != main.device:
+        raise OwnerCallFailed("no_pane", f"it does not write to {panes.words(pane)} itself")
+    if main.foreground != main.group and all(one.pid != pid for one in sitting.above(main.foreground)):
+        raise OwnerCallFailed("left", f"{panes.words(pane)} shows another program")
+    text = essence(TERMINALS[pane.terminal].screen(pane.server, pane.pane, until))
+    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return {"pane": pane.pane, "size": seen.size, "shows": digest}
+
+
+def essence(text: str) -> str:
+    """The letters of what a pane shows, without numbers and their units.
+
+    What else is drawn in turn (blinking words) comes again: who compares remembers what was there before.
+    """
+    return "".join(filter(str.isalpha, _COUNTED.sub("", text)))
