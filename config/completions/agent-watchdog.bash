@@ -25,8 +25,8 @@ _agent_watchdog() {
     status) words="-h --help --json --socket" ;;
     why) words="-h --help --json --socket" ;;
     events) words="-h --help --json --socket --agent --after --follow" ;;
-    kill) words="-h --help --json --socket --reason --force --grace --stall-after --children --no-cleanup --dry-run" ;;
-    stop) words="-h --help --json --socket --reason --children --dry-run" ;;
+    kill) words="-h --help --json --socket --reason --force --grace --stall-after --children --go --no-cleanup --dry-run" ;;
+    stop) words="-h --help --json --socket --reason --children --go --dry-run" ;;
     cancel) words="-h --help --json --socket --reason --children --dry-run" ;;
     remove) words="-h --help --json --socket --reason --with-messages --dry-run" ;;
     hold) words="-h --help --json --socket --reason --for" ;;

@@ -147,6 +147,7 @@ _agent_watchdog() {
                 '*--grace[time between TERM and KILL (default  the policy’s)]:D: ' \
                 '*--stall-after[with `stalled`  silent for longer than that]:D: ' \
                 '*--children[their child agents too, after them]' \
+                '*--go[from within an agent  do it also for all, tag X, type X]' \
                 '*--no-cleanup[leave worktree, temp dir and the rest as they are]' \
                 '*--dry-run[say who would be ended, and do nothing]' \
                 '*::word: ' ;;
@@ -158,6 +159,7 @@ _agent_watchdog() {
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--reason[why; kept in the history]:TEXT: ' \
                 '*--children[their child agents too, after them]' \
+                '*--go[from within an agent  do it also for all, tag X, type X]' \
                 '*--dry-run[say who would be stopped, and do nothing]' \
                 '*::word: ' ;;
         cancel)

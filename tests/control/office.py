@@ -22,7 +22,7 @@ from watchdog.clock import Clock
 from watchdog.config import load
 from watchdog.control import client
 from watchdog.control.api import Desk, serve
-from watchdog.core.model import KillOptions, Reason, Status
+from watchdog.core.model import Identity, KillOptions, Reason, Status, TreeMember
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
@@ -61,6 +61,7 @@ class FakeWorker:
     stubborn: set[str] = field(default_factory=set)
     asked: list[tuple[str, Reason, KillOptions, str]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
+    cleanup: list[dict[str, object]] = field(default_factory=list)  # what the hooks of each came to
     outcomes: dict[str, dict[str, object]] = field(default_factory=dict)
 
     async def request(self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str) -> str:
@@ -81,7 +82,7 @@ class FakeWorker:
             "message": "something of it lives" if stays else "1 process ended",
             "processes": [{"pid": 1234, "name": "agent", "how": "after SIGTERM"}],
             "status": "killed",
-            "cleanup": [],
+            "cleanup": self.cleanup,
         }
         if not stays:
             store = self.office.desk.store
@@ -236,14 +237,19 @@ class Office:
         status, content = json.loads(done.stdout)
         return status, json.loads(content) if content.startswith(("{", "[")) and "\n" not in content else content
 
-    def register(self, name: str, uid: int | None = None, **body: object) -> str:
-        """A registered agent's id."""
+    def register(self, name: str, uid: int | None = None, *, found: bool = True, **body: object) -> str:
+        """A registered agent's id; `found`: by its marker a scan has found a process of its tree."""
         whole = {"name": name, **body}
         if uid is None:
             status, answer = self.ask("POST", "/v1/agents", whole)
         else:
             status, answer = self.ask_as(uid, "POST", "/v1/agents", whole)
         assert status == 201, answer
+        if found:
+            here = Identity(HOST, boot_id(), 4_000_000, 1)  # nobody: beyond what the kernel gives here
+            agent = self.desk.fleet.get(str(answer["agent_id"]))
+            assert agent is not None
+            agent.members = (TreeMember(here, 1, ME if uid is None else uid, "agent", "S", "marker"),)
         return str(answer["agent_id"])
 
     def process(self, uid: int | None = None) -> int:

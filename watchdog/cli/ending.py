@@ -16,6 +16,7 @@ and a look that finds nobody left. Only what was registered is ended. What has e
   agent-watchdog kill orphans                 what outlived agents that have ended
   agent-watchdog kill alpha@HOST              an agent of another host that shares the registry
 
+From within an agent's process tree `all`, `tag:X` and `type:X` only show whom they mean (exit status 1) without --go.
 An agent that is held is not ended: `unhold` it first. Child agents are spared unless --children. The work in its
 worktree is never thrown away; `why NAME` says afterwards what was kept.
 
@@ -55,10 +56,12 @@ def add_verbs(verbs: Verbs) -> None:
     )
     parser.add_argument("--stall-after", type=duration, metavar="D", help="with `stalled`: silent for longer than that")
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
+    _go(parser)
     parser.add_argument("--no-cleanup", action="store_true", help="leave worktree, temp dir and the rest as they are")
     parser.add_argument("--dry-run", action="store_true", help="say who would be ended, and do nothing")
     parser = _act(verbs, "stop", "ask agents to stop", _STOP, stop)
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
+    _go(parser)
     parser.add_argument("--dry-run", action="store_true", help="say who would be stopped, and do nothing")
     parser = _act(verbs, "cancel", "stop who works on a task, and cancel it", _CANCEL, cancel, targets="TASK")
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
@@ -69,6 +72,10 @@ def add_verbs(verbs: Verbs) -> None:
     parser = _act(verbs, "hold", "do nothing to agents until told otherwise", _HOLD, hold, many="*")
     parser.add_argument("--for", dest="span", type=duration, metavar="D", help="for that long only, like 2h")
     _act(verbs, "unhold", "lift holds", _UNHOLD, unhold, many="*", reason=False)
+
+
+def _go(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--go", action="store_true", help="from within an agent: do it also for all, tag:X, type:X")
 
 
 def _act(
@@ -102,6 +109,7 @@ def kill(arguments: argparse.Namespace) -> int:
         "cleanup": not arguments.no_cleanup,
         "reason": arguments.reason,
         "dry_run": arguments.dry_run,
+        "go": arguments.go,
     }
     if arguments.grace is not None:
         body["grace_seconds"] = arguments.grace
@@ -126,6 +134,7 @@ def _polite(arguments: argparse.Namespace) -> Json:
         "children": arguments.children,
         "reason": arguments.reason,
         "dry_run": arguments.dry_run,
+        **({"go": True} if getattr(arguments, "go", False) else {}),
     }
 
 
@@ -178,7 +187,7 @@ def _tell(result: Json) -> None:
     if not result.get("success"):
         warn(f"{name}{short}: {clean(result.get('error'))}: {clean(result.get('message'))}")
     else:
-        say(f"{name}{short}: {clean(result.get('message'))}")
+        say(f"{name}{short}: {clean(result.get('how') or result.get('message'))}")
     for process in entries(result.get("processes")):
         say(f"  {clean(process.get('pid')):>8} {clean(process.get('name')):<16} {clean(process.get('how'))}")
     for hook in entries(result.get("cleanup")):

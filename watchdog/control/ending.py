@@ -12,14 +12,24 @@ from aiohttp import web
 
 from watchdog.control import elsewhere
 from watchdog.control.bodies import read_body
+from watchdog.control.callers import in_whose_tree
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.elsewhere import House, Place
-from watchdog.control.finding import holds_orphans, is_group, members, missing, still_may, stored, with_orphans
+from watchdog.control.finding import (
+    holds_orphans,
+    is_group,
+    is_wide,
+    members,
+    missing,
+    still_may,
+    stored,
+    with_orphans,
+)
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Kill, Stop, parse
-from watchdog.control.results import denial, dry, ended_already, failure, outcome_of, summary
+from watchdog.control.results import denial, dry, ended_already, failure, is_dead, outcome_of, preview, summary
 from watchdog.core.model import ENDED, KillOptions, Reason
-from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, WatchdogError
+from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, ProcessNotFound, WatchdogError
 from watchdog.fleet import ZERO, Agent
 
 CLEANUP = timedelta(minutes=10)  # how long an answer waits for the hooks after the tree is dead
@@ -44,6 +54,7 @@ class Order:
     wait: bool
     dry_run: bool
     route: str
+    go: bool
     silent_for: timedelta | None = None
 
 
@@ -55,7 +66,7 @@ async def kill(request: web.Request) -> web.Response:
         raise BadRequest("stall_after_seconds: goes with the target `stalled` only")
     grace = None if body.grace_seconds is None else timedelta(seconds=body.grace_seconds)
     options = KillOptions(force=body.force, grace=ZERO if body.force else grace, cleanup=body.cleanup, text=body.reason)
-    order = Order(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, silent)
+    order = Order(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, body.go, silent)
     desk, peer = desk_of(request), peer_at(request)
     return _respond(body.targets, await _end(desk, peer, body.targets, order), body.dry_run, desk)
 
@@ -76,7 +87,7 @@ async def cancel(request: web.Request) -> web.Response:
 async def _polite(request: web.Request, body: Stop, targets: list[str], *, cancel: bool) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     options = KillOptions(text=body.reason or ("task cancelled" if cancel else ""), cancel=cancel)
-    order = Order(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run, request.path)
+    order = Order(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run, request.path, body.go)
     results = await _end(desk, peer, targets, order)
     if cancel and not body.dry_run:
         await _mark_cancelled(desk, peer, results, body.reason)
@@ -92,6 +103,8 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list
         _with_children(desk, peer, chosen)
     if order.dry_run:
         return chosen.results + [dry(agent) for agent in chosen.agents.values()]
+    if not order.go and any(map(is_wide, targets)) and (tree := in_whose_tree(peer, desk.fleet)) is not None:
+        return chosen.results + [preview(agent, tree) for agent in chosen.agents.values()]
     for generation in _generations(chosen.agents):
         chosen.results += await asyncio.gather(*(_end_one(desk, peer, agent, order) for agent in generation))
     return chosen.results
@@ -185,6 +198,9 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
             wait = limit.total_seconds() if order.wait else None
             return await elsewhere.order(desk, peer, agent, order.reason, options, limit=wait)
         await still_may(desk, peer, agent)
+        if order.reason is Reason.OPERATOR and agent.identity is None and not agent.members:
+            name = agent.reg.name
+            raise ProcessNotFound(f"no pid is known of {name}; use this instead: agent-watchdog stop {name}")
         why = options.text or f"asked for by {peer.by}"
         request_id = await desk.request_kill(agent, reason, options, peer.by, why)
         if not order.wait:
@@ -200,7 +216,7 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
 async def _mark_cancelled(desk: Desk, peer: Peer, results: list[Json], reason: str) -> None:
     """A task whose agents are all dead is cancelled, if it is still theirs."""
     why = f"cancelled by {peer.by}" + (f": {reason}" if reason else "")
-    alive = {result.get("task_id") for result in results if not result["success"]}
+    alive = {result.get("task_id") for result in results if not is_dead(result)}
     for result in results:
         task_id, agent_id = result.get("task_id"), str(result["agent_id"])
         if not isinstance(task_id, str) or task_id in alive:
@@ -221,7 +237,7 @@ async def _mark_cancelled(desk: Desk, peer: Peer, results: list[Json], reason: s
 
 def _respond(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> web.Response:
     """One target that can only be one agent: its result with its own status. Else a summary, 200."""
-    if len(targets) == 1 and not is_group(targets[0]) and len(results) == 1:
+    if len(targets) == 1 and not is_group(targets[0].partition("@")[0]) and len(results) == 1:
         status = results[0].pop("http_status", 200)
         assert isinstance(status, int)
         return web.json_response(results[0], status=status)

@@ -23,6 +23,12 @@ def is_group(target: str) -> bool:
     return target in ("all", "stalled", "orphans") or target.startswith(_GROUPS)
 
 
+def is_wide(target: str) -> bool:
+    """Whether a target means whoever has something in common, healthy ones too."""
+    word = target.partition("@")[0]
+    return word == "all" or word.startswith(("tag:", "type:"))
+
+
 def visible(desk: Desk, peer: Peer) -> frozenset[str]:
     """The ids of the agents that the peer may act on."""
     return frozenset(agent.agent_id for agent in desk.fleet if peer.may(agent.reg.owner_uid))
@@ -125,7 +131,10 @@ def members(desk: Desk, peer: Peer, house: House, word: str) -> list[Agent]:
 def missing(target: str) -> AgentNotFound | ProcessNotFound:
     """The error for a single target that is nothing we know."""
     if target.isdigit():
-        return ProcessNotFound(f"{target} is not the pid of an agent; the watchdog ends only what was registered")
+        return ProcessNotFound(
+            f"{target} is not the pid of an agent; the watchdog ends only what was registered"
+            f" (see: agent-watchdog list; or agent-watchdog register --name N --pid {target})"
+        )
     return AgentNotFound(f"no agent is called {target!r} (see: agent-watchdog list --all)")
 
 

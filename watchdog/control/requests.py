@@ -137,6 +137,7 @@ class Stop(Act):
     """POST /stop and /cancel."""
 
     children: bool = False
+    go: bool = False  # also for a group, from within an agent's tree
     wait: bool = True
     dry_run: bool = False
 

@@ -2,12 +2,13 @@
 
 from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
-from watchdog.core.model import KillOptions, Status
-from watchdog.errors import WatchdogError
+from watchdog.core.model import HookOutcome, KillOptions, Status
+from watchdog.errors import PathRefused, WatchdogError
 from watchdog.fleet import Agent
 from watchdog.registry.rows import AgentRow
 
 _DENIED_EVERY = 60.0  # seconds between two lines about the same uid and route
+_UNDONE = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
 # In the order in which the command lists them; every result has all of them.
 KEYS = (
     "success",
@@ -22,6 +23,7 @@ KEYS = (
     "killed_gracefully",
     "seconds_since_heartbeat",
     "message",
+    "how",
     "status",
     "resume",
     "processes",
@@ -48,6 +50,7 @@ def outcome_of(agent: Agent, request_id: str, outcome: Json | None, options: Kil
     }
     if outcome is not None:
         result |= {key: value for key, value in outcome.items() if value is not None or key not in result}
+        _as_the_command_says(result, options)
     elif waited:
         result |= {
             "error": "kill_failed",
@@ -61,6 +64,34 @@ def outcome_of(agent: Agent, request_id: str, outcome: Json | None, options: Kil
             str(result["error"]), 500
         )
     return result
+
+
+def _as_the_command_says(result: Json, options: KillOptions) -> None:
+    """The values that the command documents, in its own words and numbers; `how` has ours."""
+    result["how"] = result["message"]
+    if result.get("status") == Status.KILLED and result["success"]:
+        forced = result["action"] == "force_kill"
+        result["message"] = "Agent force killed" if forced else "Agent terminated gracefully"
+    for key in ("grace_period_seconds", "seconds_since_heartbeat"):
+        value = result[key]
+        if isinstance(value, float):
+            result[key] = int(value) if value.is_integer() or key == "seconds_since_heartbeat" else value
+    if options.force:
+        del result["grace_period_seconds"]  # there was none
+    cleanup = result.get("cleanup")
+    failed = [run for run in cleanup if run.get("outcome") in _UNDONE] if isinstance(cleanup, list) else []
+    if failed and result["success"]:
+        words = "; ".join(f"{run.get('hook')}: {run.get('message')}" for run in failed)
+        result |= {
+            "success": False,
+            "error": PathRefused.code,
+            "message": f"{result['message']}; not all put in order: {words}",
+        }
+
+
+def is_dead(result: Json) -> bool:
+    """Whether the agent of a result has ended, even where its place was not put in order."""
+    return bool(result.get("success")) or result.get("error") == PathRefused.code
 
 
 def ended_already(row: AgentRow) -> Json:
@@ -107,13 +138,24 @@ def dry(agent: Agent) -> Json:
     }
 
 
+def preview(agent: Agent, tree: str) -> Json:
+    """What would be ended, to somebody who may not know whom he means; nothing was done."""
+    result = dry(agent)
+    message = f"not done, since you run in the tree {tree}: {result['message']}; --go (JSON: go) does it"
+    return result | {"success": False, "error": "preview", "message": message}
+
+
 def summary(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> Json:
     """The answer for several agents."""
-    killed = [r for r in results if r.get("success") and r.get("action") not in ("none", "would_end")]
+    killed = [r for r in results if is_dead(r) and r.get("action") not in ("none", "would_end")]
     keys = ("agent_id", "name", "pid", "seconds_since_heartbeat", "killed_gracefully", "task_id")
     return {
         "success": all(bool(r.get("success")) for r in results),
-        "action": "would_end" if dry_run else "kill_stalled" if targets == ["stalled"] else "kill",
+        "action": "would_end"
+        if dry_run or any(r.get("error") == "preview" for r in results)
+        else "kill_stalled"
+        if targets == ["stalled"]
+        else "kill",
         "agents_killed": len(killed),
         "killed_agents": [{key: r.get(key) for key in keys} for r in killed],
         "timestamp": desk.now().strftime("%Y-%m-%dT%H:%M:%SZ"),

@@ -1,7 +1,7 @@
 """One scan of /proc that serves the trees of all agents.
 
 Only stat lines, owners, and of the wanted uids the marks and the cgroup are kept; nothing else of an environment ever
-leaves `_marks`. A process that vanishes during the scan is skipped; one that cannot be read is told in `unreadable`.
+leaves `marks_of`. A process that vanishes during the scan is skipped; one that cannot be read is told in `unreadable`.
 The table is a value: `tree.trees` draws the conclusions.
 """
 
@@ -193,7 +193,7 @@ def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, p
     try:
         if want_marks:
             before = _seen_before(row, previous) if row.stat.state == "D" else None
-            marker, vendors, terminal = _marks(pid, proc_fd) if before is None else before.marks
+            marker, vendors, terminal = marks_of(pid, proc_fd) if before is None else before.marks
             row = row._replace(marker=marker, vendors=vendors, terminal=terminal)
         if want_cgroup or row.marker is not None or row.vendors:
             row = row._replace(cgroup=procfs.cgroup_path(procfs.read(f"{pid}/cgroup", dir_fd=proc_fd)))
@@ -209,7 +209,7 @@ def _seen_before(row: Row, previous: ProcessTable | None) -> Row:
     return before
 
 
-def _marks(pid: int, proc_fd: int) -> Marks:
+def marks_of(pid: int, proc_fd: int) -> Marks:
     """Our marker's value, "NAME=value" of vendors' and the terminal in /proc/PID/environ; the rest is thrown away here.
 
     Of a name that is there twice the first counts, as with getenv(3).

@@ -1,0 +1,151 @@
+"""The answers to /kill and /stop: key by key as the kill-stalled-agent command documents them, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.control.office import _CALL, Office
+from watchdog.core.model import HookOutcome, Verdict
+
+SINGLE = {
+    "success": True,
+    "action": "graceful_kill",
+    "kill_signal": "SIGTERM",
+    "task_id": "TASK-31-1",
+    "grace_period_seconds": 10,
+    "killed_gracefully": True,
+    "message": "Agent terminated gracefully",
+}
+FORCED = {
+    "success": True,
+    "action": "force_kill",
+    "kill_signal": "SIGKILL",
+    "task_id": "TASK-31-1",
+    "killed_gracefully": False,
+    "message": "Agent force killed",
+}
+ENTRY = {"agent_id", "pid", "seconds_since_heartbeat", "killed_gracefully", "task_id"}
+
+
+def asked_from(office: Office, body: object, **environ: str) -> dict[str, object]:
+    """POST /kill by a process of its own, with that in its environment."""
+    command = [sys.executable, "-I", "-c", _CALL, office.socket_path, "POST", "/v1/kill", json.dumps(body)]
+    done = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=30)
+    answer = json.loads(json.loads(done.stdout)[1])
+    assert isinstance(answer, dict), done
+    return answer
+
+
+def test_one_kill_polite_and_by_force_has_the_documented_values(office: Office) -> None:
+    """Whole seconds are whole numbers; a kill by force had no grace; `how` has our own words."""
+    for force, documented in ((False, SINGLE), (True, FORCED)):
+        pid = office.process()
+        agent_id = office.register("alpha", task="TASK-31-1", pid=pid)
+        _, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"], "force": force})
+        assert {key: answer[key] for key in documented} == documented
+        assert (answer["agent_id"], answer["pid"]) == (agent_id, pid)
+        assert answer["killed_at"].endswith("Z") and "." not in answer["killed_at"]
+        assert isinstance(answer.get("grace_period_seconds", 0), int)
+        assert ("grace_period_seconds" in answer) is not force
+        assert answer["how"] == "1 process ended"
+
+
+def test_all_stalled_at_once_has_the_documented_keys(office: Office) -> None:
+    """`agents_killed`, and of each what the command tells; the heartbeat's age in whole seconds."""
+    office.register("alpha", task="TASK-32-1", pid=office.process())
+    office.age("alpha", 250.4, beats=1, verdict=Verdict.STALLED)
+    _, answer = office.ask("POST", "/v1/kill", {"targets": ["stalled"]})
+    assert (answer["success"], answer["action"], answer["agents_killed"]) == (True, "kill_stalled", 1)
+    assert answer["timestamp"].endswith("Z")
+    (entry,) = answer["killed_agents"]
+    assert set(entry) - {"name"} == ENTRY
+    assert (entry["seconds_since_heartbeat"], entry["killed_gracefully"]) == (250, True)
+    assert isinstance(entry["seconds_since_heartbeat"], int)
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [("code-developer-20251026-001", "agent_not_found"), ("4194000", "process_not_found")],
+    ids=["agent", "process"],
+)
+def test_an_error_has_the_documented_keys(office: Office, target: str, error: str) -> None:
+    """success, error, message, agent_id."""
+    _, answer = office.ask("POST", "/v1/kill", {"targets": [target]})
+    assert {"success", "error", "message", "agent_id"} <= set(answer)
+    assert (answer["success"], answer["error"], answer["agent_id"]) == (False, error, target)
+
+
+def test_dead_but_not_put_in_order_is_told_as_cleanup_failed(office: Office) -> None:
+    """The kill's own keys are there all the same: it is dead, and counts as killed."""
+    pane: dict[str, object] = {
+        "hook": "pane",
+        "outcome": HookOutcome.FAILED,
+        "message": "retry: tmux kill-pane -t '%77'",
+    }
+    office.worker.cleanup = [pane]
+    office.register("alpha", pid=office.process(), tags=["x"])
+    office.register("beta", pid=office.process(), tags=["x"])
+    _, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
+    assert (answer["success"], answer["error"], answer["kill_signal"]) == (False, "cleanup_failed", "SIGTERM")
+    assert answer["message"] == (
+        "Agent terminated gracefully; not all put in order: pane: retry: tmux kill-pane -t '%77'"
+    )
+    _, answer = office.ask("POST", "/v1/kill", {"targets": ["tag:x"]})
+    assert (answer["success"], answer["agents_killed"]) == (False, 1)
+
+
+def test_who_has_no_pid_is_refused_with_the_hint_stop(office: Office) -> None:
+    """Nobody can be proved dead; `stop` closes it. One whose tree a scan has found is ended."""
+    office.register("alpha", found=False, tags=["x"])
+    for target in ("alpha", "tag:x"):
+        _, answer = office.ask("POST", "/v1/kill", {"targets": [target]})
+        answer = answer["results"][0] if "results" in answer else answer
+        assert (answer["success"], answer["error"]) == (False, "process_not_found")
+        assert answer["message"] == "no pid is known of alpha; use this instead: agent-watchdog stop alpha"
+    assert office.ask("POST", "/v1/stop", {"targets": ["alpha"]})[1]["success"]
+
+
+def test_a_pid_that_is_no_agents_is_refused_with_a_hint(office: Office) -> None:
+    """It is told what would make it one."""
+    stranger = office.process()
+    _, answer = office.ask("POST", "/v1/kill", {"targets": [str(stranger)]})
+    assert answer["error"] == "process_not_found"
+    assert f"register --name N --pid {stranger}" in answer["message"]
+
+
+@pytest.mark.parametrize("target", ["all", "tag:x", "type:claude", "all@test-host"])
+def test_a_group_from_within_an_agents_tree_is_only_shown(office: Office, target: str) -> None:
+    """By the marker; with `go`, by name, or from elsewhere it is done."""
+    own = office.register("own", tags=["x"], type="claude", pid=office.process())
+    office.register("other", tags=["x"], type="claude", pid=office.process())
+    answer = asked_from(office, {"targets": [target]}, AGENT_WATCHDOG_ID=own)
+    assert (answer["success"], answer["action"], answer["agents_killed"]) == (False, "would_end", 0)
+    results = answer["results"]
+    assert isinstance(results, list)
+    assert {(result["name"], result["error"]) for result in results} == {("own", "preview"), ("other", "preview")}
+    assert all("in the tree of agent own" in result["message"] and "--go" in result["message"] for result in results)
+    assert office.worker.asked == []
+
+    assert asked_from(office, {"targets": ["other"]}, AGENT_WATCHDOG_ID=own)["success"]
+    assert asked_from(office, {"targets": [target], "go": True}, AGENT_WATCHDOG_ID=own)["agents_killed"] == 1
+    office.register("third", tags=["x"], type="claude", pid=office.process())
+    assert asked_from(office, {"targets": [target]}, AGENT_WATCHDOG_ID="f" * 32)["agents_killed"] == 1
+
+
+def test_who_descends_from_an_agent_is_of_its_tree_without_a_marker(office: Office) -> None:
+    """By the identity of the main process above him."""
+    call = [sys.executable, "-I", "-c", _CALL, office.socket_path, "POST", "/v1/kill", '{"targets": ["all"]}']
+    agent = subprocess.Popen(
+        ["/bin/sh", "-c", 'read go; "$@"; true', "sh", *call],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    office.processes.append(agent)  # type: ignore[arg-type] # ended with the others
+    office.register("parent", pid=agent.pid)
+    out, _ = agent.communicate("go\n", timeout=30)
+    answer = json.loads(json.loads(out)[1])
+    assert [result["error"] for result in answer["results"]] == ["preview"]
