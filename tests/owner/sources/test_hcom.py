@@ -13,7 +13,7 @@ import pytest
 
 from tests.owner.sources.hcom_home import BORN, PROCESS, HcomHome
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import hcom, hcom_runs
+from watchdog.owner.sources import hcom, hcom_runs, kernel
 from watchdog.owner.sources.base import Became, End, Entry
 
 KILLED = End("killed", "stalled: silent for 2m05s", "agent-watchdog", BORN + 60, signal="SIGKILL")
@@ -60,13 +60,13 @@ def test_an_agent_is_told_with_all_that_its_row_says(home: HcomHome) -> None:
         transcript_path="/srv/t.jsonl",
         status="listening",
         last_stop=1_900_000_030,
-        launch_context=json.dumps({"process_id": PROCESS, "pid_identity": f"linux:{hcom_runs.this_boot()}:77"}),
+        launch_context=json.dumps({"process_id": PROCESS, "pid_identity": f"linux:{kernel.this_boot()}:77"}),
     )
 
     entry = only(home)
 
     assert (entry.key, entry.name, entry.type, entry.cwd, entry.pid) == ("mira", "t1-mira", "claude", "/srv/w", 4243)
-    assert (entry.ticks, entry.boot_id) == (77, hcom_runs.this_boot())
+    assert (entry.ticks, entry.boot_id) == (77, kernel.this_boot())
     assert (entry.conversation, entry.resume) == ("s-1", f"HCOM_DIR={home.root} hcom r mira")
     assert (entry.state, entry.promise, entry.living, entry.remote) == ("idle", hcom.LISTENING, True, False)
     assert entry.stop is None  # it is headless
@@ -107,10 +107,10 @@ def test_silence_counts_where_hcom_itself_promises_beats(
 
 def test_who_carries_the_process_id_is_the_agent(home: HcomHome, process: subprocess.Popen[bytes]) -> None:
     """hcom keeps an old identity beside a new pid: the marker that it gave to the process says more."""
-    stale = json.dumps({"process_id": PROCESS, "pid_identity": f"linux:{hcom_runs.this_boot()}:1"})
+    stale = json.dumps({"process_id": PROCESS, "pid_identity": f"linux:{kernel.this_boot()}:1"})
     home.add("mira", PROCESS, pid=process.pid, launch_context=stale)
     assert only(home).ticks == ticks_of(process.pid)
-    assert only(home).boot_id == hcom_runs.this_boot()
+    assert only(home).boot_id == kernel.this_boot()
 
 
 def test_without_an_identity_the_launch_tells_whose_the_pid_is(

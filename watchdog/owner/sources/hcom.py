@@ -22,7 +22,7 @@ from typing import Any
 from watchdog.core.notify import printable
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import files, hcom_runs
+from watchdog.owner.sources import files, hcom_runs, kernel
 from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
 
 SCHEMAS = range(18, 21)  # `user_version` of the layouts that we write to
@@ -126,8 +126,7 @@ def _entry(
     if not name or not name.isprintable() or created is None:
         raise ValueError("a row without a name or a time")
     status, context, detail = (_text(row, key) for key in ("status", "status_context", "status_detail"))
-    pid, launch = row.get("pid"), _launch_context(row)
-    pid = pid if isinstance(pid, int) and 1 < pid <= hcom_runs.pid_max() else None
+    pid, launch = kernel.as_pid(row.get("pid")), _launch_context(row)
     remote = bool(_text(row, "origin_device_id"))
     entry = launched.get(pid or 0, {})
     ticks, boot_id, since = None, None, None

@@ -1,6 +1,5 @@
 """What hcom keeps of its runs beside its database: the pid file, launch scripts, and what their processes show."""
 
-import functools
 import os
 import re
 import stat
@@ -9,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import files
+from watchdog.owner.sources import files, kernel
 from watchdog.owner.sources.base import Became, Forgotten
 
 PID_FILE = ".tmp/launched_pids.json"
@@ -32,27 +31,13 @@ class LaunchFiles:
     log: str  # "": it has none
 
 
-@functools.cache
-def pid_max() -> int:
-    """The greatest pid here: a number above is none."""
-    with open("/proc/sys/kernel/pid_max", "rb") as file:
-        return int(file.read())
-
-
-@functools.cache
-def this_boot() -> str:
-    """The id of this boot."""
-    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
-        return file.read().decode().strip()
-
-
 def launched(root: str) -> tuple[dict[int, dict[str, Any]], int]:
     """The pid file, by pid, and whose it is. One that is not whole is none, as for hcom itself."""
     try:
         data, status = files.read_json(os.path.join(root, PID_FILE))
     except (FileNotFoundError, OwnerCallFailed):
         return {}, os.geteuid()
-    return {int(pid): one for pid, one in _entries(data).items() if 1 < int(pid) <= pid_max()}, status.st_uid
+    return {int(pid): one for pid, one in _entries(data).items() if 1 < int(pid) <= kernel.pid_max()}, status.st_uid
 
 
 def _entries(data: object) -> dict[str, dict[str, Any]]:
@@ -109,7 +94,8 @@ def identity(
     taken up again, and keeps what stood there of the old. Who carries the agent's own HCOM_PROCESS_ID is it.
     """
     if processes and _carries(pid, processes):
-        return _ticks_of(pid), this_boot(), None
+        one = kernel.process(pid)
+        return one.ticks if one else None, kernel.this_boot(), None
     if match := _IDENTITY.fullmatch(noted):
         return int(match[2]), match[1], None
     if since is None and created is not None:
@@ -118,25 +104,7 @@ def identity(
 
 
 def _carries(pid: int, processes: list[str]) -> bool:
-    return environ(pid).get("HCOM_PROCESS_ID") in processes
-
-
-def environ(pid: int) -> dict[str, str]:
-    """What a process was started with; nothing where the kernel does not show it to us."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            text = os.fsdecode(file.read(1 << 18))
-    except OSError:
-        return {}
-    return dict(word.split("=", 1) for word in text.split("\0") if "=" in word)
-
-
-def _ticks_of(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except OSError:
-        return None
+    return kernel.environ(pid).get("HCOM_PROCESS_ID") in processes
 
 
 def launch_files(root: str, births: list[float]) -> dict[str, LaunchFiles]:
@@ -186,5 +154,5 @@ def pane(pid: int, told: Mapping[str, Any]) -> dict[str, str] | None:
     servers = {"tmux": "", "kitty": str(told.get("kitty_listen_on") or ""), "wezterm": ""}
     server = servers[terminal]
     if terminal == "tmux":  # the server is not noted: the pane's processes were told of it
-        server = environ(pid).get("TMUX", "").split(",")[0]
+        server = kernel.environ(pid).get("TMUX", "").split(",")[0]
     return {"terminal": terminal, "pane": number} | ({"server": server} if server else {})

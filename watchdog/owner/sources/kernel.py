@@ -1,0 +1,74 @@
+"""What /proc shows an owner of his own processes, for sources whose registry says too little of them."""
+
+import functools
+import os
+from dataclasses import dataclass
+
+MOST_WORDS = 65536  # bytes of a command line
+
+
+@functools.cache
+def pid_max() -> int:
+    """The greatest pid here: a number above is none."""
+    with open("/proc/sys/kernel/pid_max", "rb") as file:
+        return int(file.read())
+
+
+@functools.cache
+def this_boot() -> str:
+    """The id of this boot."""
+    with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        return file.read().decode().strip()
+
+
+def as_pid(value: object) -> int | None:
+    """The value where it can be the pid of an agent."""
+    return value if type(value) is int and 1 < value <= pid_max() else None
+
+
+def environ(pid: int) -> dict[str, str]:
+    """What a process was started with; nothing where the kernel does not show it to us."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            text = os.fsdecode(file.read(1 << 18))
+    except OSError:
+        return {}
+    return dict(word.split("=", 1) for word in text.split("\0") if "=" in word)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process, as it is now."""
+
+    pid: int
+    parent: int
+    ticks: int  # field 22 of /proc/PID/stat
+    words: tuple[str, ...]  # its command line
+
+
+def process(pid: int) -> Process | None:
+    """That process; None where there is none, or only what is left of one."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = os.fsdecode(file.read(MOST_WORDS)).split("\0")[:-1]
+    except OSError:
+        return None
+    if fields[0] in (b"Z", b"X"):
+        return None
+    return Process(pid, int(fields[1]), int(fields[19]), tuple(words))
+
+
+def own_processes() -> dict[int, Process]:
+    """All of this uid's."""
+    found = {}
+    for name in os.listdir("/proc"):
+        try:
+            if not name.isdigit() or os.stat(f"/proc/{name}").st_uid != os.geteuid():
+                continue
+        except OSError:
+            continue
+        if one := process(int(name)):
+            found[one.pid] = one
+    return found

@@ -1,0 +1,111 @@
+"""What runs of agent-relay's agents: `relay-pty` says on its command line whose, and where its files lie."""
+
+import os
+import stat
+from dataclasses import dataclass
+
+from watchdog.owner.sources import kernel
+from watchdog.owner.sources.files import read
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One agent's processes: `create-agent` where a person started it, `relay-pty`, and what that wraps (`harness`)."""
+
+    name: str
+    main: kernel.Process  # the outermost that is its own alone
+    also: tuple[int, ...]
+    harness: tuple[int, ...]
+    cwd: str
+    log: str | None
+    files: tuple[str, ...]  # its socket, and its outbox where that is a link
+
+    def belongs_to(self, data: str, root: str) -> bool:
+        """Whether its directory is that one: by its log, which lies there; else by the project that it works in."""
+        if self.log is not None:
+            return os.path.realpath(self.log).startswith(os.path.realpath(data) + "/")
+        return bool(root) and self.cwd == root
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The process that agents of one data directory are connected to."""
+
+    pid: int | None = None
+    since: float | None = None  # when that pid was written down
+    gone: bool = False  # no such process, or one that began later
+
+
+def running() -> list[Run]:
+    """All that run now, of this uid."""
+    processes = kernel.own_processes()
+    children: dict[int, list[int]] = {}
+    for one in processes.values():
+        children.setdefault(one.parent, []).append(one.pid)
+    runs = []
+    for one in processes.values():
+        if not one.words or not os.path.basename(one.words[0]).startswith("relay-pty"):
+            continue
+        options = _options(one.words)
+        if name := options.get("--name"):
+            parent = processes.get(one.parent)
+            wrapped = parent is not None and "create-agent" in parent.words[:4]
+            harness = tuple(sorted(children.get(one.pid, [])))
+            runs.append(
+                Run(
+                    name=name,
+                    main=parent if wrapped and parent is not None else one,
+                    also=(*((one.pid,) if wrapped else ()), *harness),
+                    harness=harness,
+                    cwd=_cwd(one.pid),
+                    log=options.get("--log-file"),
+                    files=_left(options.get("--socket"), options.get("--outbox")),
+                )
+            )
+    return runs
+
+
+def server(data: str) -> Server:
+    """Whether the server of that directory runs, by the pid file beside its socket."""
+    try:
+        text, status = read(os.path.join(data, "relay.sock.pid"), 64)
+        pid = kernel.as_pid(int(text))
+    except (OSError, ValueError):
+        return Server()
+    if pid is None:
+        return Server()
+    one = kernel.process(pid)
+    return Server(pid, status.st_mtime, one is None)
+
+
+def left_by(name: str) -> tuple[str, ...]:
+    """What 1.x leaves of an agent whose processes are gone: nobody of that name may run."""
+    if "/" in name:
+        return ()
+    return _left(f"/tmp/relay-pty-{name}.sock", f"/tmp/relay-outbox/{name}")  # noqa: S108 agent-relay's own place
+
+
+def _options(words: tuple[str, ...]) -> dict[str, str]:
+    """What stands before the wrapped command."""
+    own = words[: words.index("--")] if "--" in words else words
+    return {own[i]: own[i + 1] for i in range(len(own) - 1) if own[i].startswith("--")}
+
+
+def _cwd(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""
+
+
+def _left(socket: str | None, outbox: str | None) -> tuple[str, ...]:
+    """The socket that is one, and the outbox that is a link (the link, never what it leads to); each of ours."""
+    found = []
+    for path, is_kind in ((socket, stat.S_ISSOCK), (outbox, stat.S_ISLNK)):
+        try:
+            status = os.lstat(path) if path and path.startswith("/") else None
+        except OSError:
+            continue
+        if status is not None and path and is_kind(status.st_mode) and status.st_uid == os.geteuid():
+            found.append(path)
+    return tuple(found)
