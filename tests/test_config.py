@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from watchdog.config import load, parse, settings_of
 from watchdog.core.model import ENDED, Policy, Polite, Registration, Status, Step
 from watchdog.errors import ConfigError
-from watchdog.keys import DEFAULT_HOOKS, SHIPPED_POLICIES, USERS_SOURCES, Config
+from watchdog.keys import BUILT_IN_HOOKS, DEFAULT_HOOKS, SHIPPED_POLICIES, USERS_SOURCES, Config
 from watchdog.places import Places, places_for
 from watchdog.registry.engines import parse_url
 from watchdog.values import DRIVERS
@@ -102,7 +102,7 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         "kill.ladder[1]": "'murder' is wrong; right: 'warn', 'nudge', 'stop' or 'kill'",
         "kill.polite": "'never' is wrong; right: 'main_first' or 'all' (default: 'main_first')",
         "stal": "unknown key; did you mean 'stall'?",
-        "hook[0]": "needs either run (one of git_locks, worktree, temp_dir) or command (a list of words)",
+        "hook[0]": f"needs either run (one of {', '.join(BUILT_IN_HOOKS)}) or command (a list of words)",
         "policy[0].match.typ": "unknown key; did you mean 'type'?",
         "policy[0].grace_seconds": "-1 is wrong; right: greater than or equal to 0",
         "metrics.listen": "'9477' must be HOST:PORT, as in 127.0.0.1:9477 or [::1]:9477; no DNS name",
@@ -134,11 +134,11 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         ("[[hook]]\nname='a'\nrun='temp_dir'\non=['running']", "hook[0]: on: running: hooks run after the end"),
         (
             "[[hook]]\nname='a'\nrun='rm -rf'",
-            "hook[0].run: 'rm -rf' is wrong; right: 'git_locks', 'worktree' or 'temp_dir'",
+            "hook[0].run: 'rm -rf' is wrong; right: 'git_locks', 'worktree', 'temp_dir' or 'registry_entry'",
         ),
         ("[[policy]]\nmatch = {}", "policy[0].match: needs at least one of type, name, tag"),
         ("[[policy]]\nafter_seconds = 50", "policy[0].match: is missing"),
-        ("[[source]]\nkind='hcom'\npath='/x'", "source[0]: kind: 'hcom': this version reads no such registry"),
+        ("[[source]]\nkind='other'\npath='/x'", "source[0]: kind: 'other': this version reads no such registry"),
         ("[notify]\non = ['agent.stalled']", "notify: needs both on (events) and command"),
         ("[notify]\non = ['agent.stalld']\ncommand=['x']", "notify.on[0]: 'agent.stalld' is no event; did you mean"),
         ("[control]\nadmin_group = 'no-such-group-1'", "control.admin_group: 'no-such-group-1' there is no such group"),
@@ -205,10 +205,11 @@ def test_a_user_without_a_file_gets_the_defaults() -> None:
     assert settings.runtime_dir == "/run/user/5/agent-watchdog"
     assert settings.interval == timedelta(seconds=10)
     assert settings.observing().observe
-    git_locks, worktree, temp_dir = settings.hooks
+    git_locks, worktree, temp_dir, registry_entry = settings.hooks
     assert (git_locks.run, git_locks.on) == ("git_locks", ENDED)
     assert (worktree.run, worktree.on) == ("worktree", ENDED - {Status.STOPPED})
     assert (temp_dir.run, temp_dir.on, temp_dir.timeout) == ("temp_dir", ENDED, timedelta(seconds=60))
+    assert (registry_entry.run, registry_entry.on) == ("registry_entry", ENDED)
 
 
 @pytest.mark.parametrize("how", ["flag", "environment"])

@@ -14,7 +14,9 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     sweep        observe -> judge -> decide -> record, for every agent
     climbing     the steps of a ladder that end nobody: warn, nudge
     takeup       what the registry holds for this host: at start all, later orders of others
-    sources      agents that other programs' own lists tell of
+    sources      agents that other programs' own registries tell of
+    entries      one entry there, measured by the kernel: whose process, and whether it is that one
+    ghosts       entries whose process is gone: closed there
     retention    forgets what ended long ago, a few rows at a time
     reaper       what dead agents left behind: looked for each ten minutes, put in order, shown by `reap`
     orphans      processes that outlived their agent

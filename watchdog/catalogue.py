@@ -130,6 +130,17 @@ CATALOGUE: dict[str, Entry] = {
         "a heartbeat file cannot be read; its agent is unknown until wait_limit",
         "may its owner read the file, and is its disk there?",
     ),
+    "source.ghost": Entry(
+        INFO, "an entry of a foreign registry was closed: its process had gone, or another one has its pid by now"
+    ),
+    "source.entry_kept": Entry(
+        WARNING, "an entry of a foreign registry whose process has gone could not be closed", "`why` says; tried again"
+    ),
+    "source.entry_gone": Entry(
+        WARNING,
+        "an agent lives, and the registry that told of it does not any more",
+        "nothing is done: it is watched on, its silence is not counted any more",
+    ),
     "source.unread": Entry(
         WARNING,
         "a [[source]] cannot be read: agents that only it knows are not told of",

@@ -18,7 +18,7 @@ from watchdog.hearing import Hearing
 from watchdog.journal import Cleanup
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
-from watchdog.orders import Order, status_of, task_of, told
+from watchdog.orders import Order, end_words, status_of, task_of, told
 from watchdog.processes import procfs
 from watchdog.processes.exits import exit_status
 from watchdog.processes.identity import boot_id, passed_on
@@ -134,7 +134,8 @@ class Closing:
         status = Status(str(outcome["status"]))
         error = None if status is Status.COMPLETED else task_of(order, agent, status)[1]
         if order.options.cleanup:
-            runs = await self._cleanup.run(agent, status, order.reason, order.request_id)
+            words = end_words(agent, status, order.options, order.by, order.why, outcome)
+            runs = await self._cleanup.run(agent, status, order.reason, order.request_id, **words)
             outcome["cleanup"] = runs  # before the row is closed: later nobody would add it
             await self._save(order, order.step)
             for run in runs:

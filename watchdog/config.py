@@ -107,7 +107,8 @@ class Settings:
 
     def policy_for(self, agent: Registration) -> Policy:
         """The limits that hold for this agent."""
-        return self.policy_of(agent.agent_type, agent.name, agent.tags, agent.source)
+        policy = self.policy_of(agent.agent_type, agent.name, agent.tags, agent.source)
+        return dataclasses.replace(policy, ladder=(Step.WARN,)) if agent.unproved else policy
 
     def policy_of(self, agent_type: str, name: str, tags: Iterable[str], source: str = "register") -> Policy:
         """`[stall]` and `[kill]`, then the shipped policies, then each `[[policy]]` that fits; the last word wins."""

@@ -12,6 +12,7 @@ from datetime import timedelta
 from watchdog.core.model import (
     LIVE,
     Identity,
+    Listed,
     Policy,
     Presence,
     Status,
@@ -190,6 +191,15 @@ class Agent(Speaker):
     def identify(self, identity: Identity, owner_uid: int) -> None:
         """Take the identity and owner that the kernel told."""
         self.reg = replace(self.reg, identity=identity, owner_uid=owner_uid)
+
+    def listed(self, entries: tuple[Listed, ...]) -> None:
+        """Where foreign registries tell of it now."""
+        self.reg = replace(self.reg, entries=entries)
+
+    def released(self) -> None:
+        """Who promised its beats says nothing of it any more."""
+        self.reg = replace(self.reg, stall_after=None)
+        self.promised, self.after_said, self.settled_until, self.changed = False, None, ZERO, True
 
     def placed(self, cgroup: str) -> None:
         """It sits in a cgroup of its own."""

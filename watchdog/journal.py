@@ -1,11 +1,12 @@
 """Cleanup hooks of one agent, with the registry as their journal."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from watchdog import cleanup
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
-from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec, Reason, Status
+from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec, Listed, Reason, Status
 from watchdog.fleet import Agent, Fleet
 from watchdog.owners import Owners
 from watchdog.registry.store import AsyncStore
@@ -44,7 +45,7 @@ class Cleanup:
         return any(hook.name == name for hook in self._hooks)
 
     async def again(
-        self, agent: Agent, reason: Reason, request_id: str, names: frozenset[str]
+        self, agent: Agent, reason: Reason, request_id: str, names: frozenset[str], **words: Any
     ) -> list[dict[str, object]]:
         """The hooks of these names once more for an agent that has ended, and those that need one of them."""
         chosen: list[HookSpec] = []
@@ -53,7 +54,7 @@ class Cleanup:
                 chosen.append(hook)
         needed = {name for hook in chosen for name in hook.needs}
         hooks = [hook for hook in self._hooks if hook in chosen or hook.name in needed]  # done ones only answer
-        return await self.run(agent, agent.status, reason, request_id, hooks)
+        return await self.run(agent, agent.status, reason, request_id, hooks, **words)
 
     async def run(
         self,
@@ -62,8 +63,9 @@ class Cleanup:
         reason: Reason,
         request_id: str,
         hooks: Sequence[HookSpec] | None = None,
+        **words: Any,
     ) -> list[dict[str, object]]:
-        """What each hook did, in order; all of the configuration's unless told."""
+        """What each hook did, in order; all of the configuration's unless told. `words`: more of the context."""
         self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
 
         def context_for(spec: HookSpec) -> HookContext:
@@ -81,6 +83,9 @@ class Cleanup:
                 exit_code=agent.exit_code,
                 exit_signal=agent.exit_signal,
                 in_use=in_use(self._fleet, agent, self._dead),
+                registry_entry=tuple(_place(entry) for entry in agent.reg.entries) or None,
+                resumable=any(entry.resume for entry in agent.reg.entries),
+                **words,
             )
 
         journal = _Journal(self._store, self._clock, request_id, agent)
@@ -88,6 +93,10 @@ class Cleanup:
         hooks = self._hooks if hooks is None else hooks
         results = await cleanup.run_hooks(hooks, context_for, self._owners, journal, told, observe=self._observe)
         return [{"hook": spec.name, "outcome": result.outcome, "message": result.message} for spec, result in results]
+
+
+def _place(entry: Listed) -> dict[str, str]:
+    return {"kind": entry.kind, "path": entry.path, "key": entry.key, "token": entry.token}
 
 
 class _Journal:

@@ -13,6 +13,7 @@ from watchdog.core.model import ENDED, Polite, Status, Step
 from watchdog.core.redaction import hide_password
 from watchdog.owner.sources import SOURCES
 from watchdog.values import (
+    Account,
     Address,
     Command,
     Count,
@@ -31,7 +32,7 @@ from watchdog.values import (
     suggest,
 )
 
-BUILT_IN_HOOKS = ("git_locks", "worktree", "temp_dir")
+BUILT_IN_HOOKS = ("git_locks", "worktree", "temp_dir", "registry_entry")
 
 
 class _Section(BaseModel):
@@ -125,7 +126,7 @@ class Hook(_Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
     on: Annotated[tuple[Status, ...], Field(min_length=1)] = tuple(sorted(ENDED))
     needs: tuple[str, ...] = ()
-    run: Literal["git_locks", "worktree", "temp_dir"] | None = None
+    run: Literal["git_locks", "worktree", "temp_dir", "registry_entry"] | None = None
     command: Command | None = None
     timeout_seconds: Seconds = 60
     retries: Annotated[int, Field(strict=True, ge=0, le=100)] = 2
@@ -191,6 +192,8 @@ class Source(_Section):
 
     kind: str
     path: Path = ""
+    user: Account = ""
+    after_seconds: Seconds | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "Source":
@@ -265,6 +268,8 @@ DEFAULT_HOOKS = (
     # A stopped agent is to go on later: its worktree stays where it is.
     Hook(name="worktree", run="worktree", on=tuple(sorted(ENDED - {Status.STOPPED}))),
     Hook(name="temp_dir", run="temp_dir"),
+    # Last: who finds an entry closed may take it that all else is in order.
+    Hook(name="registry_entry", run="registry_entry"),
 )
 
 

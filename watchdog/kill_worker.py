@@ -21,7 +21,7 @@ from watchdog.claiming import Claiming, Spoke
 from watchdog.clock import Clock
 from watchdog.closing import Closing, NotOurs
 from watchdog.core.ladder import END_PHASE
-from watchdog.core.model import TOLD_OF, KillOptions, Polite, Reason, Step, TreeMember
+from watchdog.core.model import KillOptions, Polite, Reason, Step, TreeMember
 from watchdog.ending import Ended, Ending, Plan
 from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
 from watchdog.fleet import Agent
@@ -244,7 +244,7 @@ class KillWorker:
     def _left_alone(self, order: Order) -> bool:
         """Whether nothing of the tree is ended: there is none, we only observe, or it was never ours to end."""
         agent = order.agent
-        not_ours = agent.reg.source in TOLD_OF and Step.KILL not in agent.policy.ladder
+        not_ours = agent.reg.told_of and Step.KILL not in agent.policy.ladder
         return self.observe or order.reason is Reason.LOST or (order.reason is Reason.GONE and not_ours)
 
     async def _end(self, order: Order) -> Ended:

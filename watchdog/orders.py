@@ -4,8 +4,10 @@ Values and words only; `kill_worker` acts. The registry keeps the same as JSON, 
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from watchdog.claimant import claimant
 from watchdog.core.ladder import END_PHASE
@@ -201,6 +203,23 @@ def task_of(order: Order, agent: Agent, status: Status) -> tuple[str, str | None
             return agent.policy.task_status, f"Agent stopped: {order.why}"
         case _:
             return "failed", f"Agent failed: {(order.outcome or {}).get('message', order.why)}"
+
+
+def end_words(
+    agent: Agent, status: Status, options: KillOptions, by: str, why: str, outcome: Mapping[str, object]
+) -> dict[str, Any]:
+    """How it ended, as hooks are told of it beside `outcome` and `reason`; the same after a restart."""
+    task = "cancelled" if options.cancel else {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(status)
+    try:
+        ended_at = datetime.fromisoformat(str(outcome.get("killed_at"))).timestamp()
+    except ValueError:
+        ended_at = 0.0  # an edited row
+    return {
+        "why": why if why and status in (Status.KILLED, Status.STOPPED, Status.LOST) else str(outcome.get("message")),
+        "by": by,
+        "ended_at": ended_at,
+        "task_status": task or agent.policy.task_status,
+    }
 
 
 def to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:

@@ -12,7 +12,7 @@ Only looked for here; the kill worker ends them, by an order like any other.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from watchdog.core.model import ENDED, TOLD_OF, Identity, Policy, Presence, Registration, Step, TreeMember
+from watchdog.core.model import ENDED, Identity, Policy, Presence, Registration, Step, TreeMember
 from watchdog.fleet import Agent, Fleet
 from watchdog.orders import member_of
 from watchdog.processes import cgroups
@@ -123,7 +123,7 @@ class Orphans:
             return "its agent is of another host or boot"
         if reg.identity is not None and presence(reg.identity, None) is not Presence.ABSENT:
             return "its agent's row is closed, but its main process is not proved dead"
-        if reg.source in TOLD_OF and Step.KILL not in policy.ladder:
+        if reg.told_of and Step.KILL not in policy.ladder:
             return "its agent was only told of: what it left was never ours to end"
         ghost = Agent(reg, policy, row.status)
         ghost.members, ghost.line = members, "outlived its agent"

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from watchdog.clock import Clock
 from watchdog.config import Settings
@@ -29,6 +30,7 @@ from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
 from watchdog.leftovers import Leftover, OwnersPlaces
 from watchdog.logs import Log
+from watchdog.orders import end_words, from_json
 from watchdog.orphans import Orphans
 from watchdog.owner.hooks import base
 from watchdog.placement import Placement
@@ -267,16 +269,19 @@ class Reaper:
 
     async def _run_again(self, agent: Agent, runs: Iterable[RunRow], by: str) -> HookResult:
         """The hooks that gave up, and those that need one of them."""
-        reason, request_id = Reason.OPERATOR, ""
+        reason, request_id, words = Reason.OPERATOR, "", dict[str, Any]()
         for run in runs:
             with contextlib.suppress(Conflict):
                 request = await self._store.read(self._store.store.request, run.request_id or "")
                 if request is not None:
                     reason, request_id = request.reason, request.request_id
-        ran = await self._cleanup.again(agent, reason, request_id, frozenset(run.hook for run in runs))
-        words = "; ".join(f"{one['hook']}: {one['outcome']}: {one['message']}" for one in ran)
+                    options, _, why = from_json(request.options)
+                    words = end_words(agent, agent.status, options, request.by, why, request.outcome)
+        names = frozenset(run.hook for run in runs)
+        ran = await self._cleanup.again(agent, reason, request_id, names, **words)
+        told = "; ".join(f"{one['hook']}: {one['outcome']}: {one['message']}" for one in ran)
         failed = [one for one in ran if one["outcome"] not in WELL]
-        return (base.failed if failed else base.done)(words[: base.MESSAGE_LIMIT])
+        return (base.failed if failed else base.done)(told[: base.MESSAGE_LIMIT])
 
     async def _remove(self, agent_id: str, remove: Callable[[], object], by: str) -> HookResult:
         if self._fleet.get(agent_id) is not None:

@@ -70,8 +70,7 @@ class Daemon:
         self.clock = Clock()
         self.host = identity.this_host(settings.host)
         self.boot_id = identity.boot_id()
-        self.stopping = asyncio.Event()
-        self.sooner = asyncio.Event()
+        self.stopping, self.sooner = asyncio.Event(), asyncio.Event()
         self.summons = Summons(self._summoned)
 
     async def run(self) -> int:
@@ -256,6 +255,7 @@ class Daemon:
             finished=self.worker.finished,
             orphans=self.reaper.orphans,
             reap=self.reaper.reap,
+            shown=lambda: self.sources.shown(),
             look_soon=self.look_soon,
             ask_owner=self.owners.call_alone,
             facts=self.bulletin.facts,
@@ -290,8 +290,8 @@ class Daemon:
     async def _begin(self) -> None:
         await self.scrape.keep(self.settings.metrics.listen)
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
-        for name, job in (("orders", self.take_up.orders), ("sources", self.sources.look)):
-            self.schedule.every(self.settings.interval, name, job)
+        self.schedule.every(self.settings.interval, "orders", self.take_up.orders)
+        self.schedule.every(self.settings.interval, "sources", self.sources.look)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.every(reaper.EVERY, "reap", self.reaper.round)
         self.schedule.start()

@@ -1,83 +1,301 @@
-"""Agents that a `[[source]]` tells of: today Claude Code's own list of the sessions that run.
+"""Agents that a `[[source]]` tells of: other programs' registries, each read beside the sweep by its owner's helper.
 
-So that sessions which were there before us, and have no hooks yet, are in `list` within one sweep. They are told of and
-never ended for it (`core.model.TOLD_OF`), and promise nothing: their state is taken over, their silence is not counted.
-As soon as a session's hooks speak, those alone are heard.
+    read -> who is new is registered by the identity that the kernel tells -> other content is a beat
+         -> whose process is gone is closed there (`ghosts`) -> who stands there no more is told, and kept watched
+
+A registry whose program beats is a promise, in that program's own rhythm; any other one promises nothing. What ends
+here is an agent like any other; its entry is closed last, by the hook `registry_entry`.
 """
 
-import json
+import asyncio
 import os
+import pwd
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
-from watchdog.control.claims import claim
-from watchdog.control.desk import Desk
+from watchdog import entries
+from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
 from watchdog.control.registering import take_in
-from watchdog.control.requests import Register, parse
-from watchdog.core.model import Beat, State
-from watchdog.errors import BadRequest, OwnerCallFailed, WatchdogError
+from watchdog.core.model import Beat, Listed, State, Status, TreeMember
+from watchdog.entries import Found, Standing
+from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, WatchdogError
 from watchdog.fleet import Agent
+from watchdog.ghosts import Ghosts
+from watchdog.keys import Source
 from watchdog.owner.sources import SOURCES
 from watchdog.owner.sources.base import Entry, entry_of
 from watchdog.owners import Owners
 
 DEADLINE = 3.0  # seconds for one look
+PATIENCE = 60.0  # seconds until a registry on which two helpers in a row hung is read again
+MISSED = 2  # looks that do not find an entry, until it counts as taken away: a file may be just being replaced
+_SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
+
+
+@dataclass(slots=True)
+class _Place:
+    """One registry: how its looks went, what each agent's entry said last, and who is shown but not watched."""
+
+    uid: int
+    late: int = 0
+    failed: int = 0
+    not_before: float = 0.0
+    told: bool = False
+    heard: dict[str, tuple[str | None, str | None, str]] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+    shown: list[Json] = field(default_factory=list)
+
+    def show(self, kind: str, entry: Entry, why: str) -> None:
+        """In `list`, and not watched."""
+        self.shown.append(entries.shown(kind, entry, self.uid, why))
 
 
 class Sources:
-    """Looks at each source beside the sweep, by the helper of the daemon's own uid; nobody else's files are read."""
+    """Looks at each source, each within its own deadline; one that hangs or breaks is told once, and delays nobody."""
 
     def __init__(self, desk: Desk, owners: Owners) -> None:
         self._desk = desk
         self._owners = owners
-        self._peer = Peer(os.geteuid(), os.getegid(), os.getpid(), admin=True)
-        self._unread: set[str] = set()
+        self._ghosts = Ghosts(desk, owners)
+        self._places: dict[tuple[str, str], _Place] = {}
 
     async def look(self) -> None:
-        """Register who is new, and take over what each says of itself."""
-        for source in self._desk.settings.sources:
-            kind = SOURCES[source.kind]
-            path = source.path or os.environ.get(kind.variable) or kind.path
+        """Each source once."""
+        there = [
+            (source, _path(source), await asyncio.to_thread(_uid, source)) for source in self._desk.settings.sources
+        ]
+        wanted = {(source.kind, path) for source, path, _ in there}
+        self._places = {key: place for key, place in self._places.items() if key in wanted}
+        await asyncio.gather(*(self._look(*one) for one in there))
+
+    def shown(self) -> list[Json]:
+        """Entries that are not watched (remote, without a pid, another's), as `list` shows them."""
+        return [one for place in self._places.values() for one in place.shown]
+
+    async def _look(self, source: Source, path: str, uid: int | None) -> None:
+        """One source; whatever its entries hold is bound to them."""
+        owner = os.geteuid() if uid is None else uid
+        place = self._places.setdefault((source.kind, path), _Place(owner))
+        now = self._desk.clock.mono()
+        if now < place.not_before:
+            return
+        try:
+            if uid is None:
+                raise OwnerCallFailed("not_permitted", f"there is no user {source.user} any more")
+            answer = await self._owners.call(uid, "source_discover", {"kind": source.kind, "path": path}, DEADLINE)
+            told = [entry_of(one) for one in answer]
+        except OwnerCallFailed as error:
+            self._unread(place, source.kind, path, error)
+            return
+        except (TypeError, ValueError) as error:
+            self._unread(place, source.kind, path, OwnerCallFailed("garbled", f"no answer of ours: {error}"))
+            return
+        place.late, place.failed, place.told, place.shown = 0, 0, False, []
+        self._ghosts.keep(source.kind, path, told)
+        for entry in told:
             try:
-                args = {"kind": source.kind, "path": path}
-                told = await self._owners.call(self._peer.uid, "source_discover", args, DEADLINE)
-            except OwnerCallFailed as error:
-                if path not in self._unread and error.reason != "closed":
-                    self._desk.event("source.unread", source=source.kind, path=path, why=str(error))
-                    self._unread.add(path)
-                continue
-            self._unread.discard(path)
-            for one in told if isinstance(told, list) else ():
-                with suppress(WatchdogError, ValueError):  # gone, another's, or no answer of ours
-                    await self._take(source.kind, entry_of(one))
+                await self._take(source, path, place, entry)
+            except WatchdogError as error:
+                place.show(source.kind, entry, str(error))
+        self._miss(place, source.kind, path, told)
 
-    async def _take(self, kind: str, entry: Entry) -> None:
-        """One entry; whose process it is, and which, is the kernel's word. Raises WatchdogError when it is none."""
-        pid, desk = entry.pid, self._desk
-        if pid is None:
+    def _unread(self, place: _Place, kind: str, path: str, error: OwnerCallFailed) -> None:
+        """It tells nothing: told once. Who is judged by it alone is, after a second time, not judged by his silence."""
+        if error.reason == "closed":
             return
-        agent = next((a for a in desk.fleet if a.identity is not None and a.identity.pid == pid), None)
-        if agent is None:
-            async with desk.registering:
-                taken = claim(pid, self._peer, desk.fleet, desk.host)
-                if taken.uid != entry.uid or entry.ticks not in (None, taken.identity.start_ticks):
-                    return  # the file outlived its session, and the number is another process's
-                agent, _ = await take_in(desk, self._peer, _body(kind, entry, pid), taken)
-        if agent.reg.source == kind and not agent.promised:
-            self._hear(agent, entry)
+        place.failed += 1
+        place.late = place.late + 1 if error.reason == "late" else 0
+        if place.late > 1:
+            place.not_before = self._desk.clock.mono() + PATIENCE
+        if not place.told:
+            place.told = True
+            self._desk.event("source.unread", source=kind, path=path, why=str(error))
+        for agent in self._desk.fleet if place.failed > 1 else ():
+            if agent.reg.source == kind and _listed(agent, kind, path) and agent.promised and agent.unread is None:
+                agent.unread_now()
 
-    def _hear(self, agent: Agent, entry: Entry) -> None:
-        """What changed since the last look, as its word that promises nothing."""
+    # -- one entry
+
+    async def _take(self, source: Source, path: str, place: _Place, entry: Entry) -> None:
+        """What its entry says of an agent; who is new is registered. Raises WatchdogError."""
+        kind, desk = source.kind, self._desk
+        if source.after_seconds is not None and entry.promise is not None:
+            entry = replace(entry, promise=source.after_seconds)
+        if entry.remote:
+            place.show(kind, entry, "it lives on another device")
+            return
+        agent, own = self._known(kind, path, entry)
+        if agent is not None and own is not None:
+            if own.token != entry.token and not self._same_process(agent, entry):
+                agent = None  # another run has its place by now
+            elif not entry.living:
+                return  # `_miss` tells it
+            else:
+                await self._refresh(agent, own, entry, place.uid)
+        if agent is None and not entry.living:
+            return
+        if agent is None and entry.pid is not None:
+            agent = next((a for a in desk.fleet if self._same_process(a, entry)), None)
+            if agent is not None and agent.reg.owner_uid == place.uid == entry.uid:
+                await self._attach(agent, kind, path, entry, place.uid)
+        if agent is not None:
+            self._ghosts.alive(kind, path, entry)
+            self._hear(place, kind, agent, entry)
+            return
+        found = entries.look(entry, place.uid, desk.fleet, desk.host, desk.clock.now())
+        if found.standing is Standing.GONE:
+            await self._ghosts.seen(kind, path, entry, place.uid, found.why)
+        elif found.standing is Standing.UNSEEN:
+            place.show(kind, entry, found.why)
+        elif found.taken is not None:
+            self._ghosts.alive(kind, path, entry)
+            await self._register(place, kind, path, entry, found)
+
+    def _known(self, kind: str, path: str, entry: Entry) -> tuple[Agent | None, Listed | None]:
+        """The agent that has this entry, with its token as it was; that of the same run before any other."""
+        found: tuple[Agent | None, Listed | None] = None, None
+        for agent in self._desk.fleet:
+            own = _listed(agent, kind, path, entry.key)
+            if own is not None and (found[0] is None or own.token == entry.token):
+                found = agent, own
+        return found
+
+    def _same_process(self, agent: Agent, entry: Entry) -> bool:
+        """Whether the entry names the main process of that agent."""
+        one = agent.identity
+        if one is None or one.pid != entry.pid or entry.ticks not in (None, one.start_ticks):
+            return False
+        if entry.boot_id not in (None, one.boot_id) or agent.reg.boot_id != self._desk.boot_id:
+            return False
+        return entry.since is None or entries.began(one, self._desk.clock.now()) <= entry.since + entries.SLACK
+
+    async def _register(self, place: _Place, kind: str, path: str, entry: Entry, found: Found) -> None:
+        desk, uid = self._desk, place.uid
+        peer, proved = Peer(uid, uid, os.getpid()), found.standing is Standing.PROVED
+        listed = entries.listed(kind, path, entry, uid, desk.fleet, desk.host, proved)
+        async with desk.registering:
+            for body in entries.bodies(kind, entry):
+                try:
+                    agent, _ = await take_in(desk, peer, body, found.taken, listed)
+                    break
+                except (BadRequest, Conflict, Forbidden) as error:
+                    refusal = error  # its name, its parent or its task
+            else:
+                raise refusal
+        self._ghosts.agents[(kind, path, entry.key, entry.token)] = agent.agent_id
+        _remember(agent, listed)
+        self._hear(place, kind, agent, entry, first=True)
+
+    async def _attach(self, agent: Agent, kind: str, path: str, entry: Entry, uid: int) -> None:
+        """An agent that came another way stands there too: the entry is closed with it."""
+        proved = entry.ticks is not None or entry.since is not None
+        listed = entries.listed(kind, path, entry, uid, self._desk.fleet, self._desk.host, proved)
+        others = tuple(one for one in agent.reg.entries if (one.kind, one.path, one.key) != (kind, path, entry.key))
+        await self._keep(agent, (*others, listed))
+
+    async def _refresh(self, agent: Agent, own: Listed, entry: Entry, uid: int) -> None:
+        """What its program says of ending it may change while it lives."""
+        new = replace(
+            own,
+            token=entry.token,
+            conversation=entry.conversation,
+            resume=entry.resume,
+            stop=entry.stop,
+            pane=entry.pane,
+            temp=entry.temp,
+        )
+        if not entries.same_also(own.also, entry.also):
+            fresh = entries.listed(own.kind, own.path, entry, uid, self._desk.fleet, self._desk.host, own.proved)
+            gone = {one.pid for one in own.also} & set(entry.also)  # still named: its end is told by the sweep
+            new = replace(new, also=(*(one for one in own.also if one.pid in gone), *fresh.also))
+            new = replace(new, also=tuple({one.pid: one for one in reversed(new.also)}.values()))
+        if new != own:
+            await self._keep(agent, tuple(new if one is own else one for one in agent.reg.entries))
+        self._ghosts.agents[(own.kind, own.path, entry.key, entry.token)] = agent.agent_id
+
+    async def _keep(self, agent: Agent, listed: tuple[Listed, ...]) -> None:
+        agent.listed(listed)
+        for one in listed:
+            _remember(agent, one)
+        await self._desk.store.write(self._desk.store.store.set_entries, agent.agent_id, listed)
+
+    # -- what it says
+
+    def _hear(self, place: _Place, kind: str, agent: Agent, entry: Entry, *, first: bool = False) -> None:
+        """Other content than at the last look is its word; the first that is seen is only where we begin."""
+        word = (entry.beat, entry.state, entry.note)
+        former, place.heard[agent.agent_id] = place.heard.get(agent.agent_id), word
+        if agent.status not in _SPOKEN or (agent.reg.source != kind and agent.promised):
+            return
         state = State(entry.state) if entry.state in set(State) else None
-        if state is None or (state is agent.state and entry.note == (agent.note or "")):
+        if entry.promise is None:
+            said = state is not None and (state is not agent.state or entry.note != (agent.note or ""))
+            if agent.promised or not (said or (former is not None and former != word)):
+                return  # its own word, by a hook perhaps, says more
+            beat = Beat(state=state, note=entry.note, promises=False)
+        elif not first and (former is None or former == word):
+            if entry.unheard and agent.unread is None:
+                agent.unread_now()
+            elif not entry.unheard:
+                agent.read_again()
             return
+        else:
+            after = timedelta(seconds=entry.promise)
+            beat = Beat(state=state, note=entry.note, after=None if after == agent.after else after)
         now = self._desk.clock.now()
-        agent.beat(Beat(state=state, note=entry.note, promises=False), now.mono, now.wall)
+        agent.beat(beat, now.mono, now.wall)
+
+    def _miss(self, place: _Place, kind: str, path: str, told: list[Entry]) -> None:
+        """Who lives and whose entry is gone, or says that he ended: told, watched on, his silence not counted."""
+        there = {(one.key, one.token) for one in told if one.living}
+        missing = dict[str, int]()
+        for agent in self._desk.fleet:
+            own = _listed(agent, kind, path)
+            if own is None or (own.key, own.token) in there or agent.status not in _SPOKEN:
+                continue
+            count = missing[agent.agent_id] = place.missing.get(agent.agent_id, 0) + 1
+            if count == MISSED:
+                why = (
+                    "its registry says that it has ended"
+                    if own.key in {one.key for one in told}
+                    else "it is gone there"
+                )
+                self._desk.event(
+                    "source.entry_gone", agent_id=agent.agent_id, name=agent.reg.name, source=kind, why=why
+                )
+                if agent.reg.source == kind:
+                    agent.released()
+        place.missing = missing
+        place.heard = {key: word for key, word in place.heard.items() if self._desk.fleet.get(key) is not None}
 
 
-def _body(kind: str, entry: Entry, pid: int) -> Register:
-    body = {"name": entry.name, "pid": pid, "type": entry.type, "source": kind}
-    try:
-        return parse(Register, json.dumps({**body, "transcript": entry.transcript}).encode())
-    except BadRequest:
-        return parse(Register, json.dumps(body).encode())
+def _listed(agent: Agent, kind: str, path: str, key: str | None = None) -> Listed | None:
+    """Its entry in that registry, if it has one."""
+    return next(
+        (one for one in agent.reg.entries if (one.kind, one.path) == (kind, path) and key in (None, one.key)), None
+    )
+
+
+def _remember(agent: Agent, listed: Listed) -> None:
+    """Further processes of the agent belong to its tree, wherever they come from."""
+    known = {member.identity for member in agent.members}
+    agent.members += tuple(
+        TreeMember(one, 0, agent.reg.owner_uid, "", "", "remembered") for one in listed.also if one not in known
+    )
+
+
+def _path(source: Source) -> str:
+    kind = SOURCES[source.kind]
+    named = "" if source.user else os.environ.get(kind.variable, "")
+    return source.path or named or kind.path
+
+
+def _uid(source: Source) -> int | None:
+    """Whose registry it is. May ask NSS, which can be slow."""
+    if not source.user:
+        return os.geteuid()
+    with suppress(KeyError):
+        return pwd.getpwnam(source.user).pw_uid
+    return None

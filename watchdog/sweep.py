@@ -171,13 +171,18 @@ class Sweeper:
             if missed:
                 agent.forgive()
 
-    @staticmethod
-    def _presence(agent: Agent) -> Presence:
-        """What the kernel says of the main process: its pidfd, which has not become readable, else a look at /proc."""
+    def _presence(self, agent: Agent) -> Presence:
+        """What the kernel says of the main process: its pidfd, which has not become readable, else a look at /proc.
+
+        The end of a further process of it (the harness beside its wrapper) is its end; where we only observe the main
+        process goes on, and so does the agent.
+        """
         if agent.identity is None:
             return Presence.NO_PID
         if agent.pidfd is not None and not agent.ended:
-            return Presence.ALIVE
+            also = () if self.settings.observe or agent.reg.told_of else agent.reg.entries
+            gone = any(presence(one, None) is Presence.ABSENT for entry in also for one in entry.also)
+            return Presence.ABSENT if gone else Presence.ALIVE
         return presence(agent.identity, agent.pidfd)
 
     async def _scan_if_needed(self, now: float, seen: list[tuple[Agent, Presence]], doubtful: list[Agent]) -> None:

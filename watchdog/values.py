@@ -4,6 +4,7 @@ import difflib
 import grp
 import ipaddress
 import os
+import pwd
 import re
 from collections.abc import Iterable
 from typing import Annotated
@@ -106,6 +107,15 @@ def _group(name: str) -> str:
     return name
 
 
+def _account(name: str) -> str:
+    if name:
+        try:
+            pwd.getpwnam(name)
+        except (KeyError, ValueError):
+            raise ValueError("there is no such user on this machine") from None
+    return name
+
+
 def _event(name: str) -> str:
     if name not in CATALOGUE:
         raise ValueError(f"is no event{suggest(name, CATALOGUE)}")
@@ -126,6 +136,7 @@ Ladder = Annotated[tuple[Step, ...], Field(min_length=1), AfterValidator(_climbi
 Database = Annotated[str, AfterValidator(_database)]
 LogFile = Annotated[Path, AfterValidator(_log_file)]
 Group = Annotated[str, AfterValidator(_group)]
+Account = Annotated[str, AfterValidator(_account)]
 Address = Annotated[str, AfterValidator(_address)]
 Event = Annotated[str, AfterValidator(_event)]
 Programs = tuple[Annotated[str, Field(min_length=1)], ...]

@@ -68,6 +68,7 @@ class Desk:
     path. `doubts` are the daemon's own holds, `lift_doubts` ends them. `facts` is what `status` tells of the loop.
     `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
+    `shown` is who stands in a foreign registry and is not watched.
     """
 
     fleet: Fleet
@@ -94,6 +95,7 @@ class Desk:
     lift_doubts: Callable[[], list[str]] = list
     orphans: Callable[[], Awaitable[list[Agent]]] = _none
     reap: Callable[..., Awaitable[list[Json]]] = _none
+    shown: Callable[[], list[Json]] = list
     bell: Bell = field(default_factory=Bell)
     registering: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time: a name is looked up, then taken
     denied: dict[tuple[int, str], float] = field(default_factory=dict)  # when a refusal was last logged

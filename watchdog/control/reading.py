@@ -36,6 +36,8 @@ async def agents(request: web.Request) -> web.Response:
             if peer.may(reg.owner_uid):
                 entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
             listed.append(entry)
+    if tag is None:
+        listed += [one for one in desk.shown() if name in (None, one["name"]) and peer.may(int(str(one["owner_uid"])))]
     if flag(request, "all_hosts"):
         for entry in listed:
             entry["host"] = desk.host

@@ -16,7 +16,7 @@ from watchdog.control.finding import found, own_agent
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Change, Register, parse
 from watchdog.core.beat import beat_of_json
-from watchdog.core.model import LIVE, KillOptions, Reason, Registration, Status
+from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration, Status
 from watchdog.core.verdict import span
 from watchdog.errors import AgentNotFound, BadRequest, Conflict, Forbidden
 from watchdog.fleet import ZERO, Agent
@@ -131,7 +131,9 @@ async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
     return agent
 
 
-async def take_in(desk: Desk, peer: Peer, body: Register, taken: Claim | None = None) -> tuple[Agent, list[str]]:
+async def take_in(
+    desk: Desk, peer: Peer, body: Register, taken: Claim | None = None, entry: Listed | None = None
+) -> tuple[Agent, list[str]]:
     """Check against the kernel and the other agents, commit, then let the house know. `desk.registering` is held.
 
     1. Whose is the pid (`taken`: was just asked); the owner is its uid, else the peer's.
@@ -147,7 +149,7 @@ async def take_in(desk: Desk, peer: Peer, body: Register, taken: Claim | None = 
     parent = None if body.parent is None else _parent(desk, peer, body.parent, owner)
     _refuse_paths(desk, body, owner, parent)
     await _refuse_task(desk, peer, body)
-    reg = _registration(desk, body, owner, parent, taken)
+    reg = replace(_registration(desk, body, owner, parent, taken), entries=() if entry is None else (entry,))
     status = Status.QUEUED if body.queued else Status.STARTING if taken is None else Status.RUNNING
     policy = desk.settings.policy_for(reg)
     agent = Agent(reg, policy, status, promised=body.stall_after_seconds is not None)

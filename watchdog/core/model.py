@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from watchdog.core.identity import Identity as Identity
+from watchdog.core.identity import Listed as Listed
+
 
 class Status(StrEnum):
     """Where an agent stands in its life (`agent_lifecycle.status`)."""
@@ -92,32 +95,6 @@ class Polite(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """One process, never to be confused with a later one of the same pid.
-
-    `start_ticks` is field 22 of /proc/PID/stat (clock ticks since boot, proc(5)); `pidfd_inode` is the inode of its
-    pidfd where pidfs gives each process its own (kernel >= 6.9), else None.
-    """
-
-    host: str
-    boot_id: str
-    pid: int
-    start_ticks: int
-    pidfd_inode: int | None = None
-
-    def same_process(self, other: "Identity") -> bool:
-        """True only when nothing that both know differs."""
-        if (self.host, self.boot_id, self.pid, self.start_ticks) != (
-            other.host,
-            other.boot_id,
-            other.pid,
-            other.start_ticks,
-        ):
-            return False
-        return self.pidfd_inode is None or other.pidfd_inode is None or self.pidfd_inode == other.pidfd_inode
-
-
-@dataclass(frozen=True, slots=True)
 class Policy:
     """The limits that hold for one agent, config and `[[policy]]` merged (reasons: config/agent-watchdog.toml)."""
 
@@ -141,6 +118,11 @@ class Policy:
     polite: Polite = Polite.MAIN_FIRST
     spare: tuple[str, ...] = ()
     task_status: str = "failed"
+
+
+# Of agents that nobody gave into our care: a vendor hook, or a vendor's own list of its sessions, told of them. The
+# daemon tells of them, and ends nothing of theirs, unless a `[[policy]]` says more.
+TOLD_OF = frozenset({"hook", "claude"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +151,17 @@ class Registration:
     source: str = "register"  # "run", "register", "hook", or a foreign registry's name
     command: str | None = None  # the program's name only; never a whole command line
     created_at: datetime | None = None
+    entries: tuple[Listed, ...] = ()  # in foreign registries
 
+    @property
+    def unproved(self) -> bool:
+        """Whether the entry that it came from may mean another process: it ends by a person's word alone."""
+        return any(one.kind == self.source and not one.proved for one in self.entries)
 
-# Of agents that nobody gave into our care: a vendor hook, or a vendor's own list of its sessions, told of them. The
-# daemon tells of them, and ends nothing of theirs, unless a `[[policy]]` says more.
-TOLD_OF = frozenset({"hook", "claude"})
+    @property
+    def told_of(self) -> bool:
+        """Whether the daemon only tells of it."""
+        return self.source in TOLD_OF or self.unproved
 
 
 def cgroup_names(agent_id: str) -> tuple[str, str]:
@@ -252,6 +240,13 @@ class HookContext:
     exit_code: int | None = None
     exit_signal: int | None = None
     in_use: tuple[tuple[str, str], ...] = ()  # worktrees and temp dirs of other living agents, and whose each is
+    registry_entry: tuple[dict[str, str], ...] | None = None  # its entries elsewhere: kind, path, key, token of each
+    why: str = ""  # it ended: in words,
+    by: str = "daemon"  # by whom,
+    ended_at: float = 0.0  # and when, in epoch seconds
+    task_status: str | None = None  # what becomes of its task
+    resumable: bool = True
+    with_messages: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,16 @@ A change of status is one compare-and-set UPDATE and one `lifecycle_event` in th
 import math
 from collections.abc import Iterable, Set
 from dataclasses import asdict, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, bindparam, func, insert, select, text, update
 
-from watchdog.core.model import ENDED, LIVE, Identity, Registration, Status, Step
+from watchdog.core.model import ENDED, LIVE, Identity, Listed, Registration, Status, Step
 from watchdog.errors import Conflict
-from watchdog.registry.codec import dump, to_agent
+from watchdog.registry.codec import dump, entries_json, to_agent
 from watchdog.registry.engines import Duplicate
-from watchdog.registry.querying import Queries, values, write_event
+from watchdog.registry.querying import Queries, seconds, values, write_event
 from watchdog.registry.rows import AgentRow, Problem, SweepRow
 from watchdog.registry.schema import LIVE_SQL, agent_lifecycle
 
@@ -54,9 +54,9 @@ class AgentQueries(Queries):
             "status": status.value,
             "source": registration.source,
             "command": registration.command,
-            "stall_after_seconds": _seconds(registration.stall_after),
-            "interval_seconds": _seconds(registration.interval),
-            "ttl_seconds": _seconds(registration.ttl),
+            "stall_after_seconds": seconds(registration.stall_after),
+            "interval_seconds": seconds(registration.interval),
+            "ttl_seconds": seconds(registration.ttl),
             "worktree_path": registration.worktree,
             "temp_dir": registration.temp_dir,
             "beat_file": registration.beat_file,
@@ -64,6 +64,7 @@ class AgentQueries(Queries):
             "transcript_path": registration.transcript,
             "cgroup_path": registration.cgroup,
             "notify_socket": notify_socket,
+            "entries": entries_json(registration.entries),
             "promised": registration.stall_after is not None,
             "created_at": registration.created_at or now,
             "started_at": now if status is Status.RUNNING else None,
@@ -199,6 +200,10 @@ class AgentQueries(Queries):
         """The agent writes its transcript there from now on."""
         return self._set(agent_id, transcript_path=path)
 
+    def set_entries(self, agent_id: str, entries: Iterable[Listed]) -> bool:
+        """Where foreign registries tell of it from now on."""
+        return self._set(agent_id, entries=entries_json(entries))
+
     def set_rung(self, agent_id: str, rung: Step) -> bool:
         """The agent has come to that step of its ladder; committed before the step is taken."""
         return self._set(agent_id, rung=rung)
@@ -321,7 +326,3 @@ def _names(found: Row[Any], identity: Identity) -> bool:
 def _finite(value: object) -> object:
     """NaN and infinity as "not said": an agent's `progress=nan` would make its own row unreadable."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _seconds(duration: timedelta | None) -> float | None:
-    return None if duration is None else duration.total_seconds()

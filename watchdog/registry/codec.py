@@ -5,12 +5,13 @@ Rows can be edited by hand, and SQLite stores any type in any column; nothing he
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import TypeVar
 
-from watchdog.core.model import Identity, Reason, Registration, State, Status, Step, Verdict
+from watchdog.core.model import Identity, Listed, Reason, Registration, State, Status, Step, Verdict
 from watchdog.errors import Conflict
 from watchdog.registry.rows import AgentRow, EventRow, HoldRow, Json, RequestRow, RunRow, TaskRow
 from watchdog.registry.schema import PID_MAX
@@ -28,6 +29,11 @@ class BadRow(Conflict):
 def dump(value: object) -> str:
     """JSON for a TEXT column; what JSON does not know (a datetime, an enum in a set) as text."""
     return json.dumps(value, default=str, separators=(",", ":"))
+
+
+def entries_json(entries: Iterable[Listed]) -> str:
+    """For the column `entries`; `to_agent` reads it."""
+    return dump([asdict(entry) for entry in entries])
 
 
 def to_agent(raw: Raw) -> AgentRow:
@@ -58,6 +64,7 @@ def to_agent(raw: Raw) -> AgentRow:
             source=_text(raw, "source"),
             command=_optional(raw, "command", _text),
             created_at=created_at,
+            entries=tuple(_entry(one) for one in _list(raw, "entries", dict)),
         ),
         status=_enum(raw, "status", Status),
         version=_int(raw, "version", 0),
@@ -178,6 +185,19 @@ def to_hold(raw: Raw) -> HoldRow:
         until_at=_optional(raw, "until_at", _time),
         ended_at=_optional(raw, "ended_at", _time),
     )
+
+
+def _entry(stored: Json) -> Listed:
+    """Where a foreign registry tells of the agent."""
+    try:
+        also = tuple(Identity(**one) for one in stored["also"])  # type: ignore[attr-defined]
+        made = Listed(**{**stored, "also": also})  # type: ignore[arg-type]
+    except (KeyError, TypeError) as error:
+        raise BadRow(f"entries: {error}") from None
+    for word in (made.kind, made.path, made.key, made.token):
+        if not isinstance(word, str):
+            raise BadRow(f"entries: {word!r} is not text")
+    return replace(made, temp=tuple(made.temp), stop=None if made.stop is None else tuple(made.stop))
 
 
 def _identity(raw: Raw, host: str, boot_id: str) -> Identity | None:

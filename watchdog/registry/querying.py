@@ -4,7 +4,7 @@ What each kill asks is a statement made once, given its values as parameters: ma
 """
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, insert
@@ -78,3 +78,8 @@ def write_event(
     )
     key = result.inserted_primary_key
     return int(key[0]) if key is not None else 0
+
+
+def seconds(duration: timedelta | None) -> float | None:
+    """A duration as it is stored."""
+    return None if duration is None else duration.total_seconds()

@@ -32,7 +32,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from watchdog.core.model import LIVE, Status
 
-REVISION = "0005"
+REVISION = "0007"
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 
 
@@ -131,6 +131,7 @@ agent_lifecycle = Table(
     Column("transcript_path", CleanText),
     Column("cgroup_path", CleanText),
     Column("notify_socket", CleanText),
+    Column("entries", CleanText, nullable=False, server_default="[]"),  # its places in foreign registries
     Column("promised", Boolean, nullable=False, server_default=text("false")),
     Column("beats", BigInteger, nullable=False, server_default="0"),
     Column("silence_seconds", Float(53), nullable=False, server_default="0"),

@@ -71,7 +71,9 @@ def context_json(context: HookContext) -> dict[str, object]:
 def context_of(data: dict[str, Any]) -> HookContext:
     """The context from its JSON. Raises KeyError, TypeError or ValueError when that is not one."""
     in_use = tuple((str(path), str(who)) for path, who in data.get("in_use", ()))
-    return HookContext(**{**data, "outcome": Status(data["outcome"]), "in_use": in_use})
+    places = data.get("registry_entry")
+    changed = {"in_use": in_use, "registry_entry": None if places is None else tuple(places)}
+    return HookContext(**{**data, "outcome": Status(data["outcome"]), **changed})
 
 
 def settings_json(settings: CleanupSettings) -> dict[str, object]:

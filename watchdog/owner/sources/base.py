@@ -47,6 +47,7 @@ class Entry:
     parent: str | None = None  # the name of another entry
     beat: str | None = None  # its last heartbeat as it stands there: other content is a new beat
     promise: float | None = None  # seconds of silence that the program's own rhythm allows; None: none is counted
+    unheard: str = ""  # why no beat could be written now (another's lock is on the file), if so
     state: str | None = None  # as `core.model.State`
     note: str = ""
     transcript: str | None = None

@@ -1,0 +1,147 @@
+"""An entry of a foreign registry, measured by the kernel: whose process it names, and whether it is that very one.
+
+The entry is the word of the uid that owns the file. It counts for processes of that uid alone, and a pid in it means
+the process that has it now only where the entry also tells when, or which.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from enum import StrEnum
+
+from watchdog.clock import Instant
+from watchdog.control.claims import Claim, claim
+from watchdog.control.desk import Json
+from watchdog.control.peers import Peer
+from watchdog.control.requests import Register, parse
+from watchdog.core.model import Identity, Listed
+from watchdog.core.names import name_for, name_problem
+from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen, WatchdogError
+from watchdog.fleet import Fleet
+from watchdog.owner.sources.base import Entry
+from watchdog.processes import procfs
+from watchdog.processes.identity import boot_id
+
+SLACK = 1.0  # seconds: registries that keep whole ones round either way
+
+
+class Standing(StrEnum):
+    """What the kernel says of the process that an entry names."""
+
+    PROVED = "proved"  # it is that very process
+    UNPROVED = "unproved"  # a process of that uid has the pid; whether it is that one, nothing tells
+    GONE = "gone"  # no such process any more, or another one that has its pid
+    OTHERS = "others"  # another uid's, or never an agent (the daemon itself): nothing is done
+    UNSEEN = "unseen"  # no pid yet, or the look failed: nothing is known
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer, in words too. `taken` is set where the process may be registered."""
+
+    standing: Standing
+    why: str = ""
+    taken: Claim | None = None
+
+
+def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found:
+    """Whose process it is, and which. `uid` owns the registry."""
+    if entry.uid != uid:
+        return Found(Standing.OTHERS, f"its file is uid {entry.uid}'s, the registry's owner is uid {uid}")
+    if entry.pid is None:
+        return Found(Standing.UNSEEN, "its registry tells no pid")
+    if entry.boot_id is not None and entry.boot_id != boot_id():
+        return Found(Standing.GONE, "it is of another boot")
+    try:
+        taken = claim(entry.pid, Peer(uid, uid, os.getpid()), fleet, host)
+    except ProcessNotFound as error:
+        return Found(Standing.GONE, str(error).removeprefix("pid: "))
+    except Unseen as error:
+        return Found(Standing.UNSEEN, str(error))
+    except (BadRequest, Conflict, Forbidden) as error:
+        return Found(Standing.OTHERS, str(error))
+    if entry.ticks is not None:
+        if entry.ticks != taken.identity.start_ticks:
+            return Found(Standing.GONE, f"process {entry.pid} is another than the one that it names")
+        return Found(Standing.PROVED, taken=taken)
+    if entry.since is None:
+        return Found(Standing.UNPROVED, "its registry tells neither when nor which process", taken)
+    if began(taken.identity, now) > entry.since + SLACK:
+        return Found(Standing.GONE, f"process {entry.pid} began after the entry was written")
+    return Found(Standing.PROVED, taken=taken)
+
+
+def began(identity: Identity, now: Instant) -> float:
+    """When a process of this boot was started, in epoch seconds of the clock as it is now."""
+    return now.wall.timestamp() - (now.boot - identity.start_ticks / procfs.TICKS_PER_SECOND)
+
+
+def listed(kind: str, path: str, entry: Entry, uid: int, fleet: Fleet, host: str, proved: bool) -> Listed:
+    """The entry as it is kept with its agent. Of further processes only those count that the kernel shows as his."""
+    also = []
+    for pid in entry.also:
+        try:
+            taken = claim(pid, Peer(uid, uid, os.getpid()), fleet, host)
+        except WatchdogError:
+            continue
+        also.append(taken.identity)
+    return Listed(
+        kind=kind,
+        path=path,
+        key=entry.key,
+        token=entry.token,
+        proved=proved,
+        also=tuple(also),
+        conversation=entry.conversation,
+        resume=entry.resume,
+        stop=entry.stop,
+        pane=entry.pane,
+        temp=entry.temp,
+    )
+
+
+def same_also(kept: tuple[Identity, ...], pids: tuple[int, ...]) -> bool:
+    """Whether these are the processes that were known."""
+    return tuple(one.pid for one in kept) == pids
+
+
+def shown(kind: str, entry: Entry, uid: int, why: str) -> Json:
+    """One that is not watched, as `list` has agents."""
+    return {
+        "agent_id": None,
+        "name": entry.name[:64],
+        "owner_uid": uid,
+        "status": "remote" if entry.remote else "unwatched",
+        "verdict": None,
+        "type": entry.type,
+        "task_id": entry.task,
+        "pid": entry.pid,
+        "source": kind,
+        "state": entry.state,
+        "note": entry.note,
+        "why": why,
+    }
+
+
+def bodies(kind: str, entry: Entry) -> list[Register]:
+    """The registration as fully as it can be read; then without what another agent may stand against."""
+    name = entry.name if name_problem(entry.name) is None else name_for(entry.name, kind)
+    least: Json = {"name": name, "pid": entry.pid, "source": kind}
+    if entry.promise is not None:
+        least["stall_after_seconds"] = entry.promise
+    wanted = {"type": entry.type, "worktree": entry.worktree, "transcript": entry.transcript, "log": entry.log}
+    for key, value in wanted.items():
+        if value and _readable({**least, key: value}):
+            least[key] = value
+    links = {"task": entry.task, "parent": entry.parent}
+    full = {**least, **{key: value for key, value in links.items() if value and _readable({**least, key: value})}}
+    other = {**least, "name": name_for(name, f"{kind}-{entry.pid}")}
+    return [parse(Register, json.dumps(body).encode()) for body in (full, least, other)]
+
+
+def _readable(body: Json) -> bool:
+    try:
+        parse(Register, json.dumps(body).encode())
+    except BadRequest:
+        return False
+    return True

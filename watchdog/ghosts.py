@@ -1,0 +1,96 @@
+"""Entries of foreign registries whose process is proved gone, or another's: closed as `lost`, and nobody is signalled.
+
+Not at the first look: who writes his entry anew meanwhile lives somewhere, perhaps in a container with its own pids.
+"""
+
+from dataclasses import dataclass, field
+
+from watchdog.control.desk import Desk
+from watchdog.core.model import ENDED
+from watchdog.errors import OwnerCallFailed, WatchdogError
+from watchdog.owner.sources.base import Became, End, Entry, end_json
+from watchdog.owners import Owners
+
+LOOKS = 2  # that find the same
+BEATS = 60.0  # seconds that one with a heartbeat of unknown rhythm is watched for another
+DEADLINE = 10.0  # seconds for closing one
+
+
+@dataclass(slots=True)
+class _Ghost:
+    content: object
+    since: float  # monotonic
+    looks: int = 0
+    told: set[str] = field(default_factory=set)
+
+
+class Ghosts:
+    """Those of all registries. `agents` remembers whose entry each was, while this daemon lives."""
+
+    def __init__(self, desk: Desk, owners: Owners) -> None:
+        self._desk = desk
+        self._owners = owners
+        self._known: dict[tuple[str, ...], _Ghost] = {}
+        self.agents: dict[tuple[str, ...], str] = {}
+
+    def keep(self, kind: str, path: str, entries: list[Entry]) -> None:
+        """Forget what does not stand there any more."""
+        there = {(kind, path, one.key, one.token) for one in entries}
+        self._known = {key: ghost for key, ghost in self._known.items() if key[:2] != (kind, path) or key in there}
+        self.agents = {key: agent for key, agent in self.agents.items() if key[:2] != (kind, path) or key in there}
+
+    def alive(self, kind: str, path: str, entry: Entry) -> None:
+        """It is none."""
+        self._known.pop((kind, path, entry.key, entry.token), None)
+
+    async def seen(self, kind: str, path: str, entry: Entry, uid: int, why: str) -> None:
+        """One more look found that its process is gone: close it when that is proved enough."""
+        place = (kind, path, entry.key, entry.token)
+        now, content = self._desk.clock.mono(), (entry.beat, entry.state, entry.note, entry.pid)
+        ghost = self._known.setdefault(place, _Ghost(content, now))
+        if ghost.content != content:
+            ghost.content, ghost.since, ghost.looks = content, now, 0
+        ghost.looks += 1
+        patience = 0.0 if entry.beat is None else BEATS if entry.promise is None else entry.promise / 2
+        if ghost.looks < LOOKS or now - ghost.since < patience or self._desk.settings.observe:
+            return
+        try:
+            await self._close(place, entry, uid, why, ghost)
+        except WatchdogError as error:  # the next look tries again
+            self._tell(ghost, "source.entry_kept", entry, kind, path, str(error))
+
+    async def _close(self, place: tuple[str, ...], entry: Entry, uid: int, why: str, ghost: _Ghost) -> None:
+        kind, path = place[:2]
+        desk, end = self._desk, await self._end(place, why)
+        evidence = {"source": kind, "path": path, "key": entry.key, "pid": entry.pid}
+        if "history" not in ghost.told:  # the intent, once
+            ghost.told.add("history")
+            add, now = desk.store.store.add_event, desk.now()
+            words = f"{entry.name} in {kind}: {why}"
+            await desk.store.write(
+                add, "source.ghost", self.agents.get(place), "daemon", words, now, evidence=evidence, owner_uid=uid
+            )
+        args = {"kind": kind, "path": path, "key": entry.key, "token": entry.token, "end": end_json(end)}
+        try:
+            done = await self._owners.call_alone(uid, "source_forget", args, DEADLINE)
+        except OwnerCallFailed as error:
+            if error.reason != "kept":
+                raise
+            return
+        if done["became"] == Became.DONE:
+            self._tell(ghost, "source.ghost", entry, kind, path, f"{why}; {done['message']}")
+
+    async def _end(self, place: tuple[str, ...], why: str) -> End:
+        """How it ended: as our own row says, where it was an agent of ours whose hook failed; else nobody knows."""
+        now = self._desk.now().timestamp()
+        agent_id = self.agents.get(place)
+        row = None if agent_id is None else await self._desk.store.read(self._desk.store.store.agent, agent_id)
+        if row is None or row.status not in ENDED:
+            return End("lost", why, "daemon", now)
+        ended_at = now if row.completed_at is None else row.completed_at.timestamp()
+        return End(row.status.value, row.error_message or why, "daemon", ended_at, row.exit_code)
+
+    def _tell(self, ghost: _Ghost, event: str, entry: Entry, kind: str, path: str, why: str) -> None:
+        if event not in ghost.told:
+            ghost.told.add(event)
+            self._desk.event(event, source=kind, path=path, name=entry.name, why=why)

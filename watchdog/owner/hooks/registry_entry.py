@@ -1,0 +1,62 @@
+"""Closes the agent's entries in foreign registries, as their own programs would: `owner.sources` says how.
+
+Last of all: whoever reads that registry then finds everything else in order. The agent is proved dead.
+"""
+
+import os
+import signal
+
+from watchdog.core.model import HookContext, HookResult
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.hooks import base
+from watchdog.owner.sources import SOURCES
+from watchdog.owner.sources.base import Became, End
+
+
+def registry_entry(context: HookContext, settings: base.CleanupSettings) -> HookResult:
+    """Each entry by compare-and-set; one that is another run's by now stays. Raises OSError as the sources do."""
+    if not context.registry_entry:
+        return base.nothing("it stands in no foreign registry")
+    told, failed, became = [], [], set()
+    for place in context.registry_entry:
+        where = f"{place['kind']} {place['key']}"
+        source = SOURCES.get(place["kind"])
+        if source is None or source.forget is None:
+            told.append(f"{where}: left to its own program")
+            continue
+        try:
+            done = source.forget(os.path.expanduser(place["path"]), place["key"], place["token"], end_of(context))
+        except OwnerCallFailed as error:
+            failed.append(f"{where}: {error}")
+        else:
+            became.add(done.became)
+            told.append(f"{where}: {done.message}")
+    words = "; ".join([*failed, *told])
+    if failed:
+        return base.failed(words)
+    if Became.CHANGED in became:
+        return base.kept(words)
+    return base.done(words) if Became.DONE in became else base.nothing(words)
+
+
+def end_of(context: HookContext) -> End:
+    """How it ended, as a source writes it down."""
+    number = context.exit_signal
+    return End(
+        status=context.outcome.value,
+        reason=context.why or context.reason,
+        by=context.by,
+        ended_at=context.ended_at,
+        exit_code=context.exit_code,
+        signal=None if number is None else _signal_name(number),
+        task_status=context.task_status,
+        resumable=context.resumable,
+        with_messages=context.with_messages,
+    )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"  # a real-time one
