@@ -83,10 +83,9 @@ class HcomHome:
         self.pid_file.write_text(json.dumps(text, separators=(",", ":")))
         self.pid_file.chmod(0o600)
 
-    def script(self, name: str, process: str, log: str = "") -> Path:
+    def script(self, name: str, process: str) -> Path:
         """A launch script of that run, as old as the rows here."""
         path = self.root / ".tmp/launch" / name
-        exports = f"export HCOM_BACKGROUND={log}; " if log else ""
-        path.write_text(f"#!/bin/bash\n{exports}export HCOM_LAUNCHED=1; export HCOM_PROCESS_ID={process}; exec true\n")
+        path.write_text(f"#!/bin/bash\nexport HCOM_LAUNCHED=1; export HCOM_PROCESS_ID={process}; exec true\n")
         os.utime(path, (BORN, BORN))
         return path

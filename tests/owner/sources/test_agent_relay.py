@@ -245,6 +245,23 @@ def test_a_socket_and_the_link_of_an_outbox_are_left_by_it(
     assert entries["Beta"].temp == (str(tmp_path / "a.sock"),)
 
 
+def test_a_dead_socket_of_the_ended_goes_a_living_one_stays(home: RelayHome) -> None:
+    """In /tmp by its name, as 1.x has it: SIGKILL leaves it there; another project's agent may have it by now."""
+    name = f"T{os.getpid()}"
+    path = Path(f"/tmp/relay-pty-{name}.sock")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        home.connected(name)
+        entry = found(home)[name]
+        assert entry.temp == (str(path),)
+        assert agent_relay.forget(str(home.root), entry.key, entry.token, KILLED).became is Became.DONE
+        assert path.is_socket()
+    home.connected(name)
+    assert str(path) in agent_relay.forget(str(home.root), entry.key, entry.token, KILLED).message
+    assert not path.exists()
+
+
 def test_a_list_that_is_being_written_is_read_at_the_next_look(home: RelayHome) -> None:
     """`workers.json` is written in place; a project that cannot be read does not hide another."""
     home.connected("Alpha")

@@ -47,7 +47,7 @@ def test_an_agent_is_told_with_all_that_its_row_says(home: HcomHome) -> None:
     """Name as hcom shows it, identity as noted, conversation and how to take it up, and what its end leaves behind."""
     log = home.root / ".tmp/logs/background_1900000000_7.log"
     log.write_text("")
-    mine = home.script("claude_mira_1_2.sh", PROCESS, log.name)
+    mine = home.script("claude_mira_1_2.sh", PROCESS)
     home.script("claude_mira_1_3.sh", PROCESS.replace("1", "2"))
     home.add(
         "mira",
@@ -70,7 +70,8 @@ def test_an_agent_is_told_with_all_that_its_row_says(home: HcomHome) -> None:
     assert (entry.conversation, entry.resume) == ("s-1", f"HCOM_DIR={home.root} hcom r mira")
     assert (entry.state, entry.promise, entry.living, entry.remote) == ("idle", hcom.LISTENING, True, False)
     assert entry.stop is None  # it is headless
-    assert entry.temp == (str(mine), str(log))
+    assert entry.log == str(log)
+    assert entry.temp == (str(mine),)  # the log stays: hcom's snapshot names it
 
 
 def test_a_beat_is_a_beat_and_no_other_run(home: HcomHome) -> None:
@@ -244,6 +245,19 @@ def test_children_that_lived_within_it_end_first(home: HcomHome) -> None:
         ("mira", "killed"),
     ]
     assert [(row[0], row[2]) for row in home.rows("instances")] == [("apart", None)]
+
+
+def test_its_launch_scripts_go_and_no_others(home: HcomHome) -> None:
+    """Only those in which its own process id stands; hcom leaves them for ever."""
+    mine = home.script("claude_mira_1_2.sh", PROCESS)
+    others = home.script("claude_mira_1_3.sh", PROCESS.replace("1", "2"))
+    link = home.root / ".tmp/launch/claude_mira_1_4.sh"
+    link.symlink_to(mine)
+    home.add("mira", PROCESS, pid=4243)
+    hcom.forget(str(home.root), "mira", only(home).token, KILLED)
+    assert not mine.exists()
+    assert others.exists()
+    assert link.is_symlink()
 
 
 def test_another_run_of_that_name_stays(home: HcomHome) -> None:

@@ -79,10 +79,13 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
     if data not in _projects(path):
         return Forgotten(Became.GONE, f"{data} is not there")
     store = os.path.join(data, "messages.sqlite")
-    if not os.path.lexists(store):
-        return _forget(None, data, name, token, end)
-    with files.database(store, write=True) as database:
-        return _forget(database, data, name, token, end)
+    if os.path.lexists(store):
+        with files.database(store, write=True) as database:
+            done = _forget(database, data, name, token, end)
+    else:
+        done = _forget(None, data, name, token, end)
+    left = relay_runs.clear(name) if done.became is Became.DONE else []
+    return Forgotten(done.became, "; removed ".join((done.message, *left)))
 
 
 def _forget(database: sqlite3.Connection | None, data: str, name: str, token: str, end: End) -> Forgotten:

@@ -99,6 +99,16 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
+def remove(path: str, is_kind: Callable[[int], bool]) -> bool:
+    """Take away a file of ours that is of that kind (`stat.S_ISREG`, …), and of a link the link; whether it was."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        status = os.lstat(path)
+        if is_kind(status.st_mode) and status.st_uid == os.geteuid():
+            os.unlink(path)
+            return True
+    return False
+
+
 def _end_of_space(text: str, at: int) -> int:
     while text[at] in " \t\r\n":
         at += 1

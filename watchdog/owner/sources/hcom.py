@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import sqlite3
+import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -74,7 +75,7 @@ def discover(root: str) -> list[Entry]:
             bound = _bound(database)
     except FileNotFoundError:
         return []
-    scripts = hcom_runs.launch_files(root, [created for row in rows if (created := _number(row.get("created_at")))])
+    scripts = hcom_runs.scripts(root, [created for row in rows if (created := _number(row.get("created_at")))])
     shown = {_text(row, "name"): _shown(row) for row in rows}
     found = []
     for row in rows:
@@ -102,13 +103,16 @@ def forget(root: str, key: str, token: str, end: End) -> Forgotten:
                 return Forgotten(Became.GONE, f"hcom has no agent {key} any more")
             if row.get("origin_device_id"):
                 raise OwnerCallFailed("remote", f"{key} lives on another device")
-            if _token(row, _bound(database)) != token:
+            bound = _bound(database)
+            if _token(row, bound) != token:
                 return Forgotten(Became.CHANGED, f"{key} is another run by now")
             stopped = _stop(database, row, REASONS.get(end.status, "closed"), end, version)
     except FileNotFoundError:
         return Forgotten(Became.GONE, f"{root}/hcom.db is not there")
     if row["pid"] is not None:
         hcom_runs.drop(root, str(row["pid"]), lambda one: key in one.get("names", ()))
+    for script in _of(bound.get(key, []), hcom_runs.scripts(root, [row["created_at"]])):
+        files.remove(script, stat.S_ISREG)
     return Forgotten(Became.DONE, f"stopped in hcom: {', '.join(stopped)}; to resume: {_resume(root, key)}")
 
 
@@ -118,7 +122,7 @@ def _entry(
     shown: Mapping[str, str],
     bound: Mapping[str, list[str]],
     launched: Mapping[int, Row],
-    scripts: Mapping[str, hcom_runs.LaunchFiles],
+    scripts: Mapping[str, tuple[str, ...]],
 ) -> Entry:
     """One row. Raises ValueError when it names nobody."""
     name = _text(row, "name")
@@ -134,7 +138,6 @@ def _entry(
         noted = _text(launch, "pid_identity")
         since = _number(entry.get("launched_at")) if name in entry.get("names", ()) else None
         ticks, boot_id, since = hcom_runs.identity(pid, noted, bound.get(name, []), since, created)
-    mine = hcom_runs.files_of(bound.get(name, []), scripts, _text(row, "background_log_file"))
     session = _text(row, "session_id")
     return Entry(
         key=name,
@@ -160,7 +163,7 @@ def _entry(
         resume=_resume(root, name),
         pane=hcom_runs.pane(pid, launch) if pid is not None and not remote else None,
         stop=None if row.get("background") or remote else (*_command(root), "stop", name),
-        temp=() if remote else mine,
+        temp=() if remote else _of(bound.get(name, []), scripts),
     )
 
 
@@ -238,6 +241,10 @@ def _snapshot(database: sqlite3.Connection, row: Row, version: int) -> Row:
         texts = database.execute(f"SELECT value FROM kv WHERE {SUBSCRIBED} ORDER BY key", (row["name"],))  # noqa: S608
         snapshot["subscriptions"] = [json.loads(text) for (text,) in texts]
     return snapshot
+
+
+def _of(processes: list[str], scripts: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(path for process in processes for path in scripts.get(process, ()))
 
 
 def _row(database: sqlite3.Connection, name: str) -> Row | None:

@@ -1,10 +1,10 @@
 """What hcom keeps of its runs beside its database: the pid file, launch scripts, and what their processes show."""
 
+import contextlib
+import itertools
 import os
 import re
-import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
@@ -16,19 +16,10 @@ SCRIPT_BYTES = 65536  # those that were seen have 3000
 MOST_SCRIPTS = 4096  # looked at in one look; hcom removes those of panes only
 BEFORE, AFTER = 60.0, 900.0  # seconds around a row's birth in which its scripts are written
 LAUNCH = 120.0  # seconds from a row's birth until its pid is written: hcom itself gives up after 30
-_PROCESS = re.compile(rb"\bHCOM_PROCESS_ID=([0-9A-Za-z-]{8,64});")
-_LOG = re.compile(rb"\bHCOM_BACKGROUND=([0-9A-Za-z_.-]{1,128});")
+_PROCESS = re.compile(r"\bHCOM_PROCESS_ID=([0-9A-Za-z-]{8,64});")
 _LEFTOVER = re.compile(r"pid:(\d{1,9})")
 _IDENTITY = re.compile(r"linux:([0-9a-f-]{36}):(\d{1,20})")
 _TERMINALS = ("tmux", "kitty", "wezterm")
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchFiles:
-    """The scripts that started one run, and what they called its log."""
-
-    scripts: tuple[str, ...]
-    log: str  # "": it has none
 
 
 def launched(root: str) -> tuple[dict[int, dict[str, Any]], int]:
@@ -107,41 +98,29 @@ def _carries(pid: int, processes: list[str]) -> bool:
     return kernel.environ(pid).get("HCOM_PROCESS_ID") in processes
 
 
-def launch_files(root: str, births: list[float]) -> dict[str, LaunchFiles]:
-    """The launch scripts of runs that began around `births`, by the process id that stands in them."""
-    folder = os.path.join(root, ".tmp/launch")
-    found: dict[str, LaunchFiles] = {}
+def scripts(root: str, births: list[float]) -> dict[str, tuple[str, ...]]:
+    """The launch scripts of runs that began around `births`, by the process id that stands in them.
+
+    hcom removes those of panes, and at their own end only. The logs beside them stay: the snapshot of an agent that
+    has stopped names its log.
+    """
+    found: dict[str, tuple[str, ...]] = {}
     try:
-        with os.scandir(folder) as entries:
-            listed = [entry for _, entry in zip(range(MOST_SCRIPTS), entries, strict=False)]
+        with os.scandir(os.path.join(root, ".tmp/launch")) as entries:
+            listed = list(itertools.islice(entries, MOST_SCRIPTS))
     except OSError:
         return found
     for entry in sorted(listed, key=lambda one: one.name):
-        try:
-            status = entry.stat(follow_symlinks=False)
-            if not entry.name.endswith(".sh") or not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        with contextlib.suppress(OSError, OwnerCallFailed):
+            written = entry.stat(follow_symlinks=False).st_mtime
+            if not entry.name.endswith(".sh") or not any(b - BEFORE <= written <= b + AFTER for b in births):
                 continue
-            if not any(birth - BEFORE <= status.st_mtime <= birth + AFTER for birth in births):
-                continue
-            text = files.read(entry.path, SCRIPT_BYTES)[0].encode()
-        except (OSError, OwnerCallFailed):
-            continue
-        processes = set(_PROCESS.findall(text))
-        if len(processes) == 1:
-            process = processes.pop().decode()
-            log = match[1].decode() if (match := _LOG.search(text)) else ""
-            before = found.get(process, LaunchFiles((), log))
-            found[process] = LaunchFiles((*before.scripts, entry.path), before.log)
+            text, status = files.read(entry.path, SCRIPT_BYTES)
+            processes = set(_PROCESS.findall(text))
+            if len(processes) == 1 and status.st_uid == os.geteuid():
+                process = processes.pop()
+                found[process] = (*found.get(process, ()), entry.path)
     return found
-
-
-def files_of(processes: list[str], scripts: Mapping[str, LaunchFiles], log: str) -> tuple[str, ...]:
-    """The files that are provably these runs' own: scripts with their process id, and the log that those name."""
-    mine = [scripts[process] for process in processes if process in scripts]
-    paths = [path for one in mine for path in one.scripts]
-    if any(one.log and os.path.basename(log) == one.log for one in mine) and os.path.isfile(log):
-        paths.append(log)
-    return tuple(paths)
 
 
 def pane(pid: int, told: Mapping[str, Any]) -> dict[str, str] | None:

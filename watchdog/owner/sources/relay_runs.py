@@ -1,11 +1,13 @@
 """What runs of agent-relay's agents: `relay-pty` says on its command line whose, and where its files lie."""
 
+import errno
 import os
+import socket
 import stat
 from dataclasses import dataclass
 
 from watchdog.owner.sources import kernel
-from watchdog.owner.sources.files import read
+from watchdog.owner.sources.files import read, remove
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,24 @@ def left_by(name: str) -> tuple[str, ...]:
     return _left(f"/tmp/relay-pty-{name}.sock", f"/tmp/relay-outbox/{name}")  # noqa: S108 agent-relay's own place
 
 
+def clear(name: str) -> list[str]:
+    """Remove what 1.x left of that agent, unless somebody of that name runs or listens there; the paths."""
+    if any(run.name == name for run in running()):
+        return []
+    return [path for path in left_by(name) if not _listens(path) and remove(path, _socket_or_link)]
+
+
+def _listens(path: str) -> bool:
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
+        return asking.connect_ex(path) != errno.ECONNREFUSED
+
+
+def _socket_or_link(mode: int) -> bool:
+    return stat.S_ISSOCK(mode) or stat.S_ISLNK(mode)
+
+
 def _options(words: tuple[str, ...]) -> dict[str, str]:
     """What stands before the wrapped command."""
     own = words[: words.index("--")] if "--" in words else words
@@ -98,10 +118,10 @@ def _cwd(pid: int) -> str:
         return ""
 
 
-def _left(socket: str | None, outbox: str | None) -> tuple[str, ...]:
+def _left(hears: str | None, outbox: str | None) -> tuple[str, ...]:
     """The socket that is one, and the outbox that is a link (the link, never what it leads to); each of ours."""
     found = []
-    for path, is_kind in ((socket, stat.S_ISSOCK), (outbox, stat.S_ISLNK)):
+    for path, is_kind in ((hears, stat.S_ISSOCK), (outbox, stat.S_ISLNK)):
         try:
             status = os.lstat(path) if path and path.startswith("/") else None
         except OSError:
