@@ -11,11 +11,11 @@ import pytest
 
 from tests.control.office import Recorder as Kept
 from watchdog.clock import Clock
-from watchdog.core.model import Beat, Policy, Presence, Registration, State, Status
+from watchdog.core.model import Beat, Identity, Policy, Presence, Registration, State, Status, TreeMember
 from watchdog.core.verdict import judge
 from watchdog.errors import RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
-from watchdog.recording import AGES_EVERY, PROBE_EVERY, Recorder
+from watchdog.recording import AGES_EVERY, PROBE_EVERY, Recorder, restore
 from watchdog.registry.schema import REVISION
 from watchdog.registry.store import AsyncStore, Store
 
@@ -149,6 +149,40 @@ def test_a_row_is_written_where_more_than_time_has_changed(tmp_path: Path) -> No
             later = await sweep()
             assert later["quiet"] == (first["quiet"][0] + AGES_EVERY * INTERVAL, 1)
             assert later["beats"][1] == 2
+
+    asyncio.run(story())
+
+
+def test_a_tree_is_written_when_a_look_saw_others_and_read_back(tmp_path: Path) -> None:
+    """A daemon after this one knows whom that saw, and where the main process sat; what is broken is put aside."""
+
+    def member(pid: int) -> TreeMember:
+        return TreeMember(Identity("host", "boot", pid, 7, 8), 1, 0, "sh", "S", "marker")
+
+    async def story() -> None:
+        async with bench(tmp_path) as made:
+            agent = made.admit("alpha")
+            agent.home_cgroup, agent.members = "/home", (member(10), member(11))
+            made.by_hand(
+                "CREATE TRIGGER refuse BEFORE UPDATE ON agent_lifecycle BEGIN SELECT abs(-9223372036854775807 - 1); END"
+            )
+            assert not await made.sweep()
+            made.by_hand("DROP TRIGGER refuse")
+            assert await made.sweep(), "it is tried again"
+            made.by_hand("UPDATE agent_lifecycle SET home_cgroup = 'by hand'")
+            agent.members = (member(10), member(11))
+            assert await made.sweep()
+            row = made.store.store.agent("alpha" * 4)
+            assert row is not None
+            assert row.home_cgroup == "by hand", "the same processes are not written again"
+            later = Agent(agent.reg, Policy(), Status.RUNNING)
+            restore(later, row)
+            assert [one.identity for one in later.members] == [one.identity for one in agent.members]
+            assert later.home_cgroup == "by hand"
+            for broken in ("{}", "[1]", "[[]]", "[[10]]", '[["a", 7, 8]]', "[[10, 7, 8, 9]]"):
+                made.by_hand(f"UPDATE agent_lifecycle SET members = '{broken}'")
+                _, problems = made.store.store.live_agents("host")
+                assert len(problems) == 1, broken
 
     asyncio.run(story())
 

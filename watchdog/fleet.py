@@ -51,6 +51,8 @@ class Agent(Speaker):
     doomed_since: float | None = None  # monotonic instant from which on its silence asks for its end
     first_look: bool = True
     members: tuple[TreeMember, ...] = ()
+    members_read: tuple[TreeMember, ...] = ()  # those that `recording` has seen
+    tree_written: tuple[str | None, tuple[Identity, ...]] = (None, ())  # home and members, as its row has them
     marks: frozenset[str] = frozenset()  # values of vendors' markers that were made in its tree
     cpu_used: dict[Identity, float] | None = None  # of each process of the tree, at the last scan
     cpu_waited: dict[Identity, float] = field(default_factory=dict)  # the same, if it was in question then

@@ -7,15 +7,16 @@ rest of the daemon. What only aged, and how often somebody said no more than tha
 from datetime import timedelta
 
 from watchdog.clock import Clock
-from watchdog.core.model import Verdict
+from watchdog.core.model import TreeMember, Verdict
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import RegistryUnavailable
 from watchdog.fleet import ZERO, Agent, Fleet
 from watchdog.logs import Log
-from watchdog.registry.rows import AgentRow, SweepRow
+from watchdog.registry.rows import AgentRow, SweepRow, TreeRow
 from watchdog.registry.store import AsyncStore
 
 AGES_EVERY = 6  # sweep intervals; a daemon that was killed knows at most so much less of everybody's silence
+KEPT = 256  # processes of one tree that are written down, the first that were started
 PROBE_EVERY = 6  # sweep intervals; a probe of the registry takes a few milliseconds
 
 
@@ -47,6 +48,7 @@ class Recorder:
             slack = timedelta(seconds=interval)
             if rows := [row_of(agent) for agent in self._fleet if everybody or agent.unsaved(slack)]:
                 await self._store.write(store.save_sweep, rows)
+            await self._record_trees()
             if everybody:
                 self._aged = now
             for agent in self._fleet:
@@ -67,6 +69,23 @@ class Recorder:
             self._down = False
             self._log.event("registry.recovered")
         return True
+
+    async def _record_trees(self) -> None:
+        """Whom the last scan saw, where it was somebody else than before: a daemon after us begins with those."""
+        trees = {}
+        for agent in self._fleet:
+            if agent.members is agent.members_read and agent.home_cgroup == agent.tree_written[0]:
+                continue
+            tree = agent.home_cgroup, tuple(member.identity for member in agent.members[:KEPT])
+            if tree != agent.tree_written:
+                trees[agent.agent_id] = agent, tree, agent.members
+            else:
+                agent.members_read = agent.members
+        if trees:
+            rows = [TreeRow(agent_id, *tree) for agent_id, (_, tree, _) in trees.items()]
+            await self._store.write(self._store.store.save_trees, rows)
+            for agent, tree, members in trees.values():
+                agent.tree_written, agent.members_read = tree, members
 
     def _tell(self, error: str) -> None:
         if not self._down:
@@ -112,6 +131,11 @@ def restore(agent: Agent, row: AgentRow) -> None:
     agent.lease_left = timedelta(seconds=row.lease_left_seconds or 0)
     agent.tool_left = timedelta(seconds=row.tool_left_seconds or 0)
     agent.speaker_pid, agent.hears = row.speaker_pid, row.hears
+    agent.home_cgroup, agent.tree_written = row.home_cgroup, (row.home_cgroup, row.members)
+    agent.members = agent.members_read = tuple(
+        TreeMember(one, parent_pid=0, uid=agent.reg.owner_uid, name="", state="?", via="remembered")
+        for one in row.members
+    )
     if row.last_progress is not None:
         agent.progress_age = timedelta(seconds=row.progress_silence_seconds)
     agent.climbed(row.rung)  # last; the time that it is given begins anew

@@ -187,6 +187,60 @@ def test_a4_an_orphan_that_a_subreaper_adopted_is_known(world: World, name: str,
     assert world.signalled() == {*servers, *servers.values()}
 
 
+# As LEAVES, and starts one more server when it is told to.
+LATER = """
+import os, subprocess, sys, time
+for number in range(3):
+    subprocess.Popen(["sh", "-c", '"$PYTHON" "$WORLD/srv.py"; :'])
+while not os.path.exists(os.environ["WORLD"] + "/now"):
+    time.sleep(0.05)
+subprocess.Popen([os.environ["PYTHON"], os.environ["WORLD"] + "/srv.py"], env=os.environ | {"ROLE": "late"})
+time.sleep(1000)
+"""
+
+
+@heavy
+@pytest.mark.parametrize("marked", ["ours", "nobody's"])
+def test_a4_what_a_service_manager_adopted_while_no_daemon_was_there_is_known(world: World, marked: str) -> None:
+    """Killed, then launcher and main process; the next daemon ends the rest.
+
+    With the marker: also who was started in between, when nobody is left whom a look had seen.
+    """
+    world.configure(**TIMES)
+    with_servers(world)
+    world.start()
+    status, answer = world.ask("POST", "/v1/agents", {"name": "leaves"})
+    assert status == 201
+    env = [f"{key}={value}" for key, value in answer["env"].items()] if marked == "ours" else []
+    reaper = world.spawn(sys.executable, "-c", SUBREAPER, "systemd", *env, LEAVES=LATER)
+    main = int(wait_for(lambda: read(world.dir / "main"), "the main process"))
+    servers = told(world, "servers", 3)
+    beside = told(world, "beside", 1)
+    path = f"/v1/agents/{answer['agent_id']}"
+    assert world.ask("PATCH", path, {"pid": main})[0] == 200
+    launcher = parent_of(main)
+    wait_for(lambda: len(world.ask("GET", path)[1]["agent"]["members"]) >= 7, "its tree is known")
+    world.wait_sweeps(1)  # it is written down
+
+    world.crash()
+    ours, adopted = {*servers, *servers.values()}, set(servers.values())
+    if marked == "ours":
+        (world.dir / "now").touch()
+        for pid in ours:
+            end(pid)
+        ours = adopted = set(told(world, "late", 1))
+    end(launcher)
+    end(main)
+    wait_for(lambda: all(parent_of(pid) == reaper.pid for pid in adopted) or None, "they are adopted")
+    world.start()
+    world.wait_status("leaves", "failed", "completed")
+
+    assert not any(alive(pid) for pid in ours)
+    assert reaper.poll() is None
+    assert all(alive(pid) and signals_of(world, pid) == [] for pid in (*beside, *beside.values()))
+    assert world.signalled() == ours
+
+
 def read(path: Path) -> str | None:
     return path.read_text() if path.exists() else None
 

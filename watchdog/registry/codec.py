@@ -86,6 +86,8 @@ def to_agent(raw: Raw) -> AgentRow:
         speaker_pid=_optional(raw, "speaker_pid", _int),
         hears=bool(raw["hears"]),
         rung=None if raw["rung"] is None else _enum(raw, "rung", Step),
+        home_cgroup=_optional(raw, "home_cgroup", _text),
+        members=_identities(raw, host, boot_id),
         started_at=_optional(raw, "started_at", _time),
         completed_at=_optional(raw, "completed_at", _time),
         exit_code=_optional(raw, "exit_code", _int),
@@ -211,6 +213,23 @@ def _identity(raw: Raw, host: str, boot_id: str) -> Identity | None:
         start_ticks=_int(raw, "start_ticks", 0),
         pidfd_inode=_optional(raw, "pidfd_inode", _int),
     )
+
+
+def from_members(members: Iterable[Identity]) -> str:
+    """Processes of an agent's tree for its row, which has their host and boot."""
+    return dump([[one.pid, one.start_ticks, one.pidfd_inode] for one in members])
+
+
+def _identities(raw: Raw, host: str, boot_id: str) -> tuple[Identity, ...]:
+    """The same read back. Host and boot are the row's, so another boot's mean nobody."""
+    found = []
+    for stored in _list(raw, "members", list):
+        keys = ("pid", "start_ticks", "pidfd_inode")
+        one = _identity(dict(zip(keys, stored, strict=True)), host, boot_id) if len(stored) == len(keys) else None
+        if one is None:
+            raise BadRow(f"members: {stored!r} is no process")
+        found.append(one)
+    return tuple(found)
 
 
 def _optional(raw: Raw, key: str, decode: Callable[[Raw, str], T]) -> T | None:

@@ -3,22 +3,29 @@
 All are bounded: a host may have ended a hundred thousand agents within `retention_days`, and each round looks again.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select, text, update
 
 from watchdog.core.model import ENDED
-from watchdog.registry.codec import Raw, to_agent, to_members, to_run
+from watchdog.registry.codec import Raw, from_members, to_agent, to_members, to_run
 from watchdog.registry.querying import Queries, values
-from watchdog.registry.rows import AgentRow, Json, RunRow
-from watchdog.registry.schema import OPEN_STATUSES, agent_lifecycle, cleanup_run, kill_request
+from watchdog.registry.rows import AgentRow, Json, RunRow, TreeRow
+from watchdog.registry.schema import LIVE_SQL, OPEN_STATUSES, agent_lifecycle, cleanup_run, kill_request
 
 _agents = agent_lifecycle.columns
 _requests = kill_request.columns
 _runs = cleanup_run.columns
 _GAVE_UP = ("failed", "timeout", "running")  # `running`: the daemon died in it, and its agent's row was closed by hand
 _TRASH = "/agent-watchdog/trash/"  # what a hook's details say of a worktree in the trash: COMMON + this + AGENT/tree
+
+
+_SAVE_TREES = (
+    update(agent_lifecycle)
+    .where(_agents.agent_id == bindparam("key"), text(LIVE_SQL))
+    .values(home_cgroup=bindparam("home"), members=bindparam("found"))
+)
 
 
 class LeftoverQueries(Queries):
@@ -50,6 +57,13 @@ class LeftoverQueries(Queries):
         query = select(_agents.owner_uid).where(_agents.host == host).distinct()
         with self.engines.begin(self.engines.reading) as connection:
             return {uid for uid in connection.scalars(query) if isinstance(uid, int) and 0 <= uid < 2**32}
+
+    def save_trees(self, rows: Iterable[TreeRow]) -> None:
+        """Write whom a look saw in the trees of the living; as little flushed as a sweep."""
+        batch = [{"key": row.agent_id, "home": row.home_cgroup, "found": from_members(row.members)} for row in rows]
+        if batch:
+            with self.engines.begin(self.engines.quick) as connection:
+                connection.execute(_SAVE_TREES, batch)
 
     def remembered(self, agent_ids: Sequence[str]) -> dict[str, tuple[Json, ...]]:
         """Whom the orders to end these agents have committed as members of their trees."""

@@ -44,6 +44,8 @@ class AgentRow:
     speaker_pid: int | None = None
     hears: bool = False
     rung: Step | None = None
+    home_cgroup: str | None = None
+    members: tuple[Identity, ...] = ()  # of its tree, as the last look saw it
     started_at: datetime | None = None
     completed_at: datetime | None = None
     exit_code: int | None = None
@@ -84,6 +86,15 @@ class SweepRow:
     tool_left_seconds: float | None = None
     hears: bool = False
     rung: Step | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """Whom a look saw in an agent's tree, and where its main process sat."""
+
+    agent_id: str
+    home_cgroup: str | None
+    members: tuple[Identity, ...]
 
 
 @dataclass(frozen=True, slots=True)

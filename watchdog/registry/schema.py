@@ -32,7 +32,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from watchdog.core.model import LIVE, Status
 
-REVISION = "0007"
+REVISION = "0008"
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 
 
@@ -130,6 +130,8 @@ agent_lifecycle = Table(
     Column("log_path", CleanText),
     Column("transcript_path", CleanText),
     Column("cgroup_path", CleanText),
+    Column("home_cgroup", CleanText),  # where its main process was seen last
+    Column("members", CleanText, nullable=False, server_default="[]"),  # of its tree: [pid, start ticks, pidfd inode]
     Column("notify_socket", CleanText),
     Column("entries", CleanText, nullable=False, server_default="[]"),  # its places in foreign registries
     Column("promised", Boolean, nullable=False, server_default=text("false")),
