@@ -6,6 +6,7 @@ the process that has it now only where the entry also tells when, or which.
 
 import json
 import os
+import shlex
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -120,6 +121,7 @@ def shown(kind: str, entry: Entry, uid: int, why: str) -> Json:
         "state": entry.state,
         "note": entry.note,
         "why": why,
+        "stop": shlex.join(entry.stop) if entry.stop else None,
     }
 
 

@@ -155,9 +155,17 @@ async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: 
             return failure(target, missing(word) if where.host == desk.host else error)
         if where.host != desk.host:
             return ended_already(await elsewhere.ended(desk, where))
+        if (one := _unwatched(desk, peer, word)) is not None:
+            hint = f"; use this instead: {one['stop']}" if one.get("stop") else ""
+            raise ProcessNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}{hint}")
         return ended_already(await stored(desk, peer, word))
     except WatchdogError as other:
         return failure(target, other)
+
+
+def _unwatched(desk: Desk, peer: Peer, name: str) -> Json | None:
+    """Who stands in a foreign registry by that name, and cannot be told to be any process."""
+    return next((one for one in desk.shown() if one["name"] == name and peer.may(int(str(one["owner_uid"])))), None)
 
 
 def _with_children(desk: Desk, peer: Peer, chosen: Chosen) -> None:

@@ -153,7 +153,7 @@ def _entry(
         type=_text(row, "tool"),
         cwd=_text(row, "directory") or None,
         parent=shown.get(_text(row, "parent_name")),
-        beat=" ".join(str(row.get(one)) for one in ("last_stop", "status_time", "last_seen")) + f" {status} {context}",
+        beat=_beat(row),
         promise=_promise(status, context, row),
         state=STATES.get(status),
         note=hide_secrets(printable(f"{status} {context} {detail}".strip())),
@@ -270,6 +270,13 @@ def _token(row: Row, bound: Mapping[str, list[str]]) -> str:
     ticks = _text(_launch_context(row), "pid_identity").rpartition(":")[2]
     processes = " ".join(bound.get(str(row["name"]), []))
     return f"{row.get('created_at')} {row.get('pid')} {ticks} {processes}"
+
+
+def _beat(row: Row) -> str | None:
+    """What changes at each sign of life; none has come yet where all times are 0."""
+    times = [row.get(one) or 0 for one in ("last_stop", "status_time", "last_seen")]
+    said = _text(row, "status"), _text(row, "status_context")
+    return " ".join(map(str, (*times, *said))) if any(times) else None
 
 
 def _promise(status: str, context: str, row: Row) -> float | None:
