@@ -23,6 +23,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     leftovers    what else they left, asked of the owners' helpers
     kill_worker  claim -> end the tree, proved -> cleanup -> rows
     claiming     who takes an agent's row for an order, and until when a beat withdraws it
+    resuming     which conversation an agent is in, captured before its end
     asking       has an agent end by itself, before any signal
     orders       a kill request in memory, and how its outcome is told
     testimony    what each source said of an agent right before its first signal

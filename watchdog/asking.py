@@ -77,7 +77,9 @@ class Asking:
         return True
 
     async def _intend(self, order: Order, step: str) -> bool:
-        saved = await self._store.write(self._store.store.save_step, order.request_id, step, by=order.holders)
+        saved = await self._store.write(
+            self._store.store.save_step, order.request_id, step, by=order.holders, evidence=order.kept or None
+        )
         if saved:
             order.step = step
         return saved

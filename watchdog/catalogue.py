@@ -166,6 +166,7 @@ CATALOGUE: dict[str, Entry] = {
     "agent.unkillable": Entry(
         ERROR, "processes of the agent cannot be ended; says which and why", "as with `kill.unkillable`"
     ),
+    "agent.purged": Entry(INFO, "an operator had the conversation of an ended agent moved to the trash; says where"),
     "agent.ended": Entry(INFO, "the agent is over and cleaned up; its row is closed"),
     "beat.rejected": Entry(
         WARNING,

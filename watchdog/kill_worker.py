@@ -15,11 +15,13 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 
+from watchdog import resuming
 from watchdog.asking import Asking
 from watchdog.chronicle import Chronicle
 from watchdog.claiming import Claiming, Spoke
 from watchdog.clock import Clock
 from watchdog.closing import Closing, NotOurs
+from watchdog.core.conversations import conversation_of
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.model import KillOptions, Polite, Reason, Step, TreeMember
 from watchdog.ending import Ended, Ending, Plan
@@ -125,6 +127,7 @@ class KillWorker:
         order.step, order.outcome = row.step or "", dict(row.outcome)
         order.members = tuple(member_of(member) for member in row.members)
         order.former = row.claimed_by
+        order.conversation = conversation_of(row.evidence.get("conversation"))
         order.take_over()
         if lost and order.step != "cleanup":
             order.reason, order.why = Reason.LOST, "its boot is gone"
@@ -211,6 +214,8 @@ class KillWorker:
         """
         orphans = order.reason is Reason.ORPHANED
         if order.step != "cleanup":
+            if order.conversation is None and not orphans:
+                order.conversation = await resuming.conversation(order.agent, self._owners)
             await self._asking.ask(order)
             async with self.slots:
                 claim = self._claiming.claim_orphans if orphans else self._claiming.claim
@@ -271,7 +276,7 @@ class KillWorker:
                 return  # all that a successor needs to know: whom to let go on, or kill
             if snapshot is not None:
                 held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
-                snapshot = {**snapshot, "said": await testimony(agent, held, self._owners)}
+                snapshot = {**snapshot, **order.kept, "said": await testimony(agent, held, self._owners)}
             saved = await self._store.write(
                 self._store.store.save_step,
                 order.request_id,

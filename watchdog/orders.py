@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from watchdog.claimant import claimant
+from watchdog.core.conversations import Conversation, conversation_json
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.model import Identity, KillOptions, Reason, Status, TreeMember
 from watchdog.ending import Ended, Plan
@@ -54,6 +55,7 @@ class Order:
     ended: Ended = field(default_factory=Ended)  # how far the attempts have come
     again: asyncio.Event = field(default_factory=asyncio.Event)  # somebody wants the next attempt now
     done: asyncio.Event = field(default_factory=asyncio.Event)
+    conversation: Conversation | None = None  # that its agent was in
     left: int = 0  # rows of history on what could not be ended
     said: set[str] = field(default_factory=set)  # troubles and signals that were told: attempts repeat them
 
@@ -62,6 +64,11 @@ class Order:
         new = words not in self.said
         self.said.add(words)
         return new
+
+    @property
+    def kept(self) -> dict[str, object]:
+        """What of it is evidence from the first step on: it cannot be found out later."""
+        return {} if self.conversation is None else {"conversation": conversation_json(self.conversation)}
 
     @property
     def holders(self) -> tuple[str, str | None]:
@@ -230,6 +237,7 @@ def to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:
         "ask_seconds": None if options.ask is None else options.ask.total_seconds(),
         "only_ask": options.only_ask,
         "cancel": options.cancel,
+        "with_messages": options.with_messages,
         "beats": beats,
         "why": why,
     }
@@ -244,6 +252,7 @@ def from_json(stored: dict[str, object]) -> tuple[KillOptions, int, str]:
         ask=_seconds(stored.get("ask_seconds")),
         only_ask=stored.get("only_ask") is True,
         cancel=stored.get("cancel") is True,
+        with_messages=stored.get("with_messages") is True,
     )
     return options, beats if isinstance(beats, int) else 0, str(stored.get("why", ""))
 

@@ -17,7 +17,7 @@ _agent_watchdog() {
     --state) mapfile -t COMPREPLY < <(compgen -W "blocked done idle waiting working" -- "$cur"); return ;;
     esac
     case $verb in
-    "") words="run beat register list status why events kill stop cancel remove hold unhold reap restore install-hooks mcp doctor -h --help --socket --version" ;;
+    "") words="run beat register list status why events kill stop cancel remove purge hold unhold reap restore install-hooks mcp doctor -h --help --socket --version" ;;
     run) words="-h --help --name --replace --tag --type --task --parent --stall-after --beat-every --ttl --worktree --temp-dir --beat-file --log --transcript --socket" ;;
     beat) words="-h --help --agent --state --progress --silent-for --tool --tool-limit --note --from" ;;
     register) words="-h --help --json --socket --name --pid --replace --tag --type --task --parent --stall-after --interval --ttl --worktree --temp-dir --beat-file --log --transcript --queued" ;;
@@ -29,6 +29,7 @@ _agent_watchdog() {
     stop) words="-h --help --json --socket --reason --children --go --dry-run" ;;
     cancel) words="-h --help --json --socket --reason --children --dry-run" ;;
     remove) words="-h --help --json --socket --reason --with-messages --dry-run" ;;
+    purge) words="-h --help --json --socket --yes" ;;
     hold) words="-h --help --json --socket --reason --for" ;;
     unhold) words="-h --help --json --socket" ;;
     reap) words="-h --help --json --socket --dry-run" ;;

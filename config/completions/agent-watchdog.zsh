@@ -14,6 +14,7 @@ _agent_watchdog() {
         'stop:ask agents to stop'
         'cancel:stop who works on a task, and cancel it'
         'remove:close the rows of agents whose process is gone'
+        'purge:move an ended agent’s conversation to the trash'
         'hold:do nothing to agents until told otherwise'
         'unhold:lift holds'
         'reap:put in order what dead agents left behind'
@@ -181,6 +182,14 @@ _agent_watchdog() {
                 '*--reason[why; kept in the history]:TEXT: ' \
                 '*--with-messages[what foreign registries keep for them, too]' \
                 '*--dry-run[say which would be closed, and do nothing]' \
+                '*::word: ' ;;
+        purge)
+            _arguments \
+                '*-h[show this help message and exit]' \
+                '*--help[show this help message and exit]' \
+                '*--json[JSON for programs]' \
+                '*--socket[the daemon’s control socket]:PATH:_files' \
+                '*--yes[do it; without it this says what would go]' \
                 '*::word: ' ;;
         hold)
             _arguments \

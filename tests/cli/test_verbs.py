@@ -21,7 +21,7 @@ from watchdog.core.sights import Kind, Sight
 CLI = Path(sys.executable).parent / "agent-watchdog"
 VERBS = (
     *("run", "beat", "register", "list", "why", "events", "status"),
-    *("kill", "stop", "cancel", "hold", "unhold", "remove"),
+    *("kill", "stop", "cancel", "hold", "unhold", "remove", "purge"),
 )
 ESCAPES = "\x1b[2J\x07\u202e\x9b31m\r"
 

@@ -1,4 +1,4 @@
-"""`kill`, `stop`, `cancel`, `remove`, `hold`, `unhold`: the verbs that end an agent, or keep hands off."""
+"""`kill`, `stop`, `cancel`, `remove`, `purge`, `hold`, `unhold`: the verbs that end an agent, or keep hands off."""
 
 import argparse
 
@@ -36,6 +36,15 @@ daemon. Cancelled already is fine (exit status 0).
 _REMOVE = """\
 Close the rows of agents whose process is gone. A living agent is refused: `kill` it. Their history is kept.
 """
+_PURGE = """\
+Move the files of the conversation that an ended agent was in to the trash, so that nobody takes it up again: of Claude
+Code projects/*/ID.jsonl and what lies beside it by that name, of Codex rollout-*-ID.jsonl, of Antigravity ID.db and
+brain/ID. Only files with that very id; a living agent, and a conversation that a process is in, are refused. The trash
+lies in the program's own directory (.agent-watchdog-trash-UID) and is emptied by nobody but you.
+
+  agent-watchdog purge alpha           what would go (exit status 1)
+  agent-watchdog purge alpha --yes
+"""
 _HOLD = """\
 Do nothing to these agents, and say why: neither the daemon nor `kill` ends them until `unhold`, or until --for is
 over. Without TARGET (root and admins): the daemon ends nobody by itself; `kill NAME` still works.
@@ -48,7 +57,7 @@ _WAIT_SECONDS = 900.0
 
 
 def add_verbs(verbs: Verbs) -> None:
-    """Add the six parsers."""
+    """Add the seven parsers."""
     parser = _act(verbs, "kill", "end agents with their whole process trees", _KILL, kill)
     parser.add_argument("--force", action="store_true", help="KILL at once, without TERM and grace")
     parser.add_argument(
@@ -69,6 +78,10 @@ def add_verbs(verbs: Verbs) -> None:
     parser = _act(verbs, "remove", "close the rows of agents whose process is gone", _REMOVE, remove)
     parser.add_argument("--with-messages", action="store_true", help="what foreign registries keep for them, too")
     parser.add_argument("--dry-run", action="store_true", help="say which would be closed, and do nothing")
+    parser = add_verb(verbs, "purge", "move an ended agent's conversation to the trash", _PURGE)
+    parser.add_argument("agent", metavar="AGENT", help="name or id of one that has ended")
+    parser.add_argument("--yes", action="store_true", help="do it; without it this says what would go")
+    parser.set_defaults(call=purge)
     parser = _act(verbs, "hold", "do nothing to agents until told otherwise", _HOLD, hold, many="*")
     parser.add_argument("--for", dest="span", type=duration, metavar="D", help="for that long only, like 2h")
     _act(verbs, "unhold", "lift holds", _UNHOLD, unhold, many="*", reason=False)
@@ -149,6 +162,21 @@ def remove(arguments: argparse.Namespace) -> int:
     return _end(arguments, "/v1/remove", body)
 
 
+def purge(arguments: argparse.Namespace) -> int:
+    """POST /purge; 1 without --yes: nothing was done."""
+    status, answer = ask(arguments, "POST", "/v1/purge", {"agent": arguments.agent, "yes": arguments.yes}, timeout=90.0)
+    if arguments.json:
+        say_json(answer if "success" in answer else {"success": False, **answer})
+    if not answer.get("success"):
+        return refused(status, answer)
+    if not arguments.json:
+        paths = answer.get("paths")
+        for path in paths if isinstance(paths, list) else []:
+            say(clean(path))
+        say(clean(answer.get("message")))
+    return 0 if answer.get("action") == "purged" or not answer.get("paths") else 1
+
+
 def hold(arguments: argparse.Namespace) -> int:
     """POST /hold."""
     body: Json = {"targets": arguments.targets, "reason": arguments.reason}
@@ -188,6 +216,8 @@ def _tell(result: Json) -> None:
         warn(f"{name}{short}: {clean(result.get('error'))}: {clean(result.get('message'))}")
     else:
         say(f"{name}{short}: {clean(result.get('how') or result.get('message'))}")
+    if result.get("resume"):
+        say(f"  to resume: {clean(result.get('resume'))}")
     for process in entries(result.get("processes")):
         say(f"  {clean(process.get('pid')):>8} {clean(process.get('name')):<16} {clean(process.get('how'))}")
     for hook in entries(result.get("cleanup")):

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
-from watchdog.control import ending, events, holding, reading, reaping, registering, restoring
+from watchdog.control import ending, events, holding, purging, reading, reaping, registering, restoring
 from watchdog.control.bodies import MAX_BODY
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
 from watchdog.control.peers import Gate
@@ -35,6 +35,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/stop", ending.stop),
     ("POST", "/cancel", ending.cancel),
     ("POST", "/remove", holding.remove),
+    ("POST", "/purge", purging.purge),
     ("POST", "/reap", reaping.reap),
     ("GET", "/restore", restoring.listed),
     ("POST", "/restore", restoring.restore),

@@ -26,11 +26,13 @@ from watchdog.control.finding import (
     with_orphans,
 )
 from watchdog.control.peers import Peer
+from watchdog.control.purging import PURGED
 from watchdog.control.requests import Kill, Stop, parse
 from watchdog.control.results import denial, dry, ended_already, failure, is_dead, outcome_of, preview, summary
 from watchdog.core.model import ENDED, KillOptions, Reason
 from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, ProcessNotFound, WatchdogError
 from watchdog.fleet import ZERO, Agent
+from watchdog.registry.rows import AgentRow
 
 CLEANUP = timedelta(minutes=10)  # how long an answer waits for the hooks after the tree is dead
 
@@ -148,17 +150,17 @@ async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: 
             rows = await desk.store.read(desk.store.store.agents_by_task, word[5:], live_only=False)
             rows = [row for row in rows if row.status in ENDED and row.registration.host == where.host]
             rows = [row for row in rows if peer.may(row.registration.owner_uid)]
-            return ended_already(rows[0]) if rows else failure(target, error)
+            return await _already(desk, rows[0]) if rows else failure(target, error)
         if is_group(word) or "@" in word:  # no name holds one: its host is not known
             return failure(target, error)
         if word.isdigit():
             return failure(target, missing(word) if where.host == desk.host else error)
         if where.host != desk.host:
-            return ended_already(await elsewhere.ended(desk, where))
+            return await _already(desk, await elsewhere.ended(desk, where))
         if (one := _unwatched(desk, peer, word)) is not None:
             hint = f"; use this instead: {one['stop']}" if one.get("stop") else ""
             raise ProcessNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}{hint}")
-        return ended_already(await stored(desk, peer, word))
+        return await _already(desk, await stored(desk, peer, word))
     except WatchdogError as other:
         return failure(target, other)
 
@@ -166,6 +168,13 @@ async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: 
 def _unwatched(desk: Desk, peer: Peer, name: str) -> Json | None:
     """Who stands in a foreign registry by that name, and cannot be told to be any process."""
     return next((one for one in desk.shown() if one["name"] == name and peer.may(int(str(one["owner_uid"])))), None)
+
+
+async def _already(desk: Desk, row: AgentRow) -> Json:
+    """With what the order that ended it tells: when, why, and how its conversation is taken up again."""
+    orders = await desk.store.read(desk.store.store.requests_of, row.agent_id)
+    purged = await desk.store.read(desk.store.store.last_event, row.agent_id, {PURGED})
+    return ended_already(row, next((o for o in reversed(orders) if o.outcome), None), purged=purged is not None)
 
 
 def _with_children(desk: Desk, peer: Peer, chosen: Chosen) -> None:

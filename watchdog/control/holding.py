@@ -87,8 +87,6 @@ async def remove(request: web.Request) -> web.Response:
     """Close what is left of agents whose process is gone; one that lives is refused."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Remove, await read_body(request))
-    if body.with_messages:
-        raise Conflict("with_messages: only sources that keep messages know it, and none is configured")
     results = []
     for target in body.targets:
         word = target
@@ -121,7 +119,9 @@ async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
             return {**_named(agent), "success": True, "action": "would_remove", "message": "would be removed"}
         reason = Reason.GONE if agent.identity is not None else Reason.STOP
         why = body.reason or f"removed by {peer.by}"
-        request_id = await desk.request_kill(agent, reason, KillOptions(text=why), peer.by, why)
+        request_id = await desk.request_kill(
+            agent, reason, KillOptions(text=why, with_messages=body.with_messages), peer.by, why
+        )
         outcome = await desk.finished(request_id, 120.0)
         if outcome is None or not outcome.get("success"):
             told = "it goes on" if outcome is None else outcome.get("message")

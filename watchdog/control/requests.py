@@ -158,6 +158,13 @@ class Remove(Act):
     dry_run: bool = False
 
 
+class Purge(Body):
+    """POST /purge."""
+
+    agent: Plain
+    yes: bool = False
+
+
 class Reap(Body):
     """POST /reap."""
 

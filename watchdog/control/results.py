@@ -2,10 +2,10 @@
 
 from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
-from watchdog.core.model import HookOutcome, KillOptions, Status
+from watchdog.core.model import HookOutcome, KillOptions, Reason, Status
 from watchdog.errors import PathRefused, WatchdogError
 from watchdog.fleet import Agent
-from watchdog.registry.rows import AgentRow
+from watchdog.registry.rows import AgentRow, RequestRow
 
 _DENIED_EVERY = 60.0  # seconds between two lines about the same uid and route
 _UNDONE = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
@@ -26,6 +26,7 @@ KEYS = (
     "how",
     "status",
     "resume",
+    "resumable",
     "processes",
     "cleanup",
 )
@@ -94,9 +95,12 @@ def is_dead(result: Json) -> bool:
     return bool(result.get("success")) or result.get("error") == PathRefused.code
 
 
-def ended_already(row: AgentRow) -> Json:
-    """The agent is dead, which is what was wanted."""
-    reg = row.registration
+def ended_already(row: AgentRow, order: RequestRow | None = None, *, purged: bool = False) -> Json:
+    """The agent is dead, which is what was wanted; `order`: that ended it. `purged`: nothing is left to take up."""
+    reg, outcome = row.registration, {} if order is None else order.outcome
+    message = "already stopped" if row.status is Status.STOPPED else f"already dead: {row.status}"
+    asked = order is not None and order.reason not in (Reason.GONE, Reason.LOST)
+    who = f", by {order.by}: {order.options.get('why')}" if order is not None and asked else ""
     return {
         **dict.fromkeys(KEYS),
         "success": True,
@@ -105,8 +109,12 @@ def ended_already(row: AgentRow) -> Json:
         "action": "none",
         "pid": reg.identity.pid if reg.identity else None,
         "task_id": reg.task_id,
-        "message": "already stopped" if row.status is Status.STOPPED else f"already dead: {row.status}",
+        "killed_at": outcome.get("killed_at"),
+        "message": message,
+        "how": f"{message} since {stamp}{who}" if (stamp := outcome.get("killed_at")) else message,
         "status": row.status.value,
+        "resume": None if purged else outcome.get("resume"),
+        "resumable": not purged and outcome.get("resume") is not None,
         "processes": [],
         "cleanup": [],
     }

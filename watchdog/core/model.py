@@ -255,6 +255,7 @@ class KillOptions:
 
     `ask`: the agent is first asked to end by itself, and has so long for that where it can hear it; None: not asked.
     `only_ask`: who does not is left alone (a ladder that ends at `stop`). `cancel`: its task becomes `cancelled`.
+    `with_messages`: what foreign registries keep of its messages goes with its entry there.
     """
 
     force: bool = False
@@ -264,6 +265,7 @@ class KillOptions:
     ask: timedelta | None = None
     only_ask: bool = False
     cancel: bool = False
+    with_messages: bool = False
 
 
 @dataclass(slots=True)

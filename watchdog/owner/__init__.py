@@ -6,6 +6,8 @@
     paths       directories opened component by component, without following links; mounts
     occupancy   who has a cwd, an open file, a socket or a lock below a directory
     session_dirs  temp dirs of vendors' sessions, and which session may live
+    conversations  which conversation a process is in
+    purging     its files, to the trash
     temp_leftovers, lock_leftovers  the finders of both
     temp_dirs   one temp dir, removed in rounds
     hindrances  what a full disk and its kin are called, and told as

@@ -23,7 +23,9 @@ from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed, PathRefused, WatchdogError
 from watchdog.owner import contained, findings, hindrances, leftovers
 from watchdog.owner.command import run_command, run_notice
+from watchdog.owner.conversations import conversation
 from watchdog.owner.hooks import BUILT_IN, base
+from watchdog.owner.purging import purge
 from watchdog.owner.restoring import restorable, restore
 from watchdog.owner.sources import source_discover, source_forget
 from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
@@ -101,6 +103,7 @@ CALLS: dict[str, Call] = {
     "stamp": stamp,
     "last_lines": last_lines,
     "moved": moved,
+    "conversation": conversation,
     "source_discover": source_discover,
     "source_forget": source_forget,
     "pane_find": pane_find,
@@ -221,6 +224,7 @@ ALONE: dict[str, Call] = {
     "type_keys": type_keys,
     "restorable": restorable,
     "restore": restore,
+    "purge": purge,
 }
 
 

@@ -66,6 +66,11 @@ def living() -> Living:
     return Living(frozenset(found), unknown)
 
 
+def claude_directory(pid: int) -> str:
+    """Where the process of that number keeps its list of sessions, if it is a Claude Code of this uid's."""
+    return _directory_of(_read(f"/proc/{pid}/environ"))
+
+
 def _directories(place: str) -> list[os.DirEntry[str]]:
     """This uid's own directories in `place`, links left out; none when it is not there or may not be read."""
     try:

@@ -1,0 +1,68 @@
+"""Conversations of agent programs: their ids, and the command that takes one up again. Pure tables, no file is read.
+
+Known are the programs that keep each conversation in files of its own, named by its id:
+
+claude   projects/<key>/<id>.jsonl below its directory
+codex    sessions/<year>/<month>/<day>/rollout-<time>-<id>.jsonl below its directory
+agy      antigravity-cli/conversations/<id>.db and brain/<id> (Antigravity)
+"""
+
+import re
+import shlex
+from dataclasses import asdict, dataclass
+
+ID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+RESUME = {"claude": "claude --resume {}", "codex": "codex resume {}", "agy": "agy --conversation {}"}
+_ID = re.compile(ID)
+_FILES = {
+    "claude": re.compile(rf"(/.*)/projects/[^/]+/({ID})\.jsonl"),
+    "codex": re.compile(rf"(/.*)/sessions/\d{{4}}/\d\d/\d\d/rollout-[^/]*-({ID})\.jsonl"),
+    "agy": re.compile(rf"(/.*/antigravity-cli)/conversations/({ID})\.db(?:-wal|-shm)?"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One conversation. `base`: its program's own directory, None: the usual one.
+
+    `directory`: where its program was started, and Claude Code wants to be started in again.
+    """
+
+    vendor: str
+    id: str
+    base: str | None = None
+    directory: str | None = None
+
+    @property
+    def resume(self) -> str:
+        """The command that takes it up again."""
+        command = RESUME[self.vendor].format(self.id)
+        return command if self.directory is None else f"cd {shlex.quote(self.directory)} && {command}"
+
+
+def kept_in(path: str | None, directory: str | None = None) -> Conversation | None:
+    """The conversation whose file that is, by its whole path."""
+    for vendor, pattern in _FILES.items():
+        if path is not None and (match := pattern.fullmatch(path)):
+            return Conversation(vendor, match[2], match[1], directory)
+    return None
+
+
+def conversation_json(conversation: Conversation) -> dict[str, object]:
+    """For the helper, and the order's outcome."""
+    return asdict(conversation)
+
+
+def conversation_of(data: object) -> Conversation | None:
+    """The conversation of its JSON; None when it is none: it may be another uid's words, or an edited row."""
+    if not isinstance(data, dict):
+        return None
+    vendor, identifier = data.get("vendor"), data.get("id")
+    if vendor not in RESUME or not isinstance(identifier, str) or not _ID.fullmatch(identifier):
+        return None
+    return Conversation(str(vendor), identifier, _path(data.get("base")), _path(data.get("directory")))
+
+
+def _path(value: object) -> str | None:
+    plain = isinstance(value, str) and value.startswith("/") and value.isprintable() and len(value) < 4096
+    return str(value) if plain else None

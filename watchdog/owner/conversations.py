@@ -1,0 +1,48 @@
+"""Which conversation an agent's processes are in, as its program's own files say it now. It only looks."""
+
+import contextlib
+import os
+
+from watchdog.core.conversations import Conversation, conversation_json, kept_in
+from watchdog.owner.session_dirs import claude_directory
+from watchdog.owner.sources import claude
+
+MOST = 64  # processes that are looked at, the main one first
+MOST_FILES = 1024  # open files of each
+
+
+def conversation(processes: list[list[int]]) -> dict[str, object] | None:
+    """The conversation of the first of these processes (pid and start ticks) that has one; None: it is not known.
+
+    Claude Code's list names it by pid and start; Codex and Antigravity keep its file open.
+    """
+    for pid, ticks in processes[:MOST]:
+        with contextlib.suppress(OSError):  # gone, or not to be looked at
+            found = _of_claude(pid, ticks) or _by_open_files(pid)
+            if found is not None and _start_of(pid) == ticks:  # the number has not passed on
+                return conversation_json(found)
+    return None
+
+
+def _of_claude(pid: int, ticks: int) -> Conversation | None:
+    directory = claude_directory(pid)
+    if not os.path.exists(os.path.join(directory, "sessions", f"{pid}.json")):
+        return None
+    for entry in claude.discover(directory):
+        if (entry.pid, entry.ticks) == (pid, ticks) and entry.conversation is not None:
+            return Conversation("claude", entry.conversation, directory, entry.cwd)
+    return None
+
+
+def _by_open_files(pid: int) -> Conversation | None:
+    for number in sorted(os.listdir(f"/proc/{pid}/fd"))[:MOST_FILES]:
+        with contextlib.suppress(OSError):
+            found = kept_in(os.readlink(f"/proc/{pid}/fd/{number}"), os.readlink(f"/proc/{pid}/cwd"))
+            if found is not None:
+                return found
+    return None
+
+
+def _start_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[19])

@@ -1,0 +1,110 @@
+"""Moves the files of one conversation to the trash, each by its exact path, or says what keeps them.
+
+1. Where its program keeps it, by the known layout; nothing is looked for but whole names that hold the whole id.
+2. Refused while any process carries that id, is a Claude Code that does not say which session it is, or has one of the
+   files open; and whatever is not this uid's own plain file or directory, reached through no link.
+3. One rename each into `.agent-watchdog-trash-UID/` in the program's own directory: the same file system, so nothing is
+   copied and nothing is lost by halves. Nobody empties that trash but its owner.
+
+A second run finds nothing more, which is no fault.
+"""
+
+import glob
+import os
+import stat
+import time
+
+from watchdog.core.conversations import Conversation, conversation_of
+from watchdog.errors import OwnerCallFailed, PathRefused
+from watchdog.owner import occupancy, paths, session_dirs, trash
+
+
+def purge(conversation: dict[str, object], dry_run: bool) -> dict[str, object]:
+    """What went, or would go, from where, and into which trash. Raises OwnerCallFailed, PathRefused, OSError."""
+    told = conversation_of(conversation)
+    if told is None:
+        raise OwnerCallFailed("bad_request", f"{conversation} is no conversation that is known here")
+    base = told.base or _usual(told)
+    found = [path for path in _places(base, told) if os.path.lexists(path)]
+    _refuse_living(told, found)
+    place = os.path.join(base, trash.beside_name())
+    if found and not dry_run:
+        place = _move(base, told, found)
+    return {"paths": found, "trash": place}
+
+
+def _usual(told: Conversation) -> str:
+    """Where its program has its directory unless told."""
+    home = os.path.expanduser("~")
+    match told.vendor:
+        case "claude":
+            return os.path.join(home, ".claude")
+        case "codex":
+            return os.path.join(home, ".codex")
+        case _:
+            return os.path.join(home, ".gemini/antigravity-cli")
+
+
+def _places(base: str, told: Conversation) -> list[str]:
+    """Where its files may lie; of Claude Code also those of its subagents, a directory of the same name beside it."""
+    top = glob.escape(base)
+    match told.vendor:
+        case "claude":
+            return sorted(glob.glob(f"{top}/projects/*/{told.id}.jsonl") + glob.glob(f"{top}/projects/*/{told.id}"))
+        case "codex":
+            days = glob.glob(f"{top}/sessions/[0-9][0-9][0-9][0-9]/[0-9][0-9]/[0-9][0-9]/rollout-*-{told.id}.jsonl")
+            return sorted(days)
+        case _:
+            files = [f"{base}/conversations/{told.id}.db{end}" for end in ("", "-wal", "-shm")]
+            return [*files, f"{base}/brain/{told.id}"]
+
+
+def _refuse_living(told: Conversation, found: list[str]) -> None:
+    living = session_dirs.living()
+    if told.id in living.ids:
+        raise OwnerCallFailed("in_use", f"kept: a process is in conversation {told.id}; end it first")
+    if told.vendor == "claude" and living.unknown is not None:
+        raise OwnerCallFailed("in_use", f"kept: {living.unknown}")
+    for path in found:
+        user = occupancy.occupant(os.path.realpath(path))
+        if user is not None:
+            raise OwnerCallFailed("in_use", f"kept: {user}")
+
+
+def _move(base: str, told: Conversation, found: list[str]) -> str:
+    """Rename each into one new directory in the trash; its name."""
+    top = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return os.path.join(
+            base, trash.beside_name(), trash.use_trash(top, lambda bin_: _into(bin_, base, told, found))
+        )
+    finally:
+        os.close(top)
+
+
+def _into(bin_: int, base: str, told: Conversation, found: list[str]) -> str:
+    name = f"{told.vendor}-{told.id}-{time.time_ns()}"
+    os.mkdir(name, trash.PRIVATE, dir_fd=bin_)
+    container = paths.step(bin_, name)
+    try:
+        trash.write_json(container, "origin.json", {"conversation": told.id, "paths": found})  # before anything moves
+        for number, path in enumerate(found):
+            parent, last = paths.open_parent(path, base)
+            try:
+                _refuse_strange(parent, last, path)
+                os.rename(last, f"{number}-{last}", src_dir_fd=parent, dst_dir_fd=container)
+                trash.sync(parent)
+            finally:
+                os.close(parent)
+    finally:
+        os.close(container)
+    return name
+
+
+def _refuse_strange(parent: int, name: str, path: str) -> None:
+    """Raises PathRefused for what is neither a plain file nor a directory of this uid's own."""
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if status.st_uid != os.geteuid():
+        raise PathRefused("not_yours", f"{path} belongs to uid {status.st_uid}")
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise PathRefused("not_plain", f"{path} is neither a file nor a directory")
