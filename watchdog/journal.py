@@ -84,7 +84,6 @@ class Cleanup:
                 exit_signal=agent.exit_signal,
                 in_use=in_use(self._fleet, agent, self._dead),
                 registry_entry=tuple(_place(entry) for entry in agent.reg.entries) or None,
-                resumable=any(entry.resume for entry in agent.reg.entries),
                 **words,
             )
 

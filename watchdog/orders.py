@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from watchdog.claimant import claimant
-from watchdog.core.conversations import Conversation, conversation_json
+from watchdog.core.conversations import Conversation, conversation_json, conversation_of
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.model import Identity, KillOptions, Reason, Status, TreeMember
 from watchdog.ending import Ended, Plan
@@ -64,6 +64,12 @@ class Order:
         new = words not in self.said
         self.said.add(words)
         return new
+
+    @property
+    def resume(self) -> str | None:
+        """The command that takes it up again: that of the program in whose registry it stands, before its own."""
+        told = next((entry.resume for entry in self.agent.reg.entries if entry.resume), None)
+        return told or (None if self.conversation is None else self.conversation.resume)
 
     @property
     def kept(self) -> dict[str, object]:
@@ -221,11 +227,15 @@ def end_words(
         ended_at = datetime.fromisoformat(str(outcome.get("killed_at"))).timestamp()
     except ValueError:
         ended_at = 0.0  # an edited row
+    conversation = conversation_of(outcome.get("conversation"))
     return {
         "why": why if why and status in (Status.KILLED, Status.STOPPED, Status.LOST) else str(outcome.get("message")),
         "by": by,
         "ended_at": ended_at,
         "task_status": task or agent.policy.task_status,
+        "resumable": outcome.get("resumable") is True,
+        "conversation": None if conversation is None else conversation.id,
+        "with_messages": options.with_messages,
     }
 
 

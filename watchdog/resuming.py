@@ -1,7 +1,7 @@
 """Which conversation an agent is in, captured before anything is done to it: who ends by itself takes its list along.
 
-Its own program's word, by the owner's helper; else the transcript that it told of. What is not known is not guessed: a
-wrong conversation taken up again, or purged, would be somebody else's work.
+Its own program's word, by the owner's helper; else the transcript that it told of; else a foreign registry's word.
+What is not known is not guessed: a wrong conversation taken up again, or purged, would be somebody else's work.
 """
 
 from watchdog.core.conversations import RESUME, Conversation, conversation_of, kept_in
@@ -27,7 +27,9 @@ async def conversation(agent: Agent, owners: Owners) -> Conversation | None:
             told = None
         if (found := conversation_of(told)) is not None:
             return found
-    return kept_in(agent.reg.transcript, agent.reg.worktree)
+    told = [{"vendor": agent.reg.agent_type, "id": entry.conversation} for entry in agent.reg.entries]
+    listed = next(filter(None, map(conversation_of, told)), None)
+    return kept_in(agent.reg.transcript, agent.reg.worktree) or listed
 
 
 def _may_have(agent: Agent) -> bool:

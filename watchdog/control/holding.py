@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from watchdog.control import elsewhere
+from watchdog.control import elsewhere, foreign
 from watchdog.control.bodies import read_body
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import found, group, is_group, members, missing, still_may, stored
@@ -97,7 +97,7 @@ async def remove(request: web.Request) -> web.Response:
                 raise Conflict(f"remove {word} on host {where.host} itself: whether it lives is known only there")
             agents = group(desk, peer, word) if is_group(word) else [found(desk, peer, word)]
         except AgentNotFound as error:
-            results.append(await _not_living(desk, peer, word, error))
+            results.append(await _not_living(desk, peer, word, error, body))
             continue
         except WatchdogError as error:
             results.append(_refused(desk, peer, target, error, request.path))
@@ -131,7 +131,7 @@ async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
     return {**_named(agent), "success": True, "action": "removed", "message": str(outcome.get("message"))}
 
 
-async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound) -> Json:
+async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound, body: Remove) -> Json:
     try:
         if is_group(target) or "@" in target:  # no name holds one: its host is not known
             return failure(target, error)
@@ -141,6 +141,9 @@ async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound)
     except WatchdogError as other:
         return failure(target, other)
     message = f"already closed: {row.status}; its history is kept for retention_days"
+    if body.with_messages and not body.dry_run:
+        left = await foreign.forget(desk, row, peer.by, resumable=True, with_messages=True)
+        message = "; ".join([message, *left])
     return {
         "success": True,
         "agent_id": row.agent_id,

@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from watchdog.control import foreign
 from watchdog.control.bodies import read_body
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import found, is_group, stored
@@ -32,6 +33,7 @@ async def purge(request: web.Request) -> web.Response:
     except OwnerCallFailed as error:
         raise Conflict(f"the conversation of {name} is not removed: {error}") from None
     paths, trash = [str(path) for path in done["paths"]], str(done["trash"])
+    elsewhere: list[str] = []
     if body.yes and paths:
         why = f"conversation {conversation.id}: {len(paths)} to {trash}"
         evidence = {"conversation": conversation_json(conversation), "paths": paths, "trash": trash}
@@ -46,6 +48,7 @@ async def purge(request: web.Request) -> web.Response:
             evidence=evidence,
             owner_uid=reg.owner_uid,
         )
+        elsewhere = await foreign.forget(desk, row, peer.by, resumable=False, with_messages=False)
         desk.event(PURGED, agent_id=row.agent_id, name=name, by=peer.by, why=why)
     result: Json = {
         "success": True,
@@ -56,7 +59,7 @@ async def purge(request: web.Request) -> web.Response:
         "paths": paths,
         "trash": trash,
         "resumable": bool(paths) and not body.yes,
-        "message": _told(conversation, paths, trash, body.yes),
+        "message": "; ".join([_told(conversation, paths, trash, body.yes), *elsewhere]),
     }
     return web.json_response(result)
 

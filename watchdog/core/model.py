@@ -246,6 +246,7 @@ class HookContext:
     ended_at: float = 0.0  # and when, in epoch seconds
     task_status: str | None = None  # what becomes of its task
     resumable: bool = True
+    conversation: str | None = None  # the id of the one that it was in
     with_messages: bool = False
 
 

@@ -51,6 +51,7 @@ def end_of(context: HookContext) -> End:
         signal=None if number is None else _signal_name(number),
         task_status=context.task_status,
         resumable=context.resumable,
+        conversation=context.conversation,
         with_messages=context.with_messages,
     )
 

@@ -71,6 +71,7 @@ class End:
     signal: str | None = None  # "SIGKILL"
     task_status: str | None = None  # failed, ready_for_retry, cancelled
     resumable: bool = True
+    conversation: str | None = None  # the id that was captured before its end
     with_messages: bool = False  # its messages are to go with it
 
 
