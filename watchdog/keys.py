@@ -188,7 +188,7 @@ class PolicyEntry(_Section):
 
 
 class Source(_Section):
-    """One `[[source]]`: another program's own list of its agents."""
+    """One `[[source]]`: another program's registry of its agents."""
 
     kind: str
     path: Path = ""
@@ -198,8 +198,9 @@ class Source(_Section):
     @model_validator(mode="after")
     def _check(self) -> "Source":
         if self.kind not in SOURCES:
-            right = ", ".join(f'"{kind}"' for kind in SOURCES)
-            raise ValueError(f"kind: {self.kind!r}: this version reads no such registry; right: {right}")
+            raise ValueError(f"kind: {self.kind!r}: this version reads no such registry{suggest(self.kind, SOURCES)}")
+        if not self.path and not SOURCES[self.kind].path:
+            raise ValueError(f"path: is missing; {self.kind} has no usual place")
         return self
 
 

@@ -162,6 +162,17 @@ def with_value(text: str, value: object, *steps: Step) -> str:
     return text[:at] + json.dumps(value, ensure_ascii=False, separators=(",", ":")) + text[end:]
 
 
+def with_member(text: str, name: str, value: object) -> str:
+    """The JSON object's text with one more member at its end, set as its others are."""
+    children = _children(text, _end_of_space(text, 0))
+    if not children:
+        return json.dumps({name: value})
+    _, begin, at, end = children[-1]
+    _, after_name = _decoder.raw_decode(text, begin)
+    before = text[children[-2][3] : begin] if len(children) > 1 else ", "
+    return f"{text[:end]}{before}{json.dumps(name)}{text[after_name:at]}{json.dumps(value)}{text[end:]}"
+
+
 @contextlib.contextmanager
 def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
     """An SQLite database, opened anew; one transaction, committed at the end of the block when it is for writing.

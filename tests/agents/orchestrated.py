@@ -1,0 +1,49 @@
+"""Agents of an orchestrator that only knows SQL: they beat by UPDATE, by a file of their own, or not at all.
+
+orchestrated.py DB ID [beat=SECONDS] [beats=N] [stop=inside] [file=PATH] [deaf] [wait]
+
+`wait`: for a line on its input, before anything else.
+`stop=inside`: after its beats it stops itself between an UPDATE and its COMMIT, and holds the lock of all writers.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+BEAT = "UPDATE agent_lifecycle SET last_heartbeat = ? WHERE agent_id = ?"
+
+
+def main() -> None:
+    path, agent_id, *options = sys.argv[1:]
+    told = dict(option.partition("=")[::2] for option in options)
+    if "deaf" in told:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "wait" in told:
+        sys.stdin.readline()
+    number = 0
+    while number < int(told.get("beats", 1_000_000)):
+        time.sleep(float(told.get("beat", 1_000_000)))
+        number += 1
+        stamp = f"{datetime.now()} {number}"
+        if "file" in told:
+            file = Path(told["file"])
+            file.write_text(json.dumps({**json.loads(file.read_text()), "last_heartbeat": datetime.now().isoformat()}))
+        else:
+            with contextlib.suppress(sqlite3.OperationalError), sqlite3.connect(path, timeout=0.2) as database:
+                database.execute(BEAT, (stamp, agent_id))
+    if told.get("stop") == "inside":
+        database = sqlite3.connect(path, isolation_level=None)
+        database.execute("BEGIN IMMEDIATE")
+        database.execute(BEAT, (f"never {os.getpid()}", agent_id))
+        os.kill(os.getpid(), signal.SIGSTOP)
+    time.sleep(1_000_000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""An orchestrator that only knows SQL, and real processes that beat by UPDATE: judged, ended and written back."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents import orchestrated
+from tests.owner.sources.orchestrator import Orchestrator
+from tests.world import World, alive, started_at, wait_for
+
+
+def orchestrated_world(world: World, after: float = 2.0, *, wal: bool = False) -> Orchestrator:
+    """A registry of its own, and a daemon that is told where it lies."""
+    made = Orchestrator(world.dir / "data", wal=wal)
+    with world.config.open("a") as config:
+        config.write(f'[[source]]\nkind = "orchestrator_db"\npath = "{made.path}"\nafter_seconds = {after}\n')
+    return made
+
+
+def agent(world: World, made: Orchestrator, agent_id: str, *options: str) -> subprocess.Popen[bytes]:
+    """Its process, and the row that the orchestrator inserts for it."""
+    command = [sys.executable, str(orchestrated.__file__), str(made.path), agent_id, *options]
+    process = world.spawn(*command)
+    row: dict[str, Any] = {
+        "agent_type": "code-developer",
+        "task_id": f"task-{agent_id}",
+        "created_at": ...,
+        "last_heartbeat": ...,
+    }
+    made.insert(agent_id=agent_id, status="running", pid=process.pid, **row)
+    made.insert("orchestrator_task", task_id=f"task-{agent_id}", status="running")
+    return process
+
+
+def shown(world: World) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in world.ask("GET", "/v1/agents")[1]["agents"]}
+
+
+@pytest.mark.faults
+def test_who_stops_beating_is_ended_and_his_row_and_task_say_so(world: World) -> None:
+    """Who beats on lives, and his rows change by his beats alone; `last_heartbeat` is nobody's but the agent's."""
+    made = orchestrated_world(world)
+    lives = agent(world, made, "lives", "beat=0.3")
+    silent = agent(world, made, "silent", "beat=0.3", "beats=2", "deaf")
+    world.start()
+    wait_for(lambda: {"lives", "silent"} <= shown(world).keys(), "both are known")
+    now = shown(world)["lives"]
+    assert (now["source"], now["type"], now["task_id"], now["promised"]) == (
+        "orchestrator_db",
+        "code-developer",
+        "task-lives",
+        True,
+    )
+    wait_for(lambda: made.agent("silent")["status"] == "killed", "its row is closed")
+    assert not alive(silent.pid)
+    row, task = made.agent("silent"), made.task("task-silent")
+    assert row["last_heartbeat"].endswith(" 2")
+    assert row["exit_code"] == -9 and row["completed_at"]
+    assert row["error_message"].startswith("Agent killed: ")
+    assert (task["status"], task["error_message"]) == ("failed", row["error_message"])
+    assert alive(lives.pid)
+    assert made.agent("lives")["status"] == made.task("task-lives")["status"] == "running"
+    world.wait_event("agent.ended", name="silent")
+    (ran,) = [run for run in world.story("silent")["cleanup"] if run["hook"] == "registry_entry"]
+    assert (ran["status"], ran["message"]) == (
+        "done",
+        "orchestrator_db silent: status killed, task task-silent failed",
+    )
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("wal", [False, True], ids=["rollback journal", "WAL"])
+def test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else(world: World, wal: bool) -> None:
+    """Nobody can beat while it holds the lock; when it is dead they can, and go on."""
+    made = orchestrated_world(world, wal=wal)
+    lives = agent(world, made, "lives", "beat=0.3")
+    stopped = agent(world, made, "stopped", "beat=0.3", "beats=4", "stop=inside")
+    world.start()
+    wait_for(lambda: {"lives", "stopped"} <= shown(world).keys(), "both are known")
+    wait_for(lambda: made.agent("stopped")["status"] == "killed", "it is ended", 30)
+    assert not alive(stopped.pid)
+    before = made.agent("lives")["last_heartbeat"]
+    wait_for(lambda: made.agent("lives")["last_heartbeat"] != before, "the other beats on")
+    world.wait_sweeps(0)
+    assert alive(lives.pid) and made.agent("lives")["status"] == "running"
+    assert world.signalled() == {stopped.pid}
+
+
+def test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled(world: World) -> None:
+    """A pid that is gone, one that passed on to an innocent process, and a thread's ident, which is shown."""
+    made = orchestrated_world(world)
+    innocent = world.spawn("sleep", "300")
+    gone = world.spawn("true")
+    gone.wait()
+    for agent_id, pid in (("gone", gone.pid), ("reused", innocent.pid)):
+        made.insert(agent_id=agent_id, status="running", pid=pid, created_at="2020-01-02 03:04:05")
+    made.insert(agent_id="thread", status="running", pid=140_243_000_000_000, created_at=...)
+    world.start()
+    for agent_id in ("gone", "reused"):
+        wait_for(lambda agent_id=agent_id: made.agent(agent_id)["status"] == "failed", agent_id)  # type: ignore[misc]
+        assert made.agent(agent_id)["error_message"].startswith("Agent lost: ")
+    assert shown(world).keys() == {"thread"}
+    assert shown(world)["thread"]["status"] == "unwatched"
+    assert made.agent("thread")["status"] == "running"
+    assert alive(innocent.pid)
+    wait_for(lambda: world.count("source.ghost") == 2, "both are told")
+    assert world.signalled() == set()
+
+
+@pytest.mark.faults
+def test_a_daemon_after_us_knows_the_entry_and_closes_it(world: World) -> None:
+    """It is the one agent that it was; and what ends by itself is closed as it ended."""
+    made = orchestrated_world(world, after=60)
+    process = agent(world, made, "one", "beat=0.3")
+    world.start()
+    first = wait_for(lambda: shown(world).get("one"), "it is known")
+    world.stop()
+    world.start()
+    world.wait_event("agent.registered", agent_id=first["agent_id"])
+    assert shown(world)["one"]["agent_id"] == first["agent_id"]
+    process.kill()
+    process.wait()
+    wait_for(lambda: made.agent("one")["status"] == "failed", "its row is closed")
+    assert world.count("agent.registered") == 1
+
+
+@pytest.mark.faults
+def test_a_row_that_was_taken_away_leaves_its_agent_alone(world: World) -> None:
+    """It cannot beat any more: that is told, and its silence is not held against it."""
+    made = orchestrated_world(world, after=1.5)
+    process = agent(world, made, "one", "beat=0.3")
+    world.start()
+    wait_for(lambda: shown(world).get("one"), "it is known")
+    made.sql("DELETE FROM agent_lifecycle")
+    world.wait_event("source.entry_gone", name="one")
+    wait_for(lambda: not shown(world)["one"]["promised"], "it promises nothing")
+    wait_for(lambda: shown(world)["one"]["silence_seconds"] > 4, "it is silent for long")
+    assert alive(process.pid) and world.signalled() == set()
+
+
+@pytest.mark.faults
+def test_a_row_that_does_not_say_when_is_told_of_and_ended_by_a_persons_word_alone(world: World) -> None:
+    """Its pid may be another process's by now."""
+    made = orchestrated_world(world, after=1.5)
+    process = world.spawn("sleep", "300")
+    made.insert(agent_id="one", status="running", pid=process.pid, last_heartbeat="long ago")
+    world.start()
+    wait_for(lambda: shown(world).get("one"), "it is known")
+    wait_for(lambda: shown(world)["one"]["silence_seconds"] > 4, "it is silent for long")
+    assert alive(process.pid) and world.signalled() == set()
+    world.cli("kill", "one")
+    assert not alive(process.pid)
+    wait_for(lambda: made.agent("one")["status"] == "killed", "its row is closed")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has other people's processes")
+def test_a_file_speaks_for_its_owner_alone(world: World) -> None:
+    """Root's daemon reads it as that user; a row that names root's process, or anybody else's, does nothing."""
+    made = Orchestrator(world.dir / "data")
+    for path in (made.path.parent, made.path, made.status):
+        os.chown(path, 65534, 65534)
+    world.dir.chmod(0o755)
+    with world.config.open("a") as config:
+        config.write(f'[[source]]\nkind = "orchestrator_db"\npath = "{made.path}"\nuser = "nobody"\n')
+    roots = world.spawn("sleep", "300")
+    his = world.spawn("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "300")
+    for agent_id, pid in (("roots", roots.pid), ("his", his.pid)):
+        made.insert(agent_id=agent_id, status="running", pid=pid, created_at=...)
+    world.start()
+    wait_for(lambda: shown(world).get("his"), "his own is known")
+    assert "roots" not in shown(world)
+    assert shown(world)["his"]["owner_uid"] == 65534
+    his.kill()
+    his.wait()
+    wait_for(lambda: made.agent("his")["status"] == "failed", "closed as he would")
+    assert Path(made.path).stat().st_uid == 65534
+    assert made.agent("roots")["status"] == "running"
+    assert started_at(roots.pid)
+    assert json.loads(world.cli("list", "--json").stdout)["agents"] == []

@@ -1,0 +1,121 @@
+"""`agent_status/<type>_status.json` beside an orchestrator's database: each agent's own file, with pid and heartbeat.
+
+The agent writes it anew each 30 s at most, and not by a rename: one that is half written is read at the next look.
+Times are naive local ones.
+"""
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources import files
+from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Forgotten
+
+PREFIX = "agent_status/"
+ENDING = "_status.json"
+MOST_BYTES = 65_536
+_STATES = {"idle": "idle", "working": "working", "error": "working"}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one file says."""
+
+    key: str
+    kind: str
+    uid: int
+    pid: int
+    beat: str
+    state: str | None
+    stopped: bool
+    since: float | None  # when it was written: that pid was its agent's then
+
+    @property
+    def token(self) -> str:
+        return str(self.pid)
+
+
+def read(folder: str) -> dict[str, Told]:
+    """By agent type; files that tell no pid are passed over, and there may be no such folder."""
+    found: dict[str, Told] = {}
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder))[: 2 * MOST_ENTRIES]:
+            if name.endswith(ENDING):
+                with contextlib.suppress(OSError, OwnerCallFailed):
+                    told = _told(folder, name)
+                    if told is not None:
+                        found[told.kind] = told
+    return found
+
+
+def forget(folder: str, key: str, token: str, end: End) -> Forgotten:
+    """Its state and health as the agent itself writes them when it stops; all else stays."""
+    name = key.removeprefix(PREFIX)
+    if os.path.basename(name) != name or not name.endswith(ENDING):
+        raise OwnerCallFailed("not_understood", f"{key!r} is no status file")
+    became = Became.GONE
+
+    def edit(text: str) -> str | None:
+        nonlocal became
+        data = files.parsed(name, text)
+        if not isinstance(data, dict) or "state" not in data:
+            raise OwnerCallFailed("not_understood", f"{name} has no state")
+        if str(data.get("pid")) != token:
+            became = Became.CHANGED
+            return None
+        if data["state"] == "stopped":
+            return None
+        became = Became.DONE
+        text = files.with_value(text, "stopped", "state")
+        if "health" in data:
+            text = files.with_value(text, "stopped", "health")
+        stamp = datetime.fromtimestamp(end.ended_at).isoformat()  # noqa: DTZ006 naive local time is its format
+        if "stopped_at" in data:
+            return files.with_value(text, stamp, "stopped_at")
+        return files.with_member(text, "stopped_at", stamp)
+
+    files.change(os.path.join(folder, name), edit)
+    words = {
+        Became.DONE: "its status file says stopped",
+        Became.GONE: "its status file says stopped already, or is not there",
+        Became.CHANGED: "its status file is another process's by now",
+    }
+    return Forgotten(became, words[became])
+
+
+def epoch(text: str) -> float | None:
+    """A time as these programs write it: naive with a T is local, naive with a space UTC (CURRENT_TIMESTAMP)."""
+    try:
+        when = datetime.fromisoformat(text)
+        if when.tzinfo is None and "T" not in text:
+            when = when.replace(tzinfo=UTC)
+        return when.timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _told(folder: str, name: str) -> Told | None:
+    text, status = files.read(os.path.join(folder, name), MOST_BYTES)
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(data, dict) or type(data.get("pid")) is not int or data["pid"] <= 1:
+        return None
+    beat, kind = data.get("last_heartbeat"), data.get("agent_type")
+    beat = beat if isinstance(beat, str) and len(beat) <= 64 else ""
+    since = epoch(beat)
+    ahead = since is not None and since > datetime.now(UTC).timestamp() + 1
+    return Told(
+        key=f"{PREFIX}{name}",
+        kind=kind if isinstance(kind, str) and kind else name.removesuffix(ENDING),
+        uid=status.st_uid,
+        pid=data["pid"],
+        beat=beat,
+        state=_STATES.get(str(data.get("state"))),
+        stopped=data.get("state") == "stopped",
+        since=None if ahead else since,
+    )

@@ -1,0 +1,215 @@
+"""An orchestrator's own SQLite file: agents that register by INSERT and beat by UPDATE agent_lifecycle.
+
+Two layouts of `agent_lifecycle` are about, and a row is read by what it has: the documented one (TEXT ids,
+`last_heartbeat`, UTC "YYYY-MM-DD HH:MM:SS") and the one that the code creates (INTEGER ids, `spawned_at` as naive local
+ISO time, no heartbeat). Heartbeats of the latter lie in `agent_status/<type>_status.json` beside the file. Its `pid`
+may hold a thread's ident, which is beyond every pid: such an agent is shown, and nobody is signalled for it.
+
+What is written of an end: status, when and why, the exit status; of its task likewise. Never `last_heartbeat`.
+"""
+
+import os
+import signal
+import sqlite3
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from watchdog.core.notify import printable
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources import agent_status, files, sqlite_locks
+from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
+
+AFTER = 120.0  # seconds of silence; agents promise a beat each 60 s, status files one each 30 s
+LIVING = ("spawned", "running", "idle")
+NEEDED = frozenset({"agent_id", "status", "pid"})
+PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
+_WANTED = ("agent_id", "status", "pid", "agent_type", "task_id", "worktree_path", "error_message", "last_heartbeat")
+_TIMES = ("started_at", "spawned_at", "created_at")  # any of them is when the pid stood there
+_STATUS = {"killed": "killed", "stopped": "killed", "completed": "completed"}  # all else: failed
+_TASK_ENDED = ("completed", "failed", "cancelled")
+
+Row = dict[str, object]
+
+
+def discover(path: str) -> list[Entry]:
+    """The living of `agent_lifecycle`, and of the status files those that have no row."""
+    blocker = sqlite_locks.holder(path)
+    with files.database(path) as database:
+        uid = os.stat(path).st_uid
+        rows = _rows(database, _columns(database))
+    beats = agent_status.read(_status_files(path))
+    found = []
+    for row in rows:
+        entry = _entry(row, uid, beats)
+        if entry is not None:
+            found.append(entry)
+    known = {entry.pid for entry in found}
+    found += [_of_file(told) for told in beats.values() if told.pid not in known]
+    if blocker is None:
+        return found[:MOST_ENTRIES]
+    excused = sqlite_locks.above(blocker)
+    return [_unheard(entry, blocker, excused) for entry in found[:MOST_ENTRIES]]
+
+
+def forget(path: str, key: str, token: str, end: End) -> Forgotten:
+    """The agent's row and its task's in one transaction, then its status file."""
+    if key.startswith(agent_status.PREFIX):
+        return agent_status.forget(_status_files(path), key, token, end)
+    with files.database(path, write=True) as database:
+        columns = _columns(database)
+        row = next(iter(_rows(database, columns, key)), None)
+        if row is None:
+            return Forgotten(Became.GONE, "its row is not there")
+        if row["status"] not in LIVING:
+            return Forgotten(Became.GONE, f"its row says {row['status']} already")
+        if _token(row) != token:
+            return Forgotten(Became.CHANGED, "its row is another run's by now")
+        _close(database, columns, row, end)
+        task = _close_task(database, columns, row, end)
+    told = beats.get(str(row["agent_type"])) if (beats := agent_status.read(_status_files(path))) else None
+    if told is not None and told.pid == row["pid"]:
+        agent_status.forget(_status_files(path), told.key, told.token, end)
+    return Forgotten(Became.DONE, f"status {_STATUS.get(end.status, 'failed')}{task}")
+
+
+def _status_files(path: str) -> str:
+    return os.path.join(os.path.dirname(path), "agent_status")
+
+
+def _columns(database: sqlite3.Connection) -> set[str]:
+    columns = files.columns(database, "agent_lifecycle")
+    if missing := NEEDED - columns:
+        raise OwnerCallFailed("not_understood", f"agent_lifecycle has no column {', '.join(sorted(missing))}")
+    return columns
+
+
+def _rows(database: sqlite3.Connection, columns: set[str], key: str | None = None) -> list[Row]:
+    """The living ones, the newest first; or that one, whatever its status."""
+    wanted = [name if name in columns else f"NULL AS {name}" for name in (*_WANTED, *_TIMES)]
+    living = ", ".join(f"'{status}'" for status in LIVING)
+    where = f"status IN ({living})" if key is None else "CAST(agent_id AS TEXT) = ?"
+    query = f"SELECT rowid AS at, {', '.join(wanted)} FROM agent_lifecycle WHERE {where} ORDER BY rowid DESC LIMIT ?"  # noqa: S608 names of ours alone
+    bound = (MOST_ENTRIES,) if key is None else (key, 1)
+    return [dict(row) for row in database.execute(query, bound)]
+
+
+def _entry(row: Row, uid: int, beats: dict[str, agent_status.Told]) -> Entry | None:
+    """One row; None for what is no agent's."""
+    agent_id, kind = row["agent_id"], _text(row["agent_type"])
+    if not isinstance(agent_id, int | str) or not str(agent_id).strip():
+        return None
+    pid = row["pid"] if type(row["pid"]) is int and 1 < row["pid"] <= PID_MAX else None
+    beat, state, note = _text(row["last_heartbeat"]), None, ""
+    told = beats.get(kind)
+    if told is not None and told.pid == pid and not told.stopped:
+        beat, state = beat or told.beat, told.state
+    if pid is None and row["pid"] is not None:
+        note = f"its pid column holds {row['pid']!r}, which is no pid: a thread of another process perhaps"
+    return Entry(
+        key=str(agent_id),
+        token=_token(row),
+        name=f"{kind or 'agent'}-{agent_id}" if isinstance(agent_id, int) else printable(agent_id),
+        uid=uid,
+        pid=pid,
+        since=_since(row),
+        type=kind,
+        task=_text(row["task_id"]) or None,
+        worktree=_text(row["worktree_path"]) or None,
+        beat=beat or None,
+        promise=AFTER if beat else None,
+        state="idle" if row["status"] == "idle" else state,
+        note=printable(note),
+    )
+
+
+def _of_file(told: agent_status.Told) -> Entry:
+    return Entry(
+        key=told.key,
+        token=told.token,
+        name=f"{told.kind}-{told.pid}",
+        uid=told.uid,
+        pid=told.pid,
+        since=told.since,
+        living=not told.stopped,
+        type=told.kind,
+        beat=told.beat or None,
+        promise=AFTER if told.beat else None,
+        state=told.state,
+    )
+
+
+def _unheard(entry: Entry, blocker: int, excused: set[int]) -> Entry:
+    """Nobody but who holds the lock can write; whose beats are in a file of his own is not hindered."""
+    if entry.pid in excused or entry.key.startswith(agent_status.PREFIX):
+        return entry
+    return replace(entry, unheard=f"process {blocker} holds the lock of its registry")
+
+
+def _token(row: Row) -> str:
+    """Which run a row means; ids are not used twice, but rows are edited."""
+    return f"{row['pid']} {next((row[name] for name in ('spawned_at', 'created_at', 'started_at') if row[name]), '')}"
+
+
+def _since(row: Row) -> float | None:
+    """When the pid stood there at the latest. None as well where that lies ahead: its clock or zone is another."""
+    times = [when for name in _TIMES if (when := agent_status.epoch(_text(row[name]))) is not None]
+    latest = max(times, default=None)
+    return None if latest is None or latest > datetime.now(UTC).timestamp() + 1 else latest
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) and len(value) <= 4096 else ""
+
+
+def _close(database: sqlite3.Connection, columns: set[str], row: Row, end: End) -> None:
+    """Its status, when, why and how. What it says of an error already stays."""
+    status = _STATUS.get(end.status, "failed")
+    values: Row = {"status": status}
+    stamp = _stamp(end, local="spawned_at" in columns)
+    values |= {name: stamp for name in ("completed_at", "terminated_at") if name in columns}
+    if status != "completed" and "error_message" in columns:
+        former = f"{row['error_message']}; " if row["error_message"] else ""
+        values["error_message"] = f"{former}Agent {end.status}: {end.reason}"
+    if "exit_code" in columns:
+        values["exit_code"] = -9 if status == "killed" else _exit_code(end)
+    sets = ", ".join(f"{name} = :{name}" for name in values)
+    known = {"at": row["at"], "former": row["status"], "pid": row["pid"]}
+    query = f"UPDATE agent_lifecycle SET {sets} WHERE rowid = :at AND status = :former AND pid IS :pid"  # noqa: S608 names of ours alone
+    if database.execute(query, {**values, **known}).rowcount != 1:
+        raise OwnerCallFailed("not_understood", "its row could not be updated")
+
+
+def _close_task(database: sqlite3.Connection, columns: set[str], row: Row, end: End) -> str:
+    """Its task, unless it has ended, is another agent's, or another living agent works on it. Said in words."""
+    task, there = row["task_id"], files.columns(database, "orchestrator_task")
+    if task is None or end.status == "completed" or end.task_status is None or not {"task_id", "status"} <= there:
+        return ""
+    living = ", ".join(f"'{status}'" for status in LIVING)
+    others = f"SELECT 1 FROM agent_lifecycle WHERE task_id = ? AND rowid <> ? AND status IN ({living})"  # noqa: S608 words of ours alone
+    if "task_id" in columns and database.execute(others, (task, row["at"])).fetchone() is not None:
+        return f"; another agent works on task {task}"
+    stamp = _stamp(end, local="spawned_at" in columns)
+    values: Row = {"status": end.task_status, "updated_at": stamp, "updated_by": "agent-watchdog"}
+    values["error_message"] = f"Agent {end.status}: {end.reason}"
+    if end.task_status != "ready_for_retry":
+        values["completed_at"] = stamp
+    values = {name: value for name, value in values.items() if name in there}
+    sets = ", ".join(f"{name} = :{name}" for name in values)
+    ended = ", ".join(f"'{status}'" for status in _TASK_ENDED)
+    his = " AND (assigned_agent IS NULL OR CAST(assigned_agent AS TEXT) = :agent)" if "assigned_agent" in there else ""
+    query = f"UPDATE orchestrator_task SET {sets} WHERE task_id = :task AND status NOT IN ({ended}){his}"  # noqa: S608 names of ours alone
+    done = database.execute(query, {**values, "task": task, "agent": str(row["agent_id"])}).rowcount
+    return f", task {task} {end.task_status}" if done else f"; task {task} stays as it is"
+
+
+def _exit_code(end: End) -> int | None:
+    if end.exit_code is not None or end.signal is None:
+        return end.exit_code
+    return -int(signal.Signals[end.signal]) if end.signal in signal.Signals.__members__ else None
+
+
+def _stamp(end: End, *, local: bool) -> str:
+    """A time as that layout writes it."""
+    if local:
+        return datetime.fromtimestamp(end.ended_at).isoformat()  # noqa: DTZ006 naive local time is its format
+    return datetime.fromtimestamp(end.ended_at, UTC).strftime("%Y-%m-%d %H:%M:%S")

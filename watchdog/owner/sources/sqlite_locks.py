@@ -1,0 +1,62 @@
+"""Who holds the write lock of an SQLite database, as the kernel tells (fcntl(2), F_GETLK).
+
+SQLite's locks are POSIX record locks on bytes that its file format fixes: RESERVED on the file itself, or, in WAL mode,
+the write lock in the `-shm` beside it (sqlite.org/lockingv3.html, walformat.html 2.3.2). A process that closes any
+descriptor of a file drops its own locks on it: look before the file is opened as a database, never meanwhile.
+"""
+
+import fcntl
+import os
+import stat
+import struct
+import time
+
+RESERVED = 0x40000001
+WAL_WRITE = 120
+STAYS = 0.3  # seconds: who has it at both ends of that time does not merely write
+MOST_ABOVE = 64  # parents of a process
+
+_FLOCK = struct.Struct("hhqqi4x")  # short type, whence; off_t start, len; pid_t
+
+
+def holder(path: str) -> int | None:
+    """The process that has the lock of writers for longer than a transaction takes; None: nobody, or not to be seen."""
+    first = _holder(path)
+    if first is None:
+        return None
+    time.sleep(STAYS)
+    return first if _holder(path) == first else None
+
+
+def above(pid: int) -> set[int]:
+    """That process and those that started it: what a child does for its agent is the agent's doing."""
+    found: set[int] = set()
+    while pid > 1 and pid not in found and len(found) < MOST_ABOVE:
+        found.add(pid)
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return found
+
+
+def _holder(path: str) -> int | None:
+    return _locked(f"{path}-shm", WAL_WRITE) or _locked(path, RESERVED)
+
+
+def _locked(path: str, byte: int) -> int | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return None if kind == fcntl.F_UNLCK or pid <= 0 else pid  # 0, -1: of another pid namespace, or no process's
