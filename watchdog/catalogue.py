@@ -76,6 +76,11 @@ CATALOGUE: dict[str, Entry] = {
         "somebody removed the row of a living agent from the registry; nothing is done to it",
         "its next heartbeat writes the row anew; who never beats has to be registered again",
     ),
+    "agent.not_copied": Entry(
+        WARNING,
+        "the copy of an agent's registration, for the case that an older registry is put back, could not be written",
+        "see `error`; nothing else depends on it",
+    ),
     "agent.row_restored": Entry(INFO, "it beat, and its row was written anew"),
     "agent.pid_known": Entry(INFO, "the agent's main process is known"),
     "agent.owner_changed": Entry(INFO, "the main process dropped to another uid, which owns the agent from now on"),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from watchdog import placement, shortage
 from watchdog.clock import Clock
+from watchdog.copies import Copies
 from watchdog.core.beat import beat_in
 from watchdog.core.model import Presence
 from watchdog.ends import Ends
@@ -36,6 +37,7 @@ class Hearing:
         look_soon: Callable[[], None],
         log: Log,
         supervisor: Supervisor | None = None,
+        copies: Copies | None = None,
     ) -> None:
         self._fleet = fleet
         self._directory = directory
@@ -44,6 +46,7 @@ class Hearing:
         self._log = log
         self.sockets = NotifySockets(directory, self._heard, supervisor)
         self.ends = Ends()
+        self._copies = copies
 
     def admit(self, agent: Agent) -> None:
         """Take an agent whose row is committed into the fleet, and watch for its end."""
@@ -63,9 +66,26 @@ class Hearing:
         agent.forgive()
         self.admit(agent)
 
+    def readopt(self, agent: Agent) -> None:
+        """Take in an agent that lives and has no row: an older registry was put back. Its next beat writes one."""
+        if not self.sockets.take_up(agent.agent_id):
+            self.sockets.open(agent.agent_id, agent.reg.owner_uid)
+        self.admit(agent)
+
+    def read_copies(self) -> list[AgentRow]:
+        """What was written down of registered agents; read it before any is taken in."""
+        return [] if self._copies is None else self._copies.read()
+
+    def forget_copy(self, agent_id: str) -> None:
+        """Nobody needs it any more."""
+        if self._copies is not None:
+            self._copies.drop(agent_id)
+
     def identified(self, agent: Agent) -> None:
         """Its process, and so its owner, is known: hold it by a pidfd, whose end wakes us within 1 ms."""
         self.sockets.give(agent.agent_id, agent.reg.owner_uid)
+        if self._copies is not None:
+            self._copies.keep(agent)
         if agent.identity is not None and agent.pidfd is None:
             try:
                 agent.pidfd = identity.pin(agent.identity)
@@ -97,6 +117,7 @@ class Hearing:
     def forget(self, agent: Agent) -> None:
         """Its row is closed: no more words, no more watch."""
         self.sockets.close(agent.agent_id)
+        self.forget_copy(agent.agent_id)
         self.ends.unwatch(agent)
         self._fleet.drop(agent.agent_id)
         placement.leave(agent)

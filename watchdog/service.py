@@ -15,6 +15,7 @@ from watchdog.closing import Closing
 from watchdog.config import Settings
 from watchdog.control.desk import Desk
 from watchdog.control.scrape import Scrape
+from watchdog.copies import Copies
 from watchdog.door import Door
 from watchdog.fleet import Fleet
 from watchdog.hearing import Hearing
@@ -158,7 +159,8 @@ class Daemon:
         directory = notify_directory(settings.runtime_dir)
         self.placement = Placement(self.fleet, self.store, log)
         held.push_async_callback(self.placement.close)
-        self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor)
+        copies = Copies(settings.state_dir, clock, log)
+        self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor, copies)
         self.owners = Owners(settings=settings_for(settings), transient=units.usable(self.supervisor.present))
         held.push_async_callback(self.owners.close)
         self.notices = Notices(settings.notify, self.owners, clock, log)
@@ -219,14 +221,8 @@ class Daemon:
             host=self.host,
             boot_id=self.boot_id,
         )
-        orphans = Orphans(
-            self.fleet,
-            self.store,
-            scanner,
-            lambda reg: self.settings.policy_for(reg),
-            host=self.host,
-            boot_id=self.boot_id,
-        )
+        here = {"host": self.host, "boot_id": self.boot_id}
+        orphans = Orphans(self.fleet, self.store, scanner, lambda reg: self.settings.policy_for(reg), **here)
         finders = orphans, OwnersPlaces(self.fleet, self.store, self.owners, clock, self.host), self.placement
         doers = self.cleanup, self.worker, self.holds, self.sweeper.restraint, log
         self.reaper = Reaper(self.fleet, self.store, clock, settings, finders, *doers, host=self.host, notify=directory)

@@ -7,7 +7,7 @@ the daemon of that host finds it here. So does an order of our own whose commit 
 from watchdog.claimant import gone
 from watchdog.clock import Clock
 from watchdog.config import Settings
-from watchdog.core.model import KillOptions, Reason, State
+from watchdog.core.model import KillOptions, Presence, Reason, Registration, State, Status
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.fleet import ZERO, Agent, Fleet
 from watchdog.hearing import Hearing
@@ -15,8 +15,9 @@ from watchdog.holds import Holds
 from watchdog.kill_worker import DEAD, KillWorker
 from watchdog.logs import Log
 from watchdog.placement import Placement
+from watchdog.processes.identity import presence
 from watchdog.recording import restore
-from watchdog.registry.rows import Problem, RequestRow
+from watchdog.registry.rows import AgentRow, Problem, RequestRow
 from watchdog.registry.store import AsyncStore
 
 EXPIRY = ("agent.expires_soon",)
@@ -61,7 +62,7 @@ class TakeUp:
 
         None of its processes can live, so only its hooks are run. A row that cannot be read is said and left alone.
         """
-        store = self._store.store
+        store, copies = self._store.store, self._hearing.read_copies()
         rows, problems = await self._store.read(store.live_agents, self._host)
         requests, others = await self._store.read(store.open_requests, self._host)
         self._quarantine([*problems, *others])
@@ -75,6 +76,7 @@ class TakeUp:
             if agent.expires_soon:
                 agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
             self._hearing.readmit(agent, row)
+        await self._readopt(copies, {problem.agent_id for problem in problems})
         self._placement.take_up()
         for request in requests:
             found = self._fleet.get(request.agent_id)
@@ -91,6 +93,33 @@ class TakeUp:
         for agent in self._fleet:
             if agent.reg.boot_id != self._boot_id and agent.request_id is None:
                 await self._worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
+
+    async def _readopt(self, copies: list[AgentRow], unread: set[str]) -> None:
+        """Registered agents that live and that the registry does not know, or not with their process.
+
+        It was put back from an older copy while nobody was there. They are watched, and told of by `orders`; without
+        a row none of them can be ended.
+        """
+        lost = await self._store.read(self._store.store.without_row, [row.agent_id for row in copies], self._host)
+        for row in copies:
+            reg, agent = row.registration, self._fleet.get(row.agent_id)
+            seen = Presence.ABSENT if reg.identity is None else presence(reg.identity, None, host=self._host)
+            if agent is not None and agent.identity is None and seen is Presence.ALIVE:
+                await self._identify(agent, reg)
+            elif agent is None and row.agent_id in lost and seen is Presence.ALIVE:
+                policy, promised = self.settings.policy_for(reg), reg.stall_after is not None
+                self._hearing.readopt(Agent(reg, policy, Status.RUNNING, row.notify_socket, promised=promised))
+            elif agent is None and (seen is Presence.ABSENT or row.agent_id not in lost | unread):
+                self._hearing.forget_copy(row.agent_id)
+
+    async def _identify(self, agent: Agent, reg: Registration) -> None:
+        """Its row is older than the word on its process: else it would have failed to start."""
+        identity, now, store = reg.identity, self._clock.now().wall, self._store.store
+        if identity is not None:
+            await self._store.write(store.set_identity, agent.agent_id, identity, Status.RUNNING, now, "daemon")
+            agent.status = Status.RUNNING
+            agent.identify(identity, reg.owner_uid)
+            self._hearing.identified(agent)
 
     async def orders(self) -> None:
         """Orders that somebody else committed for agents of ours, from time to time."""

@@ -5,7 +5,9 @@ The case C11 (the agent ended, or spoke, between decision and kill) has a file o
 
 import json
 import os
+import shutil
 import sys
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,58 @@ def test_f2_a_removed_row_is_told_of_once_and_comes_back_with_the_next_beat(worl
     world.crash()
     world.start()
     assert [name for name, agent in world.agents().items() if agent["status"] == "running"] == ["beats"]
+    assert world.signalled() == set()
+    assert world.witnessed() == []
+
+
+@pytest.mark.faults
+def test_f2_an_older_registry_that_is_put_back_loses_no_registered_agent(world: World) -> None:
+    """Put back while nobody watches: who lives is told of, keeps its name and its socket, and comes back by a beat."""
+    if world.server is not None:
+        pytest.skip("a file is put back")
+    world.configure(sweep={"interval_seconds": 0.3}, stall={"after_seconds": 60, "start_limit_seconds": 3})
+    world.start()
+    half = registered(world, "half", stall_after_seconds=60)
+    world.stop()
+    registry, older = world.state / "registry.db", world.dir / "older"
+    shutil.copy(registry, older)
+
+    world.start()
+    process = world.spawn(*world.script("agent.py", "witness", "by=systemd-notify", "beat=0.4"), **half["env"])
+    assert world.ask("PATCH", f"/v1/agents/{half['agent_id']}", {"pid": process.pid})[0] == 200
+    tree = str(world.dir / "tree")
+    beats = world.registered("beats", *world.script("agent.py", "witness", "by=systemd-notify", "beat=0.4"))
+    mute = world.registered("mute", *world.script("agent.py", "witness", "sleep"), worktree=tree, tags=["kept"])
+    dead = world.registered("dead", *world.script("agent.py", "witness", "sleep"), worktree=tree)
+    world.wait_event("agent.first_beat", name="beats")
+    ids = {name: agent["agent_id"] for name, agent in world.agents().items()}
+    world.crash()
+    for left in world.state.glob("registry.db*"):
+        left.unlink()
+    shutil.copy(older, registry)
+    dead.kill()
+    dead.wait()
+    world.start()
+
+    world.wait_event("agent.row_restored", name="beats")
+    world.wait_event("agent.row_lost", name="mute")
+    status, answer = world.ask("POST", "/v1/agents", {"name": "another", "worktree": tree})
+    assert (status, "mute" in json.dumps(answer)) == (201, True), "who works there is told"
+    assert world.ask("POST", "/v1/agents", {"name": "mute"})[0] == 409
+    assert world.ask("POST", "/v1/agents/mute/beat", {})[0] == 204
+    world.wait_event("agent.row_restored", name="mute")
+    time.sleep(3.5)  # start_limit: whose process the older registry does not know is no failed start
+
+    found = world.agents()
+    living = ("half", "beats", "mute")
+    assert {name: found[name]["agent_id"] for name in living} == {name: ids[name] for name in living}
+    assert [found[name]["pid"] for name in living] == [process.pid, beats.pid, mute.pid]
+    assert {found[name]["status"] for name in living} == {"running"}
+    assert found["mute"]["tags"] == ["kept"]
+    assert "dead" not in found
+    copies = {path.name for path in (world.state / "agents").iterdir()}
+    assert {ids[name] for name in living} <= copies
+    assert ids["dead"] not in copies
     assert world.signalled() == set()
     assert world.witnessed() == []
 

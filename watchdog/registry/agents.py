@@ -15,9 +15,10 @@ from watchdog.core.model import ENDED, LIVE, Identity, Listed, Registration, Sta
 from watchdog.errors import Conflict
 from watchdog.registry.codec import dump, entries_json, to_agent
 from watchdog.registry.engines import Duplicate
-from watchdog.registry.querying import Queries, seconds, values, write_event
+from watchdog.registry.querying import Queries, values, write_event
 from watchdog.registry.rows import AgentRow, Problem, SweepRow
 from watchdog.registry.schema import LIVE_SQL, agent_lifecycle
+from watchdog.registry.written import from_registration, identity_values
 
 _table = agent_lifecycle
 _columns = _table.columns
@@ -41,35 +42,7 @@ class AgentQueries(Queries):
     ) -> AgentRow:
         """Store a new agent and say `agent.registered`. Raises Conflict for an agent_id that was ever used."""
         identity = registration.identity
-        stored: dict[str, object] = {
-            "agent_id": registration.agent_id,
-            "name": registration.name,
-            "owner_uid": registration.owner_uid,
-            "host": registration.host,
-            "boot_id": registration.boot_id,
-            "agent_type": registration.agent_type,
-            "tags": dump(registration.tags),
-            "task_id": registration.task_id,
-            "parent_id": registration.parent_id,
-            "status": status.value,
-            "source": registration.source,
-            "command": registration.command,
-            "stall_after_seconds": seconds(registration.stall_after),
-            "interval_seconds": seconds(registration.interval),
-            "ttl_seconds": seconds(registration.ttl),
-            "worktree_path": registration.worktree,
-            "temp_dir": registration.temp_dir,
-            "beat_file": registration.beat_file,
-            "log_path": registration.log,
-            "transcript_path": registration.transcript,
-            "cgroup_path": registration.cgroup,
-            "notify_socket": notify_socket,
-            "entries": entries_json(registration.entries),
-            "promised": registration.stall_after is not None,
-            "created_at": registration.created_at or now,
-            "started_at": now if status is Status.RUNNING else None,
-            **(_identity_values(identity) if identity else {}),
-        }
+        stored = from_registration(registration, status, now, notify_socket)
         try:
             with self.engines.begin(self.engines.durable) as connection:
                 connection.execute(_ADD, stored)
@@ -165,7 +138,7 @@ class AgentQueries(Queries):
                 )
                 .values(
                     {
-                        **_identity_values(identity),
+                        **identity_values(identity),
                         "status": status.value,
                         "started_at": func.coalesce(_columns.started_at, now),
                         "version": _columns.version + 1,
@@ -306,15 +279,6 @@ _SAVE_SWEEP = (
     )
     .values({name: bindparam(f"new_{name}") for name in _SWEPT if name != "agent_id"})
 )
-
-
-def _identity_values(identity: Identity) -> dict[str, object]:
-    return {
-        "boot_id": identity.boot_id,
-        "pid": identity.pid,
-        "start_ticks": identity.start_ticks,
-        "pidfd_inode": identity.pidfd_inode,
-    }
 
 
 def _names(found: Row[Any], identity: Identity) -> bool:
