@@ -70,6 +70,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     owner/       all that touches an owner's files, git or terminals; runs as that uid in a helper process
     config       strict TOML -> frozen settings
     keys         what each section of it may hold
+    complaints   a fault in it, in words
     values       what a value may be, and what would be right
     logs         structlog over stdlib logging
     sink         the queue between whoever logs and the log's target

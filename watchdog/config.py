@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from watchdog.complaints import explain
 from watchdog.core.model import TOLD_OF, HookSpec, Policy, Registration, Step
 from watchdog.errors import ConfigError
 from watchdog.keys import (
@@ -32,7 +33,6 @@ from watchdog.keys import (
     Metrics,
     Notify,
     Source,
-    explain,
 )
 from watchdog.places import Places, places_for
 from watchdog.values import suggest

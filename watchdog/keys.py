@@ -1,16 +1,14 @@
-"""The keys of the configuration file: what each section may hold, and how a fault in it is put into words.
+"""The keys of the configuration file: what each section may hold, and what holds where the file says nothing.
 
 Every key stands in config/agent-watchdog.toml with its default and the reason for it (tests/test_config.py compares).
 """
 
-import re
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from watchdog.core.model import ENDED, Polite, Status, Step
-from watchdog.core.redaction import hide_password
 from watchdog.owner.sources import SOURCES
 from watchdog.values import (
     Account,
@@ -272,60 +270,3 @@ DEFAULT_HOOKS = (
     # Last: who finds an entry closed may take it that all else is in order.
     Hook(name="registry_entry", run="registry_entry"),
 )
-
-
-def explain(problem: dict[str, Any]) -> str:
-    """One of pydantic's findings as `key: what is wrong; right: ...`."""
-    place = problem["loc"]
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{_spelled(part)}" for part in place).removeprefix(".")
-    model, default = _find(place)
-    kind, given = problem["type"], problem.get("input")
-    if kind == "extra_forbidden":
-        return f"{key}: unknown key{suggest(str(place[-1]), model.model_fields)}"
-    if kind == "missing":
-        return f"{key}: is missing"
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    message = message.removeprefix("Input should be ")
-    if kind != "value_error":
-        message = f"{_shown(key, given)} is wrong; right: {message}"
-    elif not isinstance(given, dict):
-        message = f"{_shown(key, given)} {message}"
-    return message if not key else f"{key}: {message}" + (f" (default: {default!r})" if default is not None else "")
-
-
-def _spelled(key: str) -> str:
-    """A key that needs quotes in TOML (line ends may be in it, and what terminals act upon) with them, and short."""
-    return key if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", key) else repr(key[:100])
-
-
-def _shown(key: str, given: object) -> str:
-    """What stands there, short enough for a line; where a database's address may hold a password, its kind alone."""
-    if key == "registry.url" and ("@" in str(given) or "?" in str(given)):  # who knows where, as it cannot be read
-        kind, colon, _ = str(given).partition("://")
-        return repr(f"{kind}://…" if colon and kind.replace("+", "").isalnum() else "…")
-    text = hide_password(repr(given))
-    return text if len(text) <= 200 else f"{text[:200]}…"
-
-
-def _find(place: tuple[int | str, ...]) -> tuple[type[BaseModel], object]:
-    """The section that a key stands in, and its default where a TOML file could hold it."""
-    model: type[BaseModel] = Config
-    default: object = None
-    keys = [part for part in place if isinstance(part, str)]
-    for depth, key in enumerate(keys):
-        field = model.model_fields.get(key)
-        if field is None:
-            break
-        if depth == len(keys) - 1:
-            value = field.get_default()
-            default = str(value) if isinstance(value, str) else value if isinstance(value, int | float) else None
-            break
-        model = next(iter(_models(field.annotation)), model)
-    return model, default or None
-
-
-def _models(annotation: Any) -> Iterable[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in getattr(annotation, "__args__", ()):
-        yield from _models(part)

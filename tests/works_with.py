@@ -1,0 +1,207 @@
+"""The table "Works with": each feature of five systems for AI agents, and the test that shows that it works here.
+
+`python -m tests.works_with` writes tests/WORKS_WITH.md anew (`make events`). A feature is shown for a system by a test
+that plays it with that system's own registry, or, where it is the same for every agent however it came, by one for all.
+"""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TABLE = ROOT / "tests" / "WORKS_WITH.md"
+
+# The systems, with the source that reads their registry.
+SYSTEMS = {
+    "coffee": "MonolithicCoffeeMaker (`orchestrator_db`)",
+    "hcom": "hcom (`hcom`)",
+    "relay": "agent-relay (`agent_relay`)",
+    "sessions": "tmux-agent-orchestrate, multi-agent-mux (`agent_sessions`)",
+    "fleet": "apra-fleet (`fleet_tasks`)",
+}
+ALL = "all"  # agents are alike here, wherever they were found
+
+# Key -> group, what it is, and which systems have it. A system without it has no row to fill.
+FEATURES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "discover": ("Detect", "its agents are found in its registry, by identity", tuple(SYSTEMS)),
+    "stalled": ("Detect", "stalled by heartbeat age, in its own rhythm", ("coffee",)),
+    "unpunished": (
+        "Detect",
+        "silence is not punished where its rhythm promises nothing",
+        ("hcom", "relay", "sessions"),
+    ),
+    "dead": ("Detect", "a main process that died, found at once", tuple(SYSTEMS)),
+    "launch_failed": ("Detect", "a launch that failed", ("hcom", "relay", "fleet")),
+    "terminal_gone": ("Detect", "terminal gone, registry says running", ("sessions",)),
+    "state": ("Detect", "its own states; blocked and idle are no stall", ("coffee", "hcom", "sessions", "fleet")),
+    "ttl": ("Detect", "runtime limit, time to live", ("coffee", "fleet")),
+    "unresponsive": ("Detect", "unresponsive told from dead", ("fleet",)),
+    "zombie": ("Detect", "a zombie is dead", tuple(SYSTEMS)),
+    "reused": ("Detect", "a pid that passed on: the innocent lives, the entry is closed", tuple(SYSTEMS)),
+    "harness": ("Detect", "wrapper and harness judged both", ("relay", "fleet")),
+    "thresholds": ("Detect", "CPU and memory thresholds", ("coffee", "relay")),
+    "crash_cause": ("Detect", "the likely cause of a crash", ("relay",)),
+    "drift": ("Detect", "registry and processes that disagree are told, read-only", ("sessions",)),
+    "singleton": ("Detect", "one agent of a type, the oldest kept", ("coffee",)),
+    "wake": ("Detect", "grace after sleep and wake", ("hcom",)),
+    "no_signal": ("Detect", '"no signal" never kills', ("fleet",)),
+    "name": ("Select", "by id or name", tuple(SYSTEMS)),
+    "several": ("Select", "several at once", ("hcom", "relay")),
+    "pid": ("Select", "by pid", ("hcom", "relay")),
+    "tag": ("Select", "by tag", ("hcom",)),
+    "all": ("Select", "all", ("hcom", "relay")),
+    "all_stalled": ("Select", "all that are stalled", ("coffee",)),
+    "task": ("Select", "by task id", ("coffee", "fleet")),
+    "orphans": ("Select", "orphans", ("hcom",)),
+    "remote": ("Select", "those of other devices shown, never ended", ("hcom", "fleet")),
+    "unregistered": ("Select", "no process that is no agent's", ("hcom", "relay", "sessions")),
+    "preview": ("Select", "preview and dry run", ("hcom", "relay", "sessions")),
+    "keys": ("Kill", "exit keys first", ("sessions",)),
+    "stop_flag": ("Kill", "stop after the present tool call", ("fleet",)),
+    "term": ("Kill", "TERM to the whole tree, a grace, KILL", tuple(SYSTEMS)),
+    "tree": ("Kill", "what left its session or parent ends too", tuple(SYSTEMS)),
+    "force": ("Kill", "at once, by force", ("coffee", "hcom", "relay")),
+    "own_stop": ("Kill", "its own command stops it", ("hcom",)),
+    "retries": ("Kill", "a wrapper that restarts its child does not", ("fleet",)),
+    "blocked_writer": ("Kill", "one stopped inside a transaction blocks nobody", ("coffee",)),
+    "close_pane": ("Panes", "closed after proved death: tmux", ("hcom", "sessions")),
+    "close_kitty": ("Panes", "closed after proved death: kitty, wezterm", ("hcom",)),
+    "pane_missing": ("Panes", "a pane that cannot be closed: the command to do it, exit 1", ("hcom",)),
+    "headless": ("Panes", "skipped for headless agents", ("hcom", "sessions")),
+    "tmux_server": ("Panes", "its own tmux server (-L)", ("sessions",)),
+    "capture": ("Panes", "the last screen kept", ("sessions",)),
+    "entry": ("Registry", "the entry closed as the system itself writes it", tuple(SYSTEMS)),
+    "entry_last": ("Registry", "only after proved death, by compare-and-set", tuple(SYSTEMS)),
+    "task_row": ("Registry", "its task failed, ready for retry or cancelled", ("coffee", "fleet")),
+    "bytes": ("Registry", "all else byte for byte as it was", tuple(SYSTEMS)),
+    "ghosts": ("Registry", "stale entries closed", tuple(SYSTEMS)),
+    "thread": ("Registry", "a thread's ident in the pid column is no pid", ("coffee",)),
+    "event": ("Registry", "its own event of the end", ("hcom", "sessions")),
+    "messages": ("Registry", "messages removed when asked for", ("relay",)),
+    "schema": ("Registry", "another version of its layout left alone", tuple(SYSTEMS)),
+    "worktree": ("Cleanup", "worktree and branch, nothing lost", ("coffee",)),
+    "temp": ("Cleanup", "temp dirs, sockets, launch scripts", ("coffee", "hcom", "relay")),
+    "retention": ("Cleanup", "what ended long ago goes after its time", ("fleet",)),
+    "resume": ("Resume", "the conversation kept, and how to take it up again", ("hcom", "sessions")),
+    "purge": ("Resume", "conversation files deleted only when asked for", ("sessions",)),
+    "start": ("Resume", "starting agents", ("coffee", "hcom", "relay", "sessions", "fleet")),
+    "restart": ("Resume", "restarting agents", ("coffee", "relay", "fleet")),
+    "notify": ("Notify", "a crash or a kill is told", ("hcom", "relay")),
+    "audit": ("Notify", "who did what, and why", ("coffee", "hcom", "fleet")),
+    "json": ("Output", "JSON of the kill-stalled-agent command", ("coffee",)),
+    "errors": ("Output", "agent_not_found, process_not_found, kill_failed, cleanup_failed", ("coffee",)),
+    "lines": ("Output", "its cases as lines and exit statuses", ("hcom",)),
+    "again": ("Output", "a second time: already dead, exit 0", tuple(SYSTEMS)),
+}
+
+# What is not promised, and why.
+NOT_PROMISED = {
+    "start": "whoever starts agents goes on doing so",
+    "restart": "whoever starts agents goes on doing so",
+    "thresholds": "a busy agent is no broken one",
+    "singleton": "how many of a type there may be is their starter's affair",
+}
+
+# Feature -> system, or `ALL` -> the test that shows it.
+_DB = "tests/owner/sources/test_orchestrator_db.py"
+_E2E = "tests/e2e/test_orchestrator_db.py"
+SHOWN: dict[str, dict[str, str]] = {
+    "discover": {"coffee": f"{_DB}::test_a_documented_row_is_told_with_its_beat_and_the_time_that_its_pid_stood_there"},
+    "stalled": {"coffee": f"{_E2E}::test_who_stops_beating_is_ended_and_his_row_and_task_say_so"},
+    "dead": {ALL: "tests/e2e/test_story.py::test_an_end_of_its_own_is_found_within_a_second"},
+    "state": {"coffee": f"{_DB}::test_a_real_row_takes_its_beat_and_state_from_the_file_of_its_agent"},
+    "ttl": {ALL: "tests/e2e/test_signals.py::test_the_end_of_a_time_to_live_is_told_before_it_comes"},
+    "unresponsive": {ALL: "tests/e2e/test_neighbours.py::test_a_stopped_agent_stalls_on_time_and_alone"},
+    "zombie": {ALL: "tests/e2e/test_cases.py::test_h7_a_zombie_is_dead_and_its_parent_is_left_alone"},
+    "reused": {"coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled"},
+    "crash_cause": {ALL: "tests/e2e/test_out_of_memory.py::test_the_kernels_kill_for_want_of_memory_is_told_as_such"},
+    "wake": {ALL: "tests/e2e/test_clock.py::test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody"},
+    "no_signal": {ALL: "tests/e2e/test_story.py::test_who_promised_no_beat_lives"},
+    "name": {ALL: "tests/cli/test_verbs.py::test_kill_prints_json_with_the_keys_of_the_command"},
+    "several": {ALL: "tests/control/test_ending.py::test_one_bad_target_does_not_stop_the_others"},
+    "pid": {ALL: "tests/control/test_ending.py::test_a_pid_of_an_agent_is_a_target"},
+    "all_stalled": {ALL: "tests/control/test_ending.py::test_stalled_picks_the_stalled_or_those_silent_for_longer"},
+    "task": {ALL: "tests/control/test_ending.py::test_stop_and_cancel_end_politely"},
+    "orphans": {ALL: "tests/e2e/test_reap.py::test_orphans_are_ended_by_marker_or_identity_and_nobody_else"},
+    "preview": {ALL: "tests/cli/test_verbs.py::test_a_dry_run_says_who_and_ends_nobody"},
+    "keys": {ALL: "tests/e2e/test_pane.py::test_stop_types_the_exit_keys_and_the_agent_leaves"},
+    "stop_flag": {ALL: "tests/e2e/test_stop.py::test_cancel_ends_a_looping_agent_after_its_present_tool_call"},
+    "term": {ALL: "tests/e2e/test_story.py::test_a_silent_agent_is_ended_whole_and_cleaned_up"},
+    "tree": {ALL: "tests/e2e/test_cases_of_kills.py::test_a1_what_a_dead_main_process_left_is_ended"},
+    "force": {ALL: "tests/control/test_ending.py::test_force_and_grace_reach_the_worker"},
+    "retries": {ALL: "tests/test_ending.py::test_a_wrapper_that_restarts_what_dies_restarts_nothing_at_the_end"},
+    "blocked_writer": {"coffee": f"{_E2E}::test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else"},
+    "entry": {"coffee": f"{_DB}::test_the_end_of_a_real_row_is_local_time_and_its_status_file_says_stopped"},
+    "entry_last": {"coffee": f"{_DB}::test_a_beat_changes_no_token_and_another_pid_does"},
+    "task_row": {"coffee": f"{_DB}::test_each_end_has_its_words"},
+    "bytes": {"coffee": f"{_DB}::test_the_end_is_written_as_that_layout_writes_it_and_nowhere_else"},
+    "ghosts": {"coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled"},
+    "thread": {"coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled"},
+    "schema": {"coffee": f"{_DB}::test_rows_that_are_none_are_passed_over_and_a_foreign_schema_is_left_alone"},
+    "worktree": {ALL: "tests/e2e/test_story.py::test_a_dirty_worktree_is_kept_and_said_so"},
+    "temp": {ALL: "tests/e2e/test_reap.py::test_temp_dirs_of_the_dead_go_after_retention_and_those_of_the_living_stay"},
+    "notify": {ALL: "tests/e2e/test_notify.py::test_the_command_gets_each_event_as_the_log_has_it"},
+    "audit": {ALL: "tests/cli/test_verbs.py::test_why_tells_the_whole_story_in_order"},
+    "json": {ALL: "tests/control/test_ending.py::test_one_kill_answers_with_the_keys_of_the_command"},
+    "again": {ALL: "tests/control/test_ending.py::test_who_has_ended_already_is_a_success"},
+}
+
+
+def shown_by(feature: str, system: str) -> str | None:
+    """The test that shows it, if there is one; a system's own before the one for all."""
+    tests = SHOWN.get(feature, {})
+    return tests.get(system) or tests.get(ALL)
+
+
+def open_rows() -> list[tuple[str, str]]:
+    """Feature and system of each row that no test shows yet, but for what is not promised."""
+    rows = [(feature, system) for feature, (_, _, systems) in FEATURES.items() for system in systems]
+    return [row for row in rows if row[0] not in NOT_PROMISED and shown_by(*row) is None]
+
+
+def names_in(path: str) -> set[str]:
+    """The tests that a file holds."""
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def table() -> str:
+    """The whole file."""
+    rows = sum(len(systems) for _, _, systems in FEATURES.values())
+    left = len(open_rows())
+    lines = [
+        "# Works with",
+        "",
+        "What five systems for AI agents do, and the test that shows that it works here, with agents that the system",
+        "started itself. Made from [works_with.py](works_with.py) by `make events`. ✓ leads to the test; `open`: no test yet;",
+        "`no`: not promised; empty: that system has no such thing.",
+        "",
+        f"{rows} rows, {left} of them open.",
+    ]
+    for group in dict.fromkeys(group for group, _, _ in FEATURES.values()):
+        lines += [
+            "",
+            f"## {group}",
+            "",
+            f"| feature | {' | '.join(SYSTEMS.values())} |",
+            f"| --- |{' --- |' * len(SYSTEMS)}",
+        ]
+        for feature, (of, words, systems) in FEATURES.items():
+            if of == group:
+                cells = [_cell(feature, system) if system in systems else "" for system in SYSTEMS]
+                lines.append(f"| {words} | {' | '.join(cells)} |")
+    lines += ["", "## Not promised", ""]
+    lines += [f"- {FEATURES[feature][1]}: {why}" for feature, why in NOT_PROMISED.items()]
+    lines += ["- remote devices, macOS, Windows: the daemon acts on the processes of its own Linux"]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(feature: str, system: str) -> str:
+    test = shown_by(feature, system)
+    if test is None:
+        return "no" if feature in NOT_PROMISED else "open"
+    path, _, name = test.partition("::")
+    return f'[✓]({path.removeprefix("tests/")} "{name}")'
+
+
+if __name__ == "__main__":
+    TABLE.write_text(table(), encoding="utf-8")
