@@ -106,6 +106,7 @@ PURE = {
     "typing",
     "unicodedata",
     "json",
+    "zlib",
     "watchdog",
 }
 

@@ -35,6 +35,7 @@ class Speaker:
     tool: str | None = None  # likewise
     progress: float | None = None
     sessions: dict[str, float] = field(default_factory=dict)  # not ended, of many in its process: when each spoke last
+    asks: set[str] = field(default_factory=set)  # what it waits for a human to answer, as far as that is told apart
     hears: bool = False  # it beats over HTTP itself, and so reads our answers
     asked: StopAsked | None = None
     asked_too_much: str = ""  # to be told
@@ -98,7 +99,7 @@ class Speaker:
 
     def beat(self, beat: Beat, mono: float, wall: datetime) -> None:
         """Take one word of the agent. The same content again is a new beat."""
-        beat = self._of_session(beat, mono)
+        beat = self._answered(self._of_session(beat, mono))
         former = (self.promised, self.state, self.note)
         self.beats += 1
         self.touched = mono
@@ -136,6 +137,20 @@ class Speaker:
             self.late_looks = 0
         if self.beats == 1 or not beat.bare or (self.promised, self.state, self.note) != former:
             self.settled_until, self.changed = ZERO, True
+
+    def _answered(self, beat: Beat) -> Beat:
+        """Keep what a human is asked. With the last answer it works again, whichever thread told of that.
+
+        What a notification alone told of, or what was answered with no, is over with the main thread's next word.
+        """
+        if (beat.promises or beat.state is not None) and beat.state is not State.WAITING:
+            self.asks.clear()
+        if beat.asks is not None and len(self.asks) < MOST_SESSIONS:
+            self.asks.add(beat.asks)
+        if beat.answered not in self.asks:
+            return beat
+        self.asks.discard(beat.answered)
+        return replace(beat, state=State.WORKING) if not self.asks and self.state is State.WAITING else beat
 
     def _of_session(self, beat: Beat, mono: float) -> Beat:
         """The end of one session is no end of the process while another of its sessions goes on: it only lives.

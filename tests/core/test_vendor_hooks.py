@@ -1,11 +1,14 @@
 """The documented events of each vendor, as tables: what each means as a beat, and what tells its agent to stop."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from watchdog.core.beat import beat_of_json
+from watchdog.core.model import Policy, Registration, State, Status
 from watchdog.core.vendor_hooks import begins, stop_answer, words_of_event
+from watchdog.fleet import Agent
 
 SIGN = {"promises": False}
 IDLE, WORKING, WAITING = {"state": "idle"}, {"state": "working"}, {"state": "waiting"}
@@ -134,13 +137,19 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
 ]
 
 
+def without_calls(words: Fields | None) -> Fields | None:
+    """Without what a prompt is about; that has tests of its own."""
+    return None if words is None else {key: word for key, word in words.items() if key not in ("asks", "answered")}
+
+
 @pytest.mark.parametrize(("vendor", "name", "fields", "words"), ROWS, ids=[f"{v}-{n}" for v, n, _, _ in ROWS])
 def test_an_event_is_a_beat(vendor: str, name: str, fields: Fields, words: Fields | None) -> None:
     """As its vendor documents it; what comes out is a beat that the daemon takes."""
     event = {"session_id": "s", "cwd": "/srv/p", "hook_event_name": name, **fields}
-    assert words_of_event(vendor, event, {}, main=True) == words
-    if words is not None:
-        beat_of_json(words)
+    said = words_of_event(vendor, event, {}, main=True)
+    assert without_calls(said) == words
+    if said is not None:
+        beat_of_json(said)
 
 
 @pytest.mark.parametrize(("vendor", "name", "fields", "words"), ROWS, ids=[f"{v}-{n}" for v, n, _, _ in ROWS])
@@ -149,7 +158,7 @@ def test_the_end_of_a_session_is_not_the_end_of_the_script_around_it(
 ) -> None:
     """`run -- sh -c 'claude -p …; make'`: nothing else differs."""
     event = {"hook_event_name": name, **fields}
-    assert words_of_event(vendor, event, {}, main=False) == (SIGN if words == DONE else words)
+    assert without_calls(words_of_event(vendor, event, {}, main=False)) == (SIGN if words == DONE else words)
 
 
 @pytest.mark.parametrize("damage", [None, [], "x", 7, {"a": 1}, True, 1e400, "9" * 40, -3])
@@ -170,6 +179,41 @@ def test_the_users_own_limit_of_shell_commands_counts() -> None:
         words = words_of_event("claude", event, environ, main=True)
         assert words is not None
         assert words["tool_limit_seconds"] == limit
+
+
+def call(name: str, thread: str | None, command: str = "make", tool: str = "Bash") -> Fields:
+    more = {} if thread is None else {"agent_id": thread}
+    return {"hook_event_name": name, "tool_name": tool, "tool_input": {"command": command}, **more}
+
+
+ANSWERS = [
+    ([call("PermissionRequest", "s"), call("PostToolUse", "s")], State.WORKING),
+    ([call("PermissionRequest", "s"), call("PostToolUseFailure", "s")], State.WORKING),
+    ([call("PermissionRequest", "s"), call("PostToolUse", "s", "ls")], State.WAITING),
+    ([call("PermissionRequest", "s"), call("PostToolUse", "t")], State.WAITING),
+    ([call("PermissionRequest", "s"), call("PreToolUse", "s", "ls")], State.WAITING),
+    ([call("PermissionRequest", "s"), call("PermissionRequest", "t"), call("PostToolUse", "s")], State.WAITING),
+    ([call("PermissionRequest", "s"), call("PermissionRequest", None, "ls"), call("PostToolUse", "s")], State.WAITING),
+    ([call("PermissionRequest", "s"), call("PostToolUse", None), call("PostToolUse", "s")], State.WORKING),
+    ([call("PermissionRequest", "s"), {"hook_event_name": "StopFailure"}, call("PostToolUse", "s")], State.WAITING),
+    (
+        [
+            call("PermissionRequest", "s"),
+            {"hook_event_name": "Notification", "notification_type": "permission_prompt"},
+            call("PostToolUse", "s"),
+        ],
+        State.WORKING,
+    ),
+]
+
+
+@pytest.mark.parametrize(("events", "state"), ANSWERS)
+def test_a_subagents_prompt_is_over_with_the_call_that_it_was_about(events: list[Fields], state: State) -> None:
+    """Another call, another subagent or a prompt of the main thread leaves it waiting: who waits is never ended."""
+    agent = Agent(Registration("a" * 32, "alpha", 0, "host", "boot"), Policy(), Status.RUNNING)
+    for number, event in enumerate(events):
+        agent.beat(beat_of_json(words_of_event("claude", event, {}, main=True))[0], number, datetime.now(UTC))
+    assert agent.state is state
 
 
 def test_the_transcript_is_told_with_the_main_threads_words() -> None:

@@ -19,6 +19,8 @@ KEYS = (
     "transcript",
     "session",
     "session_ended",
+    "asks",
+    "answered",
     "type",
     "promises",
     "age_seconds",
@@ -75,6 +77,8 @@ def beat_of_json(body: object) -> tuple[Beat, timedelta]:
         agent_type=_kind(body, "type"),
         session=_text(body, "session"),
         session_ended=_text(body, "session_ended"),
+        asks=_text(body, "asks"),
+        answered=_text(body, "answered"),
         promises=promises,
     )
     return beat, _duration(body, "age_seconds") or timedelta()
@@ -94,6 +98,8 @@ def beat_to_json(beat: Beat) -> dict[str, object]:
         "type": beat.agent_type,
         "session": beat.session,
         "session_ended": beat.session_ended,
+        "asks": beat.asks,
+        "answered": beat.answered,
         "promises": beat.promises,
     }
     return {key: value for key, value in said.items() if value is not None}

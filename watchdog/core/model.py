@@ -188,6 +188,10 @@ class Beat:
     agent_type: str | None = None  # what it is, for one that was registered without a type
     session: str | None = None  # which of its process' sessions speaks, where there may be many; or has ended
     session_ended: str | None = None
+    asks: str | None = (
+        None  # what a human is asked, where a subagent may be answered while its main thread says nothing
+    )
+    answered: str | None = None
     promises: bool = True
 
     @property

@@ -5,6 +5,9 @@ our plugin passes on). Of an event that is not in the table we know that its age
 event: imports nothing that costs time.
 """
 
+import json
+import zlib
+
 from watchdog.core.notify import MAX_SECONDS, Words, printable
 
 Event = dict[str, object]
@@ -85,15 +88,19 @@ def words_of_event(vendor: str, event: Event, environ: dict[str, str], *, main: 
 
     `main`: the vendor's process is the agent's own main process; where it is only the program of a script, its end is
     not the agent's. What a subagent does renews, and declares its tool; the state is the main thread's alone.
+    But a prompt of his is over with the call that it was about: nothing of the main thread would tell.
     """
     kind = _EVENTS[vendor].get(event_name(event), "sign")
     words = _tool(vendor, event, environ) if kind == "tool" else _words(kind, event)
     if words is None:
         return None
+    if kind == "ask" or (kind == "tool" and words.get("state") == "waiting"):
+        words["asks"] = _call(event)
     if event.get("agent_id"):
         if words.get("state") == "waiting":
             return words
-        return {**{key: value for key, value in words.items() if key.startswith("tool")}, **SIGN}
+        answered: Words = {"answered": _call(event)} if kind == "tool_over" else {}
+        return {**{key: value for key, value in words.items() if key.startswith("tool")}, **answered, **SIGN}
     if words.get("state") == "done" and not main:
         words = dict(SIGN)
     transcript = _text(event, "transcript_path")
@@ -131,13 +138,25 @@ def _words(kind: str, event: Event) -> Words | None:
         case "rest":
             return dict(SIGN) if event.get("busy") else {"state": "idle", "tool": "", **_left_running(event)}
         case "failure":  # it tries no more by itself
-            return {"state": "waiting", "tool": "", "note": printable(f"its turn failed: {_error(event)}")}
+            return {
+                "state": "waiting",
+                "tool": "",
+                "asks": "turn",
+                "note": printable(f"its turn failed: {_error(event)}"),
+            }
         case "status":
             return _status(event)
         case "end":
             return {"state": "idle" if _text(event, "reason") in _GOES_ON else "done", "tool": ""}
         case _:
             return dict(SIGN)
+
+
+def _call(event: Event) -> str:
+    """Which tool call of which thread it is about. A prompt has no number of its call; the call's words it has."""
+    words = json.dumps(event.get("tool_input"), sort_keys=True, default=str)
+    thread = _text(event, "agent_id")[:64]
+    return printable(f"{thread} {event.get('tool_name', '')}"[:128] + f" {zlib.crc32(words.encode()):08x}")
 
 
 def _tool(vendor: str, event: Event, environ: dict[str, str]) -> Words:
