@@ -43,6 +43,7 @@ from watchdog.kill_worker import KillWorker
 from watchdog.logs import get_logger
 from watchdog.metrics import Metrics
 from watchdog.owners import Owners
+from watchdog.panes import Panes
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
 from watchdog.registry.rows import HoldRow, RequestRow
@@ -95,6 +96,7 @@ class Shop:
             chronicle=chronicle,
             log=log,
             owners=self.owners,
+            panes=Panes(self.store, self.owners),
             observe=False,
             parallel=4,
         )
@@ -389,7 +391,9 @@ def test_what_was_known_before_the_first_signal_is_kept_without_secrets(
             assert said["last_words"]["note"] == "export API_TOKEN=***"
             assert said["last_words"]["output"] == ["one", "export TOKEN=***", "last words"]
             (tmp_path / "log").write_text("")
-            words: Any = (await testimony.testimony(agent, None, made.owners))["last_words"]
+            words: Any = (await testimony.testimony(agent, None, made.owners, Panes(made.store, made.owners)))[
+                "last_words"
+            ]
             assert words["output"].startswith("none")
             kept = await made.store.read(made.store.store.agent, agent.agent_id)
             assert kept is not None

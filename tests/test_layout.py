@@ -60,6 +60,7 @@ RANK = {
     "tidings": 7,
     "growth": 7,
     "inquiries": 6,
+    "panes": 6,
     "roll": 6,
     "testimony": 6,
     "enclosure": 6,

@@ -65,6 +65,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     placement    an agent's own cgroup: a scope of systemd's, or a leaf of ours
     shortage     whether the kernel ended an agent for want of memory
     owners       the daemon's side of the owners' helpers
+    panes        the panes of terminals that agents sit in: found once, their last screen
     inquiries    questions to them beside the sweep, one at a time for each thing
     units        a helper as a transient unit of systemd
     owner/       all that touches an owner's files, git or terminals; runs as that uid in a helper process

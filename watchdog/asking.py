@@ -88,7 +88,14 @@ class Asking:
         """Its exit keys into its own pane; whether they were typed."""
         agent, keys = order.agent, order.agent.policy.exit_keys
         main = agent.identity
-        if not keys or main is None or self._over(order) or not await self._intend(order, "keys"):
+        if not keys or main is None or self._over(order):
+            return False
+        if agent.state is State.WAITING:  # Enter says yes to most dialogs
+            self._chronicle.tell(
+                "stop.keys", agent, "not typed: it waits for a person's answer, and would take them for it"
+            )
+            return False
+        if not await self._intend(order, "keys"):
             return False
         try:
             how = await self._owners.type_keys(agent.reg.owner_uid, main.pid, main.start_ticks, keys)

@@ -21,7 +21,13 @@ from watchdog.owner.hooks.base import CleanupSettings
 
 FINAL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
 # Built-in hook -> the field of the context that it is about.
-PLACES = {"git_locks": "worktree", "worktree": "worktree", "temp_dir": "temp_dir", "registry_entry": "registry_entry"}
+PLACES = {
+    "pane": "pane",
+    "git_locks": "worktree",
+    "worktree": "worktree",
+    "temp_dir": "temp_dir",
+    "registry_entry": "registry_entry",
+}
 WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING})  # what a hook that needs another takes for its success
 LONGEST_PAUSE = timedelta(seconds=60)
 

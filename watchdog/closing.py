@@ -140,6 +140,8 @@ class Closing:
             words = end_words(agent, status, order.options, order.by, order.why, outcome)
             runs = await self._cleanup.run(agent, status, order.reason, order.request_id, **words)
             outcome["cleanup"] = runs  # before the row is closed: later nobody would add it
+            if retry := next((run["retry"] for run in runs if "retry" in run), None):
+                outcome |= {"pane_cleanup_failed": True, "pane_retry_command": retry}  # the kill is a success
             await self._save(order, order.step)
             for run in runs:
                 if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):

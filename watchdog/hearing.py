@@ -47,6 +47,7 @@ class Hearing:
         self.sockets = NotifySockets(directory, self._heard, supervisor)
         self.ends = Ends()
         self._copies = copies
+        self.known: Callable[[Agent], None] = lambda agent: None  # told of each agent whose process has become known
 
     def admit(self, agent: Agent) -> None:
         """Take an agent whose row is committed into the fleet, and watch for its end."""
@@ -98,6 +99,7 @@ class Hearing:
             if agent.reg.source == "run":
                 agent.wrapper = wrapper_of(agent.identity, WRAPPER)
             asyncio.get_running_loop().call_later(DROP_SECONDS, self.follow_owner, agent)
+            self.known(agent)
         self._look_soon()
 
     def follow_owner(self, agent: Agent) -> None:

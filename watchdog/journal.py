@@ -80,6 +80,7 @@ class Cleanup:
                 task_id=agent.reg.task_id,
                 worktree=agent.reg.worktree,
                 temp_dir=agent.reg.temp_dir,
+                pane=agent.reg.its_pane,
                 exit_code=agent.exit_code,
                 exit_signal=agent.exit_signal,
                 in_use=in_use(self._fleet, agent, self._dead),
@@ -91,7 +92,14 @@ class Cleanup:
         told = _Told(self._chronicle, agent, self._observe)
         hooks = self._hooks if hooks is None else hooks
         results = await cleanup.run_hooks(hooks, context_for, self._owners, journal, told, observe=self._observe)
-        return [{"hook": spec.name, "outcome": result.outcome, "message": result.message} for spec, result in results]
+        return [_told(spec, result) for spec, result in results]
+
+
+def _told(spec: HookSpec, result: HookResult) -> dict[str, object]:
+    """A run for whoever waits for the outcome; `retry`: what a person may type, since it could not be done."""
+    run: dict[str, object] = {"hook": spec.name, "outcome": result.outcome, "message": result.message}
+    retry = result.details.get("retry")
+    return run | {"retry": retry} if isinstance(retry, str) else run
 
 
 def _place(entry: Listed) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from watchdog.core.model import ENDED, Polite, Status, Step
+from watchdog.core.vendors import EXIT_KEYS
 from watchdog.owner.sources import SOURCES
 from watchdog.values import (
     Account,
@@ -30,7 +31,7 @@ from watchdog.values import (
     suggest,
 )
 
-BUILT_IN_HOOKS = ("git_locks", "worktree", "temp_dir", "registry_entry")
+BUILT_IN_HOOKS = ("pane", "git_locks", "worktree", "temp_dir", "registry_entry")
 
 
 class _Section(BaseModel):
@@ -124,7 +125,7 @@ class Hook(_Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
     on: Annotated[tuple[Status, ...], Field(min_length=1)] = tuple(sorted(ENDED))
     needs: tuple[str, ...] = ()
-    run: Literal["git_locks", "worktree", "temp_dir", "registry_entry"] | None = None
+    run: Literal["pane", "git_locks", "worktree", "temp_dir", "registry_entry"] | None = None
     command: Command | None = None
     timeout_seconds: Seconds = 60
     retries: Annotated[int, Field(strict=True, ge=0, le=100)] = 2
@@ -256,17 +257,15 @@ class Config(_Section):
 
 # A turn of these often takes minutes without a sign, and their hooks are silent while a tool runs.
 SHIPPED_POLICIES = tuple(
-    PolicyEntry(match=Match(type=name), after_seconds=900, exit_keys=(leave, "Enter"))
-    for name, leave in (("claude", "/exit"), ("codex", "/quit"), ("gemini", "/quit"), ("opencode", "/exit"))
+    PolicyEntry(match=Match(type=name), after_seconds=900, exit_keys=keys) for name, keys in EXIT_KEYS.items()
 )
 # Of a user's daemon: the sessions that run already are in `list` at once. Root's reads nobody's files unasked.
 USERS_SOURCES = (Source(kind="claude"),)
 DEFAULT_HOOKS = (
-    # Before `worktree`, which keeps a tree whose index is locked.
-    Hook(name="git_locks", run="git_locks"),
-    # A stopped agent is to go on later: its worktree stays where it is.
+    # First: a shell that is left there sits in the worktree. Both stay after a stop: that agent is to go on later.
+    Hook(name="pane", run="pane", on=tuple(sorted(ENDED - {Status.STOPPED})), timeout_seconds=20, retries=0),
+    Hook(name="git_locks", run="git_locks"),  # before `worktree`, which keeps a tree whose index is locked
     Hook(name="worktree", run="worktree", on=tuple(sorted(ENDED - {Status.STOPPED}))),
     Hook(name="temp_dir", run="temp_dir"),
-    # Last: who finds an entry closed may take it that all else is in order.
-    Hook(name="registry_entry", run="registry_entry"),
+    Hook(name="registry_entry", run="registry_entry"),  # last: who finds it closed may take it that all is in order
 )

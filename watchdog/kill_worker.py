@@ -32,6 +32,7 @@ from watchdog.holds import Holds
 from watchdog.logs import Log
 from watchdog.orders import ASKING, BEFORE_SIGNALS, Order, from_json, member_of, result_of, to_json, withdrawn
 from watchdog.owners import Owners
+from watchdog.panes import Panes
 from watchdog.processes.signals import Guard
 from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore
@@ -59,6 +60,7 @@ class KillWorker:
         guard: Callable[[Agent], Guard],
         chronicle: Chronicle,
         owners: Owners,
+        panes: Panes,
         log: Log,
         observe: bool,
         parallel: int,
@@ -73,6 +75,7 @@ class KillWorker:
         self._guard = guard
         self._chronicle = chronicle
         self._owners = owners
+        self._panes = panes
         self._log = log
         self._me = f"daemon {os.getpid()}"
         self.observe = observe
@@ -276,7 +279,8 @@ class KillWorker:
                 return  # all that a successor needs to know: whom to let go on, or kill
             if snapshot is not None:
                 held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
-                snapshot = {**snapshot, **order.kept, "said": await testimony(agent, held, self._owners)}
+                said = await testimony(agent, held, self._owners, self._panes)
+                snapshot = {**snapshot, **order.kept, "said": said}
             saved = await self._store.write(
                 self._store.store.save_step,
                 order.request_id,

@@ -29,6 +29,7 @@ from watchdog.metrics import Metrics
 from watchdog.notices import Notices
 from watchdog.orphans import Orphans
 from watchdog.owners import Owners
+from watchdog.panes import Panes
 from watchdog.placement import Placement
 from watchdog.places import notify_directory
 from watchdog.processes import identity
@@ -177,6 +178,8 @@ class Daemon:
         self.cleanup = Cleanup(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
         )
+        panes = Panes(self.store, self.owners)
+        self.hearing.known = panes.find
         self.worker = KillWorker(
             store=self.store,
             clock=clock,
@@ -187,6 +190,7 @@ class Daemon:
             guard=lambda agent: self.fleet.guard(agent, self.host),
             chronicle=self.chronicle,
             owners=self.owners,
+            panes=panes,
             log=log,
             observe=settings.observe,
             parallel=settings.kill.parallel,

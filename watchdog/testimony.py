@@ -4,25 +4,27 @@ Bounded, and without secrets as far as `core.redaction` knows them. What is not 
 are seconds, times UTC.
 """
 
+import asyncio
 from datetime import timedelta
 
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent
 from watchdog.owners import Owners
+from watchdog.panes import Panes
 
 LONGEST = 500  # characters of one sentence of somebody else's
 MOST = 10  # lines of a log
 DEADLINE = 1.0  # seconds that the first signal may wait for them
 
 
-async def testimony(agent: Agent, held: str | None, owners: Owners) -> dict[str, object]:
-    """By source: verdict, heartbeat, lease, tool, progress, beat_file, activity, seen, hold, last_words.
+async def testimony(agent: Agent, held: str | None, owners: Owners, panes: Panes) -> dict[str, object]:
+    """By source: verdict, heartbeat, lease, tool, progress, beat_file, activity, seen, hold, last_words, pane.
 
-    `held`: the hold on it that is on in spite of the kill (put on too late), or None. Waits `DEADLINE` at most, for the
-    owner's helper to read the end of its log.
+    `held`: the hold on it that is on in spite of the kill (put on too late), or None. Waits for the owner's helper
+    `DEADLINE` at most to read the end of its log, and `panes.DEADLINE` for what its pane shows.
     """
-    output = await _output(agent, owners)
+    output, pane = await asyncio.gather(_output(agent, owners), panes.last_screen(agent))
     tool = None if not agent.tool else {"name": _words(agent.tool), "left_seconds": _seconds(agent.tool_left)}
     progress = None
     if agent.progress is not None:
@@ -39,6 +41,7 @@ async def testimony(agent: Agent, held: str | None, owners: Owners) -> dict[str,
         "looks_that_failed": {str(kind): _words(why) for kind, why in agent.sights.failed.items()},
         "hold": _words(held),
         "last_words": {"note": _words(agent.note) or "none was ever said", "output": output},
+        "pane": pane or "it has no terminal",
     }
 
 

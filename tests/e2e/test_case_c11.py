@@ -33,6 +33,7 @@ from watchdog.kill_worker import KillWorker
 from watchdog.logs import get_logger
 from watchdog.metrics import Metrics
 from watchdog.owners import Owners
+from watchdog.panes import Panes
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
 from watchdog.registry.rows import AgentRow, RequestRow
@@ -104,6 +105,7 @@ class Bench:
             chronicle=self.chronicle,
             log=self.log,
             owners=self.owners,
+            panes=Panes(self.store, self.owners),
             observe=False,
             parallel=4,
         )

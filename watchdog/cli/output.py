@@ -117,8 +117,9 @@ def refused(status: int, answer: Json) -> int:
 
 
 def exit_of(results: Iterable[Json]) -> int:
-    """0: all are as wanted; 77: every one that is not was refused for permission; else 1."""
+    """0: all are as wanted; 77: every one that is not was refused for permission; else 1, a pane that stays too."""
+    results = list(results)
     errors = {str(result.get("error")) for result in results if not result.get("success")}
     if not errors:
-        return 0
+        return 1 if any(result.get("pane_cleanup_failed") for result in results) else 0
     return 77 if errors == {"permission_denied"} else 1

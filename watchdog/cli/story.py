@@ -74,6 +74,7 @@ def _heading(agent: Json) -> Iterator[str]:
         ("log", agent.get("log")),
         ("transcript", agent.get("transcript")),
         ("cgroup", agent.get("cgroup")),
+        ("pane", agent.get("pane")),
     ]
     for key, value in pairs:
         if value not in (None, ""):
@@ -208,7 +209,7 @@ def _lines(evidence: object, prefix: str) -> list[str]:
             continue
         if isinstance(value, dict):
             lines += _lines(value, f"{name}.")
-        elif isinstance(value, list) and key == "output":
+        elif isinstance(value, list) and key in ("output", "screen"):
             lines += [_cut(f"{name}: {line}") for line in value]
         elif isinstance(value, list) and value and isinstance(value[0], dict):
             lines += [_cut(f"{name}: " + ", ".join(f"{k} {v}" for k, v in item.items())) for item in entries(value)]

@@ -80,7 +80,8 @@ def _as_the_command_says(result: Json, options: KillOptions) -> None:
     if options.force:
         del result["grace_period_seconds"]  # there was none
     cleanup = result.get("cleanup")
-    failed = [run for run in cleanup if run.get("outcome") in _UNDONE] if isinstance(cleanup, list) else []
+    runs = cleanup if isinstance(cleanup, list) else []
+    failed = [run for run in runs if run.get("outcome") in _UNDONE and "retry" not in run]  # a pane: told beside
     if failed and result["success"]:
         words = "; ".join(f"{run.get('hook')}: {run.get('message')}" for run in failed)
         result |= {

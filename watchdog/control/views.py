@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
+from watchdog import panes
 from watchdog.control.outlook import outlook
 from watchdog.control.peers import Peer
 from watchdog.control.signals import signals
@@ -98,6 +99,7 @@ def _said(reg: Registration) -> Json:
         "log": reg.log,
         "transcript": reg.transcript,
         "cgroup": reg.cgroup,
+        "pane": panes.words(reg.its_pane),
         "stall_after_seconds": seconds(reg.stall_after),
         "interval_seconds": seconds(reg.interval),
         "ttl_seconds": seconds(reg.ttl),

@@ -148,10 +148,17 @@ class Registration:
     log: str | None = None  # files that grow while it works; no beats
     transcript: str | None = None
     cgroup: str | None = None  # the cgroup v2 that `run` got for it alone, as /proc/PID/cgroup names it
+    pane: dict[str, object] | None = None  # where it sits in a terminal: `owner.terminals.base.Pane`, or what was told
     source: str = "register"  # "run", "register", "hook", or a foreign registry's name
     command: str | None = None  # the program's name only; never a whole command line
     created_at: datetime | None = None
     entries: tuple[Listed, ...] = ()  # in foreign registries
+
+    @property
+    def its_pane(self) -> dict[str, object] | None:
+        """Where it was found to sit, else where its entry in a registry says so."""
+        told: list[dict[str, object]] = [{**one.pane} for one in self.entries if one.pane]
+        return self.pane or next(iter(told), None)
 
     @property
     def unproved(self) -> bool:
@@ -243,6 +250,7 @@ class HookContext:
     temp_dir: str | None
     exit_code: int | None = None
     exit_signal: int | None = None
+    pane: dict[str, object] | None = None
     in_use: tuple[tuple[str, str], ...] = ()  # worktrees and temp dirs of other living agents, and whose each is
     registry_entry: tuple[dict[str, str], ...] | None = None  # its entries elsewhere: kind, path, key, token of each
     why: str = ""  # it ended: in words,

@@ -7,6 +7,16 @@ from watchdog.core.names import name_for
 
 VENDORS = ("claude", "codex", "gemini", "opencode")
 
+# How each is told to leave at its prompt, as tmux(1) names keys. Where Ctrl-C twice does it, that is better than words:
+# in a dialog it says no, where Enter says yes.
+EXIT_KEYS = {
+    "claude": ("/exit", "Enter"),
+    "codex": ("C-c", "C-c"),
+    "gemini": ("C-c", "C-c"),
+    "opencode": ("/exit", "Enter"),
+    "agy": ("Exit", "Enter"),
+}
+
 # A program that only starts another one and waits: what it starts speaks for the agent whose main process it is.
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "fish")
 LAUNCHERS = frozenset(

@@ -179,6 +179,15 @@ def cgroup_of(main: Identity) -> str | None:
     return found if identities.presence(main, None) is Presence.ALIVE else None
 
 
+def has_terminal(main: Identity) -> bool:
+    """Whether a main process has a controlling terminal (tty_nr, field 7 of its stat): who has none sits in no pane."""
+    try:
+        fields = procfs.read(f"{procfs.PROC}/{main.pid}/stat").rpartition(b")")[2].split()
+        return int(fields[4]) != 0 and int(fields[19]) == main.start_ticks
+    except (OSError, ValueError, IndexError):
+        return False
+
+
 def _read(path: str, proc_fd: int) -> bytes:
     """A stat line comes whole in one read."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=proc_fd)

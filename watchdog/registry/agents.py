@@ -4,7 +4,7 @@ A change of status is one compare-and-set UPDATE and one `lifecycle_event` in th
 """
 
 import math
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
@@ -168,6 +168,10 @@ class AgentQueries(Queries):
     def set_cgroup(self, agent_id: str, path: str) -> bool:
         """The agent sits in a cgroup of its own from now on."""
         return self._set(agent_id, cgroup_path=path)
+
+    def set_pane(self, agent_id: str, pane: Mapping[str, object]) -> bool:
+        """Where it sits in a terminal was found."""
+        return self._set(agent_id, pane=dump(pane))
 
     def set_transcript(self, agent_id: str, path: str) -> bool:
         """The agent writes its transcript there from now on."""

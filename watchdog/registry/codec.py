@@ -61,6 +61,7 @@ def to_agent(raw: Raw) -> AgentRow:
             log=_optional(raw, "log_path", _text),
             transcript=_optional(raw, "transcript_path", _text),
             cgroup=_optional(raw, "cgroup_path", _text),
+            pane=_optional(raw, "pane", _object),
             source=_text(raw, "source"),
             command=_optional(raw, "command", _text),
             created_at=created_at,

@@ -32,7 +32,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from watchdog.core.model import LIVE, Status
 
-REVISION = "0008"
+REVISION = "0009"
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 
 
@@ -132,6 +132,7 @@ agent_lifecycle = Table(
     Column("cgroup_path", CleanText),
     Column("home_cgroup", CleanText),  # where its main process was seen last
     Column("members", CleanText, nullable=False, server_default="[]"),  # of its tree: [pid, start ticks, pidfd inode]
+    Column("pane", CleanText),
     Column("notify_socket", CleanText),
     Column("entries", CleanText, nullable=False, server_default="[]"),  # its places in foreign registries
     Column("promised", Boolean, nullable=False, server_default=text("false")),

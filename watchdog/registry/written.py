@@ -44,6 +44,7 @@ def from_registration(
         "log_path": registration.log,
         "transcript_path": registration.transcript,
         "cgroup_path": registration.cgroup,
+        "pane": None if registration.pane is None else dump(registration.pane),
         "notify_socket": notify_socket,
         "entries": entries_json(registration.entries),
         "promised": registration.stall_after is not None,

@@ -117,16 +117,24 @@ def close(pane: Pane) -> Closed:
         terminal.close(pane.server, pane.pane, time.monotonic() + SECONDS)
     except OwnerCallFailed as error:
         trouble = f": {error}"
-    try:
-        deadline = time.monotonic() + SETTLING
-        while _now(pane, time.monotonic() + SECONDS) is not None:
-            if time.monotonic() > deadline:
-                said = trouble or f", though {pane.terminal} says that it was closed"
-                return Closed("failed", f"{words(pane)} is there still{said}", retry)
-            time.sleep(AGAIN)
-    except OwnerCallFailed as error:
-        if error.reason != "no_pane":  # its server went with its last pane
-            return Closed("failed", f"whether {words(pane)} is closed cannot be looked at: {error}{trouble}", retry)
+    return _proved(pane, trouble, retry)
+
+
+def _proved(pane: Pane, trouble: str, retry: str) -> Closed:
+    """Look until it is not listed any more. A server that goes with its last pane may answer strangely meanwhile."""
+    deadline = time.monotonic() + SETTLING
+    while True:
+        try:
+            if _now(pane, time.monotonic() + SECONDS) is None:
+                break
+            left = f"{words(pane)} is there still{trouble or f', though {pane.terminal} says that it was closed'}"
+        except OwnerCallFailed as error:
+            if error.reason == "no_pane":
+                break
+            left = f"whether {words(pane)} is closed cannot be looked at: {error}{trouble}"
+        if time.monotonic() > deadline:
+            return Closed("failed", left, retry)
+        time.sleep(AGAIN)
     return Closed("done", f"closed {words(pane)}")
 
 
@@ -135,8 +143,7 @@ def never_found(told: Mapping[str, object]) -> Closed:
     terminal, name, pane = (str(told.get(key) or "") for key in ("terminal", "server", "pane"))
     said = f"{terminal} pane {pane or told.get('session') or '?'}"
     known = TERMINALS.get(terminal)
-    places = known.servers({}, name) if known is not None else []
-    retry = known.retry(places[0] if places else name, pane) if known is not None and pane else ""
+    retry = known.retry(name, pane) if known is not None and pane else ""
     return Closed("kept", f"{said}, which was told to be its own, was never found to be", retry)
 
 
@@ -170,9 +177,9 @@ def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> 
                 continue
             between = line[1 : top + 1]
             if told:
-                own = not between or not is_prompt(sitting.words_of(line[top].pid))
+                own = not any(is_prompt(sitting.words_of(one.pid)) for one in between)
             else:
-                own = all(sitting.is_waiting_launcher(one) for one in between)
+                own = all(sitting.is_waiting(one) and not is_prompt(sitting.words_of(one.pid)) for one in between)
             chain = tuple((one.pid, one.ticks) for one in between)
             at = server.socket, seen.pane, server.pid, server.ticks, line[top].pid, line[top].ticks, seen.window
             return Pane(name, *at, "".join(seen.sessions[:1]), chain, own), seen
@@ -250,7 +257,7 @@ def _in_use(pane: Pane, seen: Seen) -> str:
         return ""
     chain = [one for one in pane.chain if sitting.lives(*one)]
     busy = [sitting.stat_of(pid) for pid, _ in chain if pid != pane.pid]
-    users = [one for one in busy if not sitting.is_waiting_launcher(one)]
+    users = [one for one in busy if not sitting.is_waiting(one)]
     first = pane.pid if sitting.lives(pane.pid, pane.ticks) else 0
     users += sitting.others(first, seen.device, frozenset(pane.chain) | {(pane.pid, pane.ticks)})
     return ", ".join(f"{one.name}[{one.pid}]" for one in users[:5])

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-from watchdog.core import vendors
+from watchdog.core.vendors import is_launcher
 from watchdog.errors import OwnerCallFailed
 
 CHAIN = 100  # processes from an agent up to its pane
@@ -66,12 +66,9 @@ def words_of(pid: int) -> list[str]:
         return []
 
 
-def is_waiting_launcher(one: Stat) -> bool:
-    """A program that started the agent for somebody and only waits for it: `run`, or a launcher that was told what."""
-    if one.name == WRAPPER:
-        return True
-    words = words_of(one.pid)
-    return vendors.is_launcher(words) and not vendors.is_prompt(words)
+def is_waiting(one: Stat) -> bool:
+    """A program that starts another one and only waits for it: `run`, or a launcher."""
+    return one.name == WRAPPER or is_launcher(words_of(one.pid))
 
 
 def environment(pid: int, names: tuple[str, ...]) -> dict[str, str]:

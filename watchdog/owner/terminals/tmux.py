@@ -86,12 +86,13 @@ def close(socket: str, pane: str, until: float) -> None:
 
 
 def retry(socket: str, pane: str) -> str:
-    """What a person types to close it."""
+    """What a person types to close it, on a server of that socket or name."""
     own = f"/tmp/tmux-{os.geteuid()}"  # noqa: S108 where tmux has its servers
-    if socket == f"{own}/default":
+    name = socket.removeprefix(f"{own}/")
+    if name in ("", "default"):
         return f"tmux kill-pane -t {_quoted(pane)}"
-    if os.path.dirname(socket) == own:
-        return f"tmux -L {_quoted(os.path.basename(socket))} kill-pane -t {_quoted(pane)}"
+    if "/" not in name:
+        return f"tmux -L {_quoted(name)} kill-pane -t {_quoted(pane)}"
     return f"tmux -S {_quoted(socket)} kill-pane -t {_quoted(pane)}"
 
 

@@ -1,0 +1,27 @@
+"""Closes the pane that a dead agent sat in, where it was made for that agent: `owner.terminals.panes` says when.
+
+It is looked for once more after it was closed. What cannot be closed stays: then the command is told that a person may
+type (`details["retry"]`).
+"""
+
+from watchdog.core.model import HookContext, HookResult, Reason, Status
+from watchdog.owner.hooks import base
+from watchdog.owner.terminals import panes
+from watchdog.owner.terminals.base import pane_of
+
+
+def pane(context: HookContext, settings: base.CleanupSettings) -> HookResult:
+    """Close it. Raises OwnerCallFailed when what is known of it cannot be read."""
+    if context.pane is None:
+        return base.nothing("it sat in no pane")
+    if context.reason == Reason.LOST:
+        return base.nothing("its pane went with its boot")
+    if "server_pid" in context.pane:
+        closed = panes.close(pane_of(context.pane))
+    elif context.outcome is Status.KILLED:
+        closed = panes.never_found(context.pane)
+    else:
+        return base.nothing("its registry names a pane in which it was never found")
+    details = {"reason": "pane_cleanup_failed", "retry": closed.retry} if closed.retry else {}
+    made = {"done": base.done, "gone": base.nothing, "kept": base.kept, "failed": base.failed}
+    return made[closed.outcome](closed.message, **details)
