@@ -121,7 +121,7 @@ class OwnersPlaces:
         """What the registry and the fleet know of that owner's agents, and the names of the ended ones."""
         store, now = self._store.store, self._clock.now().wall
         living = await self._store.read(store.living_ids, self._host) | {agent.agent_id for agent in self._fleet}
-        rows = await self._store.read(store.ended_agents, self._host, owner_uid=uid, limit=NEWEST)
+        rows = await self._store.read(store.ended_agents, self._host, uid, NEWEST)
         rows = [row for row in rows if row.agent_id not in living]
         commons = await self._store.read(store.trashes, self._host, uid)
         in_use = [

@@ -23,6 +23,7 @@ from watchdog.registry.store import AsyncStore
 from watchdog.scan import Scanner
 
 NEWEST = 500  # ended agents of this boot whose recorded identities and cgroups are looked at; a marker finds any
+AT_A_TIME = 50  # of their rows in memory: 500 with all that was recorded of each took 12 MB
 MOST_MARKS = 1000  # ids that are looked up; anybody may start a million processes with made-up markers
 MOST_LEFT = 200  # processes that are told of one by one; each pane of a tmux server that an agent started is one
 
@@ -78,21 +79,22 @@ class Orphans:
         table = await self._scanner.table(frozenset(owners) | {agent.reg.owner_uid for agent in self._fleet})
         marked = {row.marker for row in table.rows.values() if row.marker is not None and not row.stat.dead}
         marked -= {agent.agent_id for agent in self._fleet}
-        newest = await self._store.read(store.ended_agents, self._host, boot_id=self._boot_id, limit=NEWEST)
-        rows = {row.agent_id: row for row in newest}
-        others = sorted(marked - rows.keys())[:MOST_MARKS]
-        rows |= {row.agent_id: row for row in await self._store.read(store.agents_by_id, others)}
-        recorded = await self._store.read(store.remembered, sorted(rows))
-        ghosts, reasons = {}, {}
-        for agent_id, row in rows.items():
-            members = _members(recorded.get(agent_id, ()))
-            if agent_id not in marked and not _lives(table, members) and not _populated(row):
-                continue
-            ghost = self._ghost(row, members)
-            if isinstance(ghost, str):
-                reasons[agent_id] = ghost
-            elif agent_id not in self._scanner.ghosts:  # whose orphans are being ended is there
-                ghosts[agent_id] = ghost
+        ids = await self._store.read(store.ended_ids, self._host, self._boot_id, NEWEST)
+        ids += sorted(marked.difference(ids))[:MOST_MARKS]
+        known, ghosts, reasons = set(), {}, {}
+        for start in range(0, len(ids), AT_A_TIME):
+            rows = await self._store.read(store.agents_by_id, ids[start : start + AT_A_TIME])
+            recorded = await self._store.read(store.remembered, [row.agent_id for row in rows])
+            for row in rows:
+                agent_id, members = row.agent_id, _members(recorded.get(row.agent_id, ()))
+                known.add(agent_id)
+                if agent_id not in marked and not _lives(table, members) and not _populated(row):
+                    continue
+                ghost = self._ghost(row, members)
+                if isinstance(ghost, str):
+                    reasons[agent_id] = ghost
+                elif agent_id not in self._scanner.ghosts:  # whose orphans are being ended is there
+                    ghosts[agent_id] = ghost
         self._scanner.ghosts |= ghosts
         try:
             trees = await self._scanner.trees()
@@ -104,7 +106,7 @@ class Orphans:
         for pid, seen in sorted(table.rows.items()):
             if seen.marker not in marked or seen.stat.dead or pid in inside:
                 continue  # nobody's of ours, or in a tree, whose agent it is an orphan of or belongs to
-            if seen.marker not in rows:
+            if seen.marker not in known:
                 found.strangers.setdefault(seen.uid, []).append(pid)
                 continue
             why = reasons.get(seen.marker, "it is spared, of another uid, or in a unit of its own")

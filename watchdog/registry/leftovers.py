@@ -5,8 +5,9 @@ All are bounded: a host may have ended a hundred thousand agents within `retenti
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import bindparam, select, text, update
+from sqlalchemy import Select, bindparam, select, text, update
 
 from watchdog.core.model import ENDED
 from watchdog.registry.codec import Raw, from_members, to_agent, to_members, to_run
@@ -28,19 +29,24 @@ _SAVE_TREES = (
 )
 
 
+def _ended(query: Select[Any], host: str, limit: int) -> Select[Any]:
+    ended = query.where(_agents.host == host, _agents.status.in_(values(ENDED)))
+    return ended.order_by(_agents.completed_at.desc(), _agents.agent_id).limit(limit)
+
+
 class LeftoverQueries(Queries):
     """The part of `Store` that is about what dead agents may have left."""
 
-    def ended_agents(
-        self, host: str, *, boot_id: str | None = None, owner_uid: int | None = None, limit: int = 500
-    ) -> list[AgentRow]:
-        """The agents of this host that ended last, the newest first. Rows that cannot be read are left out."""
-        query = select(agent_lifecycle).where(_agents.host == host, _agents.status.in_(values(ENDED)))
-        if boot_id is not None:
-            query = query.where(_agents.boot_id == boot_id)
-        if owner_uid is not None:
-            query = query.where(_agents.owner_uid == owner_uid)
-        return self._rows(query.order_by(_agents.completed_at.desc(), _agents.agent_id).limit(limit), to_agent)[0]
+    def ended_agents(self, host: str, owner_uid: int, limit: int = 500) -> list[AgentRow]:
+        """The agents of an owner on this host that ended last, the newest first. Unreadable rows are left out."""
+        query = _ended(select(agent_lifecycle), host, limit).where(_agents.owner_uid == owner_uid)
+        return self._rows(query, to_agent)[0]
+
+    def ended_ids(self, host: str, boot_id: str, limit: int) -> list[str]:
+        """Ids of the agents of this host and boot that ended last, the newest first."""
+        query = _ended(select(_agents.agent_id), host, limit).where(_agents.boot_id == boot_id)
+        with self.engines.begin(self.engines.reading) as connection:
+            return [str(one) for one in connection.scalars(query)]
 
     def agents_by_id(self, agent_ids: Collection[str]) -> list[AgentRow]:
         """Those of these ids that have a row that can be read, ended or not."""

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 
 def connect(path: str, number: str) -> socket.socket:
@@ -31,8 +32,9 @@ def obey(path: str, number: str) -> None:
             with open("/proc/self/comm", "w") as comm:
                 comm.write(" ".join(words))
         elif verb == "beat":
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as beat:
-                beat.sendto(b"WATCHDOG=1", words[0])
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as beat, suppress(BlockingIOError):
+                # Ten that nobody has read yet fill a socket (net.unix.max_dgram_qlen): one more would say nothing new.
+                beat.sendto(b"WATCHDOG=1", socket.MSG_DONTWAIT, words[0])
         elif (child := fork(verb)) == 0:
             speaker.close()
             if verb in ("bare", "agent"):  # executed: with an environment of its own

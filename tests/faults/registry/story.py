@@ -77,4 +77,4 @@ def outlive(world: World, fault: Fault[S], site: S) -> None:
     assert (world.daemon.pid != first, world.count("daemon.ready")) == (anew, 1 + anew)
     told = [e["event"] for e in world.events() if e["level"] == "error" or e["event"].startswith("registry.")]
     expected = ["registry.unavailable", "registry.recovered"]
-    assert told == ([] if fault.end is End.UNSEEN else expected[:1] if anew else expected)
+    assert told == ([] if fault.end is End.UNSEEN else expected[:1] if anew else expected), told
