@@ -113,6 +113,7 @@ SHOWN: dict[str, dict[str, str]] = {
     "unresponsive": {ALL: "tests/e2e/test_neighbours.py::test_a_stopped_agent_stalls_on_time_and_alone"},
     "zombie": {ALL: "tests/e2e/test_cases.py::test_h7_a_zombie_is_dead_and_its_parent_is_left_alone"},
     "reused": {"coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled"},
+    "harness": {"relay": "tests/e2e/test_sources.py::test_a_wrapper_ends_when_what_it_wraps_has_died"},
     "crash_cause": {ALL: "tests/e2e/test_out_of_memory.py::test_the_kernels_kill_for_want_of_memory_is_told_as_such"},
     "wake": {ALL: "tests/e2e/test_clock.py::test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody"},
     "no_signal": {ALL: "tests/e2e/test_story.py::test_who_promised_no_beat_lives"},
@@ -172,8 +173,8 @@ def table() -> str:
         "# Works with",
         "",
         "What five systems for AI agents do, and the test that shows that it works here, with agents that the system",
-        "started itself. Made from [works_with.py](works_with.py) by `make events`. ✓ leads to the test; `open`: no test yet;",
-        "`no`: not promised; empty: that system has no such thing.",
+        "started itself. Made from [works_with.py](works_with.py) by `make events`. ✓ leads to the test; `open`: none",
+        "yet; `no`: not promised; empty: that system has no such thing.",
         "",
         f"{rows} rows, {left} of them open.",
     ]

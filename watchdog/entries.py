@@ -77,33 +77,31 @@ def began(identity: Identity, now: Instant) -> float:
     return now.wall.timestamp() - (now.boot - identity.start_ticks / procfs.TICKS_PER_SECOND)
 
 
-def listed(kind: str, path: str, entry: Entry, uid: int, fleet: Fleet, host: str, proved: bool) -> Listed:
-    """The entry as it is kept with its agent. Of further processes only those count that the kernel shows as his."""
-    also = []
+def further(entry: Entry, uid: int, fleet: Fleet, host: str) -> tuple[Identity, ...]:
+    """Its further processes; of those only that the kernel shows as his, and that are no other agent's."""
+    found = []
     for pid in entry.also:
         try:
-            taken = claim(pid, Peer(uid, uid, os.getpid()), fleet, host)
+            found.append(claim(pid, Peer(uid, uid, os.getpid()), fleet, host).identity)
         except WatchdogError:
             continue
-        also.append(taken.identity)
+    return tuple(found)
+
+
+def listed(kind: str, path: str, entry: Entry, proved: bool) -> Listed:
+    """The entry as it is kept with its agent, but for further processes."""
     return Listed(
         kind=kind,
         path=path,
         key=entry.key,
         token=entry.token,
         proved=proved,
-        also=tuple(also),
         conversation=entry.conversation,
         resume=entry.resume,
         stop=entry.stop,
         pane=entry.pane,
         temp=entry.temp,
     )
-
-
-def same_also(kept: tuple[Identity, ...], pids: tuple[int, ...]) -> bool:
-    """Whether these are the processes that were known."""
-    return tuple(one.pid for one in kept) == pids
 
 
 def shown(kind: str, entry: Entry, uid: int, why: str) -> Json:

@@ -18,15 +18,16 @@ from watchdog import entries
 from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
 from watchdog.control.registering import take_in
-from watchdog.core.model import Beat, Listed, State, Status, TreeMember
+from watchdog.core.model import Beat, Identity, Listed, Presence, State, Status, TreeMember
 from watchdog.entries import Found, Standing
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, WatchdogError
 from watchdog.fleet import Agent
 from watchdog.ghosts import Ghosts
 from watchdog.keys import Source
 from watchdog.owner.sources import SOURCES
-from watchdog.owner.sources.base import Entry, entry_of
+from watchdog.owner.sources.base import MOST_ENTRIES, Entry, entry_of
 from watchdog.owners import Owners
+from watchdog.processes.identity import presence
 
 DEADLINE = 3.0  # seconds for one look
 PATIENCE = 60.0  # seconds until a registry on which two helpers in a row hung is read again
@@ -45,6 +46,7 @@ class _Place:
     told: bool = False
     heard: dict[str, tuple[str | None, str | None, str]] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
+    named: dict[str, tuple[Identity, ...]] = field(default_factory=dict)  # further processes, at the last look
     shown: list[Json] = field(default_factory=list)
 
     def show(self, kind: str, entry: Entry, why: str) -> None:
@@ -85,19 +87,19 @@ class Sources:
             if uid is None:
                 raise OwnerCallFailed("not_permitted", f"there is no user {source.user} any more")
             answer = await self._owners.call(uid, "source_discover", {"kind": source.kind, "path": path}, DEADLINE)
-            told = [entry_of(one) for one in answer]
+            told, problems = _entries(answer)
         except OwnerCallFailed as error:
             self._unread(place, source.kind, path, error)
             return
-        except (TypeError, ValueError) as error:
-            self._unread(place, source.kind, path, OwnerCallFailed("garbled", f"no answer of ours: {error}"))
-            return
-        place.late, place.failed, place.told, place.shown = 0, 0, False, []
+        if problems and not place.told:
+            why = f"{len(problems)} of its entries are passed over: {problems[0]}"
+            self._desk.event("source.unread", source=source.kind, path=path, why=why)
+        place.late, place.failed, place.told, place.shown = 0, 0, bool(problems), []
         self._ghosts.keep(source.kind, path, told)
         for entry in told:
             try:
                 await self._take(source, path, place, entry)
-            except WatchdogError as error:
+            except (OSError, WatchdogError) as error:
                 place.show(source.kind, entry, str(error))
         self._miss(place, source.kind, path, told)
 
@@ -133,13 +135,13 @@ class Sources:
             elif not entry.living:
                 return  # `_miss` tells it
             else:
-                await self._refresh(agent, own, entry, place.uid)
+                await self._refresh(place, agent, own, entry)
         if agent is None and not entry.living:
             return
         if agent is None and entry.pid is not None:
             agent = next((a for a in desk.fleet if self._same_process(a, entry)), None)
             if agent is not None and agent.reg.owner_uid == place.uid == entry.uid:
-                await self._attach(agent, kind, path, entry, place.uid)
+                await self._attach(agent, kind, path, entry)
         if agent is not None:
             self._ghosts.alive(kind, path, entry)
             self._hear(place, kind, agent, entry)
@@ -174,7 +176,7 @@ class Sources:
     async def _register(self, place: _Place, kind: str, path: str, entry: Entry, found: Found) -> None:
         desk, uid = self._desk, place.uid
         peer, proved = Peer(uid, uid, os.getpid()), found.standing is Standing.PROVED
-        listed = entries.listed(kind, path, entry, uid, desk.fleet, desk.host, proved)
+        listed = entries.listed(kind, path, entry, proved)
         async with desk.registering:
             for body in entries.bodies(kind, entry):
                 try:
@@ -188,35 +190,43 @@ class Sources:
         _remember(agent, listed)
         self._hear(place, kind, agent, entry, first=True)
 
-    async def _attach(self, agent: Agent, kind: str, path: str, entry: Entry, uid: int) -> None:
+    async def _attach(self, agent: Agent, kind: str, path: str, entry: Entry) -> None:
         """An agent that came another way stands there too: the entry is closed with it."""
-        proved = entry.ticks is not None or entry.since is not None
-        listed = entries.listed(kind, path, entry, uid, self._desk.fleet, self._desk.host, proved)
+        listed = entries.listed(kind, path, entry, _tells(entry))
         others = tuple(one for one in agent.reg.entries if (one.kind, one.path, one.key) != (kind, path, entry.key))
         await self._keep(agent, (*others, listed))
 
-    async def _refresh(self, agent: Agent, own: Listed, entry: Entry, uid: int) -> None:
+    async def _refresh(self, place: _Place, agent: Agent, own: Listed, entry: Entry) -> None:
         """What its program says of ending it may change while it lives."""
         new = replace(
             own,
             token=entry.token,
+            proved=own.proved or (_tells(entry) and self._same_process(agent, entry)),
             conversation=entry.conversation,
             resume=entry.resume,
             stop=entry.stop,
             pane=entry.pane,
             temp=entry.temp,
         )
-        if not entries.same_also(own.also, entry.also):
-            fresh = entries.listed(own.kind, own.path, entry, uid, self._desk.fleet, self._desk.host, own.proved)
-            gone = {one.pid for one in own.also} & set(entry.also)  # still named: its end is told by the sweep
-            new = replace(new, also=(*(one for one in own.also if one.pid in gone), *fresh.also))
-            new = replace(new, also=tuple({one.pid: one for one in reversed(new.also)}.values()))
+        if entry.also or own.also:
+            new = replace(new, also=self._also(place, agent, own, entry))
         if new != own:
             await self._keep(agent, tuple(new if one is own else one for one in agent.reg.entries))
         self._ghosts.agents[(own.kind, own.path, entry.key, entry.token)] = agent.agent_id
 
+    def _also(self, place: _Place, agent: Agent, own: Listed, entry: Entry) -> tuple[Identity, ...]:
+        """Its further processes, each from the second look on: what only passes by is none, and its end is nobody's.
+
+        One that has ended stays: its end is the agent's, whether the registry names it still or not.
+        """
+        before = place.named.get(agent.agent_id, ())
+        named = place.named[agent.agent_id] = entries.further(entry, place.uid, self._desk.fleet, self._desk.host)
+        stay = [one for one in own.also if one in named or presence(one, None) is Presence.ABSENT]
+        return (*stay, *(one for one in named if one in before and one not in stay))
+
     async def _keep(self, agent: Agent, listed: tuple[Listed, ...]) -> None:
         agent.listed(listed)
+        agent.adopt(self._desk.settings.policy_for(agent.reg))
         for one in listed:
             _remember(agent, one)
         await self._desk.store.write(self._desk.store.store.set_entries, agent.agent_id, listed)
@@ -269,6 +279,25 @@ class Sources:
                     agent.released()
         place.missing = missing
         place.heard = {key: word for key, word in place.heard.items() if self._desk.fleet.get(key) is not None}
+        place.named = {key: named for key, named in place.named.items() if key in place.heard}
+
+
+def _entries(answer: object) -> tuple[list[Entry], list[str]]:
+    """What the helper tells, and what is wrong with those that are none. Raises OwnerCallFailed."""
+    if not isinstance(answer, list):
+        raise OwnerCallFailed("garbled", "its helper's answer is no list")
+    told, problems = [], []
+    for one in answer[:MOST_ENTRIES]:
+        try:
+            told.append(entry_of(one))
+        except ValueError as error:
+            problems.append(str(error))
+    return told, problems
+
+
+def _tells(entry: Entry) -> bool:
+    """Whether it says which process has its pid, or when it was written down."""
+    return entry.ticks is not None or entry.since is not None
 
 
 def _listed(agent: Agent, kind: str, path: str, key: str | None = None) -> Listed | None:

@@ -96,7 +96,7 @@ def test_a_documented_row_is_told_with_its_beat_and_the_time_that_its_pid_stood_
     one = found(documented)["code-developer-20300102-001"]
     assert (one.name, one.type, one.task, one.pid) == (one.key, "code-developer", "TASK-1", 4201)
     assert (one.beat, one.promise, one.uid) == ("2025-01-02 03:05:05", 120, os.geteuid())
-    assert one.since == datetime.fromisoformat("2025-01-02T03:04:05+00:00").timestamp()
+    assert one.since == datetime.fromisoformat("2025-01-02T03:04:06+00:00").timestamp()  # its second is cut off
 
 
 def test_a_beat_changes_no_token_and_another_pid_does(documented: Orchestrator) -> None:

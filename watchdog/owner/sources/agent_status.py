@@ -87,12 +87,15 @@ def forget(folder: str, key: str, token: str, end: End) -> Forgotten:
 
 
 def epoch(text: str) -> float | None:
-    """A time as these programs write it: naive with a T is local, naive with a space UTC (CURRENT_TIMESTAMP)."""
+    """A time as these programs write it: naive with a T is local, naive with a space UTC (CURRENT_TIMESTAMP).
+
+    Whole seconds are cut off, not rounded: it was up to a second later.
+    """
     try:
         when = datetime.fromisoformat(text)
         if when.tzinfo is None and "T" not in text:
             when = when.replace(tzinfo=UTC)
-        return when.timestamp()
+        return when.timestamp() + (0.0 if "." in text else 1.0)
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -154,7 +154,7 @@ def _since(row: Row) -> float | None:
     """When the pid stood there at the latest. None as well where that lies ahead: its clock or zone is another."""
     times = [when for name in _TIMES if (when := agent_status.epoch(_text(row[name]))) is not None]
     latest = max(times, default=None)
-    return None if latest is None or latest > datetime.now(UTC).timestamp() + 1 else latest
+    return None if latest is None or latest > datetime.now(UTC).timestamp() + 2 else latest
 
 
 def _text(value: object) -> str:

@@ -52,7 +52,7 @@ def running() -> list[Run]:
         if name := options.get("--name"):
             parent = processes.get(one.parent)
             wrapped = parent is not None and "create-agent" in parent.words[:4]
-            harness = tuple(sorted(children.get(one.pid, [])))
+            harness = _harness(children.get(one.pid, []))
             runs.append(
                 Run(
                     name=name,
@@ -65,6 +65,19 @@ def running() -> list[Run]:
                 )
             )
     return runs
+
+
+def _harness(children: list[int]) -> tuple[int, ...]:
+    """What a pty wraps leads a session of its own; else its one child is it. Of several nobody knows which passes."""
+    leaders = tuple(pid for pid in sorted(children) if _leads(pid))
+    return leaders or (tuple(children) if len(children) == 1 else ())
+
+
+def _leads(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == pid
+    except OSError:
+        return False
 
 
 def server(data: str) -> Server:
