@@ -48,6 +48,7 @@ class Hearing:
         self.ends = Ends()
         self._copies = copies
         self.known: Callable[[Agent], None] = lambda agent: None  # told of each agent whose process has become known
+        self._early: dict[str, Message] = {}  # by agent: the last word that counts from its main process alone
 
     def admit(self, agent: Agent) -> None:
         """Take an agent whose row is committed into the fleet, and watch for its end."""
@@ -100,6 +101,9 @@ class Hearing:
                 agent.wrapper = wrapper_of(agent.identity, WRAPPER)
             asyncio.get_running_loop().call_later(DROP_SECONDS, self.follow_owner, agent)
             self.known(agent)
+            early = self._early.pop(agent.agent_id, None)
+            if early is not None and early.pid == agent.identity.pid:
+                self._heard(agent.agent_id, early)
         self._look_soon()
 
     def follow_owner(self, agent: Agent) -> None:
@@ -119,6 +123,7 @@ class Hearing:
     def forget(self, agent: Agent) -> None:
         """Its row is closed: no more words, no more watch."""
         self.sockets.close(agent.agent_id)
+        self._early.pop(agent.agent_id, None)
         self.forget_copy(agent.agent_id)
         self.ends.unwatch(agent)
         self._fleet.drop(agent.agent_id)
@@ -143,7 +148,10 @@ class Hearing:
         except BadRequest as error:
             self._reject(agent, str(error))
             return
-        if beat is not None:
+        if beat is None:
+            if agent.identity is None:  # READY=1 may come before the pid is told
+                self._early[agent_id] = message
+        else:
             now = self._clock.now()
             if agent.beats == 0:
                 self._log.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)

@@ -1,0 +1,56 @@
+"""What is heard on an agent's own socket, of whom, and when."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.control.office import Recorder as Kept
+from watchdog.clock import Clock
+from watchdog.core.model import Identity, Policy, Registration, State, Status
+from watchdog.fleet import Agent, Fleet
+from watchdog.hearing import Hearing
+from watchdog.processes.identity import read_identity
+
+ME = os.geteuid()
+SAYS = "import os, socket, sys; socket.socket(1, 2).sendto(sys.argv[1].encode(), sys.argv[2])"
+
+
+def test_what_the_main_process_says_before_its_pid_is_told_counts_then(tmp_path: Path) -> None:
+    """Register, start, tell the pid: a program that is ready at once has spoken in between; not a child."""
+
+    async def story() -> None:
+        hearing = Hearing(fleet := Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        try:
+            agents = {}
+            for name, by in (("main", "us"), ("child", "another"), ("ends", "us")):
+                agent = Agent(Registration(name, name, ME, "host", "boot"), Policy(), Status.STARTING)
+                path = hearing.sockets.open(name, ME)
+                hearing.admit(agent)
+                words = "STOPPING=1" if name == "ends" else "READY=1"
+                if by == "us":
+                    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+                        speaker.sendto(words.encode(), path)
+                else:
+                    subprocess.run([sys.executable, "-c", SAYS, words, path], check=True, timeout=20)
+                hearing.sockets.drain(name)
+                agents[name] = agent
+                assert agent.beats == 0, "nobody knows yet who the main process is"
+            assert len(fleet) == 3
+            for agent in agents.values():
+                agent.identify(us(), ME)
+                hearing.identified(agent)
+            assert {name: agent.beats for name, agent in agents.items()} == {"main": 1, "child": 0, "ends": 1}
+            assert agents["ends"].state is State.DONE
+            assert not agents["main"].promised
+        finally:
+            hearing.close()
+
+    def us() -> Identity:
+        found = read_identity(os.getpid(), "host")
+        assert found is not None
+        return found
+
+    asyncio.run(story())
