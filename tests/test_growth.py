@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -162,6 +163,33 @@ def test_a_beat_that_could_not_be_written_is_no_silence(tmp_path: Path) -> None:
         run(story)
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_beat_in_a_directory_that_is_closed_to_its_agent_is_no_silence() -> None:
+    """Case C7, variant: mode 000. Its agent is unknown; when it is opened again, one fresh limit."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:  # pytest's own is closed to other uids
+        os.chmod(place, 0o711)
+        inner = Path(place) / "beats"
+        inner.mkdir()
+        (inner / "beat").touch()
+        uid = ME or 61001
+        for path in (inner, inner / "beat"):
+            os.chown(path, uid, -1)
+
+        async def story(made: Looking) -> None:
+            agent, key = made.agent, "beat file"
+            agent.reg = replace(agent.reg, beat_file=str(inner / "beat"), owner_uid=uid)
+            await made.look(key, made.files.look)
+            inner.chmod(0)
+            await made.look(key, made.files.look)
+            assert made.unread()
+            agent.silence = timedelta(minutes=9)
+            inner.chmod(0o700)
+            await made.look(key, made.files.look)
+            assert not made.unread()
+            assert (agent.silence, agent.counted) == (timedelta(minutes=9), timedelta())
+
+        run(story)
 
 
 SCREENS = [  # what the pane shows at each look, and whether it is seen to change
