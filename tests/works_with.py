@@ -123,7 +123,7 @@ SHOWN: dict[str, dict[str, str]] = {
     "all_stalled": {ALL: "tests/control/test_ending.py::test_stalled_picks_the_stalled_or_those_silent_for_longer"},
     "task": {ALL: "tests/control/test_ending.py::test_stop_and_cancel_end_politely"},
     "orphans": {ALL: "tests/e2e/test_reap.py::test_orphans_are_ended_by_marker_or_identity_and_nobody_else"},
-    "preview": {ALL: "tests/cli/test_verbs.py::test_a_dry_run_says_who_and_ends_nobody"},
+    "preview": {ALL: "tests/control/test_answers.py::test_a_group_from_within_an_agents_tree_is_only_shown"},
     "keys": {ALL: "tests/e2e/test_pane.py::test_stop_types_the_exit_keys_and_the_agent_leaves"},
     "stop_flag": {ALL: "tests/e2e/test_stop.py::test_cancel_ends_a_looping_agent_after_its_present_tool_call"},
     "term": {ALL: "tests/e2e/test_story.py::test_a_silent_agent_is_ended_whole_and_cleaned_up"},
@@ -140,10 +140,16 @@ SHOWN: dict[str, dict[str, str]] = {
     "schema": {"coffee": f"{_DB}::test_rows_that_are_none_are_passed_over_and_a_foreign_schema_is_left_alone"},
     "worktree": {ALL: "tests/e2e/test_story.py::test_a_dirty_worktree_is_kept_and_said_so"},
     "temp": {ALL: "tests/e2e/test_reap.py::test_temp_dirs_of_the_dead_go_after_retention_and_those_of_the_living_stay"},
-    "notify": {ALL: "tests/e2e/test_notify.py::test_the_command_gets_each_event_as_the_log_has_it"},
+    "notify": {ALL: "tests/e2e/test_crash.py::test_a_crash_is_told_by_the_stream_and_by_the_command"},
     "audit": {ALL: "tests/cli/test_verbs.py::test_why_tells_the_whole_story_in_order"},
-    "json": {ALL: "tests/control/test_ending.py::test_one_kill_answers_with_the_keys_of_the_command"},
+    "json": {ALL: "tests/control/test_answers.py::test_one_kill_polite_and_by_force_has_the_documented_values"},
     "again": {ALL: "tests/control/test_ending.py::test_who_has_ended_already_is_a_success"},
+    "unregistered": {ALL: "tests/control/test_answers.py::test_a_pid_that_is_no_agents_is_refused_with_a_hint"},
+    "own_stop": {"hcom": "tests/e2e/test_stop.py::test_the_own_stop_of_the_program_that_lists_it_comes_first"},
+    "messages": {"relay": "tests/e2e/test_removing.py::test_its_messages_go_with_it_and_nobody_elses"},
+    "resume": {ALL: "tests/e2e/test_resuming.py::test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged"},
+    "purge": {ALL: "tests/owner/test_conversations.py::test_a_purge_moves_that_conversation_alone"},
+    "errors": {ALL: "tests/control/test_answers.py::test_an_error_has_the_documented_keys"},
 }
 
 
