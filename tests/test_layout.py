@@ -14,7 +14,6 @@ RANK = {
     "core": 1,
     "clock": 2,
     "catalogue": 2,
-    "untold": 2,
     "places": 2,
     "values": 3,
     "keys": 3,

@@ -104,16 +104,30 @@ NOT_PROMISED = {
 # Feature -> system, or `ALL` -> the test that shows it.
 _DB = "tests/owner/sources/test_orchestrator_db.py"
 _E2E = "tests/e2e/test_orchestrator_db.py"
+_TASKS = "tests/owner/sources/test_fleet_tasks.py"
+_TASKS_E2E = "tests/e2e/test_fleet_tasks.py"
 SHOWN: dict[str, dict[str, str]] = {
-    "discover": {"coffee": f"{_DB}::test_a_documented_row_is_told_with_its_beat_and_the_time_that_its_pid_stood_there"},
+    "discover": {
+        "fleet": f"{_TASKS}::test_a_wrapper_is_an_agent_with_its_rhythm",
+        "coffee": f"{_DB}::test_a_documented_row_is_told_with_its_beat_and_the_time_that_its_pid_stood_there",
+    },
     "stalled": {"coffee": f"{_E2E}::test_who_stops_beating_is_ended_and_his_row_and_task_say_so"},
     "dead": {ALL: "tests/e2e/test_story.py::test_an_end_of_its_own_is_found_within_a_second"},
-    "state": {"coffee": f"{_DB}::test_a_real_row_takes_its_beat_and_state_from_the_file_of_its_agent"},
+    "state": {
+        "fleet": f"{_TASKS}::test_the_status_says_how_it_ended",
+        "coffee": f"{_DB}::test_a_real_row_takes_its_beat_and_state_from_the_file_of_its_agent",
+    },
     "ttl": {ALL: "tests/e2e/test_signals.py::test_the_end_of_a_time_to_live_is_told_before_it_comes"},
     "unresponsive": {ALL: "tests/e2e/test_neighbours.py::test_a_stopped_agent_stalls_on_time_and_alone"},
     "zombie": {ALL: "tests/e2e/test_cases.py::test_h7_a_zombie_is_dead_and_its_parent_is_left_alone"},
-    "reused": {"coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled"},
-    "harness": {"relay": "tests/e2e/test_sources.py::test_a_wrapper_ends_when_what_it_wraps_has_died"},
+    "reused": {
+        "fleet": f"{_TASKS_E2E}::test_a_task_whose_wrapper_was_killed_is_closed_and_an_innocent_process_lives",
+        "coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled",
+    },
+    "harness": {
+        "fleet": f"{_TASKS_E2E}::test_cancel_ends_the_wrapper_and_nothing_is_started_again",
+        "relay": "tests/e2e/test_sources.py::test_a_wrapper_ends_when_what_it_wraps_has_died",
+    },
     "crash_cause": {ALL: "tests/e2e/test_out_of_memory.py::test_the_kernels_kill_for_want_of_memory_is_told_as_such"},
     "wake": {ALL: "tests/e2e/test_clock.py::test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody"},
     "no_signal": {ALL: "tests/e2e/test_story.py::test_who_promised_no_beat_lives"},
@@ -123,33 +137,48 @@ SHOWN: dict[str, dict[str, str]] = {
     "all_stalled": {ALL: "tests/control/test_ending.py::test_stalled_picks_the_stalled_or_those_silent_for_longer"},
     "task": {ALL: "tests/control/test_ending.py::test_stop_and_cancel_end_politely"},
     "orphans": {ALL: "tests/e2e/test_reap.py::test_orphans_are_ended_by_marker_or_identity_and_nobody_else"},
-    "preview": {ALL: "tests/control/test_answers.py::test_a_group_from_within_an_agents_tree_is_only_shown"},
+    "preview": {ALL: "tests/cli/test_verbs.py::test_a_dry_run_says_who_and_ends_nobody"},
     "keys": {ALL: "tests/e2e/test_pane.py::test_stop_types_the_exit_keys_and_the_agent_leaves"},
     "stop_flag": {ALL: "tests/e2e/test_stop.py::test_cancel_ends_a_looping_agent_after_its_present_tool_call"},
     "term": {ALL: "tests/e2e/test_story.py::test_a_silent_agent_is_ended_whole_and_cleaned_up"},
     "tree": {ALL: "tests/e2e/test_cases_of_kills.py::test_a1_what_a_dead_main_process_left_is_ended"},
     "force": {ALL: "tests/control/test_ending.py::test_force_and_grace_reach_the_worker"},
-    "retries": {ALL: "tests/test_ending.py::test_a_wrapper_that_restarts_what_dies_restarts_nothing_at_the_end"},
+    "retries": {
+        "fleet": f"{_TASKS_E2E}::test_cancel_ends_the_wrapper_and_nothing_is_started_again",
+        ALL: "tests/test_ending.py::test_a_wrapper_that_restarts_what_dies_restarts_nothing_at_the_end",
+    },
     "blocked_writer": {"coffee": f"{_E2E}::test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else"},
-    "entry": {"coffee": f"{_DB}::test_the_end_of_a_real_row_is_local_time_and_its_status_file_says_stopped"},
-    "entry_last": {"coffee": f"{_DB}::test_a_beat_changes_no_token_and_another_pid_does"},
-    "task_row": {"coffee": f"{_DB}::test_each_end_has_its_words"},
-    "bytes": {"coffee": f"{_DB}::test_the_end_is_written_as_that_layout_writes_it_and_nowhere_else"},
-    "ghosts": {"coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled"},
+    "entry": {
+        "fleet": f"{_TASKS}::test_a_killed_wrapper_is_cancelled_and_nothing_else_changes",
+        "coffee": f"{_DB}::test_the_end_of_a_real_row_is_local_time_and_its_status_file_says_stopped",
+    },
+    "entry_last": {
+        "fleet": f"{_TASKS}::test_another_run_and_what_ended_by_itself_stay_as_they_are",
+        "coffee": f"{_DB}::test_a_beat_changes_no_token_and_another_pid_does",
+    },
+    "task_row": {
+        "fleet": f"{_TASKS_E2E}::test_cancel_ends_the_wrapper_and_nothing_is_started_again",
+        "coffee": f"{_DB}::test_each_end_has_its_words",
+    },
+    "bytes": {
+        "fleet": f"{_TASKS}::test_a_killed_wrapper_is_cancelled_and_nothing_else_changes",
+        "coffee": f"{_DB}::test_the_end_is_written_as_that_layout_writes_it_and_nowhere_else",
+    },
+    "ghosts": {
+        "fleet": f"{_TASKS_E2E}::test_a_task_whose_wrapper_was_killed_is_closed_and_an_innocent_process_lives",
+        "coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled",
+    },
     "thread": {"coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled"},
-    "schema": {"coffee": f"{_DB}::test_rows_that_are_none_are_passed_over_and_a_foreign_schema_is_left_alone"},
+    "schema": {
+        "fleet": f"{_TASKS}::test_what_is_not_understood_is_passed_over_and_left",
+        "coffee": f"{_DB}::test_rows_that_are_none_are_passed_over_and_a_foreign_schema_is_left_alone",
+    },
     "worktree": {ALL: "tests/e2e/test_story.py::test_a_dirty_worktree_is_kept_and_said_so"},
     "temp": {ALL: "tests/e2e/test_reap.py::test_temp_dirs_of_the_dead_go_after_retention_and_those_of_the_living_stay"},
-    "notify": {ALL: "tests/e2e/test_crash.py::test_a_crash_is_told_by_the_stream_and_by_the_command"},
+    "notify": {ALL: "tests/e2e/test_notify.py::test_the_command_gets_each_event_as_the_log_has_it"},
     "audit": {ALL: "tests/cli/test_verbs.py::test_why_tells_the_whole_story_in_order"},
-    "json": {ALL: "tests/control/test_answers.py::test_one_kill_polite_and_by_force_has_the_documented_values"},
+    "json": {ALL: "tests/control/test_ending.py::test_one_kill_answers_with_the_keys_of_the_command"},
     "again": {ALL: "tests/control/test_ending.py::test_who_has_ended_already_is_a_success"},
-    "unregistered": {ALL: "tests/control/test_answers.py::test_a_pid_that_is_no_agents_is_refused_with_a_hint"},
-    "own_stop": {"hcom": "tests/e2e/test_stop.py::test_the_own_stop_of_the_program_that_lists_it_comes_first"},
-    "messages": {"relay": "tests/e2e/test_removing.py::test_its_messages_go_with_it_and_nobody_elses"},
-    "resume": {ALL: "tests/e2e/test_resuming.py::test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged"},
-    "purge": {ALL: "tests/owner/test_conversations.py::test_a_purge_moves_that_conversation_alone"},
-    "errors": {ALL: "tests/control/test_answers.py::test_an_error_has_the_documented_keys"},
 }
 
 

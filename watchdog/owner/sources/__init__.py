@@ -5,6 +5,7 @@ claude         Claude Code's own list of its sessions
 agent_relay    agent-relay's lists and database
 relay_runs     the processes of its agents
 agent_status   the files of an orchestrator's agents, with their heartbeats
+fleet_tasks    apra-fleet's long running tasks
 files          files of other programs: read, and changed at one place
 hcom           hcom's database and pid file
 hcom_runs      what hcom keeps of its runs beside them
@@ -16,12 +17,13 @@ sqlite_locks   who holds the lock of one
 import os
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import agent_relay, claude, hcom, orchestrator_db
+from watchdog.owner.sources import agent_relay, claude, fleet_tasks, hcom, orchestrator_db
 from watchdog.owner.sources.base import Source, end_of, entry_json
 
 SOURCES: dict[str, Source] = {
     "claude": Source("~/.claude", claude.discover, variable="CLAUDE_CONFIG_DIR"),
     "agent_relay": Source("~/.agent-relay", agent_relay.discover, agent_relay.forget),
+    "fleet_tasks": Source("~/.fleet-tasks", fleet_tasks.discover, fleet_tasks.forget),
     "hcom": Source("~/.hcom", hcom.discover, hcom.forget, variable="HCOM_DIR"),
     "orchestrator_db": Source("", orchestrator_db.discover, orchestrator_db.forget),
 }

@@ -173,6 +173,13 @@ def with_member(text: str, name: str, value: object) -> str:
     return f"{text[:end]}{before}{json.dumps(name)}{text[after_name:at]}{json.dumps(value)}{text[end:]}"
 
 
+def within(text: str, edit: Callable[[str], str], *steps: Step) -> str:
+    """The JSON text with what stands below those steps edited, as a text of its own. Raises KeyError."""
+    at = _place(text, steps)
+    _, end = _decoder.raw_decode(text, at)
+    return text[:at] + edit(text[at:end]) + text[end:]
+
+
 @contextlib.contextmanager
 def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
     """An SQLite database, opened anew; one transaction, committed at the end of the block when it is for writing.

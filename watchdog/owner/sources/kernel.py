@@ -2,6 +2,7 @@
 
 import functools
 import os
+import time
 from dataclasses import dataclass
 
 MOST_WORDS = 65536  # bytes of a command line
@@ -58,6 +59,11 @@ def process(pid: int) -> Process | None:
     if fields[0] in (b"Z", b"X"):
         return None
     return Process(pid, int(fields[1]), int(fields[19]), tuple(words))
+
+
+def began(ticks: int) -> float:
+    """When a process of this boot with those start ticks was started, in epoch seconds of the clock as it is now."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def own_processes() -> dict[int, Process]:
