@@ -112,6 +112,7 @@ def test_a_second_start_is_refused_and_one_after_a_crash_is_not(world: World) ->
     assert f"already running (pid {first})" in again.stderr
     assert (elsewhere.returncode, elsewhere.stdout) == (75, "")
     assert f"already running (pid {first})" in elsewhere.stderr and "status --socket" in elsewhere.stderr
+    assert f"its socket is {world.runtime}/control.sock" in elsewhere.stderr
     assert not (world.dir / "other.pid").exists()
     assert pid_in(pid_file) == first and alive(first)
 

@@ -80,11 +80,14 @@ class Locks:
         """Take both directories. Raises AlreadyRunning. `pid_file` is held already, and closed by whoever made it."""
         self._log = log
         self._directory = settings.runtime_dir
-        advice = f"; talk to it: {client_path()} status{socket_option(settings)}"
+        socket = os.path.join(settings.runtime_dir, "control.sock")
+        advice = f"; its socket is {socket}; talk to it: {client_path()} status{socket_option(settings)}"
         self._runtime = PidFile(os.path.join(settings.runtime_dir, LOCK), advice)
         self._taken = [self._runtime]
         try:
             if not os.path.samefile(settings.runtime_dir, settings.state_dir):
+                # Its runtime directory is another, or it would have stopped us above: we do not know its socket.
+                advice = f"; its daemon.runtime_dir is not {settings.runtime_dir}; right: a state_dir for each daemon"
                 self._taken.append(PidFile(os.path.join(settings.state_dir, LOCK), advice))
         except WatchdogError:
             self.close()

@@ -1,6 +1,7 @@
 """SQLite's files removed under an open registry, and connections that were opened at a bad moment."""
 
 import shutil
+import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ from sqlalchemy import text
 
 from tests.registry.samples import NOW, add
 from watchdog.core.model import Reason
-from watchdog.errors import RegistryUnavailable
+from watchdog.errors import RegistryUnavailable, UnsafeDirectory
 from watchdog.registry.store import Store
 
 
@@ -82,3 +83,25 @@ def test_a_trial_leaves_nothing(store: Store) -> None:
     before = store.events(0)
     store.probe(trial=True)
     assert store.events(0) == before
+
+
+@pytest.mark.parametrize("what", ["a directory", "a link", "a socket", "below a file"])
+def test_what_can_never_be_a_registry_is_a_fault_of_the_configuration(tmp_path: Path, what: str) -> None:
+    """78, which systemd does not try again every two seconds; a directory that is not there yet stays 75."""
+    place = tmp_path / "registry.db"
+    match what:
+        case "a directory":
+            place.mkdir()
+        case "a link":
+            place.symlink_to(tmp_path / "elsewhere.db")
+        case "a socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(place))
+        case _:
+            place.touch()
+            place = place / "registry.db"
+    with pytest.raises(UnsafeDirectory, match=rf"registry {place}: .*; right: the path of a file") as refused:
+        Store(f"sqlite:///{place}").open()
+    assert refused.value.exit_code == 78
+    with pytest.raises(RegistryUnavailable):
+        Store(f"sqlite:///{tmp_path}/later/registry.db").open()

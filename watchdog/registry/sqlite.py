@@ -9,6 +9,7 @@ each transaction.
   anew. One connection stays open for as long as the registry is, so that SQLite never removes them by itself.
 """
 
+import errno
 import os
 import sqlite3
 import stat
@@ -23,6 +24,8 @@ from sqlalchemy.pool import QueuePool
 
 from watchdog.errors import RegistryUnavailable, UnsafeDirectory
 
+# What no later try mends: a directory, a link or a socket lies there, a file in place of a directory.
+_NEVER_A_FILE = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG)
 CACHE_KB = 256  # of pages, for each connection (SQLite's own: 2,000; seven of them filled 12 MB as the file grew)
 
 
@@ -62,6 +65,8 @@ class Files:
         try:
             descriptor = os.open(self._path, flags, 0o600)
         except OSError as error:
+            if error.errno in _NEVER_A_FILE:
+                raise UnsafeDirectory(f"registry {self._path}: {error.strerror}; right: the path of a file") from None
             raise RegistryUnavailable(f"registry {self._path}: {error.strerror}") from error
         try:
             found = os.fstat(descriptor)
