@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
 
-from watchdog.config import Settings
+from watchdog.config import Settings, sqlite_file
 from watchdog.errors import UnsafeDirectory
+from watchdog.keys import DEFAULT_HOOKS
 from watchdog.places import look_at_directory
 
 NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody outside
@@ -24,6 +25,9 @@ def problems(settings: Settings) -> list[str]:
             look_at_directory(directory, mode)
         except UnsafeDirectory as error:
             found.append(f"daemon.{key}: {error}")
+    registry = sqlite_file(settings.registry_url)
+    if os.path.islink(registry) or (os.path.lexists(registry) and not os.path.isfile(registry)):
+        found.append(f"registry.url: {registry} is a link, a directory or the like; right: the path of a file")
     log = settings.log.file
     if os.path.islink(log) or os.path.isdir(log):
         found.append(f"log.file: {log} is a link or a directory; right: a file")
@@ -34,13 +38,17 @@ def problems(settings: Settings) -> list[str]:
 
 def warnings(settings: Settings) -> list[str]:
     """What is perhaps a slip, and stops nothing."""
-    if "roots" not in settings.cleanup.model_fields_set:
-        return []
-    return [
-        f"{where(settings)}: cleanup.roots[{number}]: {root} is no directory here; no temp dir can lie in it"
-        for number, root in enumerate(settings.cleanup.roots)
-        if not os.path.isdir(root)
-    ]
+    found = []
+    if "roots" in settings.cleanup.model_fields_set:
+        found = [
+            f"cleanup.roots[{number}]: {root} is no directory here; no temp dir can lie in it"
+            for number, root in enumerate(settings.cleanup.roots)
+            if not os.path.isdir(root)
+        ]
+    run = {hook.run for hook in settings.hooks}
+    if settings.hooks and (left := [hook.name for hook in DEFAULT_HOOKS if hook.run not in run]):
+        found.append(f"hook: yours replace the shipped ones, so there is no {', '.join(left)}; right: list these, too")
+    return [f"{where(settings)}: {words}" for words in found]
 
 
 def where(settings: Settings) -> str:

@@ -247,11 +247,17 @@ def _contradictions(config: Config) -> Iterable[str]:
 def _is_ours(log: str, file: str | None, state_dir: str, runtime_dir: str, registry_url: str) -> bool:
     """Whether lines of a log would be written into the configuration, the registry, a lock, a pid file or a socket."""
     place, name = os.path.split(log)
-    registry = "/" + registry_url.partition(":///")[2].partition("?")[0].lstrip("/")
-    kept = registry_url.startswith("sqlite") and log.startswith(registry)  # with its -wal and -shm
+    registry = sqlite_file(registry_url)
+    kept = registry != "" and log.startswith(registry)  # with its -wal and -shm
     if file is not None and os.path.realpath(log) == os.path.realpath(file):
         return True
     return kept or place == runtime_dir or (place == state_dir and not name.endswith(".log"))
+
+
+def sqlite_file(registry_url: str) -> str:
+    """The path in a URL of SQLite; of another database none."""
+    is_sqlite = registry_url.startswith("sqlite")
+    return "/" + registry_url.partition(":///")[2].partition("?")[0].lstrip("/") if is_sqlite else ""
 
 
 def _needs(hooks: Sequence[Hook]) -> Iterable[str]:
