@@ -183,3 +183,23 @@ def test_a_helper_that_hangs_is_ended_with_its_unit(served: Machine) -> None:
     wait_for(lambda: not helpers("*"), "no helper without a daemon")
     served.systemctl("start", "agent-watchdog")
     assert client(served, "status")["pid"]
+
+
+def test_doctor_is_content_with_a_file_that_only_root_may_read(served: Machine) -> None:
+    """As `make install` leaves it: 0640, and a state directory of root's. What root's daemon said of it is told."""
+    path = served.root / "etc/agent-watchdog/agent-watchdog.toml"
+    path.chmod(0o640)
+
+    def faults() -> list[str]:
+        found = client(served, "doctor", user="alice", check=False)["findings"]
+        return [finding["what"] for finding in found if finding["severity"] == "fault"]
+
+    assert faults() == []
+
+    good = path.read_text()
+    path.write_text("[kil]\n")
+    served.systemctl("reload", "agent-watchdog")
+    served.wait_event("config.invalid")
+    assert faults() == ["its file was not taken over at the last reload: its log tells"]
+    path.write_text(good)
+    served.systemctl("reload", "agent-watchdog")

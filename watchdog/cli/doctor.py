@@ -66,8 +66,7 @@ def look(socket_path: str, config: str | None) -> Seen:
     seen.interpreter_closed = _closed(sys.executable)
     _ask(seen)
     file = seen.status.get("config") if seen.status else None
-    named = config or (file if isinstance(file, str) and file.startswith("/") else None)
-    _check_config(seen, named)
+    _check_config(seen, config, file if isinstance(file, str) and file.startswith("/") else None)
     _look_at_systemd(seen)
     _look_at_kernel(seen)
     _look_at_places(seen)
@@ -101,11 +100,16 @@ def _status(path: str) -> Json | str:
     return answer if code == 200 else str(answer.get("message") or f"it answered {code}")
 
 
-def _check_config(seen: Seen, named: str | None) -> None:
-    """What the daemon itself says of the file."""
+def _check_config(seen: Seen, named: str | None, running: str | None) -> None:
+    """What the daemon itself says of the file. Another uid's we may not even read: then what that one said of it."""
+    if seen.status is not None and named is None and seen.status.get("uid") not in (None, seen.uid):
+        said = seen.status.get("config_problems")
+        words = "its file was not taken over at the last reload"
+        seen.config = [f"{words}: {problem}" for problem in said] if isinstance(said, list) else []
+        return
     daemon = os.path.join(os.path.dirname(sys.executable), "agent-watchdogd")
-    told = ["--config", named] if named else []
-    done = _run(daemon, "--check", *told)
+    file = named or running
+    done = _run(daemon, "--check", *(["--config", file] if file else []))
     if done is None:
         seen.config = [f"{daemon} cannot be run"]
         return
