@@ -34,6 +34,8 @@ class Bulletin:
         """STATUS= of sd_notify(3), shown by `systemctl status`."""
         count, health = len(self.fleet), self.sink.health()
         said = [f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"]
+        if self.sweeper.recorder.trouble is not None:
+            said.append("the registry cannot be used (status, doctor), so nobody is ended")
         if health.error:
             said.append(f"the log ({health.target}) cannot be written: {health.error}")
         if self.reload.problems:
@@ -54,6 +56,7 @@ class Bulletin:
             "config": self.settings().file or "defaults",
             "config_problems": self.reload.problems,
             "config_waiting": self.reload.waiting,
+            "registry_problem": self.sweeper.recorder.trouble,
             "log": dataclasses.asdict(self.sink.health()),
         }
 

@@ -28,7 +28,7 @@ class Recorder:
         self._store = store
         self._clock = clock
         self._log = log
-        self._down = False
+        self.trouble: str | None = None  # while it is away: what went wrong first
         self._probed = self._aged = float("-inf")
 
     async def record(self, interval: float, *, everybody: bool = False) -> bool:
@@ -58,15 +58,15 @@ class Recorder:
             trouble = store.engines.trouble
             if trouble is not None:
                 self._tell(trouble)
-            if trouble is not None or self._down or now - self._probed >= PROBE_EVERY * interval:
-                await self._store.write(store.probe, trial=trouble is not None or self._down)
+            if trouble is not None or self.trouble is not None or now - self._probed >= PROBE_EVERY * interval:
+                await self._store.write(store.probe, trial=trouble is not None or self.trouble is not None)
                 self._probed = now
         except RegistryUnavailable as error:
             self._tell(str(error))
             self._aged = float("-inf")  # whose row was lost now is not told apart: all are written again
             return False
-        if self._down and trouble is None:
-            self._down = False
+        if self.trouble is not None and trouble is None:
+            self.trouble = None
             self._log.event("registry.recovered")
         return True
 
@@ -88,8 +88,8 @@ class Recorder:
                 agent.tree_written, agent.members_read = tree, members
 
     def _tell(self, error: str) -> None:
-        if not self._down:
-            self._down = True
+        if self.trouble is None:
+            self.trouble = error
             self._log.event("registry.unavailable", error=error)
 
 

@@ -73,7 +73,7 @@ class Sweeper:
         self._climbing = Climbing(store, owners, chronicle)
         self._tidings = Tidings(chronicle)
         self.restraint = Restraint(lambda: self.settings, clock, holds, log)
-        self._recorder = recorder
+        self.recorder = recorder
         self._log = log
         self.settings = settings
         self._recorded = True  # whether the last sweep could write
@@ -114,7 +114,7 @@ class Sweeper:
                     open_.append((agent, presence))
             await self._scan_if_needed(began.mono, open_, doubtful)
             looks = [look for agent, presence in open_ if (look := self._judge(agent, presence, began))]
-            self._recorded = await self._recorder.record(self._interval)
+            self._recorded = await self.recorder.record(self._interval)
             self.account.recorded(self._recorded)
             await self._end_holds(began)
             limits = self.restraint.limits(looks, others, began, self._recorded)

@@ -35,6 +35,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "observing": ({"status": {"mode": "observe"}}, "warn", "the daemon only observes"),
     "a bad file": ({"config": ["f: kil: unknown key"]}, "fault", "f: kil: unknown key"),
     "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "warn", "not in force: daemon.host"),
+    "a registry that is away": ({"status": {"registry_problem": "FULL"}}, "fault", "registry cannot be used: FULL"),
     "a full disk": ({"status": {"log": {"target": "/l", "error": "No space"}}}, "fault", "/l cannot be written"),
     "lines lost": ({"status": {"log": {"target": "/l", "lost": 3}}}, "warn", "3 lines of the log were lost"),
     "a failed unit": ({"unit": ("enabled", "failed")}, "fault", "agent-watchdog.service has failed"),
@@ -115,6 +116,23 @@ def test_a_bad_reload_and_a_stopped_daemon_are_found(world: World) -> None:
 
     assert done.returncode == 1
     assert "kill.grace_seconds: -1 is wrong" in done.stdout
+
+
+def test_a_registry_that_is_away_is_found_wherever_one_looks(world: World) -> None:
+    """One line of the log told it once; who comes later asks `doctor` or `status`."""
+    world.start()
+    database = world.state / "registry.db"
+    away = database.rename(world.state / "away.db")
+    world.wait_event("registry.unavailable")
+
+    assert "the registry cannot be used: registry" in world.cli("doctor", check=False).stdout
+    assert "the file was removed" in world.json("status")["registry_problem"]
+    assert "cannot be used, nobody is ended" in world.cli("status").stdout
+
+    away.rename(database)
+    world.wait_event("registry.recovered")
+    assert world.json("status")["registry_problem"] is None
+    assert "cannot be used" not in world.cli("status").stdout
 
 
 def test_a_socket_in_somebody_else_s_directory_is_a_fault(tmp_path: Path) -> None:

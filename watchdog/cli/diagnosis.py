@@ -101,6 +101,17 @@ def _config(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _registry(seen: Seen) -> Iterator[Finding]:
+    problem = seen.status.get("registry_problem") if seen.status else None
+    if problem:
+        yield Finding(
+            "fault",
+            f"the registry cannot be used: {problem}",
+            "the daemon ends nobody meanwhile, and takes no new agent in; `run` tries again until it does",
+            "make room, put the file back, or mend the server; the daemon goes on by itself",
+        )
+
+
 def _log(seen: Seen) -> Iterator[Finding]:
     log = seen.status.get("log") if seen.status else None
     if not isinstance(log, dict):
@@ -288,6 +299,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _socket,
     _sweeps,
     _config,
+    _registry,
     _log,
     _unit,
     _bus,

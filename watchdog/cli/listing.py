@@ -116,10 +116,13 @@ def status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(answer)
         return 0
+    problem = answer.pop("registry_problem", None)
     plain = {key: value for key, value in answer.items() if not isinstance(value, dict | list)}
     width = max((len(key) for key in plain), default=0)
     for key, value in plain.items():
         say(f"{clean(key).ljust(width)}  {clock(value) if key.endswith('_at') else clean(value)}")
+    if problem:
+        say(f"{'registry'.ljust(width)}  cannot be used, nobody is ended: {clean(problem)}")
     for key, what in (("config_problems", "unusable, the former holds"), ("config_waiting", "waits for a restart")):
         lines = answer.get(key)
         for line in lines if isinstance(lines, list) else []:

@@ -82,6 +82,8 @@ async def status(request: web.Request) -> web.Response:
     facts = dict(desk.facts())
     if facts.get("config_problems") and not peer.admin:
         facts["config_problems"] = ["its log tells"]  # they quote the file
+    if facts.get("registry_problem") and not peer.admin:
+        facts["registry_problem"] = "its log tells"  # a server's words name its users
     owners = {agent.agent_id: agent.reg.owner_uid for agent in desk.fleet}
     return web.json_response(
         {
