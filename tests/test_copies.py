@@ -41,6 +41,15 @@ def test_copies_are_kept_for_who_has_nobody_else_to_tell_of_him(tmp_path: Path) 
         copies.keep(Agent(replace(SIMPLE, agent_id=agent_id, source=source), Policy(), Status.RUNNING))
     assert [row.agent_id for row in copies.read()] == ["a" * 32]
     assert {path.stat().st_mode & 0o777 for path in told.iterdir()} == {0o600}
+    written = (told / ("a" * 32)).stat().st_ino
+    same = Agent(replace(SIMPLE, agent_id="a" * 32), Policy(), Status.RUNNING)
+    for keeper in (copies, later := Copies(str(tmp_path), Clock(), log)):
+        later.read()
+        keeper.keep(same)
+    assert (told / ("a" * 32)).stat().st_ino == written, "the same is not written again, nor by the next daemon"
+    same.reg = replace(same.reg, worktree="/w")
+    copies.keep(same)
+    assert (told / ("a" * 32)).stat().st_ino != written
 
     (told / "junk").write_bytes(b"\xff")
     (told / "e.new").touch()

@@ -30,23 +30,30 @@ class Copies:
         self._directory = os.path.join(state_dir, NAME)
         self._clock = clock
         self._log = log
+        self._lines: dict[str, str] = {}  # by agent, as they lie there
 
     def keep(self, agent: Agent) -> None:
-        """Write it down, in place of what was there."""
+        """Write it down, in place of what was there; the same again is not written."""
         if agent.reg.source != "register":
             return
-        values = from_registration(agent.reg, Status.RUNNING, self._clock.now().wall, agent.notify_socket)
+        at = agent.reg.created_at or self._clock.now().wall
+        line = to_line(from_registration(agent.reg, Status.RUNNING, at, agent.notify_socket))
+        if self._lines.get(agent.agent_id) == line:
+            return
         path = os.path.join(self._directory, agent.agent_id)
         try:
-            ensure_directory(self._directory, 0o700)
+            if not self._lines:
+                ensure_directory(self._directory, 0o700)
             with open(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-                file.write(to_line(values))
+                file.write(line)
             os.replace(f"{path}.new", path)
+            self._lines[agent.agent_id] = line
         except (OSError, UnsafeDirectory) as error:
             self._log.event("agent.not_copied", agent_id=agent.agent_id, name=agent.reg.name, error=str(error))
 
     def drop(self, agent_id: str) -> None:
         """Its row is closed, or it has no claim to one any more."""
+        self._lines.pop(agent_id, None)
         with suppress(OSError):
             os.unlink(os.path.join(self._directory, agent_id))
 
@@ -59,10 +66,12 @@ class Copies:
                     continue  # its daemon died while it wrote
                 try:
                     with open(os.path.join(self._directory, name)) as file:
-                        row = from_line(file.read(MOST))
+                        line = file.read(MOST)
+                    row = from_line(line)
                     if row.agent_id != name:
                         raise BadRow(f"agent_id: {row.agent_id} is not the file's name")
                     found.append(row)
+                    self._lines[name] = line
                 except (OSError, BadRow, UnicodeDecodeError) as error:
                     self._log.event("row.quarantined", agent_id=name, why=f"its copy cannot be read: {error}")
         return found
