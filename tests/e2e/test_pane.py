@@ -1,7 +1,9 @@
 """An agent in a tmux pane: nudged by a line, and told to leave by its exit keys, by a real daemon and a real tmux."""
 
+import os
 import shlex
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -80,3 +82,86 @@ def test_a_nudge_is_typed_and_the_ladder_ends_when_it_helps(world: World) -> Non
     assert "typed into tmux pane %0" in world.wait_event("agent.nudged", name="talker")["why"]
     wait_for(lambda: world.agents()["talker"]["beats"] >= 2 or None, "one beat at the start, one for each line")
     assert world.count("kill.requested") == 0
+
+
+def wrapped_in_pane(world: World, name: str, *words: str, ends: str = "exec sh") -> str:
+    """An agent below a shell that lives on after it, in a second window of this world's server: its pane."""
+    run = shlex.join([str(BIN / "agent-watchdog"), "run", "--name", name, "--", *world.script("agent.py", *words)])
+    tmux = ["tmux", "-S", str(world.dir / "tmux"), "-f", "/dev/null"]
+    options = {"cwd": world.dir, "env": world.environ, "check": True, "timeout": 20, "capture_output": True}
+    subprocess.run([*tmux, "new-session", "-d", "exec sleep 1000"], **options)  # type: ignore[call-overload]
+    command = f"exec bash -c {shlex.quote(f'echo export API_TOKEN=hunter2abc; {run}; {ends}')}"
+    asked = [*tmux, "new-window", "-P", "-F", "#{pane_id}", command]
+    pane = subprocess.run(asked, **options).stdout.decode().strip()  # type: ignore[call-overload]
+    world.wait_event("agent.first_beat", name=name)
+    return str(pane)
+
+
+def panes_of(world: World) -> list[str]:
+    asked = ["tmux", "-S", str(world.dir / "tmux"), "list-panes", "-a", "-F", "#{pane_id}"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout.split()
+
+
+def test_a_killed_agents_pane_is_closed_and_its_last_screen_kept(world: World) -> None:
+    """The pane that was made for it, and no other; what it showed is in `why`, without secrets."""
+    world.start()
+    pane = wrapped_in_pane(world, "talker", "read")
+    assert pane in panes_of(world)
+
+    killed = world.json("kill", "talker")
+
+    assert {run["hook"]: run["outcome"] for run in killed["cleanup"]}["pane"] == "done"
+    assert pane not in panes_of(world)
+    assert len(panes_of(world)) == 1
+    story = world.story("talker")
+    kept = story["requests"][0]["evidence"]["said"]["pane"]
+    assert (kept["where"], kept["screen"][0]) == (
+        f"tmux pane {pane} ({world.dir}/tmux)",
+        "export API_TOKEN=***",
+    )
+    assert "screen: export API_TOKEN=***" in world.cli("why", "talker").stdout
+    assert "hunter2abc" not in world.log.read_text()
+
+
+def test_a_pane_that_cannot_be_closed_leaves_the_kill_a_success(world: World) -> None:
+    """Exit status 1, and the command to type; the agent is dead, and its row says so."""
+    (world.dir / "bin").mkdir()
+    fake = world.dir / "bin" / "tmux"
+    fake.write_text(f'#!/bin/sh\ncase " $* " in *" kill-pane "*) exit 0;; esac\nexec {shutil.which("tmux")} "$@"\n')
+    fake.chmod(0o755)
+    world.start(PATH=f"{world.dir}/bin:{world.environ['PATH']}")
+    pane = wrapped_in_pane(world, "talker", "read")
+
+    done = world.cli("kill", "talker", check=False)
+
+    assert done.returncode == 1
+    assert f"tmux -S '{world.dir}/tmux' kill-pane -t '{pane}'" in [line.strip() for line in done.stdout.splitlines()]
+    assert "its pane remains" in done.stderr
+    assert world.agents()["talker"]["status"] == "killed"
+    story = world.story("talker")
+    outcome = story["requests"][0]["outcome"]
+    assert (outcome["success"], outcome["pane_cleanup_failed"]) == (True, True)
+    run = next(run for run in story["cleanup"] if run["hook"] == "pane")
+    assert (run["status"], run["attempts"], run["details"]["reason"]) == ("failed", 1, "pane_cleanup_failed")
+    again = world.cli("kill", "talker")
+    assert "already dead" in again.stdout
+    assert pane in panes_of(world)
+
+
+@pytest.mark.faults
+def test_a_terminal_that_hangs_delays_a_kill_by_its_limit(world: World) -> None:
+    """The last screen is given up after two seconds, the rest is killed as ever, and the pane is told as not closed."""
+    world.start()
+    pane = wrapped_in_pane(world, "talker", "read")
+    asked = ["tmux", "-S", str(world.dir / "tmux"), "display-message", "-p", "#{pid}"]
+    server = int(subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout)
+    wait_for(lambda: world.story("talker")["agent"]["pane"], "its pane is known")
+    os.kill(server, signal.SIGSTOP)
+    try:
+        killed = world.json("kill", "talker", check=False)
+    finally:
+        os.kill(server, signal.SIGCONT)
+
+    assert (killed["success"], killed["pane_retry_command"].split()[-1]) == (True, f"'{pane}'")
+    request = world.story("talker")["requests"][0]
+    assert "did not answer" in request["evidence"]["said"]["pane"]["screen"]

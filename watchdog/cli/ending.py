@@ -221,8 +221,8 @@ def _tell(result: Json) -> None:
     for process in entries(result.get("processes")):
         say(f"  {clean(process.get('pid')):>8} {clean(process.get('name')):<16} {clean(process.get('how'))}")
     if result.get("pane_retry_command"):
-        warn(f"{name}{short}: it is dead, but its pane remains; you may close it by this command:")
-        warn(clean(result["pane_retry_command"]))
+        warn(f"{name}{short}: it is dead, but its pane remains; this command closes it:")
+        say(f"  {clean(result['pane_retry_command'])}")
     for hook in entries(result.get("cleanup")):
         say(
             f"  cleanup {clean(hook.get('hook'))}: {clean(hook.get('outcome'))}; {clean(hook.get('message'))}".rstrip(
