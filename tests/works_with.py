@@ -106,6 +106,7 @@ _DB = "tests/owner/sources/test_orchestrator_db.py"
 _E2E = "tests/e2e/test_orchestrator_db.py"
 _TASKS = "tests/owner/sources/test_fleet_tasks.py"
 _TASKS_E2E = "tests/e2e/test_fleet_tasks.py"
+_PANES = "tests/owner/test_panes.py"
 SHOWN: dict[str, dict[str, str]] = {
     "discover": {
         "fleet": f"{_TASKS}::test_a_wrapper_is_an_agent_with_its_rhythm",
@@ -148,6 +149,12 @@ SHOWN: dict[str, dict[str, str]] = {
         ALL: "tests/test_ending.py::test_a_wrapper_that_restarts_what_dies_restarts_nothing_at_the_end",
     },
     "blocked_writer": {"coffee": f"{_E2E}::test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else"},
+    "close_pane": {ALL: f"{_PANES}::test_the_pane_of_a_launcher_is_closed_after_its_agent"},
+    "close_kitty": {ALL: "tests/owner/test_other_terminals.py::test_a_window_is_found_read_typed_into_and_closed"},
+    "pane_missing": {ALL: "tests/e2e/test_pane.py::test_a_pane_that_cannot_be_closed_leaves_the_kill_a_success"},
+    "headless": {ALL: f"{_PANES}::test_who_has_no_terminal_sits_in_no_pane"},
+    "tmux_server": {ALL: f"{_PANES}::test_a_server_at_another_socket_with_the_same_names_is_another"},
+    "capture": {ALL: "tests/e2e/test_pane.py::test_a_killed_agents_pane_is_closed_and_its_last_screen_kept"},
     "entry": {
         "fleet": f"{_TASKS}::test_a_killed_wrapper_is_cancelled_and_nothing_else_changes",
         "coffee": f"{_DB}::test_the_end_of_a_real_row_is_local_time_and_its_status_file_says_stopped",
