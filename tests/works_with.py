@@ -186,6 +186,9 @@ SHOWN: dict[str, dict[str, str]] = {
     "audit": {ALL: "tests/cli/test_verbs.py::test_why_tells_the_whole_story_in_order"},
     "json": {ALL: "tests/control/test_ending.py::test_one_kill_answers_with_the_keys_of_the_command"},
     "again": {ALL: "tests/control/test_ending.py::test_who_has_ended_already_is_a_success"},
+    "tag": {ALL: "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
+    "all": {ALL: "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
+    "lines": {"hcom": "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
 }
 
 

@@ -61,7 +61,7 @@ class FakeWorker:
     stubborn: set[str] = field(default_factory=set)
     asked: list[tuple[str, Reason, KillOptions, str]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
-    cleanup: list[dict[str, object]] = field(default_factory=list)  # what the hooks of each came to
+    more: dict[str, object] = field(default_factory=dict)  # of each outcome
     outcomes: dict[str, dict[str, object]] = field(default_factory=dict)
 
     async def request(self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str) -> str:
@@ -82,7 +82,8 @@ class FakeWorker:
             "message": "something of it lives" if stays else "1 process ended",
             "processes": [{"pid": 1234, "name": "agent", "how": "after SIGTERM"}],
             "status": "killed",
-            "cleanup": self.cleanup,
+            "cleanup": [],
+            **self.more,
         }
         if not stays:
             store = self.office.desk.store

@@ -80,21 +80,23 @@ def test_an_error_has_the_documented_keys(office: Office, target: str, error: st
 
 def test_dead_but_not_put_in_order_is_told_as_cleanup_failed(office: Office) -> None:
     """The kill's own keys are there all the same: it is dead, and counts as killed."""
-    pane: dict[str, object] = {
-        "hook": "pane",
-        "outcome": HookOutcome.FAILED,
-        "message": "retry: tmux kill-pane -t '%77'",
+    office.worker.more = {
+        "cleanup": [{"hook": "temp_dir", "outcome": HookOutcome.FAILED, "message": "left as it is: read-only"}]
     }
-    office.worker.cleanup = [pane]
     office.register("alpha", pid=office.process(), tags=["x"])
     office.register("beta", pid=office.process(), tags=["x"])
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
     assert (answer["success"], answer["error"], answer["kill_signal"]) == (False, "cleanup_failed", "SIGTERM")
-    assert answer["message"] == (
-        "Agent terminated gracefully; not all put in order: pane: retry: tmux kill-pane -t '%77'"
-    )
+    told = "Agent terminated gracefully; not all put in order: temp_dir: left as it is: read-only"
+    assert answer["message"] == told
     _, answer = office.ask("POST", "/v1/kill", {"targets": ["tag:x"]})
     assert (answer["success"], answer["agents_killed"]) == (False, 1)
+
+    pane = {"hook": "pane", "outcome": HookOutcome.FAILED, "message": "it remains", "retry": "tmux kill-pane -t '%77'"}
+    office.worker.more = {"cleanup": [pane], "pane_cleanup_failed": True, "pane_retry_command": pane["retry"]}
+    office.register("gamma", pid=office.process())
+    _, answer = office.ask("POST", "/v1/kill", {"targets": ["gamma"]})
+    assert (answer["success"], answer["pane_retry_command"]) == (True, "tmux kill-pane -t '%77'")
 
 
 def test_who_has_no_pid_is_refused_with_the_hint_stop(office: Office) -> None:
