@@ -17,9 +17,9 @@ from watchdog.control.peers import Peer
 from watchdog.control.requests import Register, parse
 from watchdog.core.model import Identity, Listed
 from watchdog.core.names import name_for, name_problem
-from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen, WatchdogError
+from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, ProcessNotFound, Unseen, WatchdogError
 from watchdog.fleet import Fleet
-from watchdog.owner.sources.base import Entry
+from watchdog.owner.sources.base import MOST_ENTRIES, Entry, entry_of
 from watchdog.processes import procfs
 from watchdog.processes.identity import boot_id
 
@@ -43,6 +43,19 @@ class Found:
     standing: Standing
     why: str = ""
     taken: Claim | None = None
+
+
+def told_by(answer: object) -> tuple[list[Entry], list[str]]:
+    """What the helper tells, and what is wrong with those that are none. Raises OwnerCallFailed."""
+    if not isinstance(answer, list):
+        raise OwnerCallFailed("garbled", "its helper's answer is no list")
+    told, problems = [], []
+    for one in answer[:MOST_ENTRIES]:
+        try:
+            told.append(entry_of(one))
+        except ValueError as error:
+            problems.append(str(error))
+    return told, problems
 
 
 def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found:

@@ -6,7 +6,7 @@ Not at the first look: who writes his entry anew meanwhile lives somewhere, perh
 from dataclasses import dataclass, field
 
 from watchdog.control.desk import Desk
-from watchdog.core.model import ENDED
+from watchdog.core.model import ENDED, Status
 from watchdog.errors import OwnerCallFailed, WatchdogError
 from watchdog.owner.sources.base import Became, End, Entry, end_json
 from watchdog.owners import Owners
@@ -88,7 +88,10 @@ class Ghosts:
         if row is None or row.status not in ENDED:
             return End("lost", why, "daemon", now)
         ended_at = now if row.completed_at is None else row.completed_at.timestamp()
-        return End(row.status.value, row.error_message or why, "daemon", ended_at, row.exit_code)
+        reason = (row.error_message or why).removeprefix(f"Agent {row.status}: ")
+        task = {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(row.status)
+        task = task or self._desk.settings.policy_for(row.registration).task_status
+        return End(row.status.value, reason, "daemon", ended_at, row.exit_code, task_status=task)
 
     def _tell(self, ghost: _Ghost, event: str, entry: Entry, kind: str, path: str, why: str) -> None:
         if event not in ghost.told:

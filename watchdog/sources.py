@@ -25,13 +25,14 @@ from watchdog.fleet import Agent
 from watchdog.ghosts import Ghosts
 from watchdog.keys import Source
 from watchdog.owner.sources import SOURCES
-from watchdog.owner.sources.base import MOST_ENTRIES, Entry, entry_of
+from watchdog.owner.sources.base import Entry
 from watchdog.owners import Owners
 from watchdog.processes.identity import presence
 
 DEADLINE = 3.0  # seconds for one look
 PATIENCE = 60.0  # seconds until a registry on which two helpers in a row hung is read again
 MISSED = 2  # looks that do not find an entry, until it counts as taken away: a file may be just being replaced
+Known = tuple[Agent, Listed]
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
 
 
@@ -87,7 +88,7 @@ class Sources:
             if uid is None:
                 raise OwnerCallFailed("not_permitted", f"there is no user {source.user} any more")
             answer = await self._owners.call(uid, "source_discover", {"kind": source.kind, "path": path}, DEADLINE)
-            told, problems = _entries(answer)
+            told, problems = entries.told_by(answer)
         except OwnerCallFailed as error:
             self._unread(place, source.kind, path, error)
             return
@@ -96,9 +97,10 @@ class Sources:
             self._desk.event("source.unread", source=source.kind, path=path, why=why)
         place.late, place.failed, place.told, place.shown = 0, 0, bool(problems), []
         self._ghosts.keep(source.kind, path, told)
+        known = self._known(source.kind, path)
         for entry in told:
             try:
-                await self._take(source, path, place, entry)
+                await self._take(source, path, place, entry, known.get(entry.key, []))
             except (OSError, WatchdogError) as error:
                 place.show(source.kind, entry, str(error))
         self._miss(place, source.kind, path, told)
@@ -120,27 +122,28 @@ class Sources:
 
     # -- one entry
 
-    async def _take(self, source: Source, path: str, place: _Place, entry: Entry) -> None:
-        """What its entry says of an agent; who is new is registered. Raises WatchdogError."""
+    async def _take(self, source: Source, path: str, place: _Place, entry: Entry, known: list[Known]) -> None:
+        """What its entry says of an agent; who is new is registered. `known` have had it. Raises WatchdogError."""
         kind, desk = source.kind, self._desk
         if source.after_seconds is not None and entry.promise is not None:
             entry = replace(entry, promise=source.after_seconds)
         if entry.remote:
             place.show(kind, entry, "it lives on another device")
             return
-        agent, own = self._known(kind, path, entry)
-        if agent is not None and own is not None:
+        agent: Agent | None = None
+        if known:
+            agent, own = next((one for one in known if one[1].token == entry.token), known[0])
             if own.token != entry.token and not self._same_process(agent, entry):
                 agent = None  # another run has its place by now
             elif not entry.living:
                 return  # `_miss` tells it
             else:
                 await self._refresh(place, agent, own, entry)
-        if agent is None and not entry.living:
-            return
-        if agent is None and entry.pid is not None:
-            agent = next((a for a in desk.fleet if self._same_process(a, entry)), None)
-            if agent is not None and agent.reg.owner_uid == place.uid == entry.uid:
+        if agent is None:
+            agent = next((one for one in desk.fleet if self._same_process(one, entry)), None)
+            if not entry.living or (agent is not None and not agent.reg.owner_uid == place.uid == entry.uid):
+                return  # of another's agent nobody's file says anything
+            if agent is not None:
                 await self._attach(agent, kind, path, entry)
         if agent is not None:
             self._ghosts.alive(kind, path, entry)
@@ -155,13 +158,13 @@ class Sources:
             self._ghosts.alive(kind, path, entry)
             await self._register(place, kind, path, entry, found)
 
-    def _known(self, kind: str, path: str, entry: Entry) -> tuple[Agent | None, Listed | None]:
-        """The agent that has this entry, with its token as it was; that of the same run before any other."""
-        found: tuple[Agent | None, Listed | None] = None, None
+    def _known(self, kind: str, path: str) -> dict[str, list[Known]]:
+        """Who has an entry in that registry, by its key: two where another run has got the place of one that lives."""
+        found: dict[str, list[Known]] = {}
         for agent in self._desk.fleet:
-            own = _listed(agent, kind, path, entry.key)
-            if own is not None and (found[0] is None or own.token == entry.token):
-                found = agent, own
+            own = _listed(agent, kind, path)
+            if own is not None:
+                found.setdefault(own.key, []).append((agent, own))
         return found
 
     def _same_process(self, agent: Agent, entry: Entry) -> bool:
@@ -282,29 +285,14 @@ class Sources:
         place.named = {key: named for key, named in place.named.items() if key in place.heard}
 
 
-def _entries(answer: object) -> tuple[list[Entry], list[str]]:
-    """What the helper tells, and what is wrong with those that are none. Raises OwnerCallFailed."""
-    if not isinstance(answer, list):
-        raise OwnerCallFailed("garbled", "its helper's answer is no list")
-    told, problems = [], []
-    for one in answer[:MOST_ENTRIES]:
-        try:
-            told.append(entry_of(one))
-        except ValueError as error:
-            problems.append(str(error))
-    return told, problems
-
-
 def _tells(entry: Entry) -> bool:
     """Whether it says which process has its pid, or when it was written down."""
     return entry.ticks is not None or entry.since is not None
 
 
-def _listed(agent: Agent, kind: str, path: str, key: str | None = None) -> Listed | None:
+def _listed(agent: Agent, kind: str, path: str) -> Listed | None:
     """Its entry in that registry, if it has one."""
-    return next(
-        (one for one in agent.reg.entries if (one.kind, one.path) == (kind, path) and key in (None, one.key)), None
-    )
+    return next((one for one in agent.reg.entries if (one.kind, one.path) == (kind, path)), None)
 
 
 def _remember(agent: Agent, listed: Listed) -> None:

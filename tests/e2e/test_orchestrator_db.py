@@ -1,6 +1,5 @@
 """An orchestrator that only knows SQL, and real processes that beat by UPDATE: judged, ended and written back."""
 
-import json
 import os
 import subprocess
 import sys
@@ -170,10 +169,14 @@ def test_a_file_speaks_for_its_owner_alone(world: World) -> None:
     roots = world.spawn("sleep", "300")
     his = world.spawn("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "300")
     for agent_id, pid in (("roots", roots.pid), ("his", his.pid)):
-        made.insert(agent_id=agent_id, status="running", pid=pid, created_at=...)
+        made.insert(agent_id=agent_id, status="running", pid=pid, created_at=..., last_heartbeat=...)
     world.start()
+    assert world.ask("POST", "/v1/agents", {"name": "ours", "pid": roots.pid})[0] == 201
     wait_for(lambda: shown(world).get("his"), "his own is known")
+    made.sql("UPDATE agent_lifecycle SET last_heartbeat = 'another'")
+    wait_for(lambda: shown(world)["his"]["beats"] > 1, "his beat is heard")
     assert "roots" not in shown(world)
+    assert (shown(world)["ours"]["beats"], shown(world)["ours"]["promised"]) == (0, False)
     assert shown(world)["his"]["owner_uid"] == 65534
     his.kill()
     his.wait()
@@ -181,4 +184,4 @@ def test_a_file_speaks_for_its_owner_alone(world: World) -> None:
     assert Path(made.path).stat().st_uid == 65534
     assert made.agent("roots")["status"] == "running"
     assert started_at(roots.pid)
-    assert json.loads(world.cli("list", "--json").stdout)["agents"] == []
+    assert set(world.agents(all_=False)) == {"ours"}
