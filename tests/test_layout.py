@@ -14,6 +14,7 @@ RANK = {
     "core": 1,
     "clock": 2,
     "catalogue": 2,
+    "untold": 2,
     "places": 2,
     "values": 3,
     "keys": 3,

@@ -77,6 +77,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     sink         the queue between whoever logs and the log's target
     log_targets  stderr, a file, the journal
     catalogue    every event that is logged, with level and meaning
+    untold       events that no command can be told of
     places       where things lie, and whether a directory is really ours
     lock         one daemon per runtime and per state directory
     systemd      our own word to the service manager

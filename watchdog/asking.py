@@ -1,9 +1,13 @@
 """Asks an agent to end by itself, before anything is signalled: in the answers to its beats, then by its exit keys.
 
 Only who beats over HTTP hears the answers, and is waited for; when he says that he rests, he has finished what he was
-at. Exit keys go into the agent's own tmux pane, typed by its owner's helper. What then lives is ended by the ladder's
-next steps.
+at. Where the program in whose registry it stands has a command of its own that stops an agent, its owner's helper runs
+that. Exit keys go into the agent's own tmux pane, typed by that helper. What then lives is ended by the ladder's next
+steps.
 """
+
+from dataclasses import replace
+from datetime import timedelta
 
 from watchdog.chronicle import Chronicle
 from watchdog.claimant import claimant
@@ -20,6 +24,8 @@ from watchdog.registry.store import AsyncStore
 from watchdog.roll import until_gone
 
 LOOK = 0.25  # seconds between two looks at what it said meanwhile; its end and an operator's word wake us at once
+AFTER_KEYS = timedelta(seconds=5)  # between TERM and KILL for whom keys were typed: it has had time already
+PROGRAM_SECONDS = 10.0  # for the stop command of a program whose registry it is in
 KEYS_SECONDS = 3.0  # that an agent has to end after its exit keys were typed
 AT_REST = frozenset({State.IDLE, State.WAITING, State.DONE})  # no tool call of its own runs
 
@@ -41,7 +47,8 @@ class Asking:
         The agent's row is not claimed yet: until then its beats count, and a hold calls the order off.
 
         1. Its beats are answered. Who hears that is given the time; who stalls hears nothing.
-        2. Exit keys. An operator's order then goes on; that of a ladder gives the whole time of its step.
+        2. The own command of the program that it is listed by.
+        3. Exit keys. An operator's order then goes on; that of a ladder gives the whole time of its step.
         """
         agent, pause = order.agent, order.options.ask
         if pause is None or (order.resumed and order.reason is Reason.STALLED):  # judged anew: see the claim
@@ -54,7 +61,12 @@ class Asking:
         hears = agent.hears and order.reason is not Reason.STALLED
         if hears and order.step == "asked":
             await self._wait(order, seconds, unless_at_rest=True)
-        if order.step == "keys" or await self._type(order) or (not hears and order.reason in OWN):
+        if order.step == "asked":
+            await self._by_its_program(order)
+        typed = order.step == "keys" or await self._type(order)
+        if typed and order.options.grace is None:
+            order.options = replace(order.options, grace=min(AFTER_KEYS, agent.policy.grace))
+        if typed or (not hears and order.reason in OWN):
             await self._wait(order, KEYS_SECONDS if hears or order.reason not in OWN else seconds)
         if order.options.only_ask and not _gone(agent):
             order.vetoed = "it was asked to stop and did not; its ladder ends before a kill"
@@ -83,6 +95,16 @@ class Asking:
         if saved:
             order.step = step
         return saved
+
+    async def _by_its_program(self, order: Order) -> None:
+        """Run `hcom stop NAME` and its like, as the owner; what it does not end is ended all the same."""
+        agent = order.agent
+        command = next((entry.stop for entry in agent.reg.entries if entry.stop), None)
+        if command is None or self._over(order) or not await self._intend(order, "program"):
+            return
+        ran = await self._owners.run_notice(command, "stop", "{}", PROGRAM_SECONDS, agent.reg.owner_uid)
+        said = f": {ran.message.splitlines()[0]}" if ran.message else ""
+        self._chronicle.tell("stop.program", agent, f"{' '.join(command)}: {ran.outcome}{said}"[:500])
 
     async def _type(self, order: Order) -> bool:
         """Its exit keys into its own pane; whether they were typed."""

@@ -171,6 +171,11 @@ CATALOGUE: dict[str, Entry] = {
     "agent.unkillable": Entry(
         ERROR, "processes of the agent cannot be ended; says which and why", "as with `kill.unkillable`"
     ),
+    "agent.crashed": Entry(
+        WARNING,
+        "an agent ended by itself, and not well: by a signal, or with an exit status that is not 0",
+        "`agent-watchdog why AGENT`: its last words, and how its conversation is taken up again",
+    ),
     "agent.purged": Entry(INFO, "an operator had the conversation of an ended agent moved to the trash; says where"),
     "agent.ended": Entry(INFO, "the agent is over and cleaned up; its row is closed"),
     "beat.rejected": Entry(
@@ -203,6 +208,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "agent.obeyed": Entry(INFO, "an agent beats again after a step of its ladder, which ends there"),
     "stop.keys": Entry(INFO, "an agent that is to stop got its exit keys typed into its tmux pane, or why not"),
+    "stop.program": Entry(INFO, "an agent that is to stop was stopped by its own program's command first; says how"),
     "stop.asked": Entry(INFO, "an agent is asked to end by itself, in the answer to its heartbeats over HTTP"),
     "kill.withdrawn": Entry(INFO, "a kill was called off before the first signal, as a beat came"),
     "kill.signal_sent": Entry(INFO, "a signal went to a process whose identity was proved"),
@@ -311,18 +317,4 @@ CATALOGUE: dict[str, Entry] = {
         "a log this slow: what reads it? The history has what matters (`agent-watchdog events`)",
     ),
     "log.message": Entry(INFO, "something that a library logged, with its own level"),
-}
-
-# Events that no command can be told of, and what to name instead.
-UNTOLD: dict[str, str] = {
-    "daemon.starting": "daemon.ready",
-    "daemon.stopped": "daemon.stopping",
-    "daemon.failed": "OnFailure= in the unit, as the daemon has ended by then",
-    "agent.starting": "agent.registered",
-    "agent.ending": "kill.requested",  # these three stand in the history only
-    "agent.unkillable": "kill.unkillable",
-    "log.message": "an event of ours, as these are libraries' own words",
-    "notify.failed": "none: the command would be told of itself",
-    "notify.dropped": "none: the command would be told of itself",
-    "notify.recovered": "none: the command would be told of itself",
 }

@@ -18,7 +18,7 @@ from watchdog.hearing import Hearing
 from watchdog.journal import Cleanup
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
-from watchdog.orders import Order, end_words, status_of, task_of, told
+from watchdog.orders import Order, by_itself, end_words, status_of, task_of, told
 from watchdog.processes import procfs
 from watchdog.processes.exits import exit_status
 from watchdog.processes.identity import boot_id, passed_on
@@ -100,6 +100,10 @@ class Closing:
         order.step = (
             "cleanup"  # no sooner: an attempt that finds it goes on with the hooks, and tells no more of the end
         )
+        if status is Status.FAILED and by_itself(order):
+            hint = f"; to resume: {order.resume}" if order.resume else ""
+            facts = {"exit_code": agent.exit_code, "exit_signal": agent.exit_signal}
+            self._chronicle.tell("agent.crashed", agent, f"{order.outcome['message']}{hint}", evidence=facts)
         if order.touched:
             self._logged(agent).event(
                 "kill.finished",

@@ -19,7 +19,7 @@ from watchdog.holds import Holds
 from watchdog.registry.rows import RequestRow
 
 OWN = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
-ASKING = frozenset({"", "asked", "keys"})  # steps, as they are committed, before the claim
+ASKING = frozenset({"", "asked", "program", "keys"})  # steps, as they are committed, before the claim
 BEFORE_SIGNALS = ASKING | {"looked"}  # at which nobody has got a signal
 
 
@@ -160,7 +160,7 @@ def _process(member: TreeMember, how: str) -> dict[str, object]:
 
 def status_of(order: Order, agent: Agent) -> Status:
     """How the agent ended. Who was never signalled ended by himself, whatever we were about to do."""
-    match Reason.GONE if _by_itself(order) else order.reason:
+    match Reason.GONE if by_itself(order) else order.reason:
         case Reason.GONE:
             return Status.COMPLETED if not agent.exit_code and not agent.exit_signal else Status.FAILED
         case Reason.FAILED_TO_START:
@@ -173,7 +173,8 @@ def status_of(order: Order, agent: Agent) -> Status:
             return Status.KILLED
 
 
-def _by_itself(order: Order) -> bool:
+def by_itself(order: Order) -> bool:
+    """Whether it ended before anything was done to it."""
     return order.reason is Reason.GONE or (
         order.reason in OWN and not order.signalled and order.agent.identity is not None
     )
@@ -184,7 +185,7 @@ def told(order: Order) -> str:
     agent, count = order.agent, len(order.processes)
     if order.reason is Reason.LOST:
         return "its host was restarted; none of its processes can live"
-    if _by_itself(order):
+    if by_itself(order):
         if order.shortage:
             end = order.shortage
         elif agent.exit_signal:

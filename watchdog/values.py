@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from watchdog.catalogue import CATALOGUE, UNTOLD
+from watchdog.catalogue import CATALOGUE
 from watchdog.core.model import Step
+from watchdog.untold import UNTOLD
 
 DRIVERS = ("sqlite", "sqlite+pysqlite", "postgres", "postgresql", "postgresql+psycopg")  # registry.engines knows these
 

@@ -85,7 +85,6 @@ def test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else(w
     assert not alive(stopped.pid)
     before = made.agent("lives")["last_heartbeat"]
     wait_for(lambda: made.agent("lives")["last_heartbeat"] != before, "the other beats on")
-    world.wait_sweeps(0)
     assert alive(lives.pid) and made.agent("lives")["status"] == "running"
     assert world.signalled() == {stopped.pid}
 

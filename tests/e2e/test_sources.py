@@ -57,6 +57,7 @@ def test_a_wrapper_ends_when_what_it_wraps_has_died(world: World) -> None:
         os.kill(other, signal.SIGKILL)
 
 
+@pytest.mark.faults
 def test_a_registry_that_hangs_or_is_none_is_told_once_and_hinders_no_other(world: World) -> None:
     """A FIFO and a text file beside one that is in order; and a row that is broken spoils itself alone."""
     made = Orchestrator(world.dir / "data")
@@ -75,3 +76,21 @@ def test_a_registry_that_hangs_or_is_none_is_told_once_and_hinders_no_other(worl
     assert world.count("source.unread") == 3
     assert names(world) == {"one"}
     assert alive(process.pid)
+
+
+@pytest.mark.faults
+def test_who_is_heard_by_a_registry_that_cannot_be_read_is_not_ended_for_it(world: World) -> None:
+    """It may beat, and nobody hears it; when it is read again its silence begins anew."""
+    made = Orchestrator(world.dir / "data")
+    process = world.spawn("sleep", "300")
+    made.insert(agent_id="one", status="running", pid=process.pid, created_at=..., last_heartbeat="first")
+    source(world, "orchestrator_db", made.path, after_seconds=2.5)
+    world.start()
+    wait_for(lambda: "one" in names(world), "it is known")
+    away = made.path.with_name("away")
+    os.rename(made.path, away)
+    wait_for(lambda: world.story("one")["agent"]["silence_seconds"] > 6, "it is not heard for long")
+    assert world.story("one")["agent"]["verdict"] == "unknown"
+    assert alive(process.pid)
+    os.rename(away, made.path)
+    wait_for(lambda: made.agent("one")["status"] == "killed", "it is mute indeed")

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.world import BIN, World, alive, pids_with, wait_for
+from tests.owner.sources.hcom_home import HcomHome
+from tests.world import BIN, World, alive, pids_with, started_at, wait_for
+from watchdog.processes.identity import boot_id
 
 LOOP = ("agent.py", "loop=0.6")
 
@@ -142,3 +144,28 @@ def test_run_replace_starts_nothing_beside_a_former_one_that_nobody_can_end(worl
     assert (held.returncode, "is held" in held.stderr) == (1, True)
     assert world.agents()["alpha"]["status"] == "running"
     assert not (world.dir / "started").exists()
+
+
+@pytest.mark.faults
+def test_the_own_stop_of_the_program_that_lists_it_comes_first(world: World) -> None:
+    """`hcom stop NAME`, as its owner; it leaves the process running, which TERM then ends."""
+    home = HcomHome(world.dir)
+    (world.dir / "bin").mkdir()
+    hcom = world.dir / "bin" / "hcom"
+    hcom.write_text(f'#!/bin/sh\necho "$HCOM_DIR" "$@" >>{world.dir}/asked\necho "Stopped hcom for $2."\n')
+    hcom.chmod(0o755)
+    with world.config.open("a") as config:
+        config.write(f'[[source]]\nkind = "hcom"\npath = "{home.root}"\n')
+    process = world.spawn("sleep", "600")
+    identity = f"linux:{boot_id()}:{started_at(process.pid)}"
+    home.add("mira", pid=process.pid, launch_context=json.dumps({"pid_identity": identity}))
+    world.start(PATH=f"{world.dir}/bin:{world.environ['PATH']}")
+    wait_for(lambda: world.agents().get("mira"), "it is watched")
+
+    stopped = world.json("stop", "mira")
+
+    assert (stopped["status"], stopped["killed_gracefully"], alive(process.pid)) == ("stopped", True, False)
+    assert (world.dir / "asked").read_text() == f"{home.root} stop mira\n"
+    assert "hcom stop mira: done" in world.wait_event("stop.program", name="mira")["why"]
+    assert stopped["resume"].endswith("hcom r mira")
+    home.database.close()

@@ -25,9 +25,10 @@ and ends with 1: `waiting`. Only root and admins order for other hosts.
 """
 _STOP = """\
 Have agents stop: one that beats over HTTP is asked to end by itself after its present tool call, and has the policy's
-stop_pause_seconds for it. Then the policy's exit_keys are typed into the agent's own tmux pane; then TERM, the grace
-period and KILL, as `kill` does. `kill NAME` meanwhile ends the asking. Their outcome is `stopped`; who has ended
-already is fine (exit status 0).
+stop_pause_seconds for it. Then the program that lists it stops it, where it can (`hcom stop NAME`). Then the policy's
+exit_keys are typed into the agent's own pane, and it has 3 s; then TERM, the grace period (5 s for whom keys were
+typed) and KILL, as `kill` does. `kill NAME` meanwhile ends the asking. Their outcome is `stopped`; who has ended
+already is fine (exit status 0). How its conversation is taken up again is told, where it is known.
 """
 _CANCEL = """\
 Stop whoever works on a task, as `stop` does; when they have ended the task is `cancelled`, also over a restart of the

@@ -99,6 +99,10 @@ def _said(reg: Registration) -> Json:
         "log": reg.log,
         "transcript": reg.transcript,
         "cgroup": reg.cgroup,
+        "entries": [
+            {"kind": one.kind, "path": one.path, "key": one.key, "proved": one.proved, "resume": one.resume}
+            for one in reg.entries
+        ],
         "pane": panes.words(reg.its_pane),
         "stall_after_seconds": seconds(reg.stall_after),
         "interval_seconds": seconds(reg.interval),

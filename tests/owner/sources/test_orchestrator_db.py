@@ -148,6 +148,10 @@ def test_the_end_of_a_real_row_is_local_time_and_its_status_file_says_stopped(re
     expected = text.replace('"working"', '"stopped"').replace('"healthy"', '"stopped"')
     assert path.read_text() == expected.replace('"error": null\n', f'"error": null,\n  "stopped_at": "{local}"\n')
     assert real.agent(2)["status"] == "running"
+    ended = path.read_text()
+    path.write_text(text)  # as after a SIGKILL between the two
+    assert forget(real, one) is Became.GONE
+    assert path.read_text() == ended
 
 
 @pytest.mark.parametrize(

@@ -60,16 +60,17 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
         row = next(iter(_rows(database, columns, key)), None)
         if row is None:
             return Forgotten(Became.GONE, "its row is not there")
-        if row["status"] not in LIVING:
-            return Forgotten(Became.GONE, f"its row says {row['status']} already")
         if _token(row) != token:
             return Forgotten(Became.CHANGED, "its row is another run's by now")
-        _close(database, columns, row, end)
-        task = _close_task(database, columns, row, end)
+        answer = Forgotten(Became.GONE, f"its row says {row['status']} already")
+        if row["status"] in LIVING:
+            _close(database, columns, row, end)
+            task = _close_task(database, columns, row, end)
+            answer = Forgotten(Became.DONE, f"status {_STATUS.get(end.status, 'failed')}{task}")
     told = beats.get(str(row["agent_type"])) if (beats := agent_status.read(_status_files(path))) else None
     if told is not None and told.pid == row["pid"]:
-        agent_status.forget(_status_files(path), told.key, told.token, end)
-    return Forgotten(Became.DONE, f"status {_STATUS.get(end.status, 'failed')}{task}")
+        agent_status.forget(_status_files(path), told.key, told.token, end)  # also where we died right before it
+    return answer
 
 
 def _status_files(path: str) -> str:

@@ -1,0 +1,182 @@
+"""An entry of a foreign registry is measured by the kernel: real processes, and what may be told of them."""
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from watchdog import entries
+from watchdog.clock import Clock
+from watchdog.entries import Standing
+from watchdog.errors import OwnerCallFailed
+from watchdog.fleet import Fleet
+from watchdog.ghosts import Ghosts
+from watchdog.owner.sources.base import End, Entry, end_json, end_of, entry_json, entry_of
+from watchdog.processes.identity import boot_id, read_identity
+
+ME = os.geteuid()
+FULL = Entry(
+    key="k",
+    token="t",
+    name="n",
+    uid=0,
+    pid=7,
+    also=(8, 9),
+    living=False,
+    promise=3,
+    pane={"terminal": "tmux"},
+    stop=("hcom", "stop", "n"),
+    temp=("/tmp/x",),
+)
+
+
+@pytest.fixture
+def child() -> Iterator[Entry]:
+    """What a registry tells of a process that runs: its pid alone."""
+    with subprocess.Popen(["sleep", "300"]) as process:
+        yield Entry(key="k", token="t", name="n", uid=ME, pid=process.pid)
+        process.kill()
+
+
+def standing(entry: Entry, uid: int = ME) -> Standing:
+    return entries.look(entry, uid, Fleet(), "host", Clock().now()).standing
+
+
+def test_a_pid_alone_proves_nothing(child: Entry) -> None:
+    """Its process is there, and may be another."""
+    assert standing(child) is Standing.UNPROVED
+    assert standing(replace(child, pid=None)) is Standing.UNSEEN
+
+
+def test_the_start_proves_which_process_it_is(child: Entry) -> None:
+    """By ticks and boot, or by a time at which the registry had that pid already."""
+    identity = read_identity(child.pid or 0, "host")
+    assert identity is not None
+    ticks = identity.start_ticks
+    assert standing(replace(child, ticks=ticks)) is Standing.PROVED
+    assert standing(replace(child, ticks=ticks, boot_id=boot_id())) is Standing.PROVED
+    assert standing(replace(child, ticks=ticks, boot_id="another")) is Standing.GONE
+    assert standing(replace(child, ticks=ticks + 1)) is Standing.GONE
+    assert standing(replace(child, since=time.time())) is Standing.PROVED
+    assert standing(replace(child, since=time.time() - 3600)) is Standing.GONE
+
+
+def test_what_is_never_an_agent_or_anothers_is_left_alone(child: Entry) -> None:
+    """The daemon itself, what stands above it, and a file of another uid."""
+    assert standing(replace(child, pid=os.getpid())) is Standing.OTHERS
+    assert standing(replace(child, pid=os.getppid())) is Standing.OTHERS
+    assert standing(replace(child, uid=ME + 1)) is Standing.OTHERS
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    assert standing(replace(child, pid=ended.pid)) is Standing.GONE
+
+
+@pytest.mark.skipif(ME != 0, reason="only root sees another uid's process as one that could be taken")
+def test_a_file_names_processes_of_its_owner_alone(child: Entry) -> None:
+    """Root's process in a user's file is not his."""
+    assert standing(replace(child, uid=61001), 61001) is Standing.OTHERS
+
+
+def test_an_entry_and_an_end_survive_their_way_as_json() -> None:
+    """Uid 0 and an end of its own are said, too."""
+    assert entry_of(entry_json(FULL)) == FULL
+    end = End("killed", "why", "daemon", 5, signal="SIGKILL", resumable=False)
+    assert end_of(end_json(end)) == end
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"uid": "0"},
+        {"pid": True},
+        {"pid": 1.5},
+        {"name": ""},
+        {"name": "x" * 5000},
+        {"also": [1, "2"]},
+        {"also": list(range(300))},
+        {"pane": {"pane": 1}},
+        {"stop": "hcom stop"},
+        {"promise": "120"},
+    ],
+    ids=str,
+)
+def test_what_is_no_entry_is_refused(fault: dict[str, Any]) -> None:
+    """These are another uid's words."""
+    with pytest.raises(ValueError, match=r"is not what it may be|has a key"):
+        entry_of({**entry_json(FULL), **fault})
+
+
+class Desk:
+    """What ghosts need of the desk, and a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.mono, self.told = 0.0, list[str]()
+        self.clock = SimpleNamespace(mono=lambda: self.mono)
+        self.settings = SimpleNamespace(observe=False)
+        self.store = SimpleNamespace(store=SimpleNamespace(add_event=None, agent=None), write=self.write)
+        self.now = lambda: Clock().now().wall
+
+    async def write(self, *_: object, **__: object) -> None:
+        self.told.append("intent")
+
+    def event(self, event: str, **_: object) -> None:
+        self.told.append(event)
+
+
+class Owner:
+    """A helper that closes what it is asked to close, or fails."""
+
+    def __init__(self) -> None:
+        self.asked = list[dict[str, Any]]()
+        self.error: OwnerCallFailed | None = None
+
+    async def call_alone(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:
+        assert (uid, call) == (7, "source_forget")
+        self.asked.append(args)
+        if self.error is not None:
+            raise self.error
+        return {"became": "done", "message": "row removed"}
+
+
+async def _looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = None) -> tuple[list[str], int]:
+    desk, owner = Desk(), Owner()
+    owner.error = error
+    ghosts = Ghosts(desk, owner)  # type: ignore[arg-type]
+    for number, passed in enumerate(seconds):
+        desk.mono += passed
+        told = replace(entry, beat=f"{entry.beat}{number}") if entry.beat == "changes" else entry
+        await ghosts.seen("hcom", "/p", told, 7, "no such process")
+    return desk.told, len(owner.asked)
+
+
+def looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = None) -> tuple[list[str], int]:
+    """What was told, and how often the helper was asked, after looks so many seconds apart."""
+    return asyncio.run(_looks(entry, *seconds, error=error))
+
+
+def test_an_entry_is_closed_when_two_looks_found_the_same() -> None:
+    """The intent is in the history before; one look is none."""
+    gone = replace(FULL, beat=None)
+    assert looks(gone, 0) == ([], 0)
+    assert looks(gone, 0, 10) == (["intent", "source.ghost"], 1)
+
+
+def test_who_promised_beats_is_watched_for_half_of_his_silence() -> None:
+    """A living one in a container, whose pids are others, writes his entry anew meanwhile."""
+    beats = replace(FULL, beat="b", promise=120.0)
+    assert looks(beats, 0, 50) == ([], 0)
+    assert (looks(beats, 0, 50, 10))[1] == 1
+    assert looks(replace(beats, beat="changes"), *(50.0,) * 10) == ([], 0)
+    assert looks(replace(beats, promise=None), 0, 59) == ([], 0)
+
+
+def test_an_entry_that_cannot_be_closed_is_told_once_and_tried_again() -> None:
+    """And its intent stands in the history once."""
+    told, asked = looks(replace(FULL, beat=None), *(10.0,) * 5, error=OwnerCallFailed("busy", "locked"))
+    assert (told, asked) == (["intent", "source.entry_kept"], 4)
