@@ -67,7 +67,7 @@ def test_a_pane_that_stays_is_1_with_the_command_that_closes_it(
     """The kill itself succeeded, and says so."""
     office.worker.more = {"pane_cleanup_failed": True, "pane_retry_command": RETRY}
     status, said, warned = told(capsys, "kill", "limo")
-    assert (status, "1 process ended" in said, RETRY in warned) == (1, True, True)
+    assert (status, "1 process ended" in said, RETRY in said, "its pane remains" in warned) == (1, True, True, True)
     office.register("mira", pid=office.process())
     status, said, _ = told(capsys, "kill", "mira", "--json")
     answer = json.loads(said)
