@@ -143,10 +143,12 @@ def test_a_row_that_was_taken_away_leaves_its_agent_alone(world: World) -> None:
 
 @pytest.mark.faults
 def test_a_row_that_does_not_say_when_is_told_of_and_ended_by_a_persons_word_alone(world: World) -> None:
-    """Its pid may be another process's by now."""
+    """Its pid may be another process's by now. Its task is handed on, where the configuration says so."""
+    world.configure(kill={"task_status": "ready_for_retry"})
     made = orchestrated_world(world, after=1.5)
     process = world.spawn("sleep", "300")
-    made.insert(agent_id="one", status="running", pid=process.pid, last_heartbeat="long ago")
+    made.insert(agent_id="one", status="running", pid=process.pid, last_heartbeat="long ago", task_id="task")
+    made.insert("orchestrator_task", task_id="task", status="running")
     world.start()
     wait_for(lambda: shown(world).get("one"), "it is known")
     wait_for(lambda: shown(world)["one"]["silence_seconds"] > 4, "it is silent for long")
@@ -154,6 +156,7 @@ def test_a_row_that_does_not_say_when_is_told_of_and_ended_by_a_persons_word_alo
     world.cli("kill", "one")
     assert not alive(process.pid)
     wait_for(lambda: made.agent("one")["status"] == "killed", "its row is closed")
+    assert (made.task("task")["status"], made.task("task")["completed_at"]) == ("ready_for_retry", None)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root has other people's processes")

@@ -254,6 +254,18 @@ def test_who_cannot_beat_for_anothers_lock_is_told_so_and_who_holds_it_is_not(
     assert made.agent("a")["last_heartbeat"] == "first"
 
 
+def test_who_keeps_everybody_from_reading_is_named(documented: Orchestrator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A COMMIT that stands still: who is to be looked at, is told with it."""
+    monkeypatch.setattr(files, "READ_WAIT", 0.1)
+    lock = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute('BEGIN EXCLUSIVE'); print(flush=True)"
+    command = [sys.executable, "-c", f"{lock}; input()", str(documented.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        with pytest.raises(OwnerCallFailed, match=f"locked: process {writer.pid} holds the lock"):
+            found(documented)
+
+
 def test_the_hook_closes_each_entry_once(documented: Orchestrator) -> None:
     """Run twice it finds nothing to do; an entry that is another run's by now is kept; one kind has none to close."""
     one = found(documented)["code-developer-20300102-001"]

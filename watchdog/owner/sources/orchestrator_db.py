@@ -34,9 +34,14 @@ Row = dict[str, object]
 def discover(path: str) -> list[Entry]:
     """The living of `agent_lifecycle`, and of the status files those that have no row."""
     blocker = sqlite_locks.holder(path)
-    with files.database(path) as database:
-        uid = os.stat(path).st_uid
-        rows = _rows(database, _columns(database))
+    try:
+        with files.database(path) as database:
+            uid = os.stat(path).st_uid
+            rows = _rows(database, _columns(database))
+    except OwnerCallFailed as error:
+        if error.reason == "busy" and blocker is not None:  # it stopped in the middle of its COMMIT: nobody can read
+            raise OwnerCallFailed("busy", f"{error}: process {blocker} holds the lock") from None
+        raise
     beats = agent_status.read(_status_files(path))
     found = []
     for row in rows:
