@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from watchdog.claimant import claimant
-from watchdog.core.conversations import Conversation, conversation_json, conversation_of
+from watchdog.core.conversations import RESUME, Conversation, conversation_json, conversation_of
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.model import Identity, KillOptions, Reason, Status, TreeMember
 from watchdog.ending import Ended, Plan
@@ -67,9 +67,11 @@ class Order:
 
     @property
     def resume(self) -> str | None:
-        """The command that takes it up again: that of the program in whose registry it stands, before its own."""
-        told = next((entry.resume for entry in self.agent.reg.entries if entry.resume), None)
-        return told or (None if self.conversation is None else self.conversation.resume)
+        """The command that takes it up again: of the program that lists it, else of its own, with its directory."""
+        told = {entry.kind: entry.resume for entry in self.agent.reg.entries if entry.resume}
+        others = [resume for kind, resume in told.items() if kind not in RESUME]
+        own = [] if self.conversation is None else [self.conversation.resume]
+        return next(iter([*others, *own, *told.values()]), None)
 
     @property
     def kept(self) -> dict[str, object]:
