@@ -67,7 +67,7 @@ def _kitty(socket: str, until: float, *words: str, given: str | None = None) -> 
     try:
         return base.say(["kitten", *arguments], until, given=given)
     except OwnerCallFailed as error:
-        if not isinstance(error.__cause__, FileNotFoundError):
+        if not isinstance(error.__cause__, OSError):  # EACCES, too: where a directory of PATH is closed to us
             raise
     return base.say(["kitty", *arguments], until, given=given)
 
