@@ -123,6 +123,7 @@ OWNERS = {
     "structlog": {"logs"},
     "pydantic": {"config", "keys", "complaints", "values", "control"},
     "tomllib": {"config"},
+    "ruamel": {"owner.sources.yaml_rows"},
     "daemon": {"background"},
     "mcp": {"cli.tools"},
     "rich": {"cli"},

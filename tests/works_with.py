@@ -107,14 +107,18 @@ _E2E = "tests/e2e/test_orchestrator_db.py"
 _TASKS = "tests/owner/sources/test_fleet_tasks.py"
 _TASKS_E2E = "tests/e2e/test_fleet_tasks.py"
 _PANES = "tests/owner/test_panes.py"
+_MUX = "tests/owner/sources/test_agent_sessions.py"
+_MUX_E2E = "tests/e2e/test_agent_sessions.py"
 SHOWN: dict[str, dict[str, str]] = {
     "discover": {
+        "sessions": f"{_MUX}::test_a_row_means_the_process_of_its_pane",
         "fleet": f"{_TASKS}::test_a_wrapper_is_an_agent_with_its_rhythm",
         "coffee": f"{_DB}::test_a_documented_row_is_told_with_its_beat_and_the_time_that_its_pid_stood_there",
     },
     "stalled": {"coffee": f"{_E2E}::test_who_stops_beating_is_ended_and_his_row_and_task_say_so"},
     "dead": {ALL: "tests/e2e/test_story.py::test_an_end_of_its_own_is_found_within_a_second"},
     "state": {
+        "sessions": f"{_MUX}::test_rows_that_have_ended_are_told_and_stay",
         "fleet": f"{_TASKS}::test_the_status_says_how_it_ended",
         "coffee": f"{_DB}::test_a_real_row_takes_its_beat_and_state_from_the_file_of_its_agent",
     },
@@ -122,6 +126,7 @@ SHOWN: dict[str, dict[str, str]] = {
     "unresponsive": {ALL: "tests/e2e/test_neighbours.py::test_a_stopped_agent_stalls_on_time_and_alone"},
     "zombie": {ALL: "tests/e2e/test_cases.py::test_h7_a_zombie_is_dead_and_its_parent_is_left_alone"},
     "reused": {
+        "sessions": f"{_MUX_E2E}::test_a_row_without_its_session_is_terminated_and_an_innocent_process_lives",
         "fleet": f"{_TASKS_E2E}::test_a_task_whose_wrapper_was_killed_is_closed_and_an_innocent_process_lives",
         "coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled",
     },
@@ -142,7 +147,10 @@ SHOWN: dict[str, dict[str, str]] = {
     "keys": {ALL: "tests/e2e/test_pane.py::test_stop_types_the_exit_keys_and_the_agent_leaves"},
     "stop_flag": {ALL: "tests/e2e/test_stop.py::test_cancel_ends_a_looping_agent_after_its_present_tool_call"},
     "term": {ALL: "tests/e2e/test_story.py::test_a_silent_agent_is_ended_whole_and_cleaned_up"},
-    "tree": {ALL: "tests/e2e/test_cases_of_kills.py::test_a1_what_a_dead_main_process_left_is_ended"},
+    "tree": {
+        "sessions": f"{_MUX_E2E}::test_kill_ends_what_ignores_the_hangup_of_its_pane_and_the_row_is_stopped",
+        ALL: "tests/e2e/test_cases_of_kills.py::test_a1_what_a_dead_main_process_left_is_ended",
+    },
     "force": {ALL: "tests/control/test_ending.py::test_force_and_grace_reach_the_worker"},
     "retries": {
         "fleet": f"{_TASKS_E2E}::test_cancel_ends_the_wrapper_and_nothing_is_started_again",
@@ -153,13 +161,18 @@ SHOWN: dict[str, dict[str, str]] = {
     "close_kitty": {ALL: "tests/owner/test_other_terminals.py::test_a_window_is_found_read_typed_into_and_closed"},
     "pane_missing": {ALL: "tests/e2e/test_pane.py::test_a_pane_that_cannot_be_closed_leaves_the_kill_a_success"},
     "headless": {ALL: f"{_PANES}::test_who_has_no_terminal_sits_in_no_pane"},
-    "tmux_server": {ALL: f"{_PANES}::test_a_server_at_another_socket_with_the_same_names_is_another"},
+    "tmux_server": {
+        "sessions": f"{_MUX}::test_a_row_means_the_process_of_its_pane",
+        ALL: f"{_PANES}::test_a_server_at_another_socket_with_the_same_names_is_another",
+    },
     "capture": {ALL: "tests/e2e/test_pane.py::test_a_killed_agents_pane_is_closed_and_its_last_screen_kept"},
     "entry": {
+        "sessions": f"{_MUX}::test_each_end_has_its_fields_in_both_files",
         "fleet": f"{_TASKS}::test_a_killed_wrapper_is_cancelled_and_nothing_else_changes",
         "coffee": f"{_DB}::test_the_end_of_a_real_row_is_local_time_and_its_status_file_says_stopped",
     },
     "entry_last": {
+        "sessions": f"{_MUX}::test_a_resumed_row_stays_and_so_does_one_whose_pane_lives",
         "fleet": f"{_TASKS}::test_another_run_and_what_ended_by_itself_stay_as_they_are",
         "coffee": f"{_DB}::test_a_beat_changes_no_token_and_another_pid_does",
     },
@@ -168,15 +181,18 @@ SHOWN: dict[str, dict[str, str]] = {
         "coffee": f"{_DB}::test_each_end_has_its_words",
     },
     "bytes": {
+        "sessions": f"{_MUX}::test_nothing_outside_of_the_row_changes",
         "fleet": f"{_TASKS}::test_a_killed_wrapper_is_cancelled_and_nothing_else_changes",
         "coffee": f"{_DB}::test_the_end_is_written_as_that_layout_writes_it_and_nowhere_else",
     },
     "ghosts": {
+        "sessions": f"{_MUX_E2E}::test_a_row_without_its_session_is_terminated_and_an_innocent_process_lives",
         "fleet": f"{_TASKS_E2E}::test_a_task_whose_wrapper_was_killed_is_closed_and_an_innocent_process_lives",
         "coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled",
     },
     "thread": {"coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled"},
     "schema": {
+        "sessions": f"{_MUX}::test_a_layout_that_is_not_understood_is_left_alone",
         "fleet": f"{_TASKS}::test_what_is_not_understood_is_passed_over_and_left",
         "coffee": f"{_DB}::test_rows_that_are_none_are_passed_over_and_a_foreign_schema_is_left_alone",
     },
@@ -188,13 +204,24 @@ SHOWN: dict[str, dict[str, str]] = {
     "unregistered": {ALL: "tests/control/test_answers.py::test_a_pid_that_is_no_agents_is_refused_with_a_hint"},
     "own_stop": {"hcom": "tests/e2e/test_stop.py::test_the_own_stop_of_the_program_that_lists_it_comes_first"},
     "messages": {"relay": "tests/e2e/test_removing.py::test_its_messages_go_with_it_and_nobody_elses"},
-    "resume": {ALL: "tests/e2e/test_resuming.py::test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged"},
-    "purge": {ALL: "tests/owner/test_conversations.py::test_a_purge_moves_that_conversation_alone"},
+    "resume": {
+        "sessions": f"{_MUX}::test_each_end_has_its_fields_in_both_files",
+        ALL: "tests/e2e/test_resuming.py::test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged",
+    },
+    "purge": {
+        "sessions": f"{_MUX}::test_a_purge_terminates_a_stopped_row_and_keeps_its_id",
+        ALL: "tests/owner/test_conversations.py::test_a_purge_moves_that_conversation_alone",
+    },
     "errors": {ALL: "tests/control/test_answers.py::test_an_error_has_the_documented_keys"},
     "again": {ALL: "tests/control/test_ending.py::test_who_has_ended_already_is_a_success"},
     "tag": {ALL: "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
     "all": {ALL: "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
     "lines": {"hcom": "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
+    "unpunished": {"sessions": f"{_MUX}::test_a_row_means_the_process_of_its_pane"},
+    "terminal_gone": {
+        "sessions": f"{_MUX_E2E}::test_a_row_without_its_session_is_terminated_and_an_innocent_process_lives"
+    },
+    "event": {"sessions": f"{_MUX}::test_its_job_is_told_once"},
 }
 
 

@@ -4,7 +4,9 @@ base           the contract
 claude         Claude Code's own list of its sessions
 agent_relay    agent-relay's lists and database
 relay_runs     the processes of its agents
+agent_sessions  the sessions of tmux-agent-orchestrate
 agent_status   the files of an orchestrator's agents, with their heartbeats
+delegated_jobs  the jobs of those sessions
 fleet_tasks    apra-fleet's long running tasks
 files          files of other programs: read, and changed at one place
 hcom           hcom's database and pid file
@@ -12,17 +14,20 @@ hcom_runs      what hcom keeps of its runs beside them
 kernel         what /proc shows an owner of his own processes
 orchestrator_db  an orchestrator's own SQLite file
 sqlite_locks   who holds the lock of one
+tmux_panes     who sits in the panes of tmux
+yaml_rows      one row of a YAML list, changed at its place
 """
 
 import os
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import agent_relay, claude, fleet_tasks, hcom, orchestrator_db
+from watchdog.owner.sources import agent_relay, agent_sessions, claude, fleet_tasks, hcom, orchestrator_db
 from watchdog.owner.sources.base import Source, end_of, entry_json
 
 SOURCES: dict[str, Source] = {
     "claude": Source("~/.claude", claude.discover, variable="CLAUDE_CONFIG_DIR"),
     "agent_relay": Source("~/.agent-relay", agent_relay.discover, agent_relay.forget),
+    "agent_sessions": Source("", agent_sessions.discover, agent_sessions.forget, variable="AGENT_SESSIONS_YAML"),
     "fleet_tasks": Source("~/.fleet-tasks", fleet_tasks.discover, fleet_tasks.forget),
     "hcom": Source("~/.hcom", hcom.discover, hcom.forget, variable="HCOM_DIR"),
     "orchestrator_db": Source("", orchestrator_db.discover, orchestrator_db.forget),

@@ -70,12 +70,13 @@ def change(path: str, edit: Edit) -> bool:
         edited = edit(text)
         if edited is None or edited == text:
             return False
-        if _replaced(path, edited, before):
+        if replaced(path, edited, before):
             return True
     raise OwnerCallFailed("busy", f"{path} is written by another again and again")
 
 
-def _replaced(path: str, text: str, before: os.stat_result) -> bool:
+def replaced(path: str, text: str, before: os.stat_result) -> bool:
+    """The file anew with that text, its mode and owner kept; False when it is another than `before` by now."""
     descriptor, beside = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
     try:
         with open(descriptor, "w", encoding="utf-8", newline="") as file:

@@ -1,0 +1,54 @@
+"""Sessions of tmux-agent-orchestrate under a real daemon: a real tmux server, and rows whose session is gone."""
+
+import os
+import subprocess
+
+import pytest
+
+from tests.owner.sources.test_agent_sessions import NAME, Registry
+from tests.world import World, alive, wait_for
+
+
+def watched(world: World, made: Registry) -> None:
+    """The daemon is told where it lies."""
+    with world.config.open("a") as config:
+        config.write(f'[[source]]\nkind = "agent_sessions"\npath = "{made.yaml}"\n')
+    world.start()
+
+
+@pytest.mark.faults
+def test_kill_ends_what_ignores_the_hangup_of_its_pane_and_the_row_is_stopped(world: World) -> None:
+    """`tmux kill-session` sends HUP, which this one and its child ignore."""
+    server = f"aw-e2e-{os.getpid()}"
+    tmux = ["tmux", "-f", "/dev/null", "-L", server]
+    command = "trap '' HUP TERM; sleep 300 & wait; sleep 300"
+    subprocess.run([*tmux, "new-session", "-d", "-s", NAME, command], check=True)
+    try:
+        ran = subprocess.run([*tmux, "list-panes", "-a", "-F", "#{pane_pid}"], check=True, capture_output=True)
+        made = Registry(world.dir / ".mam", "rows", server, int(ran.stdout))
+        watched(world, made)
+        wait_for(lambda: NAME in world.cli("list").stdout, "it is known")
+
+        world.cli("kill", NAME, "--grace", "1s")
+
+        wait_for(lambda: made.stored()["status"] == "stopped", "its row is closed", 30)
+        assert not alive(int(ran.stdout))
+        assert (made.stored()["resumable"], made.stored()["termination_mode"]) == (True, "graceful")
+        assert "status: stopped  # at work" in made.yaml.read_text()
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
+
+
+def test_a_row_without_its_session_is_terminated_and_an_innocent_process_lives(world: World) -> None:
+    """Its tmux session is gone and its number is another's by now: `(auto-detected)`, and no signal."""
+    innocent = world.spawn("sleep", "300")
+    made = Registry(world.dir / ".mam", "rows", f"aw-none-{os.getpid()}", innocent.pid)
+    watched(world, made)
+
+    wait_for(lambda: made.stored()["status"] == "terminated", "its row is closed")
+
+    assert (made.stored()["stop_reason"], made.stored()["resumable"]) == ("(auto-detected)", False)
+    assert "status: terminated  # at work" in made.yaml.read_text()
+    assert made.stored("p-old-creator-agy")["status"] == "stopped"
+    assert alive(innocent.pid)
+    assert not world.signalled()

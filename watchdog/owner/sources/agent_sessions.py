@@ -1,0 +1,313 @@
+"""The sessions of tmux-agent-orchestrate (later multi-agent-mux): `agent-sessions.yaml` in `.hermes/` or `.mam/`.
+
+- Beside it lies `agent-sessions.db` (SQLite), its source of truth: a table `sessions` (name, status, pane_cwd, data as
+  JSON) and everything else in `state.data`; older ones have the whole document there; the oldest have the YAML alone.
+  The YAML is a view that may be late. The program writes both in one step: BEGIN IMMEDIATE, then the YAML by a rename,
+  with the former one as `.bak`, then COMMIT. So do we: both, or neither.
+- A row is `running`; then `stopped` (it can be taken up again) or `terminated` (purged, or found without its tmux
+  session), or `archived`. Rows that have ended are not written again, but a stopped one whose conversation is purged.
+- `pane.pid` has no identity: the tmux server that the row names says whose it is. Where it does not name that pid, a
+  process counts for it that was started in that server; any other one has the number by chance.
+
+Killed before the rename we leave no more than a file beside; between the rename and COMMIT a view that is early, which
+the next try, or the program's next write, puts right.
+"""
+
+import json
+import os
+import re
+import stat
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from watchdog.core.notify import printable
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources import delegated_jobs, files, kernel, tmux_panes
+from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
+
+try:
+    from watchdog.owner.sources import yaml_rows
+except ImportError:  # the helper runs without ruamel.yaml, and serves all other sources
+    yaml_rows = None  # type: ignore[assignment] # told by `_yaml`
+
+NAMES = (".mam/agent-sessions.yaml", ".hermes/agent-sessions.yaml", "agent-sessions.yaml")
+ENDED = ("stopped", "terminated", "archived")
+_OWN_ID = re.compile(r"(claude|agy|hermes|cline)_(?:session|conversation)_id_own")
+_WRITTEN = ("created_at_epoch", "created_at", "resumed_at_epoch", "resumed_at")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where one registry lies, and when it was written last."""
+
+    yaml: str
+    uid: int
+    mtime: float
+
+    @property
+    def database(self) -> str:
+        return self.yaml.removesuffix(".yaml").removesuffix(".yml") + ".db"
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.yaml)
+
+
+def discover(path: str) -> list[Entry]:
+    """Every session. `path`: the YAML file, or a workspace. Raises OSError, OwnerCallFailed; none there: no session."""
+    place = _place(path)
+    if place is None:
+        return []
+    asked: dict[str, list[tmux_panes.Pane] | None] = {}
+    rows = [row for row in _rows(place) if row["status"] in ("running", *ENDED)]
+    rows.sort(key=lambda row: row["status"] != "running")
+    entries = [_entry(place, row, asked) for row in rows[:MOST_ENTRIES]]
+    return [entry for entry in entries if entry is not None]
+
+
+def forget(path: str, key: str, token: str, end: End) -> Forgotten:
+    """The row's end, in both files; before it the events of its job. Raises OSError, OwnerCallFailed."""
+    place = _place(path)
+    if place is None:
+        return Forgotten(Became.GONE, "the registry is not there")
+    view = ""
+    try:
+        with _writing(place) as database:
+            found = [row for row in _stored(place, database) if row["name"] == key]
+            if len(found) != 1:
+                return Forgotten(Became.GONE, f"{key} is not there")
+            (row,) = found
+            purged = row["status"] == "stopped" and not end.resumable and _conversation(row) is not None
+            if row["status"] in ENDED and not purged:
+                return Forgotten(Became.GONE, f"{key} is already {row['status']}")
+            if _token(row) != token:
+                return Forgotten(Became.CHANGED, f"{key} is another run by now")
+            _refuse_if_alive(row)
+            members = _members(end, purged=purged)
+            text, before = files.read(place.yaml)
+            new = _yaml().with_members(text, "tmux_sessions", key, members)
+            job = "" if purged else _tell_job(place, row, end)
+            if database is not None:
+                _store(database, row, members)
+            files.remove(place.yaml + ".bak", stat.S_ISREG)
+            os.link(place.yaml, place.yaml + ".bak")  # the rename leaves it the former content
+            if not files.replaced(place.yaml, new, before):
+                raise OwnerCallFailed("busy", f"{place.yaml} is written by another just now")
+            view = new
+    except OwnerCallFailed:
+        if view:  # COMMIT failed, on a full disk perhaps: neither is written
+            files.change(place.yaml, lambda now: text if now == view else None)
+        raise
+    words = f"{key} is {members['status']}"
+    return Forgotten(Became.DONE, f"{words}; {job}" if job else words)
+
+
+def _writing(place: _Place) -> AbstractContextManager[Any]:
+    """The program's own lock: a write transaction; for the oldest, without a database, that of a file."""
+    if os.path.lexists(place.database):
+        return files.database(place.database, write=True)
+    return delegated_jobs.locked(place.yaml + ".lock")
+
+
+def _yaml() -> Any:
+    if yaml_rows is None:
+        raise OwnerCallFailed("not_installed", "ruamel.yaml is missing: agent_sessions cannot be read without it")
+    return yaml_rows
+
+
+def _place(path: str) -> _Place | None:
+    """The registry at that path; None when there is none. Raises OwnerCallFailed for another uid's."""
+    if os.path.isdir(path):
+        path = next((one for name in NAMES if os.path.lexists(one := os.path.join(path, name))), "")
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return None
+    if status.st_uid != os.geteuid():
+        raise OwnerCallFailed("not_ours", f"{path} belongs to another uid")
+    return _Place(path, status.st_uid, status.st_mtime)
+
+
+def _rows(place: _Place) -> list[Row]:
+    if not os.path.lexists(place.database):
+        return _stored(place, None)
+    with files.database(place.database) as database:
+        return _stored(place, database)
+
+
+def _stored(place: _Place, database: Any) -> list[Row]:
+    """The rows as they stand in the source of truth. Raises OwnerCallFailed when the layout is not understood."""
+    if database is None:
+        document = _yaml().load(files.read(place.yaml)[0])
+    elif {"name", "status", "data"} <= files.columns(database, "sessions"):
+        document = {"tmux_sessions": [_json(one["data"]) for one in database.execute("SELECT data FROM sessions")]}
+    elif {"id", "data"} <= files.columns(database, "state"):
+        document = _json(database.execute("SELECT data FROM state WHERE id = 1").fetchone()["data"])
+    else:
+        document = None
+    listed = document.get("tmux_sessions") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise OwnerCallFailed("not_understood", f"{place.yaml}: its sessions are not understood")
+    return [
+        row
+        for row in listed
+        if isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("status"), str)
+    ]
+
+
+def _json(text: object) -> Any:
+    return files.parsed("its database", text if isinstance(text, str) else "")
+
+
+def _store(database: Any, row: Row, members: dict[str, object]) -> None:
+    """The row with those members, in whichever of the two layouts the database has."""
+
+    def edit(text: str) -> str:
+        for name, value in members.items():
+            text = files.with_value(text, value, name) if name in row else files.with_member(text, name, value)
+        return text
+
+    name = row["name"]
+    if files.columns(database, "sessions"):
+        (text,) = database.execute("SELECT data FROM sessions WHERE name = ?", (name,)).fetchone()
+        update = "UPDATE sessions SET status = ?, data = ? WHERE name = ?"
+        database.execute(update, (members["status"], edit(text), name))
+    else:
+        (text,) = database.execute("SELECT data FROM state WHERE id = 1").fetchone()
+        number = [one.get("name") for one in json.loads(text)["tmux_sessions"]].index(name)
+        new = files.within(text, edit, "tmux_sessions", number)
+        database.execute("UPDATE state SET data = ? WHERE id = 1", (new,))
+
+
+def _members(end: End, *, purged: bool) -> dict[str, object]:
+    """What the program's own stop, purge, and its monitor write."""
+    at = datetime.fromtimestamp(end.ended_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    note = printable(f"ended by {end.by}: {end.reason}")[:500]
+    if end.status not in ("stopped", "killed"):
+        status, members = "terminated", {"stop_reason": "(auto-detected)"}
+    elif purged:
+        status, members = "terminated", {"termination_mode": "purge"}
+    else:
+        status, members = "stopped", {"stop_reason": printable(end.reason)[:200], "termination_mode": "graceful"}
+    return {
+        "status": status,
+        f"{status}_at": at,
+        f"{status}_at_epoch": int(end.ended_at),
+        **members,
+        "resumable": status == "stopped",
+        "last_visible_status": status,
+        "last_visible_note": note,
+    }
+
+
+def _tell_job(place: _Place, row: Row, end: End) -> str:
+    """Its job's events; a job that is not understood keeps no row from its end."""
+    job = row.get("delegate_job_id")
+    if not isinstance(job, str) or not job:
+        return ""
+    event = "error" if end.status in ("failed", "lost") else "completed"
+    detail = "the session was stopped" if event == "completed" else "the session ended by itself"
+    try:
+        return delegated_jobs.tell(place.folder, job, event, detail, end.ended_at)
+    except (OSError, OwnerCallFailed) as error:
+        return f"its job was not told: {error}"
+
+
+def _pid(row: Row) -> int | None:
+    pane = row.get("pane")
+    return kernel.as_pid(pane.get("pid")) if isinstance(pane, dict) else None
+
+
+def _conversation(row: Row) -> str | None:
+    """The id of the session's own conversation, where it is known."""
+    own = (row[key] for key in row if _OWN_ID.fullmatch(key))
+    return next((one for one in own if isinstance(one, str) and _ID.fullmatch(one)), None)
+
+
+def _token(row: Row) -> str:
+    """Which run of that session: its pane's process, and when it was begun or taken up."""
+    return " ".join(str(word) for word in (row.get("tmux_server"), _pid(row), *(row.get(key) for key in _WRITTEN)))
+
+
+def _server(row: Row, environment: dict[str, str]) -> str:
+    """The server that the row names; by its socket where the process was started in one of that name."""
+    name = row.get("tmux_server")
+    name = name if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name) else "default"
+    socket = environment.get("TMUX", "").partition(",")[0]
+    return socket if os.path.basename(socket) == name else name
+
+
+def _refuse_if_alive(row: Row) -> None:
+    """Raises OwnerCallFailed `alive` while its session has a living pane."""
+    pid = _pid(row)
+    panes = tmux_panes.panes(_server(row, {} if pid is None else kernel.environ(pid)))
+    for pane in panes or []:
+        if pane.session == row["name"] and not pane.dead and kernel.process(pane.pid) is not None:
+            raise OwnerCallFailed("alive", f"the session {row['name']} has a living pane: {pane.pane}, pid {pane.pid}")
+
+
+def _entry(place: _Place, row: Row, asked: dict[str, list[tmux_panes.Pane] | None]) -> Entry | None:
+    """None: its session lives and has another process than the row says, which its own `status` shows as a drift."""
+    pid, running = _pid(row), row["status"] == "running"
+    kind = next((match[1] for key in row if (match := _OWN_ID.fullmatch(key))), row["name"].rpartition("-")[2])
+    conversation = _conversation(row)
+    pane, ticks, since = None, None, _since(row)
+    if running and pid is not None:
+        before, environment = kernel.process(pid), kernel.environ(pid)
+        server = _server(row, environment)
+        if server not in asked:
+            asked[server] = tmux_panes.panes(server)
+        mine = [one for one in asked[server] or [] if one.session == row["name"]]
+        sits = next((one for one in mine if one.pid == pid and not one.dead), None)
+        after = kernel.process(pid)
+        if sits is None and any(not one.dead and kernel.process(one.pid) for one in mine):
+            return None
+        if sits is not None and before is not None and after is not None and before.ticks == after.ticks:
+            ticks = after.ticks
+            pane = {"terminal": "tmux", "server": server, "session": sits.session}
+            pane |= {"window": sits.window, "pane": sits.pane}
+        elif asked[server] is not None and environment and not server.startswith("/"):
+            since = 0.0  # its tmux session is gone, and this process was never in that server
+        elif server.startswith("/"):
+            since = since or place.mtime
+    cwd = row["pane"].get("cwd") if isinstance(row.get("pane"), dict) else None
+    job = row.get("delegate_job_id")
+    return Entry(
+        key=row["name"],
+        token=_token(row),
+        name=row["name"],
+        uid=place.uid,
+        pid=pid,
+        ticks=ticks,
+        boot_id=kernel.this_boot() if ticks is not None else None,
+        since=since,
+        living=running,
+        type=kind,
+        task=job if isinstance(job, str) and _ID.fullmatch(job) else None,
+        cwd=cwd if isinstance(cwd, str) else None,
+        conversation=conversation,
+        resume={"claude": f"claude -r {conversation}", "hermes": f"hermes --resume {conversation}"}.get(kind)
+        if conversation
+        else None,
+        pane=pane,
+    )
+
+
+def _since(row: Row) -> float | None:
+    """The last time that the row itself tells of a start."""
+    times = []
+    for key in _WRITTEN:
+        value = row.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            times.append(float(value))
+        elif isinstance(value, str):
+            try:
+                times.append(datetime.fromisoformat(value).astimezone(UTC).timestamp())
+            except (ValueError, OverflowError):
+                continue
+    return max(times, default=None)
