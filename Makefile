@@ -11,7 +11,7 @@ export DESTDIR PREFIX WHEELS EXTRAS
 INSTALLER = test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }; exec $(PYTHON) -sB systemd/install.py
 
 NO_PYTHON := No Python >= 3.11 that can make an environment. On Debian: apt install python3-venv
-.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts
+.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts peers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,3 +66,7 @@ faults: $(BIN)/.ready ## the table of faults and what came of each (4 minutes; F
 
 verdicts: $(BIN)/.ready ## situations of agents and what came of each, with the confusion matrix (FULL=1: into tests/verdicts/RESULTS.md)
 	@RESULTS=$(FULL:1=verdicts) $(BIN)/python -m pytest -q -r fE -n 3 --dist worksteal -m faults tests/verdicts $(ARGS)
+
+peers: $(BIN)/.ready ## ours beside real hcom and agent-relay, installed below /tmp (PEERS=DIR; 3 minutes)
+	@$(BIN)/python -m tests.peers.tools
+	@$(BIN)/python -m pytest -q -n 0 -m peers tests/peers $(ARGS)
