@@ -127,7 +127,7 @@ def end(status: str = "stopped", **more: Any) -> End:
 @pytest.fixture
 def pane(tmp_path: Path) -> Iterator[tuple[str, int]]:
     """A session of that name on a server of its own: the server's name, the pane's process."""
-    server = f"aw-test-{os.getpid()}"
+    server = f"aw-test-{os.getpid()}-{tmp_path.name[-40:]}"  # the one before may be just ending
     tmux = ["tmux", "-f", "/dev/null", "-L", server]
     subprocess.run([*tmux, "new-session", "-d", "-s", NAME, "sleep 300"], check=True)
     try:
