@@ -224,6 +224,55 @@ SHOWN: dict[str, dict[str, str]] = {
     "event": {"sessions": f"{_MUX}::test_its_job_is_told_once"},
 }
 
+_HCOM = "tests/owner/sources/test_hcom.py"
+_RELAY = "tests/owner/sources/test_agent_relay.py"
+_BOTH = "tests/e2e/test_comparison.py"
+_PLAYED = f"{_BOTH}::test_it_ends_as_the_comparison_says"
+# Those of hcom and agent-relay, likewise. `make peers` plays them with the programs themselves.
+for _system, _rows in {
+    "hcom": {
+        "discover": f"{_HCOM}::test_an_agent_is_told_with_all_that_its_row_says",
+        "unpunished": f"{_HCOM}::test_silence_counts_where_hcom_itself_promises_beats",
+        "launch_failed": f"{_BOTH}::test_a_launch_that_died_is_closed_in_both",
+        "state": f"{_HCOM}::test_silence_counts_where_hcom_itself_promises_beats",
+        "zombie": _PLAYED,
+        "reused": _PLAYED,
+        "tag": f"{_BOTH}::test_a_tag_of_hcoms_means_its_agents",
+        "orphans": f"{_BOTH}::test_a_leftover_process_of_hcoms_can_be_ended_by_name",
+        "remote": f"{_HCOM}::test_another_device_is_shown_and_left_alone",
+        "term": _PLAYED,
+        "tree": _PLAYED,
+        "own_stop": f"{_BOTH}::test_an_interactive_agent_of_hcoms_is_stopped_by_hcom_first",
+        "pane_missing": _PLAYED,
+        "entry": f"{_HCOM}::test_the_end_is_written_as_hcom_writes_it",
+        "entry_last": _PLAYED,
+        "bytes": f"{_HCOM}::test_the_end_is_written_as_hcom_writes_it",
+        "ghosts": _PLAYED,
+        "event": f"{_HCOM}::test_the_end_is_written_as_hcom_writes_it",
+        "schema": f"{_HCOM}::test_a_layout_that_is_not_known_is_read_and_not_written",
+        "temp": f"{_HCOM}::test_its_launch_scripts_go_and_no_others",
+        "resume": f"{_HCOM}::test_the_end_is_written_as_hcom_writes_it",
+        "lines": _PLAYED,
+        "again": _PLAYED,
+    },
+    "relay": {
+        "discover": f"{_RELAY}::test_wrapper_and_harness_are_one_agent",
+        "unpunished": f"{_RELAY}::test_connected_and_registered_are_two_things",
+        "launch_failed": f"{_BOTH}::test_a_launch_that_died_is_closed_in_both",
+        "harness": _PLAYED,
+        "reused": f"{_BOTH}::test_a_workers_pid_that_passed_on_is_an_innocents",
+        "entry": f"{_RELAY}::test_the_end_takes_it_from_those_who_live",
+        "entry_last": f"{_RELAY}::test_another_run_of_that_name_stays",
+        "bytes": f"{_RELAY}::test_the_end_takes_it_from_those_who_live",
+        "ghosts": f"{_BOTH}::test_a_launch_that_died_is_closed_in_both",
+        "messages": f"{_RELAY}::test_its_messages_go_where_that_is_asked_for",
+        "schema": f"{_RELAY}::test_a_store_of_another_layout_is_left_alone",
+        "temp": f"{_RELAY}::test_a_dead_socket_of_the_ended_goes_a_living_one_stays",
+    },
+}.items():
+    for _feature, _test in _rows.items():
+        SHOWN.setdefault(_feature, {})[_system] = _test
+
 
 def shown_by(feature: str, system: str) -> str | None:
     """The test that shows it, if there is one; a system's own before the one for all."""

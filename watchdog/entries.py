@@ -142,7 +142,13 @@ def bodies(kind: str, entry: Entry) -> list[Register]:
     least: Json = {"name": name, "pid": entry.pid, "source": kind}
     if entry.promise is not None:
         least["stall_after_seconds"] = entry.promise
-    wanted = {"type": entry.type, "worktree": entry.worktree, "transcript": entry.transcript, "log": entry.log}
+    wanted = {
+        "type": entry.type,
+        "tags": list(entry.tags),
+        "worktree": entry.worktree,
+        "transcript": entry.transcript,
+        "log": entry.log,
+    }
     for key, value in wanted.items():
         if value and _readable({**least, key: value}):
             least[key] = value

@@ -5,6 +5,7 @@ same; the retry wrapper is registered as an orchestrator does it.
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.owner.sources.hcom_home import HcomHome
 from tests.owner.sources.relay_home import RelayHome
@@ -30,12 +32,12 @@ class Ours:
     hcom: HcomHome
     relay: RelayHome
 
-    def launch(self, name: str, *command: str) -> "subprocess.Popen[bytes]":
-        """A headless agent as hcom starts one: its row, and a process with the id that hcom gave it."""
+    def launch(self, name: str, *command: str, background: int = 1, **row: Any) -> "subprocess.Popen[bytes]":
+        """An agent as hcom starts one, headless: its row, and a process with the id that hcom gave it."""
         process_id = str(uuid.uuid4())
         process = self.world.spawn(*command, HCOM_PROCESS_ID=process_id)
-        self.hcom.add(name, process_id, pid=process.pid, background=1, created_at=time.time())
-        self.world.wait_status(name, "running")
+        self.hcom.add(name, process_id, pid=process.pid, background=background, created_at=time.time(), **row)
+        self.world.wait_status(f"{row['tag']}-{name}" if "tag" in row else name, "running")
         return process
 
     def behind(self, name: str, script: str) -> tuple["subprocess.Popen[bytes]", int]:
@@ -59,6 +61,8 @@ class Ours:
 def running() -> Iterator[Ours]:
     """One of them."""
     for world in make_world():
+        (world.dir / "bin").mkdir()
+        world.environ["PATH"] = f"{world.dir / 'bin'}:{world.environ['PATH']}"
         hcom, relay = HcomHome(world.dir), RelayHome(world.dir)
         with world.config.open("a") as config:
             for kind, root in (("hcom", hcom.root), ("agent_relay", relay.root)):
@@ -116,9 +120,11 @@ def harness(ours: Ours) -> str:
     ours.world.started.append(wrapper)
     ours.relay.connected(name)
     ours.world.wait_status(name, "running")
-    children = Path(f"/proc/{wrapper.pid}/task/{wrapper.pid}/children")
+    wrapped = int(Path(f"/proc/{wrapper.pid}/task/{wrapper.pid}/children").read_text().split()[0])
+    known = f"SELECT 1 FROM agent_lifecycle WHERE entries LIKE '%\"pid\":{wrapped},%'"
+    wait_for(lambda: ours.world.sql(known), "what it wraps is known")
     began = time.monotonic()
-    os.kill(int(children.read_text().split()[0]), signal.SIGKILL)
+    os.kill(wrapped, signal.SIGKILL)
     wait_for(lambda: not alive(wrapper.pid), "the wrapper is ended")
     took = time.monotonic() - began
     wait_for(lambda: f'"{name}"' not in (ours.relay.team / "connected-agents.json").read_text(), "it is not connected")
@@ -163,6 +169,17 @@ def no_pid(ours: Ours) -> str:
     return f"refused, exit 1: {done.stderr.strip().splitlines()[0].replace(str(ours.hcom.root), 'DIR')}"
 
 
+def pane_missing(ours: Ours) -> str:
+    """hcom noted a pane that is not there, of a tmux server that is not there."""
+    noted = json.dumps({"pane_id": "%77", "terminal_preset": "tmux"})
+    agent = ours.launch("paned", "sleep", "1000", background=0, launch_context=noted)
+    done = ours.world.cli("kill", "paned", check=False)
+    assert not alive(agent.pid)
+    assert done.returncode == 1
+    (command,) = [line.strip() for line in (done.stdout + done.stderr).splitlines() if "kill-pane" in line][:1]
+    return f"dead, exit 1: {command}"
+
+
 def retry(ours: Ours) -> str:
     """A wrapper that starts its child again when it ends."""
     file = ours.world.dir / "starts"
@@ -185,6 +202,7 @@ SCENARIOS: dict[str, Scenario] = {
     "target is a zombie": zombie,
     "harness dead, wrapper alive": harness,
     "registry after the kill": registry,
+    "pane missing": pane_missing,
     "two kills in a row": twice,
     "no tracked pid": no_pid,
     "KILL of a retry child": retry,

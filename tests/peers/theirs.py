@@ -176,6 +176,16 @@ def hcom_registry(hcom: Hcom) -> str:
     return f"row {'kept' if hcom.lists(name) else 'gone'}, event kept ({reason}), {left} launch script left"
 
 
+def hcom_pane_missing(hcom: Hcom) -> str:
+    name, _ = hcom.start("plain")
+    noted = "json_set(launch_context, '$.pane_id', '%77', '$.terminal_preset', 'tmux')"
+    effective = ", terminal_preset_effective = 'tmux', background = 0"
+    hcom.sql(f"UPDATE instances SET launch_context = {noted}{effective} WHERE name = ?", name)
+    done = hcom.call("hcom", "kill", name)
+    command = [line for line in done.stderr.splitlines() if line.startswith("tmux kill-pane")]
+    return f"exit {done.returncode}: {(command or ['nothing'])[0]}"
+
+
 def hcom_twice(hcom: Hcom) -> str:
     name, _ = hcom.start("plain")
     hcom.kill(name)
@@ -185,6 +195,7 @@ def hcom_twice(hcom: Hcom) -> str:
 def hcom_no_pid(hcom: Hcom) -> str:
     name, _ = hcom.start("plain")
     hcom.sql("UPDATE instances SET pid = NULL WHERE name = ?", name)
+    (hcom.world.dir / "hcom/.tmp/launched_pids.json").write_text("{}")
     return hcom.kill(name)
 
 
@@ -335,6 +346,7 @@ HCOM: dict[str, Callable[[Hcom], str]] = {
     "zombie": hcom_zombie,
     "harness": hcom_harness,
     "registry": hcom_registry,
+    "pane_missing": hcom_pane_missing,
     "twice": hcom_twice,
     "no_pid": hcom_no_pid,
 }

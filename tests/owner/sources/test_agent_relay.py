@@ -213,6 +213,18 @@ def test_another_run_of_that_name_stays(home: RelayHome) -> None:
     assert [row[6] for row in home.rows("sessions")] == [None, None]
 
 
+def test_a_store_of_another_layout_is_left_alone(home: RelayHome) -> None:
+    """What is not as we know it is not written; the lists are put in order all the same."""
+    connected = home.connected("Alpha")
+    home.database.executescript("DROP TABLE presence; ALTER TABLE sessions RENAME COLUMN closed_by TO ended_by")
+    home.session("Alpha")
+    before = home.rows("sessions")
+    alpha = found(home)["Alpha"]
+    assert agent_relay.forget(str(home.root), alpha.key, alpha.token, KILLED).became is Became.DONE
+    assert home.rows("sessions") == before
+    assert json.loads(connected.read_text())["agents"] == []
+
+
 def test_a_brokers_state_is_kept_in_order(tmp_path: Path) -> None:
     """Version 9: one file by name, pids and seconds; its key in `connection.json` is never read."""
     data = tmp_path / ".agentworkforce/relay"

@@ -66,6 +66,7 @@ def test_an_agent_is_told_with_all_that_its_row_says(home: HcomHome) -> None:
     entry = only(home)
 
     assert (entry.key, entry.name, entry.type, entry.cwd, entry.pid) == ("mira", "t1-mira", "claude", "/srv/w", 4243)
+    assert entry.tags == ("t1",)
     assert (entry.ticks, entry.boot_id) == (77, kernel.this_boot())
     assert (entry.conversation, entry.resume) == ("s-1", f"HCOM_DIR={home.root} hcom r mira")
     assert (entry.state, entry.promise, entry.living, entry.remote) == ("idle", hcom.LISTENING, True, False)

@@ -41,6 +41,7 @@ class Entry:
     living: bool = True  # False: its registry says that it has ended
     remote: bool = False  # it lives on another device: shown, never judged or ended
     type: str = ""
+    tags: tuple[str, ...] = ()
     task: str | None = None
     cwd: str | None = None
     worktree: str | None = None

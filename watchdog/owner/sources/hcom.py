@@ -151,6 +151,7 @@ def _entry(
         living=not (status == "inactive" and (context.startswith("exit:") or context == "launch_failed")),
         remote=remote,
         type=_text(row, "tool"),
+        tags=(_text(row, "tag"),) if row.get("tag") else (),
         cwd=_text(row, "directory") or None,
         parent=shown.get(_text(row, "parent_name")),
         beat=_beat(row),
@@ -162,7 +163,7 @@ def _entry(
         conversation=session or None,
         resume=_resume(root, name),
         pane=hcom_runs.pane(pid, launch) if pid is not None and not remote else None,
-        stop=None if row.get("background") or remote else (*_command(root), "stop", name),
+        stop=None if row.get("background") or remote or not name[0].isalnum() else (*_command(root), "stop", name),
         temp=() if remote else _of(bound.get(name, []), scripts),
     )
 
@@ -171,18 +172,19 @@ def _leftover(root: str, pid: int, one: Row, uid: int) -> Entry:
     """A process of an agent that was stopped and went on, or whose row was lost: ended by a person's word alone."""
     name = next(str(name) for name in one["names"])
     since = _number(one.get("launched_at"))
-    process = _text(one, "process_id")
+    process, tag = _text(one, "process_id"), _text(one, "tag")
     ticks, boot_id, since = hcom_runs.identity(pid, "", [process] if process else [], since, since)
     return Entry(
         key=hcom_runs.leftover_key(pid),
         token=hcom_runs.leftover_token(one),
-        name=f"{tag}-{name}" if (tag := _text(one, "tag")) else name,
+        name=f"{tag}-{name}" if tag else name,
         uid=uid,
         pid=pid,
         ticks=ticks,
         boot_id=boot_id,
         since=since,
         type=_text(one, "tool"),
+        tags=(tag,) if tag else (),
         cwd=_text(one, "directory") or None,
         note="hcom lists it as the leftover process of a stopped agent",
         conversation=_text(one, "session_id") or None,
