@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,7 @@ def test_kill_ends_what_ignores_the_hangup_of_its_pane_and_the_row_is_stopped(wo
         assert "status: stopped  # at work" in made.yaml.read_text()
     finally:
         subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
+        Path(f"/tmp/tmux-{os.geteuid()}/{server}").unlink(missing_ok=True)  # tmux leaves it
 
 
 def test_a_row_without_its_session_is_terminated_and_an_innocent_process_lives(world: World) -> None:

@@ -135,6 +135,7 @@ def pane(tmp_path: Path) -> Iterator[tuple[str, int]]:
         yield server, int(ran.stdout)
     finally:
         subprocess.run([*tmux, "kill-server"], check=False, capture_output=True)
+        Path(f"/tmp/tmux-{os.geteuid()}/{server}").unlink(missing_ok=True)  # tmux leaves it
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
