@@ -17,7 +17,7 @@ from tests.verdicts import table as verdicts
 
 STRICT = os.environ.get("STRICT_SKIPS") == "1"
 OF_ALL = int(os.environ.get("OF", "1"))  # of all tests, SEED picks one in so many
-OF_LONG = 6  # of the long stories that are tests of their own, SEED picks one in so many
+OF_LONG = 8  # of the long stories that are tests of their own, SEED picks one in so many
 KERNEL = ("this kernel ", "no thread of the kernel ")
 MENDED_ELSEWHERE = (
     ("root may ",) if os.geteuid() == 0 else ("needs root", "only root ", "mounts and foreign uids need root")

@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 COLUMNS = ("fault", "how injected", "expected end state", "runs", "result")
 SHARE = 20  # without FULL=1 a row does one run in so many
 OF_ALIKE = 10  # and of many rows that are alike, SEED picks one in so many
-OF_OTHERS = 2  # of the others likewise
+OF_OTHERS = 3  # of the others likewise
 
 
 @dataclass
