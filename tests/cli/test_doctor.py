@@ -171,6 +171,30 @@ def test_trash_is_found_wherever_it_lies(world: World) -> None:
     assert trashes.bytes_below(str(beside)) >= 100_000
 
 
+def test_locks_that_were_moved_aside_are_trash_and_any_depth_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody deletes them, so a person has to hear of them."""
+    area = tmp_path / ".git" / "agent-watchdog" / "locks"
+    place = str(area / "a")
+    answers = {
+        "/v1/agents?all": {"agents": [{"agent_id": "a", "worktree": "/w", "completed_at": "then"}]},
+        "/v1/agents/a": {"cleanup": [{"details": {"area": str(area / "a")}}, {"details": None}]},
+    }
+    monkeypatch.setattr(trashes, "_ask", lambda _, path: answers[path])
+    os.makedirs(place)
+    try:
+        for _ in range(1100):
+            place += "/d"
+            os.mkdir(place)
+        (Path(place) / "index.lock").write_bytes(b"x" * 100_000)
+
+        assert trashes.find("", ["/nowhere"]) == [str(area)]
+        assert trashes.bytes_below(str(area)) >= 100_000
+    finally:  # pytest's own removal recurses
+        subprocess.run(["rm", "-rf", str(area)], check=True)
+
+
 def test_an_open_state_directory_is_a_fault_and_the_kernel_is_told(world: World) -> None:
     """While the daemon runs: it refuses such a place at its next start. `--json` has what the kernel offers."""
     world.start()

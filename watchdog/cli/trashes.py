@@ -1,4 +1,4 @@
-"""Where trash lies: below the roots, beside every temp dir, in every repository whose worktree was moved away.
+"""Where trash lies: below the roots, beside every temp dir, in every repository a worktree or lock was moved aside in.
 
 Only looked at, never through a link; the paths are those that the daemon shows us. Trash of agents that it has
 forgotten (`retention_days`) is found below the roots only.
@@ -6,6 +6,7 @@ forgotten (`retention_days`) is found below the roots only.
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,7 @@ Json = dict[str, object]
 ROOTS = ["/tmp", "/var/tmp"]  # noqa: S108 the default of cleanup.roots
 BESIDE = ".agent-watchdog-trash-*"  # owner.trash.beside_name()
 AREA = "/agent-watchdog/trash/"  # in a repository: owner.hooks.worktree
+LOCKS = "/agent-watchdog/locks/"  # likewise: lock files that owner.git_locks moved aside
 MOST_STORIES = 200  # of ended agents with a worktree that are asked for, the newest first
 MOST_FILES = 100_000  # that are counted
 
@@ -36,15 +38,16 @@ def find(socket_path: str, roots: object) -> list[str]:
 def bytes_below(top: str) -> int:
     """Bytes on disk, of as much as may be read, up to a bound."""
     total = count = 0
-    for directory, _, names in os.walk(top):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(directory, name)).st_blocks * 512
-            except OSError:
-                continue
-        count += len(names)
-        if count > MOST_FILES:
-            break
+    todo = [top]  # os.walk recurses before Python 3.12, and trash may be deeper than that goes
+    while todo and count <= MOST_FILES:
+        with suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                count += 1
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+                    continue
+                with suppress(OSError):
+                    total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total
 
 
@@ -54,11 +57,13 @@ def _agents(socket_path: str) -> list[Json]:
 
 
 def _moved(socket_path: str, agent_id: str) -> set[str]:
-    """The trash that an agent's worktree was moved to: the place for all of its repository."""
+    """Where an agent's worktree and its locks were moved to: the places for all of its repository."""
     runs = _ask(socket_path, f"/v1/agents/{agent_id}").get("cleanup")
     details = [cast("Json", run).get("details") for run in (runs if isinstance(runs, list) else [])]
     paths = [str(one.get("trash")) for one in details if isinstance(one, dict) and one.get("trash")]
-    return {path[: path.index(AREA)] + AREA.rstrip("/") for path in paths if AREA in path and path.startswith("/")}
+    paths += [str(one.get("area")) for one in details if isinstance(one, dict) and one.get("area")]
+    areas = ((path, area) for path in paths for area in (AREA, LOCKS) if area in path and path.startswith("/"))
+    return {path[: path.index(area)] + area.rstrip("/") for path, area in areas}
 
 
 def _below(place: str) -> list[Path]:

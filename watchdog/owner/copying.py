@@ -12,7 +12,7 @@ from watchdog.owner import paths, trash
 def copy_tree(source: str, container: int, name: str) -> None:
     """Copy a small tree of plain files and links (a worktree's entry) to a new directory of the container, durably."""
     top = os.path.join(paths.real_path(container), name)
-    for directory, names, files in os.walk(source, onerror=_raise):
+    for directory, names, files in paths.below(source, onerror=_raise):
         target = os.path.normpath(os.path.join(top, os.path.relpath(directory, source)))
         os.mkdir(target, trash.PRIVATE)
         os.chmod(target, stat.S_IMODE(os.lstat(directory).st_mode) | trash.PRIVATE)
@@ -58,7 +58,7 @@ def same(one: str, other: str) -> bool:
 
 
 def _content(top: str) -> Iterator[tuple[str, bytes]]:
-    for directory, names, files in os.walk(top, onerror=_raise):
+    for directory, names, files in paths.below(top, onerror=_raise):
         for name in [*names, *files]:
             path = os.path.join(directory, name)
             if os.path.islink(path):

@@ -11,7 +11,7 @@ import stat
 from dataclasses import dataclass, field
 
 from watchdog.errors import PathRefused
-from watchdog.owner import worktrees
+from watchdog.owner import paths, worktrees
 from watchdog.owner.git import Git
 
 OBJECT = re.compile(rb"(?<![0-9a-f])(?:[0-9a-f]{64}|[0-9a-f]{40})(?![0-9a-f])")
@@ -74,7 +74,7 @@ def only_here(git: Git, tree: worktrees.Linked) -> Held:
 def _named(git_dir: str) -> set[str]:
     """Whatever looks like an object's id in the entry's files, but for the index, which git reads to us."""
     found: set[str] = set()
-    for directory, _, files in os.walk(git_dir, onerror=_raise):
+    for directory, _, files in paths.below(git_dir, onerror=_raise):
         for name in files:
             path = os.path.join(directory, name)
             if directory == git_dir and name.startswith(("index", "sharedindex.")):

@@ -9,7 +9,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from watchdog.errors import PathRefused
 
@@ -145,6 +145,36 @@ def file_id(fd: int) -> FileId:
 def real_path(fd: int) -> str:
     """The kernel's name for an open directory (proc(5), /proc/PID/fd)."""
     return os.readlink(f"/proc/self/fd/{fd}")
+
+
+def below(
+    top: str, onerror: Callable[[OSError], object] = lambda _: None
+) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk(top)`, to any depth: before Python 3.12 that one recurses, and fails 1,000 directories deep.
+
+    Links to directories are among the directories, as there, and are not followed.
+    """
+    todo = [top]
+    while todo:
+        place = todo.pop()
+        names: list[str] = []
+        files: list[str] = []
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    (names if _leads_to_directory(entry) else files).append(entry.name)
+        except OSError as error:
+            onerror(error)
+            continue
+        yield place, names, files
+        todo += (path for name in reversed(names) if not os.path.islink(path := os.path.join(place, name)))
+
+
+def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def mount_id(fd: int) -> int:

@@ -52,7 +52,7 @@ def save(git: Git, tree: Linked, directory: int, container: int, agent_id: str) 
     Raises OwnerCallFailed, PathRefused or OSError when anything is not as it should be; then nothing may be moved.
     """
     git.write_like(os.path.join(tree.common, "objects"))
-    seen = look(directory, _listed(git))
+    seen = look(directory, listed(git))
     empty = git.run("hash-object", "-t", "tree", "-w", "--stdin").strip()
     base = git.run("rev-parse", f"{tree.head}^{{tree}}").strip() if tree.head else empty
     parents = [tree.head] if tree.head else []
@@ -143,7 +143,7 @@ class _Parents:
         return parent
 
 
-def _listed(git: Git) -> list[str]:
+def listed(git: Git) -> list[str]:
     """Tracked and untracked paths, without ignored ones, each once."""
     out = git.run("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     return sorted({name for name in out.split("\0") if name})
@@ -220,7 +220,7 @@ def _unusual(git: Git, directory: int, seen: Look) -> list[str]:
     ignored = git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory").split("\0")
     skipped = {name.rstrip("/") for name in ignored if name.endswith("/")}
     top = paths.real_path(directory)
-    for place, names, files in os.walk(top):
+    for place, names, files in paths.below(top):
         below = os.path.relpath(place, top)
         names[:] = [name for name in names if os.path.normpath(os.path.join(below, name)) not in skipped]
         if not names and not files and below != ".":
@@ -254,7 +254,7 @@ def _verify(git: Git, directory: int, seen: Look, on_disk: str, refs: dict[str, 
     for path, digest, st_mode in _digests(directory, seen):
         if path not in saved or (_mode(st_mode), digest) != (saved[path][0], content[saved[path][1]]):
             raise OwnerCallFailed("not_verified", f"the rescued copy of {path!r} is not what lies on disk")
-    again = look(directory, _listed(git))
+    again = look(directory, listed(git))
     if len(saved) != len(seen.files) or again != seen:
         raise OwnerCallFailed("changed", "the worktree changed while it was saved")
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 
 from watchdog.errors import PathRefused
+from watchdog.owner import paths
 from watchdog.owner.git import Git
 
 # Files in a worktree's git dir that mean: in the middle of something (gitrepository-layout(5), sequencer.c).
@@ -161,7 +162,7 @@ def _index_surprises(git: Git, tree: Linked, found: Reasons) -> None:
 def _repositories_inside(top: str) -> list[str]:
     """A repository below the top, also in ignored directories: only its own git knows what it holds."""
     errors: list[OSError] = []
-    for directory, names, files in os.walk(top, onerror=errors.append):
+    for directory, names, files in paths.below(top, onerror=errors.append):
         if directory != top and (".git" in names or ".git" in files):
             return [f"a repository lies in it at {os.path.relpath(directory, top)!r}"]
         if "HEAD" in files and "objects" in names and "refs" in names:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.owner.repositories import Repository, context, git, hashes
 from tests.owner.states import STATES, State, commit
 from watchdog.core.model import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner import worktrees
+from watchdog.owner import paths, trash, worktrees
 from watchdog.owner.git import Git
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
@@ -349,3 +350,74 @@ def test_an_entry_that_a_killed_git_left_half_deleted_is_finished(
     assert run(path).outcome is HookOutcome.DONE
     assert repository.listed() == [str(repository.main), str(other)]
     assert (repository.trash / AGENT / "entry" / "gitdir").exists()
+
+
+@pytest.mark.parametrize("dirty", ["keep", "rescue"])
+def test_killed_before_a_changed_tree_went_back_the_next_run_looks_at_it_anew(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, dirty: Literal["keep", "rescue"]
+) -> None:
+    """What was written while the tree was moved is in no rescue yet: it must not leave with the trash."""
+    path = repository.worktree("wt")
+    settings = base.CleanupSettings(dirty_worktree=dirty)
+    if dirty == "rescue":
+        (path / "before").write_text("rescued by the first run\n")
+
+    def write_and_die(*_: object) -> None:
+        (repository.trash / AGENT / "tree" / "late").write_text("of the last moment\n")
+        raise SystemExit
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(sys.modules[worktree.__module__], "_changed", write_and_die)
+        worktree(context(worktree=str(path)), settings)
+    assert not path.exists()
+
+    result = worktree(context(worktree=str(path)), settings)
+
+    if dirty == "keep":
+        assert result.outcome is HookOutcome.KEPT, result.message
+        assert (path / "late").read_text() == "of the last moment\n"
+        assert git(path, "status", "--porcelain") == "?? late\n"
+    else:
+        assert result.outcome is HookOutcome.DONE, result.message
+        saved = git(repository.main, "show", f"refs/agent-watchdog/rescue/{AGENT}/files:late")
+        assert saved == "of the last moment\n"
+
+
+def test_a_clean_tree_that_changes_while_it_is_moved_stays(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a process that is gone again before anybody could see it in the tree."""
+    path = repository.worktree("wt")
+    take = trash.take
+
+    def write_then_take(*arguments: Any) -> str | None:
+        (path / "late").write_text("of the last moment\n")
+        return take(*arguments)
+
+    monkeypatch.setattr(trash, "take", write_then_take)
+
+    result = run(path)
+
+    assert result.outcome is HookOutcome.FAILED, result.message
+    assert "changed while it was moved" in result.message
+    assert (path / "late").read_text() == "of the last moment\n"
+
+
+def test_a_tree_of_any_depth_is_looked_at(repository: Repository) -> None:
+    """Before Python 3.12 os.walk recurses: 1,000 directories were too many. A link to itself is none."""
+    path = repository.worktree("wt")
+    (repository.main / ".git" / "info" / "exclude").write_text("/deep\n/loop\n")
+    (path / "loop").symlink_to("loop")
+    os.makedirs(path / "deep")
+    place = str(path / "deep")
+    try:
+        for _ in range(1100):
+            place += "/d"
+            os.mkdir(place)
+
+        result = run(path)
+
+        assert result.outcome is HookOutcome.DONE, result.message
+        trash.remove_container(paths.open_directory(str(repository.trash)), AGENT, trash.Freed())
+    finally:  # pytest's own removal recurses
+        subprocess.run(["rm", "-rf", str(path), str(repository.trash)], check=True)

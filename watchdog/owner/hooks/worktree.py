@@ -10,7 +10,8 @@
    one (builtin/worktree.c, 2.39). Never `prune`, which takes bystanders' entries; never --force.
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
-Ignored files go to the trash with the tree. A run killed at any point is finished by the next.
+Ignored files go to the trash with the tree. A run killed at any point is finished by the next; a tree that was moved
+and not yet compared again goes back first, since it may hold what was never looked at.
 """
 
 import contextlib
@@ -56,7 +57,9 @@ def _put_away(
         try:
             directory = paths.step(parent, name)
         except FileNotFoundError:
-            return _finish(parent, agent_id, path, settings)
+            if not _put_back(parent, name, agent_id, path):
+                return _finish(parent, agent_id, path, settings)
+            directory = paths.step(parent, name)
         stack.callback(os.close, directory)
         paths.refuse_unless_plain(directory, parent, path)
         if paths.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
@@ -65,6 +68,7 @@ def _put_away(
             return base.kept(f"kept {path}: in use: {user}")
         git = Git(path, GIT_SECONDS)
         tree = worktrees.find(git, path)
+        before = rescue.look(directory, rescue.listed(git))  # what the reasons are about
         reasons = worktrees.reasons_to_keep(git, tree)
         if user := occupancy.occupant(paths.real_path(directory)):
             reasons.never.append(f"in use: {user}")
@@ -80,7 +84,7 @@ def _put_away(
             containers.save(container, tree.git_dir, _manifest(context, tree, saved, settings))
             _write_intent(parent, agent_id, tree)
             user = _rename_away(parent, name, container, directory)
-            changed = None if user else _changed(tree, directory, container, saved)
+            changed = None if user else _changed(tree, directory, container, saved.look if saved else before)
             if changed:
                 os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
         except (OSError, PathRefused, OwnerCallFailed):
@@ -92,6 +96,7 @@ def _put_away(
             if user:
                 return base.kept(f"kept {path}: in use: {user}", branch=tree.branch)
             return base.failed(f"kept {path}: {changed}", reason="changed")
+        _write_intent(parent, agent_id, tree, compared=True)
         return _finish(parent, agent_id, path, settings)
 
 
@@ -112,9 +117,9 @@ def _manifest(
     )
 
 
-def _changed(tree: worktrees.Linked, directory: int, container: int, saved: rescue.Rescued | None) -> str | None:
-    """What changed since it was copied, in words: from now on nobody finds the tree by its name."""
-    if saved is not None and rescue.look(directory, saved.look.files) != saved.look:
+def _changed(tree: worktrees.Linked, directory: int, container: int, before: rescue.Look) -> str | None:
+    """What changed since it was looked at, in words: from now on nobody finds the tree by its name."""
+    if rescue.look(directory, before.files) != before:
         return "its files changed while it was moved"
     if not copying.same(tree.git_dir, os.path.join(paths.real_path(container), containers.ENTRY)):
         return "git's entry of it changed while it was moved"
@@ -125,8 +130,9 @@ def _intent_name(agent_id: str) -> str:
     return f"{agent_id}.worktree.json"
 
 
-def _write_intent(parent: int, agent_id: str, tree: worktrees.Linked) -> None:
-    intent = {"path": tree.path, "common": tree.common, "entry": os.path.basename(tree.git_dir)}
+def _write_intent(parent: int, agent_id: str, tree: worktrees.Linked, *, compared: bool = False) -> None:
+    """`compared`: the tree in the trash is what was looked at, so its entry may go."""
+    intent = {"path": tree.path, "common": tree.common, "entry": os.path.basename(tree.git_dir), "compared": compared}
     trash.use_trash(parent, lambda beside: trash.write_json(beside, _intent_name(agent_id), intent))
 
 
@@ -181,6 +187,24 @@ def _undo(git: Git, parent: int, container: int, common: str, agent_id: str) -> 
     with ExitStack() as stack:
         trash.remove_container(containers.open_bin(stack, common), agent_id, trash.Freed())
     rescue.drop(git, agent_id)
+
+
+def _put_back(parent: int, name: str, agent_id: str, path: str) -> bool:
+    """Whether a tree that a killed run has moved, but not compared, lies at its place again."""
+    intent = _read_intent(parent, agent_id)
+    if intent is None or intent.get("path") != path or intent.get("compared"):
+        return False
+    common = str(intent["common"])
+    if not os.path.lexists(os.path.join(common, "worktrees", os.path.basename(str(intent["entry"])))):
+        return False
+    with ExitStack() as stack:
+        container = containers.open_container(stack, common, agent_id)
+        if containers.manifest_in(container) is None or not containers.has_tree(container):
+            return False
+        os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
+        trash.sync(parent)
+        _undo(Git(common, GIT_SECONDS, git_dir=common), parent, container, common, agent_id)
+    return True
 
 
 def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSettings) -> HookResult:
