@@ -91,6 +91,21 @@ def test_wrapper_and_harness_are_one_agent(home: RelayHome, started: list[subpro
     assert alpha.log == str(home.team / "worker-logs/Alpha.log")
 
 
+def test_what_is_forked_and_not_executed_yet_is_no_wrapper(
+    home: RelayHome, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """Until it executes what it is to wrap, it has the wrapper's command line: it would be the agent, alone."""
+    home.connected("Alpha")
+    started.append(home.wrapper("Alpha", "(read -rt 60 <> <(:))"))
+    pid = started[0].pid
+    wait_for(lambda: children(pid), "it has forked")
+    (forked,) = children(pid)
+    started_as = Path(f"/proc/{forked}/cmdline").read_bytes()
+    assert started_as == Path(f"/proc/{pid}/cmdline").read_bytes()
+    alpha = found(home)["Alpha"]
+    assert (alpha.pid, alpha.also) == (pid, (forked,))
+
+
 def test_create_agent_around_it_is_the_wrapper(home: RelayHome, started: list[subprocess.Popen[bytes]]) -> None:
     """Where a person started it; below the server, relay-pty itself is the outermost of the agent's own."""
     home.connected("Alpha")

@@ -46,11 +46,11 @@ def running() -> list[Run]:
         children.setdefault(one.parent, []).append(one.pid)
     runs = []
     for one in processes.values():
-        if not one.words or not os.path.basename(one.words[0]).startswith("relay-pty"):
-            continue
+        parent = processes.get(one.parent)
+        if not _is_pty(one) or (parent is not None and parent.words == one.words):
+            continue  # forked and not yet what it wraps: till execve(2) it has the words of the one that forked it
         options = _options(one.words)
         if name := options.get("--name"):
-            parent = processes.get(one.parent)
             wrapped = parent is not None and "create-agent" in parent.words[:4]
             harness = _harness(children.get(one.pid, []))
             runs.append(
@@ -65,6 +65,10 @@ def running() -> list[Run]:
                 )
             )
     return runs
+
+
+def _is_pty(one: kernel.Process) -> bool:
+    return bool(one.words) and os.path.basename(one.words[0]).startswith("relay-pty")
 
 
 def _harness(children: list[int]) -> tuple[int, ...]:
