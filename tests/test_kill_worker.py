@@ -282,6 +282,19 @@ def test_who_hears_and_says_that_he_rests_is_not_waited_for(tmp_path: Path, stat
     asyncio.run(story())
 
 
+def test_that_an_agent_hears_is_written_before_it_is_asked(tmp_path: Path) -> None:
+    """A daemon that dies before its next sweep leaves that to the one after it, which would send TERM else."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, _):
+            agent.hears = True
+            await asking(made, agent, ASK, "uid 0")
+            row = await made.store.read(made.store.store.agent, agent.agent_id)
+            assert row is not None and row.hears
+
+    asyncio.run(story())
+
+
 def test_a_hold_on_all_binds_the_daemon_and_no_operator(tmp_path: Path) -> None:
     """As everywhere; and a hold that comes with the first signal, or later, takes nothing back."""
 
@@ -721,6 +734,21 @@ def test_what_a_dead_daemon_s_signals_ended_is_told_as_that(
             told = {"pid": process.pid, "name": "sleep", "how": f"after {signal_name}, while no daemon was there"}
             assert told.items() <= cast("list[dict[str, object]]", outcome["processes"])[0].items()
             assert await made.told(agent) == (Status.KILLED, ["done"])
+
+    asyncio.run(story())
+
+
+def test_a_main_process_that_we_ended_after_a_part_of_it_was_ended_by_us(tmp_path: Path) -> None:
+    """The harness in its wrapper died by itself: that failed, and the wrapper got TERM from nobody else."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, _):
+            request = await made.worker.request(agent, Reason.GONE, KillOptions(), "daemon", "a part has ended")
+            outcome = await made.worker.finished(request, 20)
+
+            assert outcome is not None
+            words = "a further process of it ended, and its main process was then ended on TERM"
+            assert (outcome["message"], outcome["status"]) == (words, "failed")
 
     asyncio.run(story())
 

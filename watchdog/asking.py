@@ -81,6 +81,8 @@ class Asking:
             if order.reason in OWN:
                 await self._store.write(store.set_rung, agent.agent_id, Step.STOP)
                 agent.climbed(Step.STOP)
+            if agent.hears:  # learnt since the last sweep, it may stand nowhere yet
+                await self._store.write(store.set_hears, agent.agent_id)
             if not await self._intend(order, "asked"):
                 return False
             can = f"it has {span(order.options.ask)}" if agent.hears and order.options.ask else "it cannot hear it"

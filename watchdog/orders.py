@@ -164,7 +164,8 @@ def status_of(order: Order, agent: Agent) -> Status:
     """How the agent ended. Who was never signalled ended by himself, whatever we were about to do."""
     match Reason.GONE if by_itself(order) else order.reason:
         case Reason.GONE:
-            return Status.COMPLETED if not agent.exit_code and not agent.exit_signal else Status.FAILED
+            well = not agent.exit_code and not agent.exit_signal and not _ended_with_a_part(order)
+            return Status.COMPLETED if well else Status.FAILED
         case Reason.FAILED_TO_START:
             return Status.FAILED
         case Reason.LOST:
@@ -188,20 +189,34 @@ def told(order: Order) -> str:
     if order.reason is Reason.LOST:
         return "its host was restarted; none of its processes can live"
     if by_itself(order):
+        part = _ended_with_a_part(order)
         if order.shortage:
             end = order.shortage
+        elif part:
+            end = f"a further process of it ended, and its main process was then ended {_force(order)}"
         elif agent.exit_signal:
             end = f"ended by signal {agent.exit_signal} from somebody else"
         elif agent.exit_code is None:
             end = "ended by itself, exit status unknown"
         else:
             end = f"ended by itself with exit status {agent.exit_code}"
-        left = sum("after" in str(process["how"]) for process in order.processes.values())
+        left = sum("after" in str(process["how"]) for process in order.processes.values()) - part
         return f"{end}; {left} processes that it left were ended" if left else end
     if not order.touched:
         return "it ended by itself when it was asked to stop" if order.asked else "there was no process left to end"
-    force = "on TERM" if not order.killed else "by KILL, TERM was not enough" if not order.options.force else "by KILL"
-    return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended {force}"
+    return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended {_force(order)}"
+
+
+def _ended_with_a_part(order: Order) -> bool:
+    """Whether we ended a main process that lived, because a further one (the harness in its wrapper) had ended."""
+    main = None if order.agent.identity is None else order.processes.get(order.agent.identity)
+    return order.reason is Reason.GONE and order.signalled and main is not None and "after" in str(main["how"])
+
+
+def _force(order: Order) -> str:
+    if order.killed:
+        return "by KILL" if order.options.force else "by KILL, TERM was not enough"
+    return "on TERM"
 
 
 def task_of(order: Order, agent: Agent, status: Status) -> tuple[str, str | None]:

@@ -185,6 +185,10 @@ class AgentQueries(Queries):
         """The agent has come to that step of its ladder; committed before the step is taken."""
         return self._set(agent_id, rung=rung)
 
+    def set_hears(self, agent_id: str) -> bool:
+        """It reads our answers: whoever goes on with an order that asks it must know, however soon we die."""
+        return self._set(agent_id, hears=True)
+
     def set_type(self, agent_id: str, agent_type: str) -> bool:
         """What the agent is: it was registered without a type."""
         return self._set(agent_id, agent_type=agent_type)
