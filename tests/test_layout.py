@@ -60,6 +60,7 @@ RANK = {
     "pressure": 5,
     "tidings": 7,
     "growth": 7,
+    "prompts": 8,
     "inquiries": 6,
     "panes": 6,
     "roll": 6,

@@ -106,8 +106,8 @@ CATALOGUE: dict[str, Entry] = {
     "agent.waiting": Entry(INFO, "the agent waits, on a lease or for somebody"),
     "agent.needs_human": Entry(
         WARNING,
-        "the agent has waited for a human for longer than the prompt limit",
-        "answer its prompt, or end it; it is waited for without limit",
+        "the agent has waited for a human for longer than the prompt limit, by its word or its tmux pane",
+        "answer its prompt, or end it; who says that it waits is waited for without limit",
     ),
     "agent.human_answered": Entry(INFO, "an agent that needed a human waits for none any more"),
     "agent.expires_soon": Entry(

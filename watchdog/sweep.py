@@ -30,6 +30,7 @@ from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.owners import Owners
 from watchdog.processes.identity import presence
+from watchdog.prompts import Prompts
 from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore
 from watchdog.restraint import Restraint
@@ -72,6 +73,7 @@ class Sweeper:
         self._worker = worker
         self._climbing = Climbing(store, owners, chronicle)
         self._tidings = Tidings(chronicle)
+        self._prompts = Prompts(fleet, self.inquiries, clock, self._tidings)
         self.restraint = Restraint(lambda: self.settings, clock, holds, log)
         self.recorder = recorder
         self._log = log
@@ -103,6 +105,7 @@ class Sweeper:
                     self._hearing.follow_owner(agent)
             self._beat_files.look()
             doubtful = self._growth.look()
+            self._prompts.look()
             self._hearing.ends.take()
             # Most of a big fleet is healthy and was so at the last look, and no limit of theirs is reached since.
             open_, others = [], 0

@@ -8,6 +8,7 @@ from watchdog.claimant import gone
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.core.model import KillOptions, Presence, Reason, Registration, State, Status
+from watchdog.core.sights import Sight
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.fleet import ZERO, Agent, Fleet
 from watchdog.hearing import Hearing
@@ -16,6 +17,7 @@ from watchdog.kill_worker import DEAD, KillWorker
 from watchdog.logs import Log
 from watchdog.placement import Placement
 from watchdog.processes.identity import presence
+from watchdog.prompts import TOLD
 from watchdog.recording import restore
 from watchdog.registry.rows import AgentRow, Problem, RequestRow
 from watchdog.registry.store import AsyncStore
@@ -69,10 +71,13 @@ class TakeUp:
         for row in rows:
             agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
             restore(agent, row)
-            if agent.state is State.WAITING:
+            if agent.state is State.WAITING or agent.reg.pane is not None:
                 last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
                 agent.needed_human = last == HUMAN[0]
-                agent.state_age = agent.policy.prompt_limit if agent.needed_human else ZERO
+                if agent.state is State.WAITING:
+                    agent.state_age = agent.policy.prompt_limit if agent.needed_human else ZERO
+                elif agent.needed_human:
+                    agent.sights.prompt = Sight(TOLD, agent.policy.prompt_limit)
             if agent.expires_soon:
                 agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
             self._hearing.readmit(agent, row)

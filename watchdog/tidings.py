@@ -28,9 +28,9 @@ class Tidings:
 
         Late, seen doing something, and late again is one spell of silence: told once, until a beat ends it.
         """
-        if agent.needed_human and (agent.state is not State.WAITING or agent.state_age < agent.policy.prompt_limit):
-            agent.needed_human = False
-            self._chronicle.tell("agent.human_answered", agent, f"it waits for no human any more: {judgement.line}")
+        said = agent.state is State.WAITING and agent.state_age >= agent.policy.prompt_limit
+        if not said and agent.sights.prompt is None:
+            self.answered(agent, judgement.line)
         if agent.expires_soon and not agent.expiry_told:
             agent.expiry_told = True
             left = span(agent.ttl_left) if agent.ttl_left else "nothing"
@@ -56,6 +56,12 @@ class Tidings:
         if not agent.needed_human:
             agent.needed_human = True
             self._chronicle.tell("agent.needs_human", agent, text)
+
+    def answered(self, agent: Agent, text: str) -> None:
+        """It waits for no human any more, which is told when it was told that it did."""
+        if agent.needed_human:
+            agent.needed_human = False
+            self._chronicle.tell("agent.human_answered", agent, f"it waits for no human any more: {text}")
 
     def once(self, agent: Agent, key: str, event: str, text: str) -> bool:
         """Tell it unless `key` was told of the present condition. Whether it was told now."""

@@ -11,6 +11,7 @@ nest=NAME              runs agent NAME, which beats, and waits for it     grandc
 read                   beats once, and at each line that it reads; the line "bye" ends it
 append=SECONDS[/TIMES]@FILE  adds a line to that file each SECONDS, as a transcript grows
 print=SECONDS[/TIMES]  says another line to its terminal each SECONDS       draw      turns a spinner and counts there
+prompt                 asks for a permission on its terminal, beats meanwhile, and goes on when it is answered
 loop=SECONDS           asks by HTTP before each tool call of that length, writes it down, and ends when told to stop
 """
 
@@ -160,6 +161,11 @@ def main() -> None:
                 if line == "bye\n":
                     os._exit(0)
                 beat(speaker, None)
+        elif key == "prompt":
+            print("Do you want to proceed?\n❯ 1. Yes\n  2. No", flush=True)
+            threading.Thread(target=last, args=(None, speaker, 0.3, None), daemon=True).start()
+            sys.stdin.readline()
+            print("\n" * 50 + "at work", flush=True)
         elif key == "loop":
             loop(float(value))
         elif key == "witness":

@@ -84,6 +84,30 @@ def test_a_nudge_is_typed_and_the_ladder_ends_when_it_helps(world: World) -> Non
     assert world.count("kill.requested") == 0
 
 
+@pytest.mark.faults
+def test_a_prompt_that_only_its_pane_shows_is_told_once_and_so_is_its_end(world: World) -> None:
+    """Case B2 of an agent that beats and says no state: told with its age, over a restart once; nobody is ended."""
+    world.configure(
+        sweep={"interval_seconds": 0.3}, stall={"after_seconds": 3, "prompt_limit_seconds": 2}, log={"level": "debug"}
+    )
+    world.start()
+    in_pane(world, "asks", "witness", "prompt", "beat=0.3")
+    told = world.wait_event("agent.needs_human", name="asks")["why"]
+    assert "its pane %0 has shown a prompt like Claude Code's for " in told
+    assert "(limit 2s)" in told
+    assert "its pane shows a prompt like Claude Code's" in world.cli("why", "asks").stdout
+    assert world.stop() == 0
+    world.start()
+    world.wait_sweeps(10)  # more than the limit
+    assert world.count("agent.needs_human") == 1
+
+    keys = ["tmux", "-S", str(world.dir / "tmux"), "send-keys", "-t", "%0", "1", "Enter"]
+    subprocess.run(keys, check=True, timeout=20)
+    world.wait_event("agent.human_answered", name="asks")
+    assert world.agents()["asks"]["status"] == "running"
+    assert (world.witnessed(), world.count("kill.requested")) == ([], 0)
+
+
 def wrapped_in_pane(world: World, name: str, *words: str, ends: str = "exec sh") -> str:
     """An agent below a shell that lives on after it, in a second window of this world's server: its pane."""
     run = shlex.join([str(BIN / "agent-watchdog"), "run", "--name", name, "--", *world.script("agent.py", *words)])

@@ -15,7 +15,7 @@ Json = dict[str, object]
 
 def signals(agent: Agent) -> list[Json]:
     """Its own words first, then what is seen from outside."""
-    return [*_words(agent), *(_sight(agent, kind) for kind in Kind)]
+    return [*_words(agent), *(_sight(agent, kind) for kind in Kind), _prompt(agent)]
 
 
 def _words(agent: Agent) -> list[Json]:
@@ -61,6 +61,12 @@ def _sight(agent: Agent, kind: Kind) -> Json:
         TRUST[kind],
         None if sight else _unseen(agent, kind),
     )
+
+
+def _prompt(agent: Agent) -> Json:
+    prompt = agent.sights.prompt
+    says, age = (None, None) if prompt is None else (f"its pane shows {prompt.text}", prompt.age)
+    return _entry("prompt", says, age, Trust.OWNER, None if says else "none seen in a tmux pane of one that beats")
 
 
 def _unseen(agent: Agent, kind: Kind) -> str:

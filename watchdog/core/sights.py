@@ -56,6 +56,7 @@ class Sights:
 
     seen: dict[Kind, Sight] = field(default_factory=dict)
     failed: dict[Kind, str] = field(default_factory=dict)
+    prompt: Sight | None = None  # what its pane asks a person for, and since when; no activity: it delays nothing
 
     def see(self, kind: Kind, text: str) -> None:
         """It was seen now."""
@@ -72,6 +73,8 @@ class Sights:
         """So much time was watched."""
         for sight in self.seen.values():
             sight.age += passed
+        if self.prompt is not None:
+            self.prompt.age += passed
 
     def best(self, believed: timedelta) -> str | None:
         """The freshest that is younger than `believed`, in words; or None."""

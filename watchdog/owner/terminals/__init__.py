@@ -4,7 +4,7 @@ base       the contract, and values: a pane, its server
 sitting    who sits at which terminal, from /proc
 tmux, kitty, wezterm
 panes      what is done with them: find an agent's, keep its last screen, type, close
-showing    whether what one shows changes
+showing    whether what one shows changes, or asks a person
 """
 
 from watchdog.owner.terminals.base import Terminal

@@ -1,4 +1,4 @@
-"""Whether what the tmux pane of an agent shows changes, as a hash to compare: its words go to nobody.
+"""What the tmux pane of an agent shows, as a hash to compare, and whether it asks a person: its words go to nobody.
 
 A stalled agent's spinner, clock and counters go on. Which glyphs a program turns and how it counts changes with each of
 its versions, so what is compared is what nobody draws them with: letters, without those that are a number's unit.
@@ -8,6 +8,7 @@ import hashlib
 import re
 import time
 
+from watchdog.core.prompts import asked
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import TERMINALS, panes, sitting
 
@@ -18,6 +19,8 @@ _COUNTED = re.compile(r"\d[\d.,:]*(?:\s?[^\W\d_]{1,3}(?![^\W\d_]))?(?:\s?(?:seco
 
 def pane_shows(pid: int, start_ticks: int) -> dict[str, str]:
     """The helper's call: what that process's tmux pane shows now; two are compared of the same pane and size alone.
+
+    `asks`: what for its last lines ask a person, in words of ours; empty: for nothing.
 
     Raises OwnerCallFailed: `no_pane` where it sits in none; `left` when the pane shows what is neither it nor its
     child; `tmux` when the server does not answer.
@@ -31,9 +34,9 @@ def pane_shows(pid: int, start_ticks: int) -> dict[str, str]:
         raise OwnerCallFailed("no_pane", f"it does not write to {panes.words(pane)} itself")
     if main.foreground != main.group and all(one.pid != pid for one in sitting.above(main.foreground)):
         raise OwnerCallFailed("left", f"{panes.words(pane)} shows another program")
-    text = essence(TERMINALS[pane.terminal].screen(pane.server, pane.pane, until))
-    digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-    return {"pane": pane.pane, "size": seen.size, "shows": digest}
+    text = TERMINALS[pane.terminal].screen(pane.server, pane.pane, until)
+    digest = hashlib.blake2b(essence(text).encode(), digest_size=16).hexdigest()
+    return {"pane": pane.pane, "size": seen.size, "shows": digest, "asks": asked(text) or ""}
 
 
 def essence(text: str) -> str:

@@ -1,0 +1,264 @@
+"""Who is asked for prompts that only a pane shows, how often, and what is told of them."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import timedelta
+from typing import cast
+
+import pytest
+
+from watchdog.chronicle import Chronicle
+from watchdog.clock import Clock
+from watchdog.core.model import Policy, Presence, Registration, State, Status
+from watchdog.core.sights import Sight
+from watchdog.core.verdict import judge
+from watchdog.errors import OwnerCallFailed
+from watchdog.fleet import Agent, Fleet
+from watchdog.inquiries import Inquiries
+from watchdog.owners import Owners
+from watchdog.processes.identity import read_identity
+from watchdog.prompts import AT_ONCE, TOLD, Prompts
+from watchdog.tidings import Tidings
+
+LIMIT = timedelta(minutes=4)  # a look each minute
+PROMPT = ("screen one", "a prompt")
+
+
+class Told:
+    """In the place of log and history."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.texts: list[str] = []
+
+    def tell(self, event: str, _agent: Agent, text: str, **_: object) -> None:
+        if event != "agent.waiting":
+            self.events.append(event.removeprefix("agent."))
+            self.texts.append(text)
+
+
+class Later(Clock):
+    """Hours that pass when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = 1000.0
+
+    def mono(self) -> float:
+        return self.at
+
+
+class Room(Owners):
+    """Agents in panes, whose owners' helper answers what a test wants."""
+
+    def __init__(self, agents: int = 1) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+        self.shows: tuple[str, str] | OwnerCallFailed = PROMPT
+        self.clock, self.fleet, self.told = Later(), Fleet(), Told()
+        self.inquiries = Inquiries(self, self.clock)
+        self.tidings = Tidings(cast("Chronicle", self.told))
+        self.prompts = Prompts(self.fleet, self.inquiries, self.clock, self.tidings)
+        me = read_identity(os.getpid(), "host")
+        for number in range(agents):
+            pane: dict[str, object] = {"terminal": "tmux", "pane": f"%{number}"}
+            reg = Registration(f"{number:032}", f"a{number}", os.geteuid(), "host", "boot", identity=me, pane=pane)
+            self.fleet.add(Agent(reg, Policy(prompt_limit=LIMIT), Status.RUNNING, promised=True, beats=1))
+
+    @property
+    def agent(self) -> Agent:
+        return next(iter(self.fleet))
+
+    async def call(self, uid: int, call: str, args: object, deadline: float = 0) -> object:
+        assert call == "pane_shows"
+        self.asked.append(uid)
+        if isinstance(self.shows, OwnerCallFailed):
+            raise self.shows
+        return {"pane": "%0", "size": "80x24", "shows": self.shows[0], "asks": self.shows[1]}
+
+    async def minutes(self, count: int) -> None:
+        """A sweep each ten seconds; all of them beat."""
+        for _ in range(6 * count):
+            self.clock.at += 10
+            self.prompts.look()
+            for agent in self.fleet:
+                agent.sights.watch(timedelta(seconds=10))
+                judgement = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
+                self.tidings.judged(agent, judgement)
+                agent.judged(judgement, 0, 10)
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+
+def story(told: Callable[[Room], Coroutine[None, None, None]], agents: int = 1) -> None:
+    async def run() -> None:
+        room = Room(agents)
+        await told(room)
+        await room.inquiries.close()
+
+    asyncio.run(run())
+
+
+def test_a_prompt_is_told_once_after_the_limit_and_so_is_its_end() -> None:
+    """With its age; not before the limit, and not again with each look."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(4)
+        assert room.told.events == []
+        await room.minutes(20)
+        assert room.told.events == ["needs_human"]
+        assert "its pane %0 has shown a prompt for 4m (limit 4m)" in room.told.texts[0]
+        room.shows = "screen two", ""
+        await room.minutes(2)
+        assert room.told.events == ["needs_human", "human_answered"]
+        assert room.agent.sights.prompt is None
+
+    story(told)
+
+
+def test_a_pane_that_shows_other_letters_asks_something_else() -> None:
+    """Who works writes on; a prompt after another begins anew."""
+
+    async def told(room: Room) -> None:
+        for number in range(20):
+            room.shows = f"screen {number}", "a prompt"
+            await room.minutes(1)
+        assert room.told.events == []
+        await room.minutes(6)
+        room.shows = "another", "a prompt"
+        await room.minutes(2)
+        assert room.told.events == ["needs_human", "human_answered"]
+        await room.minutes(6)
+        assert room.told.events[2:] == ["needs_human"]
+
+    story(told)
+
+
+@pytest.mark.parametrize(
+    ("reason", "over"),
+    [("no_pane", ["needs_human", "human_answered"]), ("tmux", ["needs_human"]), ("left", ["needs_human"])],
+)
+def test_a_look_that_fails_says_nothing(reason: str, over: list[str]) -> None:
+    """Only who has no pane any more shows nothing."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(6)
+        room.shows = OwnerCallFailed(reason, "so it is")
+        await room.minutes(6)
+        assert room.told.events == over
+
+    story(told)
+
+
+def test_an_answer_that_is_none_is_borne() -> None:
+    """The helper is a process of its owner's."""
+
+    async def told(room: Room) -> None:
+        room.shows = cast("tuple[str, str]", ("x",))
+        await room.minutes(6)
+        assert (room.told.events, room.agent.sights.prompt) == ([], None)
+
+    story(told)
+
+
+@pytest.mark.parametrize("state", [State.IDLE, State.DONE, State.BLOCKED])
+def test_its_own_word_ends_a_prompt(state: State) -> None:
+    """Who says what it does is not asked."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(6)
+        room.agent.state = state
+        room.asked.clear()
+        await room.minutes(6)
+        assert (room.told.events, room.asked) == (["needs_human", "human_answered"], [])
+
+    story(told)
+
+
+def test_an_agent_that_says_after_all_that_it_waits_is_told_once() -> None:
+    """The prompt in its pane is the same wait."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(6)
+        room.agent.state, room.agent.state_age = State.WAITING, timedelta()
+        await room.minutes(6)
+        assert room.told.events == ["needs_human"]
+
+    story(told)
+
+
+def test_who_is_being_ended_is_left_alone_until_that_is_called_off() -> None:
+    """Nothing is told meanwhile; the prompt is the same afterwards."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(6)
+        room.agent.request_id = "r"
+        await room.minutes(6)
+        room.agent.request_id = None
+        await room.minutes(6)
+        assert room.told.events == ["needs_human"]
+
+    story(told)
+
+
+def test_who_sits_in_no_tmux_pane_is_not_asked() -> None:
+    """Nor who is being ended."""
+
+    async def told(room: Room) -> None:
+        first, second, third = room.fleet
+        first.reg = replace(first.reg, pane=None)
+        second.reg = replace(second.reg, pane={"terminal": "kitty", "pane": "1"})
+        third.request_id = "r"
+        await room.minutes(6)
+        assert room.asked == []
+
+    story(told, 3)
+
+
+def test_many_agents_cost_no_more_than_some() -> None:
+    """A few in each sweep, all in turn."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(1)
+        assert len(room.asked) == 6 * AT_ONCE
+        await room.minutes(20)
+        assert len(room.asked) == 21 * 6 * AT_ONCE
+        assert len([agent for agent in room.fleet if agent.needed_human]) == 40
+
+    story(told, 40)
+
+
+def test_one_healthy_agent_is_asked_four_times_in_a_limit() -> None:
+    """Not in each sweep."""
+
+    async def told(room: Room) -> None:
+        room.shows = "screen", ""
+        await room.minutes(20)
+        assert 19 <= len(room.asked) <= 21
+
+    story(told)
+
+
+def test_a_prompt_of_before_a_restart_is_not_told_again() -> None:
+    """What an earlier daemon told stands until the pane asks no more."""
+
+    async def told(room: Room) -> None:
+        room.agent.needed_human, room.agent.sights.prompt = True, Sight(TOLD, LIMIT)
+        await room.minutes(6)
+        assert room.told.events == []
+        room.shows = "screen", ""
+        await room.minutes(2)
+        assert room.told.events == ["human_answered"]
+
+    story(told)
+
+
+def test_a_prompt_changes_no_verdict() -> None:
+    """It is neither activity nor silence."""
+    agent = Room().agent
+    agent.silence = timedelta(minutes=9)
+    alone = agent.observe(Presence.ALIVE, 0, 10)
+    agent.sights.prompt = Sight("a prompt", LIMIT)
+    assert agent.observe(Presence.ALIVE, 0, 10) == alone

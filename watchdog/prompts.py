@@ -1,0 +1,101 @@
+"""Permission prompts that only a pane shows: of agents that beat, and whose beats say nothing of a human.
+
+Asked of the owners' helpers beside the sweep, seldom (a quarter of `prompt_limit`) and few at a time, so that it costs
+the same however many agents beat. Only a screen that shows the same letters from look to look counts. A prompt is told
+to people and is neither activity nor silence: nobody is ended or spared for what a screen shows.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from watchdog.clock import Clock
+from watchdog.core.model import State, Status
+from watchdog.core.sights import Sight
+from watchdog.core.verdict import span
+from watchdog.errors import OwnerCallFailed
+from watchdog.fleet import Agent, Fleet
+from watchdog.inquiries import Inquiries
+from watchdog.tidings import Tidings
+
+AT_ONCE = 4  # agents that one sweep asks about
+LOOKS = 4  # in one `prompt_limit`
+TOLD = "a prompt that was told of before the daemon was restarted"
+SUBJECT = "prompt"  # of its question to the helper
+
+Screen = tuple[str, str]
+
+
+class Prompts:
+    """Looks at panes; what it finds is in `sights.prompt`, and told when it is older than the limit."""
+
+    def __init__(self, fleet: Fleet, inquiries: Inquiries, clock: Clock, tidings: Tidings) -> None:
+        self._fleet = fleet
+        self._inquiries = inquiries
+        self._clock = clock
+        self._tidings = tidings
+        self._looked: dict[str, float] = {}  # by agent: monotonic instant of the last question
+        self._shown: dict[str, Screen] = {}  # pane and hash of it, when it asked last
+
+    def look(self) -> None:
+        """Ask about those that were not looked at for longest, if that is long enough ago."""
+        now, sitting = self._clock.mono(), {agent.agent_id: agent for agent in self._sitting()}
+        for agent_id in self._looked.keys() - sitting:
+            self._inquiries.forget((agent_id, SUBJECT))
+            del self._looked[agent_id]
+            self._shown.pop(agent_id, None)
+        due = [(self._looked.get(agent_id, float("-inf")), agent) for agent_id, agent in sitting.items()]
+        due = [(then, agent) for then, agent in due if now - then >= agent.policy.prompt_limit.total_seconds() / LOOKS]
+        for _, agent in sorted(due, key=lambda pair: pair[0])[:AT_ONCE]:
+            self._looked[agent.agent_id] = now
+            self._ask(agent)
+
+    def _sitting(self) -> Iterator[Agent]:
+        """Those in a tmux pane whose words leave open whether they wait. What was seen of others is over."""
+        for agent in self._fleet:
+            pane, prompt = agent.reg.pane, agent.sights.prompt
+            if (pane is None and prompt is None) or agent.status is not Status.RUNNING or agent.request_id is not None:
+                continue  # most sit in none; who is being ended is left alone until that is called off
+            states = (None, State.WORKING) if prompt is None else (None, State.WORKING, State.WAITING)
+            if pane is not None and pane.get("terminal") == "tmux" and agent.state in states:
+                yield agent
+            elif prompt is not None:
+                self._over(agent, f"it says {agent.state}" if agent.state not in states else "it sits in no tmux pane")
+
+    def _ask(self, agent: Agent) -> None:
+        def failed(error: OwnerCallFailed) -> None:
+            if error.reason == "no_pane" and agent.sights.prompt is not None:
+                self._over(agent, str(error))
+
+        main = agent.identity
+        if main is not None:
+            args = {"pid": main.pid, "start_ticks": main.start_ticks}
+            key, uid = (agent.agent_id, SUBJECT), agent.reg.owner_uid
+            self._inquiries.ask(key, uid, "pane_shows", args, lambda answer: self._take(agent, answer), failed)
+
+    def _take(self, agent: Agent, answer: Any) -> None:
+        """One look. A screen with other letters shows another prompt, if any."""
+        if self._fleet.get(agent.agent_id) is not agent or agent.request_id is not None:
+            return
+        screen, asks = (str(answer["pane"]), str(answer["shows"])), str(answer["asks"])[:80]
+        prompt = agent.sights.prompt
+        before = self._shown.get(agent.agent_id, screen)  # unknown to a daemon that was restarted
+        if prompt is not None and (not asks or screen != before):
+            self._over(agent, "its pane asks no more, or something else")
+            prompt = None
+        if not asks:
+            return
+        self._shown[agent.agent_id] = screen
+        if prompt is None:
+            agent.sights.prompt = Sight(asks)
+            return
+        prompt.text = asks
+        if prompt.age >= agent.policy.prompt_limit:
+            limit = span(agent.policy.prompt_limit)
+            seen = f"its pane {screen[0]} has shown {asks} for {span(prompt.age)} (limit {limit})"
+            self._tidings.needs_human(agent, f"{seen}; it says nothing of that itself")
+
+    def _over(self, agent: Agent, why: str) -> None:
+        agent.sights.prompt = None
+        self._shown.pop(agent.agent_id, None)
+        if not (agent.state is State.WAITING and agent.state_age >= agent.policy.prompt_limit):
+            self._tidings.answered(agent, why)
