@@ -10,7 +10,7 @@ import pytest
 from tests.owner.repositories import Repository, context, git
 from watchdog.core.model import HookOutcome
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner import emptying
+from watchdog.owner import containers, emptying, paths
 from watchdog.owner.findings import Finding, Known
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
@@ -90,6 +90,22 @@ def test_anothers_trash_has_the_time_that_it_was_given(repository: Repository, c
 
     assert look(repository, hasty, ended={}) == []
     assert [one.action for one in look(repository, hasty)] == ["remove"]
+
+
+def test_any_number_of_one_agents_are_being_deleted(repository: Repository, container: Path) -> None:
+    """A restore that is killed while it deletes leaves one each time: the name for the next one must not grow."""
+    trash_bin = paths.open_directory(str(repository.trash))
+    for _ in range(300):
+        (container / "more").mkdir(parents=True, mode=0o700, exist_ok=True)
+        containers.give_up(trash_bin, AGENT)
+    os.close(trash_bin)
+
+    found = look(repository)
+
+    assert {(one.agent_id, one.action) for one in found} == {(AGENT, "remove")}
+    assert len(found) == 300
+    assert emptying.act(found[-1], SETTINGS, known(repository)).outcome is HookOutcome.DONE
+    assert len(list(repository.trash.iterdir())) == 299
 
 
 def test_it_is_deleted_in_rounds_and_not_restored_meanwhile(

@@ -10,6 +10,7 @@ finds a container needs nothing else, no registry and no daemon, to bring the wo
 
 import os
 import re
+import secrets
 import stat
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -118,15 +119,14 @@ def names(trash_bin: int) -> list[str]:
 def give_up(trash_bin: int, agent_id: str) -> str:
     """Mark a container as being deleted, by one rename: nobody restores half a tree. Returns its name from now on."""
     name = LEAVING + agent_id
-    while True:
-        try:
-            os.rename(agent_id, name, src_dir_fd=trash_bin, dst_dir_fd=trash_bin)
-        except OSError:
-            if not _there(trash_bin, agent_id) or not _there(trash_bin, name):
-                raise
-            name += "+"  # one of that agent is leaving already
-        else:
-            return name
+    try:
+        os.rename(agent_id, name, src_dir_fd=trash_bin, dst_dir_fd=trash_bin)
+    except OSError:
+        if not _there(trash_bin, agent_id) or not _there(trash_bin, name):
+            raise
+        name += f"+{secrets.token_hex(4)}"  # one of that agent is leaving already
+        os.rename(agent_id, name, src_dir_fd=trash_bin, dst_dir_fd=trash_bin)
+    return name
 
 
 def _there(directory: int, name: str) -> bool:

@@ -90,7 +90,7 @@ def _judge(
     trash_bin: int, common: str, place: str, name: str, settings: base.CleanupSettings, known: Known
 ) -> Finding | None:
     """What is to become of one container; None: nothing yet."""
-    agent_id = name.removeprefix(LEAVING).rstrip("+") if name.startswith(LEAVING) else name
+    agent_id = name.removeprefix(LEAVING).partition("+")[0] if name.startswith(LEAVING) else name
     if name.startswith(LEAVING):
         return Finding(KIND, place, agent_id, "its deletion was begun", "remove")
     if not paths.AGENT_ID.fullmatch(name) or name in known.living:

@@ -20,6 +20,8 @@ from tests.faults.table import Row, Run
 from tests.owner.repositories import Repository, context, git, hashes, own_config, state_of
 from tests.owner.states import STATES, State, three_kinds
 from watchdog.core.model import HookOutcome, HookResult
+from watchdog.owner import emptying
+from watchdog.owner.findings import Known
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 from watchdog.owner.restoring import restore
@@ -147,6 +149,15 @@ else:
 """
 
 
+def emptied(there: Repository) -> None:
+    """As the reaper does: what a killed run had begun to delete goes, and nothing is left in the trash."""
+    known = Known(commons=(str(there.main / ".git"),))
+    for finding in emptying.look(base.CleanupSettings(), known):
+        result = emptying.act(finding, base.CleanupSettings(), known)
+        assert (result.outcome, result.details["more"]) == (HookOutcome.DONE, False), result.message
+    assert not list(there.trash.glob("*"))
+
+
 def killed_in(what: str, run: Run) -> None:
     """SIGKILL before each effect in turn (one after the other for `FULL=1`, else a few by chance); then once more."""
     steps = []
@@ -169,6 +180,7 @@ def killed_in(what: str, run: Run) -> None:
             if (there.trash / AGENT).exists():
                 restore(AGENT, [str(there.main)])
             assert state_of(path) == before, f"killed before effect {step} of the {what}"
+            emptied(there)
             assert not (there.place / f".agent-watchdog-trash-{os.geteuid()}").exists()
             assert len(there.listed()) == 2
             if killed.returncode == 0:
