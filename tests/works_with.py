@@ -222,6 +222,11 @@ SHOWN: dict[str, dict[str, str]] = {
         "sessions": f"{_MUX_E2E}::test_a_row_without_its_session_is_terminated_and_an_innocent_process_lives"
     },
     "event": {"sessions": f"{_MUX}::test_its_job_is_told_once"},
+    "launch_failed": {
+        "fleet": f"{_TASKS_E2E}::test_a_task_whose_wrapper_was_killed_is_closed_and_an_innocent_process_lives"
+    },
+    "remote": {"fleet": f"{_TASKS}::test_members_of_other_devices_are_shown_and_no_secret_of_theirs"},
+    "retention": {"fleet": "tests/owner/test_task_leftovers.py::test_each_goes_after_its_time"},
 }
 
 _HCOM = "tests/owner/sources/test_hcom.py"

@@ -146,6 +146,11 @@ CATALOGUE: dict[str, Entry] = {
         "an agent lives, and the registry that told of it does not any more",
         "nothing is done: it is watched on, its silence is not counted any more",
     ),
+    "source.drift": Entry(
+        WARNING,
+        "a foreign registry and what runs disagree",
+        "nothing is done by it: `why` says how, and `list` shows it as long as it is so",
+    ),
     "source.unread": Entry(
         WARNING,
         "a [[source]] cannot be read: agents that only it knows are not told of",

@@ -10,6 +10,7 @@ It must not touch an owner's file or start a process itself: `Owners` does, as t
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
@@ -39,6 +40,7 @@ def settings_for(settings: Settings) -> CleanupSettings:
         trash_retention_hours=settings.cleanup.trash_retention_hours,
         dirty_worktree=settings.cleanup.dirty_worktree,
         merged_branch=settings.cleanup.merged_branch,
+        tasks=tuple((one.user or str(os.geteuid()), one.path) for one in settings.sources if one.kind == "fleet_tasks"),
         protected=(settings.state_dir, settings.runtime_dir),
     )
 

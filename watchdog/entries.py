@@ -63,6 +63,8 @@ def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found
     if entry.uid != uid:
         return Found(Standing.OTHERS, f"its file is uid {entry.uid}'s, the registry's owner is uid {uid}")
     if entry.pid is None:
+        if entry.gone:
+            return Found(Standing.GONE, entry.gone)
         return Found(Standing.UNSEEN, "its registry tells no pid")
     if entry.boot_id is not None and entry.boot_id != boot_id():
         return Found(Standing.GONE, "it is of another boot")

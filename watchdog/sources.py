@@ -49,6 +49,7 @@ class _Place:
     missing: dict[str, int] = field(default_factory=dict)
     named: dict[str, tuple[Identity, ...]] = field(default_factory=dict)  # further processes, at the last look
     shown: list[Json] = field(default_factory=list)
+    drifts: dict[tuple[str, str], float] = field(default_factory=dict)  # told already, and when last seen (monotonic)
 
     def show(self, kind: str, entry: Entry, why: str) -> None:
         """In `list`, and not watched."""
@@ -103,6 +104,7 @@ class Sources:
                 await self._take(source, path, place, entry, known.get(entry.key, []))
             except (OSError, WatchdogError) as error:
                 place.show(source.kind, entry, str(error))
+        place.drifts = {drift: seen for drift, seen in place.drifts.items() if seen >= now}
         self._miss(place, source.kind, path, told)
 
     def _unread(self, place: _Place, kind: str, path: str, error: OwnerCallFailed) -> None:
@@ -129,6 +131,13 @@ class Sources:
             entry = replace(entry, promise=source.after_seconds)
         if entry.remote:
             place.show(kind, entry, "it lives on another device")
+            return
+        if entry.drift:
+            place.show(kind, entry, entry.drift)
+            drift = (entry.key, entry.drift)
+            if drift not in place.drifts:
+                desk.event("source.drift", source=kind, path=path, name=entry.name, why=entry.drift)
+            place.drifts[drift] = desk.clock.mono()
             return
         agent: Agent | None = None
         if known:

@@ -37,24 +37,27 @@ def test_cancel_ends_the_wrapper_and_nothing_is_started_again(world: World) -> N
 
 
 def test_a_task_whose_wrapper_was_killed_is_closed_and_an_innocent_process_lives(world: World) -> None:
-    """It would say `running` for ever; one's pid is gone, the other's is a later process's."""
+    """It would say `running` for ever; one's pid is gone, another's is a later process's, a third never had one."""
     innocent = world.spawn("sleep", "300")
     gone = world.spawn("true")
     gone.wait()
     places: list[Path] = []
-    for name, pid in (("gone", gone.pid), ("reused", innocent.pid)):
+    for name, pid in (("gone", gone.pid), ("reused", innocent.pid), ("unborn", None)):
         place = world.dir / "fleet" / f"task-{name}"
         place.mkdir(parents=True)
         (place / "status.json").write_text(LINE.replace("zz99", name))
-        (place / "task.pid").write_text(f"{pid}\n")
-        os.utime(place / "task.pid", (1600000000, 1600000000))
+        os.utime(place / "status.json", (1600000000, 1600000000))
+        if pid is not None:
+            (place / "task.pid").write_text(f"{pid}\n")
+            os.utime(place / "task.pid", (1600000000, 1600000000))
         places.append(place)
     with world.config.open("a") as config:
         config.write(f'[[source]]\nkind = "fleet_tasks"\npath = "{world.dir / "fleet"}"\n')
     world.start()
     for place in places:
-        wait_for(lambda place=place: not (place / "task.pid").exists(), "it is closed")  # type: ignore[misc]
-        assert json.loads((place / "status.json").read_text())["status"] == "failed"
+        told = place / "status.json"
+        wait_for(lambda told=told: json.loads(told.read_text())["status"] == "failed", "it is closed")  # type: ignore[misc]
+        wait_for(lambda place=place: not (place / "task.pid").exists(), "its pid file goes")  # type: ignore[misc]
     assert alive(innocent.pid)
 
 

@@ -8,7 +8,7 @@
     session_dirs  temp dirs of vendors' sessions, and which session may live
     conversations  which conversation a process is in
     purging     its files, to the trash
-    temp_leftovers, lock_leftovers  the finders of both
+    temp_leftovers, lock_leftovers, task_leftovers  the finders of temp dirs, locks, and apra-fleet's tasks
     temp_dirs   one temp dir, removed in rounds
     hindrances  what a full disk and its kin are called, and told as
     trash       rename aside, delete from there

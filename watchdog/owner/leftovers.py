@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from watchdog.core.model import HookResult
-from watchdog.owner import emptying, lock_leftovers, sockets, temp_leftovers
+from watchdog.owner import emptying, lock_leftovers, sockets, task_leftovers, temp_leftovers
 from watchdog.owner.findings import Finder, Finding, Known
 from watchdog.owner.hooks import base
 
@@ -31,6 +31,7 @@ FINDERS: dict[str, Finder] = {  # by Finding.kind
     temp_leftovers.KIND: Finder(temp_leftovers.look, temp_leftovers.act),
     lock_leftovers.KIND: Finder(lock_leftovers.look, lock_leftovers.act),
     sockets.KIND: Finder(sockets.look, sockets.act),
+    task_leftovers.KIND: Finder(task_leftovers.look, task_leftovers.act),
 }
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -172,6 +173,51 @@ def test_a_pid_that_another_has_by_now_closes_the_task_and_harms_nobody(tasks: T
     finally:
         innocent.kill()
         innocent.wait()
+
+
+def test_a_launch_that_failed_is_closed_after_its_minute(tasks: Tasks) -> None:
+    """No pid was written down and nothing runs its script; before that, or with the script running, it may come yet."""
+    place = tasks.wrote()
+    assert tasks.one().gone == ""
+    os.utime(place / "status.json", (time.time() - 61, time.time() - 61))
+    entry = tasks.one()
+    assert "launch failed" in entry.gone
+    assert (entry.pid, entry.beat) == (None, None)
+
+    (place / "run.sh").write_text("sleep 60; :")
+    tasks.started.append(subprocess.Popen(["bash", str(place / "run.sh")], start_new_session=True))
+    wait_for(lambda: tasks.one().gone == "", "its script runs")
+    with pytest.raises(OwnerCallFailed, match="there yet"):
+        tasks.forget(entry.token, killed("lost"))
+    os.killpg(tasks.started[0].pid, signal.SIGKILL)
+    tasks.started[0].wait()
+
+    assert tasks.forget(entry.token, killed("lost")) is Became.DONE
+    assert json.loads((place / "status.json").read_text())["status"] == "failed"
+
+
+def test_members_of_other_devices_are_shown_and_no_secret_of_theirs(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Never judged, never ended: there is no process of theirs here."""
+    monkeypatch.setenv("APRA_FLEET_DATA_DIR", str(tmp_path))
+    here = {"id": "m-1", "friendlyName": "ada", "agentType": "local", "workFolder": "/srv/a"}
+    there = {
+        **here,
+        "id": "m-2",
+        "friendlyName": "bob",
+        "agentType": "remote",
+        "host": "far",
+        "encryptedPassword": "s3",
+    }
+    (tmp_path / "registry.json").write_text(json.dumps({"version": "1.0", "agents": [here, there, {"id": 3}, None]}))
+
+    entry = tasks.one()
+
+    assert (entry.name, entry.remote, entry.pid, entry.note) == ("bob", True, None, "member on far (remote)")
+    assert "s3" not in json.dumps(entry_json(entry))
+    with pytest.raises(OwnerCallFailed):
+        tasks.forget(entry.token, killed(), entry.key)
 
 
 def test_another_run_and_what_ended_by_itself_stay_as_they_are(tasks: Tasks) -> None:

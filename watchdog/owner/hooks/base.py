@@ -28,6 +28,7 @@ class CleanupSettings:
     trash_retention_hours: float = 72.0
     dirty_worktree: str = "keep"  # or "rescue"
     merged_branch: str = "keep"  # or "delete"
+    tasks: tuple[tuple[str, str], ...] = ()  # user and path of each `fleet_tasks` source; "" where it usually lies
     protected: tuple[str, ...] = ()  # never removed, nor a parent of one: the daemon's own directories
 
 
@@ -83,7 +84,9 @@ def settings_json(settings: CleanupSettings) -> dict[str, object]:
 
 def settings_of(data: dict[str, Any]) -> CleanupSettings:
     """The settings from their JSON."""
-    return CleanupSettings(**{**data, "roots": tuple(data["roots"]), "protected": tuple(data.get("protected", ()))})
+    tasks = tuple((str(user), str(path)) for user, path in data.get("tasks", ()))
+    lists = {"roots": tuple(data["roots"]), "protected": tuple(data.get("protected", ())), "tasks": tasks}
+    return CleanupSettings(**{**data, **lists})
 
 
 def result_json(result: HookResult) -> dict[str, object]:

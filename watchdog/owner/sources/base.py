@@ -39,6 +39,8 @@ class Entry:
     since: float | None = None  # when that pid was written down: a process that began later is another
     also: tuple[int, ...] = ()  # further processes of the same agent; the end of any is its end
     living: bool = True  # False: its registry says that it has ended
+    gone: str = ""  # why nobody is behind it, where its program tells no pid: its entry is closed
+    drift: str = ""  # how it and what runs disagree: told and shown, and nothing else is done by it
     remote: bool = False  # it lives on another device: shown, never judged or ended
     type: str = ""
     tags: tuple[str, ...] = ()

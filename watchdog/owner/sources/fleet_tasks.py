@@ -3,6 +3,7 @@
 - `task.pid` holds the wrapper's pid, from right after its start until its end. The pid has no identity: whose process
   it is, is told by when the file was written, or by the words of a process that runs this task's own `run.sh`.
 - `status.json` is one line: taskId, status (running, retrying, completed, failed), started, updated, exitCode, retries.
+- Without a pid a minute after its status was written, and without a process that runs its script, a launch has failed.
 - `activity` is touched every 300 s by a loop beside the command, also while the command hangs: a sign of life of the
   wrapper, no progress. What the command writes goes to `task.log`.
 
@@ -12,59 +13,35 @@ was asked for in the program's own tracker and is in no release (0.4.2): its rea
 """
 
 import os
-import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import time
 from datetime import UTC, datetime
 from signal import Signals
 
-from watchdog.core.notify import printable
-from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import paths
-from watchdog.owner.sources import files, kernel
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources import files, fleet_members, kernel
 from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
+from watchdog.owner.sources.fleet_files import ENDED, RUNNING, TASK, Task, directory_of, lives, opened, read_task, runs
 
 RHYTHM = 660.0  # seconds without a touch of `activity` that are nothing unusual: twice its 300, and a minute
-RUNNING, ENDED = ("running", "retrying"), ("completed", "failed", "cancelled")
-TASK = re.compile(r"task-[a-z0-9]{4,20}")  # as the program itself checks it
-MOST_BYTES = 65536  # of one file; those that were seen have 200
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One directory, as its files tell of it now."""
-
-    task_id: str
-    status: str
-    started: str
-    retries: int
-    pid: int | None  # None: there is no pid file, or no pid in it
-    written: float | None  # when the pid file was; epoch seconds
-    uid: int
-
-    @property
-    def token(self) -> str:
-        """Which run of it: when it began, and its pid file."""
-        return f"{self.started} {self.pid} {self.written}"
-
-    def is_run(self, token: str) -> bool:
-        """Whether that token is of this run; its wrapper takes the pid file away before it writes its last status."""
-        return self.token == token or (self.written is None and token.split(" ")[0] == self.started)
+LAUNCH = 60.0  # seconds that a launch may take, by the program's own supervisor
 
 
 def discover(path: str) -> list[Entry]:
-    """Every task that runs. Raises OSError, OwnerCallFailed; a directory that is not there holds none."""
+    """Every task that runs, and the members on other devices. Raises OSError, OwnerCallFailed.
+
+    A directory that is not there holds no task.
+    """
     try:
-        top = _opened(path)
+        top = opened(path)
     except FileNotFoundError:
-        return []
+        return fleet_members.elsewhere()[:MOST_ENTRIES]
     try:
-        members = _members()
+        members = fleet_members.folders()
         names = [name for name in sorted(os.listdir(top)) if TASK.fullmatch(name)]
         entries = (entry for name in names if (entry := _entry(path, top, name, members)) is not None)
-        return [entry for entry, _ in zip(entries, range(MOST_ENTRIES), strict=False)]
+        found = [entry for entry, _ in zip(entries, range(MOST_ENTRIES), strict=False)]
+        return [*found, *fleet_members.elsewhere()][:MOST_ENTRIES]
     finally:
         os.close(top)
 
@@ -77,9 +54,9 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
     if not TASK.fullmatch(key):
         raise OwnerCallFailed("not_understood", f"{key!r} names no task")
     try:
-        top = _opened(path)
+        top = opened(path)
         try:
-            with _directory(top, key) as place:
+            with directory_of(top, key) as place:
                 return _close(place, key, token, end)
         finally:
             os.close(top)
@@ -88,12 +65,12 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
 
 
 def _close(place: str, key: str, token: str, end: End) -> Forgotten:
-    task = _read(place, key)
+    task = read_task(place, key)
     if task.status in ENDED and task.written is None:
         return Forgotten(Became.GONE, f"{key} is {task.status} already")
     if not task.is_run(token):
         return Forgotten(Became.CHANGED, f"{key} is another run by now")
-    if _lives(task):
+    if lives(task):
         raise OwnerCallFailed("alive", f"the wrapper of {key} is there yet: pid {task.pid}")
     status = task.status
     if status in RUNNING:
@@ -127,77 +104,20 @@ def _utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _lives(task: Task) -> bool:
-    """Whether the wrapper may be there: a process of that pid which began before it was written down, or runs it."""
-    if task.pid is None or task.written is None or (process := kernel.process(task.pid)) is None:
-        return False
-    return kernel.began(process.ticks) <= task.written + 1 or _runs(task, process)
-
-
-def _runs(task: Task, process: kernel.Process) -> bool:
-    """Whether it was started with this task's own script; a step of the clock cannot hide that."""
-    return any(word.endswith(f"/{task.task_id}/run.sh") for word in process.words[:4])
-
-
-def _opened(path: str) -> int:
-    directory = os.open(path, paths.READ)
-    if os.fstat(directory).st_uid != os.geteuid():
-        os.close(directory)
-        raise OwnerCallFailed("not_ours", f"{path} belongs to another uid")
-    return directory
-
-
-@contextmanager
-def _directory(top: int, key: str) -> Iterator[str]:
-    """The task's directory by a name that no exchange leads elsewhere.
-
-    Raises FileNotFoundError; OwnerCallFailed for a link, a file, another uid's, or a mount.
-    """
-    try:
-        directory = paths.step_inside(top, key)
-    except PathRefused as refused:
-        raise OwnerCallFailed(refused.reason, str(refused)) from None
-    try:
-        if os.fstat(directory).st_uid != os.geteuid():
-            raise OwnerCallFailed("not_ours", f"{key} belongs to another uid")
-        yield f"/proc/self/fd/{directory}"
-    finally:
-        os.close(directory)
-
-
-def _read(place: str, key: str) -> Task:
-    """What its files say. Raises OSError, OwnerCallFailed (`not_understood`: half written, or of another layout)."""
-    text, like = files.read(f"{place}/status.json", MOST_BYTES)
-    told = files.parsed(f"{key}/status.json", text)
-    told = told if isinstance(told, dict) else {}
-    status, started, retries = told.get("status"), told.get("started"), told.get("retries")
-    if told.get("taskId") != key or status not in (*RUNNING, *ENDED) or not isinstance(started, str):
-        raise OwnerCallFailed("not_understood", f"the status of {key} is not understood")
-    if not {"updated", "exitCode"} <= told.keys():
-        raise OwnerCallFailed("not_understood", f"the status of {key} is not understood")
-    pid, written, uid = None, None, like.st_uid
-    try:
-        number, its = files.read(f"{place}/task.pid", 64)
-        written, uid = its.st_mtime, its.st_uid
-        pid = kernel.as_pid(int(number)) if re.fullmatch(r"[0-9]{1,10}\s*", number, re.ASCII) else None
-    except FileNotFoundError:
-        pass
-    return Task(key, str(status), printable(started), retries if type(retries) is int else 0, pid, written, uid)
-
-
 def _entry(path: str, top: int, name: str, members: dict[str, str]) -> Entry | None:
     """None: it does not run, or its files are just changing, or not understood."""
     try:
-        with _directory(top, name) as place:
-            task = _read(place, name)
+        with directory_of(top, name) as place:
+            task = read_task(place, name)
             beat = _touched(f"{place}/activity")
     except (OSError, OwnerCallFailed):
         return None
     if task.status not in RUNNING:
         return None
     process = None if task.pid is None else kernel.process(task.pid)
-    ours = process is not None and _runs(task, process)
-    cwd = _cwd(task) if ours or _lives(task) else None
+    ours = process is not None and runs(name, process)
+    failed = _failed_to_start(task)
+    cwd = _cwd(task) if ours or lives(task) else None
     member = members.get(cwd or "")
     notes = [f"member {member}" if member else "", f"retry {task.retries}" if task.status == "retrying" else ""]
     return Entry(
@@ -212,12 +132,21 @@ def _entry(path: str, top: int, name: str, members: dict[str, str]) -> Entry | N
         type="fleet-task",
         task=name,
         cwd=cwd,
-        beat=beat,
+        gone=failed,
+        beat=None if failed else beat,
         promise=RHYTHM,
-        state="working",
+        state=None if failed else "working",
         note=", ".join(note for note in notes if note),
         log=os.path.join(path, name, "task.log"),
     )
+
+
+def _failed_to_start(task: Task) -> str:
+    """Why nobody is behind it, where there is no pid and should be one; else nothing."""
+    age = time.time() - max(task.changed, task.written or 0.0)
+    if task.pid is not None or age < LAUNCH or lives(task):
+        return ""
+    return f"its launch failed: no pid was written down in {LAUNCH:.0f}s, and nothing runs its script"
 
 
 def _touched(path: str) -> str | None:
@@ -234,20 +163,3 @@ def _cwd(task: Task) -> str | None:
         return os.readlink(f"/proc/{task.pid}/cwd")
     except OSError:
         return None
-
-
-def _members() -> dict[str, str]:
-    """Names of members by their folders, from the program's `registry.json`. Nothing else of that file is kept."""
-    data = os.environ.get("APRA_FLEET_DATA_DIR") or os.path.expanduser("~/.apra-fleet/data")
-    try:
-        told, _ = files.read_json(os.path.join(data, "registry.json"))
-    except (OSError, OwnerCallFailed):
-        return {}
-    agents = told.get("agents") if isinstance(told, dict) else None
-    found = {}
-    for agent in agents if isinstance(agents, list) else []:
-        if isinstance(agent, dict) and agent.get("agentType", "local") == "local":
-            folder, name = agent.get("workFolder"), agent.get("friendlyName")
-            if isinstance(folder, str) and isinstance(name, str):
-                found[folder.rstrip("/")] = printable(name)
-    return found

@@ -1,0 +1,120 @@
+"""The files of one task of apra-fleet, as they stand now, and whether its wrapper lives. Nothing is changed here."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from watchdog.core.notify import printable
+from watchdog.errors import OwnerCallFailed, PathRefused
+from watchdog.owner import paths
+from watchdog.owner.sources import files, kernel
+
+RUNNING, ENDED = ("running", "retrying"), ("completed", "failed", "cancelled")
+TASK = re.compile(r"task-[a-z0-9]{4,20}")  # as the program itself checks it
+MOST_BYTES = 65536  # of one file; those that were seen have 200
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One directory, as its files tell of it now."""
+
+    task_id: str
+    status: str
+    started: str
+    retries: int
+    pid: int | None  # None: there is no pid file, or no pid in it
+    written: float | None  # when the pid file was; epoch seconds
+    changed: float  # when the status was
+    updated: str  # the same, in the program's own words (UTC)
+    uid: int
+
+    @property
+    def token(self) -> str:
+        """Which run of it: when it began, and its pid file."""
+        return f"{self.started} {self.pid} {self.written}"
+
+    def is_run(self, token: str) -> bool:
+        """Whether that token is of this run; its wrapper takes the pid file away before it writes its last status."""
+        return self.token == token or (self.written is None and token.split(" ")[0] == self.started)
+
+
+def opened(path: str) -> int:
+    """The directory of all tasks. Raises OSError; OwnerCallFailed for another uid's."""
+    directory = os.open(path, paths.READ)
+    if os.fstat(directory).st_uid != os.geteuid():
+        os.close(directory)
+        raise OwnerCallFailed("not_ours", f"{path} belongs to another uid")
+    return directory
+
+
+@contextmanager
+def directory_of(top: int, key: str) -> Iterator[str]:
+    """The task's directory by a name that no exchange leads elsewhere.
+
+    Raises FileNotFoundError; OwnerCallFailed for a link, a file, another uid's, or a mount.
+    """
+    try:
+        directory = paths.step_inside(top, key)
+    except PathRefused as refused:
+        raise OwnerCallFailed(refused.reason, str(refused)) from None
+    try:
+        if os.fstat(directory).st_uid != os.geteuid():
+            raise OwnerCallFailed("not_ours", f"{key} belongs to another uid")
+        yield f"/proc/self/fd/{directory}"
+    finally:
+        os.close(directory)
+
+
+def read_task(place: str, key: str) -> Task:
+    """What its files say. Raises OSError, OwnerCallFailed (`not_understood`: half written, or of another layout)."""
+    text, like = files.read(f"{place}/status.json", MOST_BYTES)
+    told = files.parsed(f"{key}/status.json", text)
+    told = told if isinstance(told, dict) else {}
+    status, started, retries = told.get("status"), told.get("started"), told.get("retries")
+    if told.get("taskId") != key or status not in (*RUNNING, *ENDED) or not isinstance(started, str):
+        raise OwnerCallFailed("not_understood", f"the status of {key} is not understood")
+    if not {"updated", "exitCode"} <= told.keys():
+        raise OwnerCallFailed("not_understood", f"the status of {key} is not understood")
+    pid, written, uid = None, None, like.st_uid
+    try:
+        number, its = files.read(f"{place}/task.pid", 64)
+        written, uid = its.st_mtime, its.st_uid
+        pid = kernel.as_pid(int(number)) if re.fullmatch(r"[0-9]{1,10}\s*", number, re.ASCII) else None
+    except FileNotFoundError:
+        pass
+    return Task(
+        key,
+        str(status),
+        printable(started),
+        retries if type(retries) is int else 0,
+        pid,
+        written,
+        like.st_mtime,
+        str(told["updated"]),
+        uid,
+    )
+
+
+def lives(task: Task) -> bool:
+    """Whether the wrapper may be there: a process of that pid which began before it was written down, or runs it.
+
+    No pid says nothing: then it is whoever runs this task's script.
+    """
+    if task.pid is None or task.written is None:
+        return is_run(task.task_id)
+    process = kernel.process(task.pid)
+    if process is None:
+        return False
+    return kernel.began(process.ticks) <= task.written + 1 or runs(task.task_id, process)
+
+
+def runs(key: str, process: kernel.Process) -> bool:
+    """Whether it was started with this task's own script; a step of the clock cannot hide that."""
+    return any(word.endswith(f"/{key}/run.sh") for word in process.words[:4])
+
+
+def is_run(key: str) -> bool:
+    """Whether any process of this uid was."""
+    return any(runs(key, one) for one in kernel.own_processes().values())

@@ -1,0 +1,58 @@
+"""The members of apra-fleet, from its `registry.json`: names by their folders, and those who live elsewhere.
+
+Nothing else of that file is kept: it has passwords.
+"""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from watchdog.core.notify import printable
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources import files
+from watchdog.owner.sources.base import Entry
+
+LOCAL = "local"  # `agentType`; the others are remote (by SSH) and relay
+
+
+def folders() -> dict[str, str]:
+    """Names of the members of this host, by the folders that they work in."""
+    local = ((one.get("workFolder"), name) for one, name in _members() if one.get("agentType", LOCAL) == LOCAL)
+    return {folder.rstrip("/"): name for folder, name in local if isinstance(folder, str)}
+
+
+def elsewhere() -> list[Entry]:
+    """Those of other devices: shown, and never more."""
+    found = []
+    for one, name in _members():
+        kind, key = one.get("agentType", LOCAL), one.get("id")
+        if kind == LOCAL or not isinstance(kind, str) or not isinstance(key, str) or not key:
+            continue
+        host = one.get("host")
+        note = f"member on {host}" if isinstance(host, str) and host else "member"
+        found.append(
+            Entry(
+                key=printable(f"member {key}")[:128],
+                token=printable(str(one.get("createdAt", "-")))[:128] or "-",
+                name=name,
+                uid=os.geteuid(),
+                remote=True,
+                type="fleet-member",
+                note=printable(f"{note} ({kind})")[:200],
+            )
+        )
+    return found
+
+
+def _members() -> Iterator[tuple[dict[str, Any], str]]:
+    """Each with its name; none where the file is not there, another uid's, or not understood."""
+    data = os.environ.get("APRA_FLEET_DATA_DIR") or os.path.expanduser("~/.apra-fleet/data")
+    try:
+        told, like = files.read_json(os.path.join(data, "registry.json"))
+    except (OSError, OwnerCallFailed):
+        return
+    agents = told.get("agents") if isinstance(told, dict) and like.st_uid == os.geteuid() else None
+    for agent in agents if isinstance(agents, list) else []:
+        name = agent.get("friendlyName") if isinstance(agent, dict) else None
+        if isinstance(name, str) and name:
+            yield agent, printable(name)[:128]
