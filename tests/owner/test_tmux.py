@@ -103,6 +103,15 @@ def test_a_pane_in_another_use_is_left_alone(pane: Pane, use: Callable[[Pane, in
     assert pane.lines() == []
 
 
+def test_nothing_is_typed_below_a_question(pane: Pane) -> None:
+    """Enter would say yes to it, also where nobody was told of the prompt."""
+    pid, ticks = pane.agent()
+    pane.tmux("send-keys", "-l", "Overwrite it? [y/N] ")
+    wait_for(lambda: "[y/N]" in pane.tmux("capture-pane", "-p") or None, "the question")
+    assert refusal(pid, ticks, ["go on", "Enter"]) == "asks"
+    assert pane.lines() == []
+
+
 def test_who_only_carries_the_variables_of_a_pane_does_not_sit_in_it(pane: Pane) -> None:
     """Started from the pane without its terminal, or after the server that is named has gone for another."""
     pane.agent()

@@ -39,6 +39,7 @@ OFF = (
     "core.fsync=all",
     "core.fsyncMethod=fsync",
 )
+FILTER_OFF = {"clean": "", "smudge": "", "process": "", "required": "false"}
 WRITER = "agent-watchdog"  # author of what a rescue commits: the owner may have no name configured
 OUTPUT_LIMIT = 64 << 20  # bytes; a status of a million files is about that long
 
@@ -70,16 +71,17 @@ class Git:
         self._environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(os.path.realpath(directory))
         self._umask = -1
         self._off = [item for setting in OFF for item in ("-c", setting)]
-        self._off += self._filters_off()
+        self._environment |= self._filters_off()
 
-    def _filters_off(self) -> list[str]:
+    def _filters_off(self) -> dict[str, str]:
         """Empty every configured filter driver: raw content that equals the blob is safe to call clean."""
         listed = self.run("config", "--null", "--name-only", "--get-regexp", r"^filter\.", good=(0, 1))
         drivers = {match[1] for key in listed.split("\0") if (match := re.fullmatch(r"filter\.(.+)\.[^.]+", key, re.S))}
-        off: list[str] = []
-        for driver in sorted(drivers):
-            for key in ("clean=", "smudge=", "process=", "required=false"):
-                off += ["-c", f"filter.{driver}.{key}"]
+        # By variables: `-c` takes what is before the first "=" for the key, and a driver's name may hold one (git(1)).
+        off = {"GIT_CONFIG_COUNT": str(len(FILTER_OFF) * len(drivers))}
+        pairs = ((f"filter.{driver}.{key}", value) for driver in sorted(drivers) for key, value in FILTER_OFF.items())
+        for number, (key, value) in enumerate(pairs):
+            off |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         return off
 
     def write_like(self, directory: str) -> None:

@@ -93,8 +93,7 @@ def of_worktree(path: str) -> Repository:
     if not os.path.lexists(os.path.join(path, ".git")):
         raise PathRefused("no_worktree", f"{path} is no git worktree")
     git = Git(path, GIT_SECONDS)
-    asked = ("--absolute-git-dir", "--path-format=absolute", "--git-common-dir", "--show-toplevel")
-    own, common, top = git.run("rev-parse", *asked).rstrip("\n").split("\n")
+    own, common, top = worktrees.places(git)
     if _id(top) != _id(path):
         raise PathRefused("no_worktree", f"git calls {top} the top of {path}")
     if _id(own) != _id(common):

@@ -1,5 +1,6 @@
-"""Who still uses a directory: a process's cwd, root, program or open file below it, a bound socket, a held lock.
+"""Who still uses a directory: a process's cwd, root, program, open or mapped file in it, a bound socket, a held lock.
 
+A process in a container has another name for it: the names come from what is mounted there.
 Only what this uid may see in /proc can be seen: processes of other uids are not (proc(5), ptrace access). It signals
 nobody and changes nothing.
 """
@@ -10,12 +11,46 @@ import fcntl
 import os
 import socket
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+from watchdog.owner import paths
 
 
-def _below(target: str, path: str) -> bool:
-    target = target.removesuffix(" (deleted)")
-    return target == path or target.startswith(path + "/")
+class _Names:
+    """What one directory is called: by us `path` (the kernel's name), by others as their mounts have it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        directory = os.open(path, paths.STEP)
+        try:
+            self._mount = paths.mount_of(directory)
+        finally:
+            os.close(directory)
+        self._inside = _joined(self._mount.root, path[len(self._mount.point.rstrip("/")) :])
+        self._known: dict[str, set[str]] = {}  # by mount namespace
+
+    def of(self, pid: str) -> set[str]:
+        """Its names where that process lives; what cannot be looked at is not seen."""
+        try:
+            namespace = os.readlink(f"/proc/{pid}/ns/mnt")
+            if namespace not in self._known:
+                self._known[namespace] = {self._path, *self._by(paths.mounts(pid))}
+        except OSError:
+            return {self._path}
+        return self._known[namespace]
+
+    def _by(self, mounts: Iterable[paths.Mount]) -> Iterator[str]:
+        for mount in mounts:
+            if mount.device != self._mount.device:
+                continue
+            if paths.is_below(self._inside, mount.root):
+                yield _joined(mount.point, self._inside[len(mount.root.rstrip("/")) :])
+            elif paths.is_below(mount.root, self._inside):  # a part of it only
+                yield mount.point
+
+
+def _joined(top: str, below: str) -> str:
+    return top.rstrip("/") + below or "/"
 
 
 def _links(pid: str) -> list[tuple[str, str]]:
@@ -28,7 +63,16 @@ def _links(pid: str) -> list[tuple[str, str]]:
             found.append((kind, os.readlink(link)))
         except OSError:
             continue
-    return found
+    return found + [("mapped file", name) for name in _mapped(pid)]
+
+
+def _mapped(pid: str) -> set[str]:
+    """Files in its memory (proc(5), maps): a library, or one that was closed since and is written to all the same."""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as lines:
+            return {"/" + line.rstrip("\n").partition(" /")[2] for line in lines if " /" in line}
+    except OSError:  # another uid's, or gone
+        return set()
 
 
 def occupant(path: str) -> str | None:
@@ -36,17 +80,18 @@ def occupant(path: str) -> str | None:
 
     Our own process is not counted: it holds the directory open on purpose. Raises OSError when /proc cannot be read.
     """
-    own = str(os.getpid())
+    own, names = str(os.getpid()), _Names(path)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         if pid == own:
             continue
+        known = names.of(pid)
         for kind, target in _links(pid):
-            if _below(target, path):
+            if any(paths.is_below(target.removesuffix(" (deleted)"), name) for name in known):
                 return f"process {pid} has its {kind} at {target}"
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
             _, slash, bound = line.rstrip("\n").partition(" /")
-            if slash and _below("/" + bound, path):
+            if slash and paths.is_below("/" + bound, path):
                 return f"a socket is in use at /{bound}"
     return None
 
@@ -76,7 +121,7 @@ def neighbour(path: str, in_use: Sequence[tuple[str, str]]) -> str | None:
     `in_use` is `HookContext.in_use`; those names may lead through links.
     """
     for place, who in in_use:
-        if _below(place, path) or _below(os.path.realpath(place), path):
+        if paths.is_below(place, path) or paths.is_below(os.path.realpath(place), path):
             return f"another living agent, {who}, works there: {place}"
     return None
 

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from watchdog.errors import PathRefused
 
@@ -187,26 +188,48 @@ def mount_id(fd: int) -> int:
 
 
 def file_system(fd: int) -> str:
-    """The type of the file system that a descriptor lies on, as /proc/self/mountinfo names it (proc(5))."""
-    wanted = str(mount_id(fd)).encode()
-    with open("/proc/self/mountinfo", "rb") as lines:
+    """The type of the file system that a descriptor lies on, as mountinfo names it."""
+    return mount_of(fd).kind
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of mountinfo: which directory `root` of which device is seen at `point`."""
+
+    number: int
+    device: str
+    root: str
+    point: str
+    kind: str  # of the file system
+
+
+def mounts(process: str = "self") -> Iterator[Mount]:
+    """What is mounted where for a process (proc(5), mountinfo: octal escapes). Raises OSError."""
+    with open(f"/proc/{process}/mountinfo", "rb") as lines:
         for line in lines:
             fields = line.split(b" ")
-            if fields[0] == wanted:
-                return fields[fields.index(b"-") + 1].decode()
+            escaped = *fields[3:5], fields[fields.index(b"-") + 1]
+            words = (re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), word) for word in escaped)
+            yield Mount(int(fields[0]), fields[2].decode(), *map(os.fsdecode, words))
+
+
+def mount_of(fd: int) -> Mount:
+    """The mount that a descriptor lies on. Raises PathRefused where it is not ours to see (a chroot)."""
+    number = mount_id(fd)
+    for mount in mounts():
+        if mount.number == number:
+            return mount
     raise PathRefused("mount_unknown", "the kernel does not say on which mount this lies")
 
 
 def mounts_at_or_below(path: str) -> list[str]:
-    """Mount points at `path` or below it, from /proc/self/mountinfo (proc(5): field 5, octal escapes)."""
-    found = []
-    with open("/proc/self/mountinfo", "rb") as lines:
-        for line in lines:
-            point = re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), line.split(b" ")[4])
-            name = os.fsdecode(point)
-            if name == path or name.startswith(path + "/"):
-                found.append(name)
-    return found
+    """Mount points at `path` or below it."""
+    return [mount.point for mount in mounts() if is_below(mount.point, path)]
+
+
+def is_below(name: str, top: str) -> bool:
+    """Whether a name is `top` or lies below it, by whole components."""
+    return name == top or name.startswith(top.rstrip("/") + "/")
 
 
 def ancestors(paths: Iterable[str]) -> set[FileId]:

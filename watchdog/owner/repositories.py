@@ -1,4 +1,4 @@
-"""Whether a git repository lies inside a directory, at any depth, or around it.
+"""Whether a repository lies inside a directory, at any depth, or around it.
 
 What a repository holds only its own git knows; whoever would delete a directory asks here first. It looks by
 descriptors, through no link, with few of them open however deep the tree is. It changes nothing but the mode of an own
@@ -20,6 +20,9 @@ LISTING = 0o500  # what the owner needs to list a directory and to look up names
 # Names that together make a directory a git dir (gitrepository-layout(5)); the second is a linked worktree's entry.
 GIT_DIRS = (frozenset({"HEAD", "objects", "refs"}), frozenset({"HEAD", "commondir"}))
 POINTER = ".git"  # a checkout's git dir, or the file that names it (worktree, submodule)
+# Others' (jj, Mercurial, Subversion, Breezy, Darcs, Pijul, Fossil): what they hold only their own programs know.
+OTHERS = frozenset({".jj", ".hg", ".svn", ".bzr", "_darcs", ".pijul", ".fslckout"})
+POINTERS = OTHERS | {POINTER}
 
 
 @dataclass(slots=True)
@@ -66,7 +69,9 @@ def around(parent: int, levels: int) -> str | None:
     current = os.dup(parent)
     try:
         for _ in range(levels):
-            if _has(current, POINTER) or any(all(_has(current, name) for name in names) for names in GIT_DIRS):
+            if any(_has(current, name) for name in POINTERS) or any(
+                all(_has(current, name) for name in names) for names in GIT_DIRS
+            ):
                 return paths.real_path(current)
             current = _replaced(current, os.open("..", paths.STEP, dir_fd=current))
     finally:
@@ -108,7 +113,7 @@ def _look(directory: int, level: _Level, seen: int, limit: int, notice: Notice |
             seen += 1
             if seen > limit:
                 raise PathRefused("too_large", f"too large to look through: more than {limit} entries lie in it")
-            if entry.name == POINTER:
+            if entry.name in POINTERS:
                 return True, seen
             if any(entry.name in names for names in GIT_DIRS):
                 telling.add(entry.name)

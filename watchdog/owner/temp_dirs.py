@@ -103,7 +103,7 @@ def _refuse_foreign(directory: int, parent: int, what: TempDir, settings: base.C
     # The root itself is not asked: in /tmp anybody may make a .git, and nobody's temp dir would ever go.
     between = len(paths.components(path)) - len(paths.components(root)) - 1
     if above := repositories.around(parent, between):
-        raise PathRefused("repository", f"{path} lies in the git repository {above}")
+        raise PathRefused("repository", f"{path} lies in the repository {above}")
 
 
 def _on_mount_of(root: str, directory: int) -> bool:
@@ -134,7 +134,7 @@ def _refuse_contents(directory: int, what: TempDir, limit: int) -> None:
     except PathRefused as unknown:
         raise PathRefused(unknown.reason, f"{path}: {unknown}") from None
     if place is not None:
-        raise PathRefused("repository", f"a git repository lies in {path}: {place}")
+        raise PathRefused("repository", f"a repository lies in {path}: {place}")
 
 
 def changed(status: os.stat_result) -> float:

@@ -5,10 +5,11 @@ It only looks. An answer that cannot be had raises (OwnerCallFailed, OSError): t
 
 import os
 import re
+import stat
 from dataclasses import dataclass, field
 
 from watchdog.errors import PathRefused
-from watchdog.owner import paths
+from watchdog.owner import occupancy, paths, repositories
 from watchdog.owner.git import Git
 
 # Files in a worktree's git dir that mean: in the middle of something (gitrepository-layout(5), sequencer.c).
@@ -74,6 +75,13 @@ def listed(git: Git) -> list[dict[str, str]]:
     return entries
 
 
+def places(git: Git) -> tuple[str, str, str]:
+    """Its entry, the git common dir, the top of the checkout: asked one by one, as a name may hold newlines."""
+    asked = ("--absolute-git-dir", "--git-common-dir", "--show-toplevel")
+    own, common, top = (git.run("rev-parse", "--path-format=absolute", place).removesuffix("\n") for place in asked)
+    return own, common, top
+
+
 def find(git: Git, path: str) -> Linked:
     """The linked worktree at `path`. Raises PathRefused when it is none, or not one that can be put away."""
     try:
@@ -82,8 +90,7 @@ def find(git: Git, path: str) -> Linked:
         raise PathRefused("no_worktree", f"{path} is no git worktree") from None
     if not os.path.isfile(os.path.join(path, ".git")) or os.path.islink(os.path.join(path, ".git")):
         raise PathRefused("main_worktree", f"{path} is a main checkout, not a linked worktree")
-    asked = ("--absolute-git-dir", "--path-format=absolute", "--git-common-dir", "--show-toplevel")
-    git_dir, common, top = git.run("rev-parse", *asked).rstrip("\n").split("\n")
+    git_dir, common, top = places(git)
     if not _same(top, path):
         raise PathRefused("no_worktree", f"git calls {top} the top of {path}")
     if not _same(os.path.dirname(git_dir), os.path.join(common, "worktrees")):
@@ -121,7 +128,7 @@ def reasons_to_keep(git: Git, tree: Linked) -> Reasons:
         found.work.append("HEAD is detached or has no commit; its commits might be held by nothing else")
     found.work += _changes(git)
     _index_surprises(git, tree, found)
-    found.never += _repositories_inside(tree.path)
+    found.never += _inside(tree.path)
     found.work += _unheld(git, tree)
     if stashes(git, tree):
         found.work.append(f"a stash was made on {tree.short}")
@@ -159,15 +166,34 @@ def _index_surprises(git: Git, tree: Linked, found: Reasons) -> None:
                 break
 
 
-def _repositories_inside(top: str) -> list[str]:
-    """A repository below the top, also in ignored directories: only its own git knows what it holds."""
+def _inside(top: str) -> list[str]:
+    """A repository or a served socket below the top, also in ignored directories: git's status shows neither."""
     errors: list[OSError] = []
     for directory, names, files in paths.below(top, onerror=errors.append):
-        if directory != top and (".git" in names or ".git" in files):
-            return [f"a repository lies in it at {os.path.relpath(directory, top)!r}"]
+        place = repr(os.path.relpath(directory, top))
+        if {*names, *files} & (repositories.POINTERS if directory != top else repositories.OTHERS):
+            return [f"a repository lies in it at {place}"]
         if "HEAD" in files and "objects" in names and "refs" in names:
-            return [f"a bare repository lies in it at {os.path.relpath(directory, top)!r}"]
+            return [f"a bare repository lies in it at {place}"]
+        if name := _served(directory, files):
+            return [f"in use: a socket in it is served: {os.path.relpath(os.path.join(directory, name), top)!r}"]
     return [f"not all of it can be read: {errors[0].strerror} at {errors[0].filename!r}"] if errors else []
+
+
+def _served(directory: str, files: list[str]) -> str | None:
+    """A socket that a process serves, perhaps bound by a relative name or in another network namespace."""
+    for name in files:
+        try:
+            if stat.S_ISSOCK(os.lstat(os.path.join(directory, name)).st_mode):
+                parent = os.open(directory, paths.STEP)
+                try:
+                    if occupancy.served(parent, name):
+                        return name
+                finally:
+                    os.close(parent)
+        except FileNotFoundError:
+            continue
+    return None
 
 
 def holders(git: Git, commit: str, branch: str | None) -> list[str]:
