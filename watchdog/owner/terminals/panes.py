@@ -3,7 +3,8 @@
 1. A process sits in a pane when the pane's first process is itself or above it. It is found while the agent lives; from
    then on the pane is known by its server (socket, pid, start ticks), its name there, and its first process.
 2. Keys are typed only into what the agent itself reads: its terminal is the pane's, it runs in the foreground, nobody
-   scrolls there. Else a shell, an editor or a dialog would get them. All of it is looked at anew before each key.
+   scrolls there. Else a shell or an editor would get them. All of it is looked at anew before each key. Nothing is
+   typed below a question (`core.prompts`): most take Enter for a yes.
 3. A pane is closed only if it was made for the agent (`Pane.own`), and nobody else is in it. Then it is looked for once
    more: that it is not listed any more is the proof, whatever the program said of its closing.
 """
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from watchdog.core.prompts import asked
 from watchdog.core.redaction import hide_secrets
 from watchdog.core.vendors import is_prompt
 from watchdog.errors import OwnerCallFailed
@@ -70,7 +72,7 @@ def type_keys(pid: int, start_ticks: int, keys: list[str]) -> dict[str, object]:
     """The helper's call: type words and keys as tmux(1) names them (`Enter`, `C-c`) into the pane of that process.
 
     Raises OwnerCallFailed: `no_pane` where it sits in none; `left` when the pane is in another use, before the first
-    key or between two; the name of a terminal that does not answer.
+    key or between two; `asks` when it shows a question before the first; the name of a terminal that does not answer.
     """
     pane: Pane | None = None
     for number, key in enumerate(keys):
@@ -81,6 +83,8 @@ def type_keys(pid: int, start_ticks: int, keys: list[str]) -> dict[str, object]:
             raise OwnerCallFailed("left", f"it has left {words(pane)}")
         pane = sits
         _refuse_other_readers(sitting.stat_of(pid), pane, seen)
+        if not number:
+            _refuse_questions(pane)
         TERMINALS[pane.terminal].write(pane.server, pane.pane, key, time.monotonic() + SECONDS)
     return {"pane": pane.pane, "terminal": pane.terminal} if pane is not None else {"pane": "", "terminal": ""}
 
@@ -270,3 +274,9 @@ def _refuse_other_readers(main: sitting.Stat, pane: Pane, seen: Seen) -> None:
         raise OwnerCallFailed("left", f"{words(pane)} shows another program, which would get the keys")
     if seen.busy:
         raise OwnerCallFailed("left", f"{words(pane)}: {seen.busy}")
+
+
+def _refuse_questions(pane: Pane) -> None:
+    question = asked(TERMINALS[pane.terminal].screen(pane.server, pane.pane, time.monotonic() + SECONDS))
+    if question:
+        raise OwnerCallFailed("asks", f"{words(pane)} shows {question}, which would get the keys")
