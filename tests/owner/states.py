@@ -131,6 +131,11 @@ def nested_bare(path: Path, repository: Repository) -> None:
     git(path / "ignored", "init", "-q", "--bare", "inner")
 
 
+def nested_foreign(path: Path, repository: Repository) -> None:
+    """A repository of another program in an ignored directory."""
+    (path / "ignored" / "inner" / ".hg").mkdir(parents=True)
+
+
 def submodule(path: Path, repository: Repository) -> None:
     """A submodule is checked out."""
     url = str(repository.origin)
@@ -239,6 +244,16 @@ def clean_filter(path: Path, repository: Repository) -> None:
     (path / ".gitattributes").write_text("*.low filter=upper\n*.bad filter=broken\n")
     (path / "some.low").write_text("lower\n")
     (path / "some.bad").write_text("bad\n")
+
+
+def filter_of_an_odd_name(path: Path, repository: Repository) -> None:
+    """A filter, with a name that cuts a `-c` option short, hides a change."""
+    git(repository.main, "config", "--add", "filter.a=b.clean", "echo one")
+    (path / ".gitattributes").write_text("file filter=a=b\n")
+    git(path, "add", ".gitattributes")
+    git(path, "commit", "-qm", "attributes")
+    git(path, "push", "-q", "origin", "HEAD")
+    (path / "file").write_text("two\n")
 
 
 def hooks_and_gpg_fail(path: Path, repository: Repository) -> None:
@@ -429,13 +444,16 @@ def may_fail(path: Path, *arguments: str) -> None:
 def rows() -> list[State]:
     """All of them; those of `never` no rescue helps, those of `by_itself` need none."""
     by_itself = (clean, ignored_files, pushed)
-    never = (locked, nested, nested_bare, submodule, lock_file, index_truncated, pointer_broken, copied)
+    never = (
+        locked, nested, nested_bare, nested_foreign, submodule, lock_file, index_truncated, pointer_broken, copied,
+    )  # fmt: skip
     work = (
-        modified, same_size_and_time, untracked, staged, conflicted, rebase_stopped, bisecting, detached, unpushed,
-        upstream_gone, stashed, assumed_unchanged, skipped, only_in_reflog, three_kinds, staged_and_changed_again,
-        detached_commit, squash_merged, line_endings, clean_filter, hooks_and_gpg_fail, odd_names, modes_and_links,
-        large_and_binary, deleted, renamed, intent_to_add, cherry_pick_stopped, revert_stopped, am_stopped,
-        rebase_with_autostash, conflict_resolved, amended, unborn, refs_of_its_own, sparse, split_index, in_a_group,
+        modified, same_size_and_time, filter_of_an_odd_name, untracked, staged, conflicted, rebase_stopped,
+        bisecting, detached, unpushed, upstream_gone, stashed, assumed_unchanged, skipped, only_in_reflog,
+        three_kinds, staged_and_changed_again, detached_commit, squash_merged, line_endings, clean_filter,
+        hooks_and_gpg_fail, odd_names, modes_and_links, large_and_binary, deleted, renamed, intent_to_add,
+        cherry_pick_stopped, revert_stopped, am_stopped, rebase_with_autostash, conflict_resolved, amended,
+        unborn, refs_of_its_own, sparse, split_index, in_a_group,
     )  # fmt: skip
     states = [State(make, kept=False) for make in by_itself]
     return states + [State(make) for make in work] + [State(make, rescued=False) for make in never]

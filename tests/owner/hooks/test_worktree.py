@@ -112,7 +112,7 @@ def test_the_main_checkouts_clean_and_add_change_nothing_of_the_trash(repository
 
 
 # The others, and what a rescue makes of all of them: tests/faults/rows/worktrees.py.
-QUICK = [state for state in STATES if state.kept][:14] + [state for state in STATES if not state.rescued]
+QUICK = [state for state in STATES if state.kept][:15] + [state for state in STATES if not state.rescued]
 
 
 @pytest.mark.parametrize("state", QUICK, ids=lambda state: state.make.__name__)

@@ -1,0 +1,116 @@
+"""Who uses a directory, by the real /proc: where a process's own words are no path of ours."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.owner.repositories import Repository, context
+from watchdog.core.model import HookOutcome, HookResult
+from watchdog.owner import occupancy
+from watchdog.owner.hooks import base
+from watchdog.owner.hooks.worktree import worktree
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and foreign uids need root")
+MAPPED = """
+import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+kept = mmap.mmap(fd, 0)
+os.closerange(3, 100)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def living(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that has said that it is ready; it ends when its stdin does."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=cwd) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def put_away(path: Path) -> HookResult:
+    return worktree(context(worktree=str(path)), base.CleanupSettings())
+
+
+def test_a_mapped_file_is_in_use_when_it_was_closed(repository: Repository) -> None:
+    """A database, or the library of an environment that lies in the tree, needs no descriptor."""
+    path = repository.worktree()
+    (path / "ignored").mkdir()
+    (path / "ignored" / "db").write_bytes(bytes(8192))
+
+    with living(sys.executable, "-c", MAPPED, str(path / "ignored" / "db"), cwd=repository.place) as process:
+        result = put_away(path)
+
+    assert result.outcome is HookOutcome.KEPT
+    assert f"process {process.pid} has its mapped file at {path}/ignored/db" in result.message
+    assert put_away(path).outcome is HookOutcome.DONE
+
+
+@needs_root
+@pytest.mark.parametrize("bound", ["wt", "wt/ignored", "."])
+def test_who_works_in_a_container_has_another_name_for_it(repository: Repository, bound: str) -> None:
+    """The tree, a part of it, or what it lies in is mounted there at a place of the container's own."""
+    path, mounted = repository.worktree(), repository.place / "mounted"
+    (path / "ignored").mkdir()
+    mounted.mkdir()
+    inside = mounted / ("wt" if bound == "." else "")
+    script = f"mount --bind {repository.place / bound} {mounted} && cd {inside} && echo ready && exec cat"
+
+    with living("unshare", "-m", "--propagation", "private", "sh", "-c", script, cwd=repository.place) as process:
+        result = put_away(path)
+
+    assert result.outcome is HookOutcome.KEPT
+    assert f"process {process.pid} has its cwd at {inside}" in result.message
+
+
+@needs_root
+def test_a_mount_of_something_else_is_nobodys_use(repository: Repository) -> None:
+    """A neighbour whose name begins alike, and one at the same path on another device."""
+    path, other = repository.worktree(), repository.place / "wt2"
+    other.mkdir()
+    script = f"mount --bind {other} /mnt && cd /mnt && mount -t tmpfs none {path} && echo ready && exec cat"
+
+    with living("unshare", "-m", "--propagation", "private", "sh", "-c", script, cwd=repository.place):
+        assert occupancy.occupant(str(path)) is None
+
+
+def test_a_served_socket_keeps_a_worktree_whatever_it_was_bound_by(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Case G6: bound by a relative name, by a server that works elsewhere. One that nobody serves keeps nothing."""
+    path = repository.worktree()
+    (path / "ignored").mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        with monkeypatch.context() as there:
+            there.chdir(path / "ignored")
+            server.bind("s.sock")
+        server.listen()
+        kept = put_away(path)
+    assert kept.outcome is HookOutcome.KEPT
+    assert "a socket in it is served: 'ignored/s.sock'" in kept.message
+
+    assert put_away(path).outcome is HookOutcome.DONE
+
+
+def test_a_repository_may_have_any_name(tmp_path: Path) -> None:
+    """Git prints each of its places on a line of its own, and a name may hold newlines."""
+    place = tmp_path / "two\nlines"
+    place.mkdir()
+    repository = Repository(place)
+    path = tmp_path / "wt"
+    repository.worktree("../wt", "-b", "wt")
+
+    result = put_away(path)
+
+    assert result.outcome is HookOutcome.DONE, result.message
+    assert (repository.trash / ("a" * 32) / "tree" / "file").read_text() == "one\n"
