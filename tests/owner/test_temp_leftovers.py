@@ -127,7 +127,7 @@ def test_a_look_says_what_an_act_would_keep(root: Path) -> None:
         findings = found(root, known)
         assert {path: finding.action for path, finding in findings.items()} == {str(used): "keep", str(cloned): "keep"}
         assert "has its cwd" in findings[str(used)].why
-        assert "a git repository lies in" in findings[str(cloned)].why
+        assert "a repository lies in" in findings[str(cloned)].why
     assert found(root, known)[str(used)].action == "remove"
 
 
