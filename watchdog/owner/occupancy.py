@@ -17,11 +17,11 @@ from watchdog.owner import paths
 
 
 class _Names:
-    """What one directory is called: by us `path` (the kernel's name), by others as their mounts have it."""
+    """What one directory or file is called: by us `path` (the kernel's name), by others as their mounts have it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        directory = os.open(path, paths.STEP)
+        directory = os.open(path, paths.STEP & ~os.O_DIRECTORY)  # a file may be asked about, too
         try:
             self._mount = paths.mount_of(directory)
         finally:
