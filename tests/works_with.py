@@ -225,6 +225,7 @@ SHOWN: dict[str, dict[str, str]] = {
     "launch_failed": {
         "fleet": f"{_TASKS_E2E}::test_a_task_whose_wrapper_was_killed_is_closed_and_an_innocent_process_lives"
     },
+    "drift": {"sessions": f"{_MUX}::test_what_the_registry_and_tmux_say_differently_is_told"},
     "remote": {"fleet": f"{_TASKS}::test_members_of_other_devices_are_shown_and_no_secret_of_theirs"},
     "retention": {"fleet": "tests/owner/test_task_leftovers.py::test_each_goes_after_its_time"},
 }

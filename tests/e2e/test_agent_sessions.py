@@ -29,11 +29,16 @@ def test_kill_ends_what_ignores_the_hangup_of_its_pane_and_the_row_is_stopped(wo
         made = Registry(world.dir / ".mam", "rows", server, int(ran.stdout))
         watched(world, made)
         wait_for(lambda: NAME in world.cli("list").stdout, "it is known")
+        subprocess.run([*tmux, "new-session", "-d", "-s", "p-app-creator-agy", "sleep 300"], check=True)
+        drift = world.wait_event("source.drift", name="p-app-creator-agy")
+        assert "the registry has no such session" in drift["why"]
+        assert "p-app-creator-agy" in world.cli("list").stdout
 
         world.cli("kill", NAME, "--grace", "1s")
 
         wait_for(lambda: made.stored()["status"] == "stopped", "its row is closed", 30)
         assert not alive(int(ran.stdout))
+        assert world.count("source.drift") == 1
         assert (made.stored()["resumable"], made.stored()["termination_mode"]) == (True, "graceful")
         assert "status: stopped  # at work" in made.yaml.read_text()
     finally:

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.world import wait_for
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import agent_sessions, files
+from watchdog.owner.sources import agent_sessions, files, kernel
 from watchdog.owner.sources.base import Became, End, Entry, entry_json, entry_of
 
 NAME = "p-app-creator-claude"
@@ -261,6 +262,59 @@ def test_a_resumed_row_stays_and_so_does_one_whose_pane_lives(
         made.forget(end())
     assert made.forget(end(), "other 1 None None None None") is Became.CHANGED
     assert (made.content(), made.yaml.read_text()) == (content, made.before)
+
+
+def test_what_the_registry_and_tmux_say_differently_is_told(tmp_path: Path, pane: tuple[str, int]) -> None:
+    """A session that no row has, one that a row has ended, one with another process; the rows stay as they are."""
+    server, pid = pane
+    for name in ("p-app-creator-agy", "p-old-creator-agy", "q-other-creator-agy", "p-app"):
+        subprocess.run(["tmux", "-L", server, "new-session", "-d", "-s", name, "sleep 300"], check=True)
+    made = Registry(tmp_path / ".mam", "rows", server, pid)
+
+    told = {key: one.drift.partition(", and ") for key, one in made.entries().items() if one.drift}
+    lives = f"its tmux session lives on the server {server}"
+    assert told == {
+        "drift p-app-creator-agy": (lives, ", and ", "the registry has no such session"),
+        "drift p-old-creator-agy": (lives, ", and ", "the registry says that it is stopped"),
+    }
+    assert made.entries()[NAME].ticks is not None
+
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    other = Registry(tmp_path / "other", "rows", server, gone.pid)
+    said = f"its row says pid {gone.pid}, and its tmux session lives with {pid}"
+    assert other.entries()[f"drift {NAME}"].drift == said
+    assert NAME not in other.entries()
+    assert other.yaml.read_text() == other.before
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_conversation_that_its_row_does_not_have_is_told_and_written_at_its_end(
+    tmp_path: Path, layout: str, pane: tuple[str, int]
+) -> None:
+    """As Claude Code's own list has it of that very process; of another one with the number it says nothing."""
+    server, _ = pane
+    listed = tmp_path / "claude/sessions"
+    listed.mkdir(parents=True)
+    command = f"exec env CLAUDE_CONFIG_DIR={listed.parent} sleep 300"
+    subprocess.run(["tmux", "-L", server, "respawn-pane", "-k", "-t", NAME, command], check=True)
+    ran = subprocess.run(
+        ["tmux", "-L", server, "list-panes", "-a", "-F", "#{pane_pid}"], check=True, capture_output=True
+    )
+    pid = int(ran.stdout)
+    wait_for(lambda: kernel.environ(pid).get("CLAUDE_CONFIG_DIR"), "it runs")
+    made = Registry(tmp_path / ".mam", layout, server, pid)
+    ticks = made.entries()[NAME].ticks or 0
+    for start, found in ((ticks + 1, None), (ticks, CONVERSATION)):
+        (listed / f"{pid}.json").write_text(json.dumps({"pid": pid, "procStart": start, "sessionId": CONVERSATION}))
+        assert made.entries()[NAME].conversation == found
+    assert made.entries()[NAME].note == f"its row has no conversation yet: {CONVERSATION}"
+    token = made.entries()[NAME].token
+
+    subprocess.run(["tmux", "-L", server, "kill-server"], check=True)
+    wait_for(lambda: kernel.process(pid) is None, "it ends")
+    assert made.forget(end(conversation=CONVERSATION), token) is Became.DONE
+    assert made.stored()["claude_session_id_own"] == CONVERSATION
 
 
 def test_a_process_that_was_never_in_that_server_has_the_number_by_chance(tmp_path: Path) -> None:

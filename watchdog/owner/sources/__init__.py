@@ -1,23 +1,25 @@
 """Other programs' registries of agents, one file each. A new one is one file and one line in this table.
 
-base             the contract
-claude           Claude Code's own list of its sessions
-agent_relay      agent-relay's lists and database
-relay_runs       the processes of its agents
-agent_sessions   the sessions of tmux-agent-orchestrate
-agent_status     the files of an orchestrator's agents, with their heartbeats
-delegated_jobs   the jobs of those sessions
-fleet_tasks      apra-fleet's long running tasks
-fleet_files      the files of one of those tasks, and whether its wrapper lives
-fleet_members    its members, also those of other devices
-files            files of other programs: read, and changed at one place
-hcom             hcom's database and pid file
-hcom_runs        what hcom keeps of its runs beside them
-kernel           what /proc shows an owner of his own processes
-orchestrator_db  an orchestrator's own SQLite file
-sqlite_locks     who holds the lock of one
-tmux_panes       who sits in the panes of tmux
-yaml_rows        one row of a YAML list, changed at its place
+    base             the contract
+    claude           Claude Code's own list of its sessions
+    agent_relay      agent-relay's lists and database
+    relay_runs       the processes of its agents
+    agent_sessions   the sessions of tmux-agent-orchestrate
+    session_rows     what a row of those means, by its tmux server
+    agent_status     the files of an orchestrator's agents, with their heartbeats
+    delegated_jobs   the jobs of those sessions
+    fleet_tasks      apra-fleet's long running tasks
+    fleet_files      the files of one of those tasks, and whether its wrapper lives
+    fleet_members    its members, also those of other devices
+    files            files of other programs: read, and changed at one place
+    hcom             hcom's database and pid file
+    hcom_runs        what hcom keeps of its runs beside them
+    kernel           what /proc shows an owner of his own processes
+    orchestrator_db  an orchestrator's own SQLite file
+    sqlite_locks     who holds the lock of one
+    yaml_rows        one row of a YAML list, changed at its place
+
+None of them decides about a process or signals one: what an entry means is asked of the kernel, by the daemon.
 """
 
 import os

@@ -15,7 +15,6 @@ the next try, or the program's next write, puts right.
 
 import json
 import os
-import re
 import stat
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,8 +23,19 @@ from typing import Any
 
 from watchdog.core.notify import printable
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import delegated_jobs, files, kernel, tmux_panes
+from watchdog.owner.sources import delegated_jobs, files
 from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
+from watchdog.owner.sources.session_rows import (
+    ID,
+    OWN_ID,
+    Asked,
+    Row,
+    conversation_of,
+    entry_of_row,
+    refuse_if_alive,
+    token_of,
+    unlisted,
+)
 
 try:
     from watchdog.owner.sources import yaml_rows
@@ -34,11 +44,6 @@ except ImportError:  # the helper runs without ruamel.yaml, and serves all other
 
 NAMES = (".mam/agent-sessions.yaml", ".hermes/agent-sessions.yaml", "agent-sessions.yaml")
 ENDED = ("stopped", "terminated", "archived")
-_OWN_ID = re.compile(r"(claude|agy|hermes|cline)_(?:session|conversation)_id_own")
-_WRITTEN = ("created_at_epoch", "created_at", "resumed_at_epoch", "resumed_at")
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +68,11 @@ def discover(path: str) -> list[Entry]:
     place = _place(path)
     if place is None:
         return []
-    asked: dict[str, list[tmux_panes.Pane] | None] = {}
+    asked: Asked = {}
     rows = [row for row in _rows(place) if row["status"] in ("running", *ENDED)]
     rows.sort(key=lambda row: row["status"] != "running")
-    entries = [_entry(place, row, asked) for row in rows[:MOST_ENTRIES]]
-    return [entry for entry in entries if entry is not None]
+    entries = [entry_of_row(place.uid, place.mtime, row, asked) for row in rows[:MOST_ENTRIES]]
+    return [*entries, *unlisted(place.uid, os.path.dirname(place.folder), rows, asked)][:MOST_ENTRIES]
 
 
 def forget(path: str, key: str, token: str, end: End) -> Forgotten:
@@ -82,13 +87,13 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
             if len(found) != 1:
                 return Forgotten(Became.GONE, f"{key} is not there")
             (row,) = found
-            purged = row["status"] == "stopped" and not end.resumable and _conversation(row) is not None
+            purged = row["status"] == "stopped" and not end.resumable and conversation_of(row) is not None
             if row["status"] in ENDED and not purged:
                 return Forgotten(Became.GONE, f"{key} is already {row['status']}")
-            if _token(row) != token:
+            if token_of(row) != token:
                 return Forgotten(Became.CHANGED, f"{key} is another run by now")
-            _refuse_if_alive(row)
-            members = _members(end, purged=purged)
+            refuse_if_alive(row)
+            members = {**_members(end, purged=purged), **_captured(row, end)}
             text, before = files.read(place.yaml)
             new = _yaml().with_members(text, "tmux_sessions", key, members)
             job = "" if purged else _tell_job(place, row, end)
@@ -205,6 +210,13 @@ def _members(end: End, *, purged: bool) -> dict[str, object]:
     }
 
 
+def _captured(row: Row, end: End) -> dict[str, object]:
+    """The id of its conversation, where it was found before the end and the row has kept a place for it."""
+    empty = [key for key in row if OWN_ID.fullmatch(key) and row[key] is None]
+    found = end.conversation
+    return {empty[0]: found} if len(empty) == 1 and found is not None and ID.fullmatch(found) else {}
+
+
 def _tell_job(place: _Place, row: Row, end: End) -> str:
     """Its job's events; a job that is not understood keeps no row from its end."""
     job = row.get("delegate_job_id")
@@ -216,98 +228,3 @@ def _tell_job(place: _Place, row: Row, end: End) -> str:
         return delegated_jobs.tell(place.folder, job, event, detail, end.ended_at)
     except (OSError, OwnerCallFailed) as error:
         return f"its job was not told: {error}"
-
-
-def _pid(row: Row) -> int | None:
-    pane = row.get("pane")
-    return kernel.as_pid(pane.get("pid")) if isinstance(pane, dict) else None
-
-
-def _conversation(row: Row) -> str | None:
-    """The id of the session's own conversation, where it is known."""
-    own = (row[key] for key in row if _OWN_ID.fullmatch(key))
-    return next((one for one in own if isinstance(one, str) and _ID.fullmatch(one)), None)
-
-
-def _token(row: Row) -> str:
-    """Which run of that session: its pane's process, and when it was begun or taken up."""
-    return " ".join(str(word) for word in (row.get("tmux_server"), _pid(row), *(row.get(key) for key in _WRITTEN)))
-
-
-def _server(row: Row, environment: dict[str, str]) -> str:
-    """The server that the row names; by its socket where the process was started in one of that name."""
-    name = row.get("tmux_server")
-    name = name if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name) else "default"
-    socket = environment.get("TMUX", "").partition(",")[0]
-    return socket if os.path.basename(socket) == name else name
-
-
-def _refuse_if_alive(row: Row) -> None:
-    """Raises OwnerCallFailed `alive` while its session has a living pane."""
-    pid = _pid(row)
-    panes = tmux_panes.panes(_server(row, {} if pid is None else kernel.environ(pid)))
-    for pane in panes or []:
-        if pane.session == row["name"] and not pane.dead and kernel.process(pane.pid) is not None:
-            raise OwnerCallFailed("alive", f"the session {row['name']} has a living pane: {pane.pane}, pid {pane.pid}")
-
-
-def _entry(place: _Place, row: Row, asked: dict[str, list[tmux_panes.Pane] | None]) -> Entry | None:
-    """None: its session lives and has another process than the row says, which its own `status` shows as a drift."""
-    pid, running = _pid(row), row["status"] == "running"
-    kind = next((match[1] for key in row if (match := _OWN_ID.fullmatch(key))), row["name"].rpartition("-")[2])
-    conversation = _conversation(row)
-    pane, ticks, since = None, None, _since(row)
-    if running and pid is not None:
-        before, environment = kernel.process(pid), kernel.environ(pid)
-        server = _server(row, environment)
-        if server not in asked:
-            asked[server] = tmux_panes.panes(server)
-        mine = [one for one in asked[server] or [] if one.session == row["name"]]
-        sits = next((one for one in mine if one.pid == pid and not one.dead), None)
-        after = kernel.process(pid)
-        if sits is None and any(not one.dead and kernel.process(one.pid) for one in mine):
-            return None
-        if sits is not None and before is not None and after is not None and before.ticks == after.ticks:
-            ticks = after.ticks
-            pane = {"terminal": "tmux", "server": server, "session": sits.session}
-            pane |= {"window": sits.window, "pane": sits.pane}
-        elif asked[server] is not None and environment and not server.startswith("/"):
-            since = 0.0  # its tmux session is gone, and this process was never in that server
-        elif server.startswith("/"):
-            since = since or place.mtime
-    cwd = row["pane"].get("cwd") if isinstance(row.get("pane"), dict) else None
-    job = row.get("delegate_job_id")
-    return Entry(
-        key=row["name"],
-        token=_token(row),
-        name=row["name"],
-        uid=place.uid,
-        pid=pid,
-        ticks=ticks,
-        boot_id=kernel.this_boot() if ticks is not None else None,
-        since=since,
-        living=running,
-        type=kind,
-        task=job if isinstance(job, str) and _ID.fullmatch(job) else None,
-        cwd=cwd if isinstance(cwd, str) else None,
-        conversation=conversation,
-        resume={"claude": f"claude -r {conversation}", "hermes": f"hermes --resume {conversation}"}.get(kind)
-        if conversation
-        else None,
-        pane=pane,
-    )
-
-
-def _since(row: Row) -> float | None:
-    """The last time that the row itself tells of a start."""
-    times = []
-    for key in _WRITTEN:
-        value = row.get(key)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            times.append(float(value))
-        elif isinstance(value, str):
-            try:
-                times.append(datetime.fromisoformat(value).astimezone(UTC).timestamp())
-            except (ValueError, OverflowError):
-                continue
-    return max(times, default=None)

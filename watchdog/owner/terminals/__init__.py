@@ -1,10 +1,12 @@
 """Terminals that an agent may sit in. A new one is one file and one line in this table.
 
-base       the contract, and values: a pane, its server
-sitting    who sits at which terminal, from /proc
-tmux, kitty, wezterm
-panes      what is done with them: find an agent's, keep its last screen, type, close
-showing    whether what one shows changes, or asks a person
+    base       the contract, and values: a pane, its server
+    sitting    who sits at which terminal, from /proc
+    tmux, kitty, wezterm
+    panes      what is done with them: find an agent's, keep its last screen, type, close
+    showing    whether what one shows changes, or asks a person
+
+Which of them an agent sits in is told by the kernel: its terminal's device, and who holds the other end.
 """
 
 from watchdog.owner.terminals.base import Terminal

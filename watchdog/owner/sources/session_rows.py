@@ -1,0 +1,192 @@
+"""What a session's row means: asked of its tmux server and of Claude Code's own list. Nothing is typed or closed.
+
+Three things may disagree, beside a row whose tmux session is gone: the session lives and no row says so; it lives with
+another process than its row says; its conversation is not in its row yet (`forget` writes it there at the end).
+"""
+
+import os
+import re
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources import claude, kernel
+from watchdog.owner.sources.base import Entry
+from watchdog.owner.terminals import tmux
+from watchdog.owner.terminals.base import Seen
+
+SECONDS = 2.0  # for one answer of a server; a living one answers in 5 ms
+OWN_ID = re.compile(r"(claude|agy|hermes|cline)_(?:session|conversation)_id_own")
+ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SESSION = re.compile(r"([^:.\s]+)-creator-(?:claude|agy|hermes|cline)")  # as the program names its own
+_WRITTEN = ("created_at_epoch", "created_at", "resumed_at_epoch", "resumed_at")
+_NOBODY = re.compile(r": (no server running on|error connecting to)(?!.*denied)")
+
+Row = dict[str, Any]
+Asked = dict[str, list[Seen] | None]  # what each server has answered in this look
+
+
+def pid_of(row: Row) -> int | None:
+    """The process of its pane, as it says."""
+    pane = row.get("pane")
+    return kernel.as_pid(pane.get("pid")) if isinstance(pane, dict) else None
+
+
+def conversation_of(row: Row) -> str | None:
+    """The id of the session's own conversation, where it is known."""
+    own = (row[key] for key in row if OWN_ID.fullmatch(key))
+    return next((one for one in own if isinstance(one, str) and ID.fullmatch(one)), None)
+
+
+def token_of(row: Row) -> str:
+    """Which run of that session: its pane's process, and when it was begun or taken up."""
+    return " ".join(str(word) for word in (row.get("tmux_server"), pid_of(row), *(row.get(key) for key in _WRITTEN)))
+
+
+def _server(row: Row, environment: dict[str, str]) -> str:
+    """The server that the row names; by its socket where the process was started in one of that name."""
+    name = row.get("tmux_server")
+    name = name if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name) else "default"
+    socket = environment.get("TMUX", "").partition(",")[0]
+    return socket if os.path.basename(socket) == name else name
+
+
+def refuse_if_alive(row: Row) -> None:
+    """Raises OwnerCallFailed `alive` while its session has a living pane."""
+    pid = pid_of(row)
+    panes = _panes(_server(row, {} if pid is None else kernel.environ(pid)))
+    for pane in panes or []:
+        if row["name"] in pane.sessions and not pane.dead and kernel.process(pane.pid) is not None:
+            raise OwnerCallFailed("alive", f"the session {row['name']} has a living pane: {pane.pane}, pid {pane.pid}")
+
+
+def unlisted(uid: int, workspace: str, rows: list[Row], asked: Asked) -> list[Entry]:
+    """Sessions of that workspace, and of those that its rows name, of whom no row says that they run.
+
+    Only on the servers that were asked; those of another workspace's registry have names of their own.
+    """
+    places = {row["name"].rpartition("-creator-")[0] for row in rows} | {_place_of(workspace)}
+    listed = {row["name"]: row["status"] for row in rows}
+    found = {}
+    for server, panes in asked.items():
+        for pane in panes or []:
+            for session in () if pane.dead else pane.sessions:
+                match = _SESSION.fullmatch(session)
+                if match and match[1] in places and listed.get(session) != "running":
+                    found[session] = os.path.basename(server)
+    return [
+        _drift(uid, name, f"its tmux session lives on the server {server}, and the registry {_says(listed.get(name))}")
+        for name, server in sorted(found.items())
+    ]
+
+
+def _place_of(workspace: str) -> str:
+    """How the program calls it: the last two parts of its path."""
+    return "-".join(os.path.realpath(workspace).split("/")[-2:]).replace("_", "-").lower()
+
+
+def _says(status: str | None) -> str:
+    return "has no such session" if status is None else f"says that it is {status}"
+
+
+def _drift(uid: int, name: str, why: str) -> Entry:
+    """Told under a key of its own: what the row means is not known."""
+    return Entry(key=f"drift {name}", token=name, name=name, uid=uid, drift=why)
+
+
+def entry_of_row(uid: int, mtime: float, row: Row, asked: Asked) -> Entry:
+    """Of a session that lives with another process than the row says, only that."""
+    pid, running = pid_of(row), row["status"] == "running"
+    kind = next((match[1] for key in row if (match := OWN_ID.fullmatch(key))), row["name"].rpartition("-")[2])
+    conversation = conversation_of(row)
+    pane, ticks, since, note = None, None, _since(row), ""
+    if running and pid is not None:
+        before, environment = kernel.process(pid), kernel.environ(pid)
+        server = _server(row, environment)
+        if server not in asked:
+            asked[server] = _panes(server)
+        mine = [one for one in asked[server] or [] if row["name"] in one.sessions]
+        sits = next((one for one in mine if one.pid == pid and not one.dead), None)
+        after = kernel.process(pid)
+        others = [one.pid for one in mine if not one.dead and kernel.process(one.pid)]
+        if sits is None and others:
+            said = f"its row says pid {pid}, and its tmux session lives with {', '.join(map(str, others[:4]))}"
+            return _drift(uid, row["name"], said)
+        if sits is not None and before is not None and after is not None and before.ticks == after.ticks:
+            ticks = after.ticks
+            pane = {"terminal": "tmux", "server": server, "session": row["name"]}
+            pane |= {"window": sits.window, "pane": sits.pane}
+            if kind == "claude" and conversation is None:
+                conversation = _claude_session(environment, pid, ticks)
+                note = "" if conversation is None else f"its row has no conversation yet: {conversation}"
+        elif asked[server] is not None and environment and not server.startswith("/"):
+            since = 0.0  # its tmux session is gone, and this process was never in that server
+        elif server.startswith("/"):
+            since = since or mtime
+    cwd = row["pane"].get("cwd") if isinstance(row.get("pane"), dict) else None
+    job = row.get("delegate_job_id")
+    return Entry(
+        key=row["name"],
+        token=token_of(row),
+        name=row["name"],
+        uid=uid,
+        pid=pid,
+        ticks=ticks,
+        boot_id=kernel.this_boot() if ticks is not None else None,
+        since=since,
+        living=running,
+        type=kind,
+        task=job if isinstance(job, str) and ID.fullmatch(job) else None,
+        cwd=cwd if isinstance(cwd, str) else None,
+        note=note,
+        conversation=conversation,
+        resume={"claude": f"claude -r {conversation}", "hermes": f"hermes --resume {conversation}"}.get(kind)
+        if conversation
+        else None,
+        pane=pane,
+    )
+
+
+def _claude_session(environment: dict[str, str], pid: int, ticks: int) -> str | None:
+    """The session that Claude Code's own list has for that very process."""
+    directory = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(environment.get("HOME", "/nonexistent"), ".claude")
+    try:
+        listed = claude.discover(directory)
+    except (OSError, OwnerCallFailed):
+        return None
+    return next((one.conversation for one in listed if (one.pid, one.ticks) == (pid, ticks)), None)
+
+
+def _panes(server: str) -> list[Seen] | None:
+    """All panes of a server: a socket's path, or the name that `tmux -L` takes. None: it could not be asked.
+
+    No server by that name means that it has no pane.
+    """
+    found = []
+    try:
+        sockets = tmux.servers({}, server)
+    except OSError:
+        return None
+    for socket in sockets:
+        try:
+            found += tmux.panes(socket, time.monotonic() + SECONDS)
+        except OwnerCallFailed as error:
+            if not _NOBODY.search(str(error)):
+                return None
+    return found
+
+
+def _since(row: Row) -> float | None:
+    """The last time that the row itself tells of a start."""
+    times = []
+    for key in _WRITTEN:
+        value = row.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            times.append(float(value))
+        elif isinstance(value, str):
+            try:
+                times.append(datetime.fromisoformat(value).astimezone(UTC).timestamp())
+            except (ValueError, OverflowError):
+                continue
+    return max(times, default=None)
