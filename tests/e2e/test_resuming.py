@@ -1,6 +1,7 @@
 """The conversation of an agent that is stopped: captured first, told with the result, and purged only when asked."""
 
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,11 @@ import pytest
 from tests.e2e.test_claude_sessions import session
 from tests.world import World, alive
 
-ID = "11111111-2222-4333-8444-555555555555"
+ID = str(uuid.uuid4())  # each process that runs tests has its own: who carries one keeps it from being purged
 # As Claude Code does: at its end it takes its own entry of the list away.
 AGENT = """
 import os, signal, sys
+import uuid
 def end(*_):
     os.unlink(os.path.join(os.environ["CLAUDE_CONFIG_DIR"], "sessions", f"{os.getpid()}.json"))
     sys.exit(0)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.owner.conversations import conversation
 from watchdog.owner.purging import purge
 
-ID = "11111111-2222-4333-8444-555555555555"
+ID = str(uuid.uuid4())  # each process that runs tests has its own: who carries one keeps it from being purged
 Started = list["subprocess.Popen[str]"]
-OTHER = "11111111-2222-4333-8444-666666666666"
+OTHER = ID[:-12] + "6" * 12
 HOLD = "import sys, time; f = open(sys.argv[1], 'a'); print('open', flush=True); sys.stdin.read()"
 
 
@@ -97,12 +98,10 @@ def test_claude_codes_own_list_names_it(tmp_path: Path, started: Started) -> Non
     assert conversation([[process.pid, ticks]]) is None
 
 
-@pytest.mark.parametrize(
-    "path", [None, "relative", f"/a/{ID}.jsonl", f"/a/projects/b/{ID}.jsonl.bak", f"/a/projects/b/{ID[:-1]}.jsonl"]
-)
-def test_only_a_whole_known_path_names_one(path: str | None) -> None:
+@pytest.mark.parametrize("name", ["/a/{}.jsonl", "/a/projects/b/{}.jsonl.bak", "/a/projects/b/{}0.jsonl", "relative"])
+def test_only_a_whole_known_path_names_one(name: str) -> None:
     """A transcript elsewhere, or of another name, says nothing; so does what is no conversation."""
-    assert kept_in(path) is None
+    assert kept_in(name.format(ID)) is kept_in(None) is None
     assert conversation_of({"vendor": "claude", "id": "../../etc"}) is None
     assert conversation_of({"vendor": "cat", "id": ID}) is None
 
