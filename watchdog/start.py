@@ -143,7 +143,7 @@ async def _live(
 
 
 def _share_one_heap() -> None:
-    """One malloc arena for all threads (mallopt(3)): glibc's eight a core kept 5 MB of freed blocks in 400 agents' time.
+    """One malloc arena for all threads (mallopt(3)): glibc's eight a core kept 5 MB of freed blocks after 400 agents.
 
     They run Python, of which one thread at a time allocates anyway.
     """
