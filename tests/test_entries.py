@@ -151,7 +151,8 @@ async def _looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = 
     for number, passed in enumerate(seconds):
         desk.mono += passed
         told = replace(entry, beat=f"{entry.beat}{number}") if entry.beat == "changes" else entry
-        await ghosts.seen("hcom", "/p", told, 7, "no such process")
+        ghosts.seen("hcom", "/p", told, 7, "no such process")
+        await ghosts.round()
     return desk.told, len(owner.asked)
 
 
@@ -180,3 +181,32 @@ def test_an_entry_that_cannot_be_closed_is_told_once_and_tried_again() -> None:
     """And its intent stands in the history once."""
     told, asked = looks(replace(FULL, beat=None), *(10.0,) * 5, error=OwnerCallFailed("busy", "locked"))
     assert (told, asked) == (["intent", "source.entry_kept"], 4)
+
+
+def test_a_registry_that_cannot_be_written_to_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor any look: entries are closed beside them, each registry's for a while, and the one that hung comes last."""
+    desk, owner = Desk(), Owner()
+    ghosts = Ghosts(desk, owner)  # type: ignore[arg-type]
+    asked = list[tuple[str, str]]()
+
+    async def late(uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:
+        asked.append((args["path"], args["key"]))
+        desk.mono += timeout if args["path"] == "/hangs" else 0.1
+        raise OwnerCallFailed("late", "no answer")
+
+    monkeypatch.setattr(owner, "call_alone", late)
+
+    async def play() -> None:
+        for _ in range(2):
+            for number in range(5):
+                for path in ("/fine", "/hangs"):
+                    ghosts.seen("hcom", path, replace(FULL, key=str(number), beat=None), 7, "no such process")
+        began = desk.mono
+        await ghosts.round()
+        assert desk.mono - began < 12
+        assert len([one for one in asked if one[0] == "/fine"]) == 5
+        assert [key for path, key in asked if path == "/hangs"] == ["0"]
+        await ghosts.round()
+        assert [key for path, key in asked if path == "/hangs"] == ["0", "1"]
+
+    asyncio.run(play())

@@ -18,7 +18,7 @@ from watchdog.control.requests import Register, parse
 from watchdog.core.model import Identity, Listed
 from watchdog.core.names import name_for, name_problem
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, ProcessNotFound, Unseen, WatchdogError
-from watchdog.fleet import Fleet
+from watchdog.fleet import Agent, Fleet
 from watchdog.owner.sources.base import MOST_ENTRIES, Entry, entry_of
 from watchdog.processes import procfs
 from watchdog.processes.identity import boot_id
@@ -85,6 +85,21 @@ def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found
     if began(taken.identity, now) > entry.since + SLACK:
         return Found(Standing.GONE, f"process {entry.pid} began after the entry was written")
     return Found(Standing.PROVED, taken=taken)
+
+
+def tells(entry: Entry) -> bool:
+    """Whether it says which process has its pid, or when it was written down."""
+    return entry.ticks is not None or entry.since is not None
+
+
+def names(entry: Entry, agent: Agent, boot_id: str, now: Instant) -> bool:
+    """Whether it names the main process of that agent."""
+    one = agent.identity
+    if one is None or one.pid != entry.pid or entry.ticks not in (None, one.start_ticks):
+        return False
+    if entry.boot_id not in (None, one.boot_id) or agent.reg.boot_id != boot_id:
+        return False
+    return entry.since is None or began(one, now) <= entry.since + SLACK
 
 
 def began(identity: Identity, now: Instant) -> float:

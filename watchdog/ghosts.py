@@ -1,8 +1,11 @@
 """Entries of foreign registries whose process is proved gone, or another's: closed as `lost`, and nobody is signalled.
 
 Not at the first look: who writes his entry anew meanwhile lives somewhere, perhaps in a container with its own pids.
+And beside the looks: a helper for each of a hundred entries, or one that waits for a lock, takes a minute in which
+nobody's beats would be read.
 """
 
+import asyncio
 from dataclasses import dataclass, field
 
 from watchdog.control.desk import Desk
@@ -14,11 +17,15 @@ from watchdog.owners import Owners
 LOOKS = 2  # that find the same
 BEATS = 60.0  # seconds that one with a heartbeat of unknown rhythm is watched for another
 DEADLINE = 10.0  # seconds for closing one
+ROUND = 10.0  # seconds for those of one registry, until another registry's may have to wait for them
+Place = tuple[str, ...]  # kind, path, key, token
 
 
 @dataclass(slots=True)
 class _Ghost:
-    content: object
+    entry: Entry
+    uid: int  # of the registry's owner
+    why: str
     since: float  # monotonic
     looks: int = 0
     told: set[str] = field(default_factory=set)
@@ -30,8 +37,8 @@ class Ghosts:
     def __init__(self, desk: Desk, owners: Owners) -> None:
         self._desk = desk
         self._owners = owners
-        self._known: dict[tuple[str, ...], _Ghost] = {}
-        self.agents: dict[tuple[str, ...], str] = {}
+        self._known: dict[Place, _Ghost] = {}
+        self.agents: dict[Place, str] = {}
 
     def keep(self, kind: str, path: str, entries: list[Entry]) -> None:
         """Forget what does not stand there any more."""
@@ -43,24 +50,47 @@ class Ghosts:
         """It is none."""
         self._known.pop((kind, path, entry.key, entry.token), None)
 
-    async def seen(self, kind: str, path: str, entry: Entry, uid: int, why: str) -> None:
-        """One more look found that its process is gone: close it when that is proved enough."""
-        place = (kind, path, entry.key, entry.token)
-        now, content = self._desk.clock.mono(), (entry.beat, entry.state, entry.note, entry.pid)
-        ghost = self._known.setdefault(place, _Ghost(content, now))
-        if ghost.content != content:
-            ghost.content, ghost.since, ghost.looks = content, now, 0
+    def seen(self, kind: str, path: str, entry: Entry, uid: int, why: str) -> None:
+        """One more look found that its process is gone."""
+        ghost = self._known.setdefault(
+            (kind, path, entry.key, entry.token), _Ghost(entry, uid, why, self._desk.clock.mono())
+        )
+        if _content(ghost.entry) != _content(entry):
+            ghost.since, ghost.looks = self._desk.clock.mono(), 0
+        ghost.entry, ghost.why = entry, why
         ghost.looks += 1
-        patience = 0.0 if entry.beat is None else BEATS if entry.promise is None else entry.promise / 2
-        if ghost.looks < LOOKS or now - ghost.since < patience or self._desk.settings.observe:
-            return
-        try:
-            await self._close(place, entry, uid, why, ghost)
-        except WatchdogError as error:  # the next look tries again
-            self._tell(ghost, "source.entry_kept", entry, kind, path, str(error))
 
-    async def _close(self, place: tuple[str, ...], entry: Entry, uid: int, why: str, ghost: _Ghost) -> None:
+    async def round(self) -> None:
+        """Close those of whom that is proved enough, once for each look, and of each registry as many as fit."""
+        registries = dict[Place, list[Place]]()
+        for place in self._known:
+            registries.setdefault(place[:2], []).append(place)
+        await asyncio.gather(*map(self._some, registries.values()))
+
+    async def _some(self, places: list[Place]) -> None:
+        until = self._desk.clock.mono() + ROUND
+        for place in places:
+            ghost = self._known.get(place)
+            if ghost is None or not self._due(ghost):
+                continue  # since the round began it has come to life, or is closed
+            if self._desk.clock.mono() >= until:
+                return
+            ghost.looks = LOOKS - 1
+            self._known[place] = self._known.pop(place)  # one that hangs comes last in the next round
+            try:
+                await self._close(place, ghost)
+            except WatchdogError as error:  # the next look has it tried again
+                self._tell(ghost, "source.entry_kept", place, str(error))
+
+    def _due(self, ghost: _Ghost) -> bool:
+        entry = ghost.entry
+        patience = 0.0 if entry.beat is None else BEATS if entry.promise is None else entry.promise / 2
+        passed = self._desk.clock.mono() - ghost.since
+        return ghost.looks >= LOOKS and passed >= patience and not self._desk.settings.observe
+
+    async def _close(self, place: Place, ghost: _Ghost) -> None:
         kind, path = place[:2]
+        entry, uid, why = ghost.entry, ghost.uid, ghost.why
         desk, end = self._desk, await self._end(place, why)
         evidence = {"source": kind, "path": path, "key": entry.key, "pid": entry.pid}
         if "history" not in ghost.told:  # the intent, once
@@ -78,9 +108,9 @@ class Ghosts:
                 raise
             return
         if done["became"] == Became.DONE:
-            self._tell(ghost, "source.ghost", entry, kind, path, f"{why}; {done['message']}")
+            self._tell(ghost, "source.ghost", place, f"{why}; {done['message']}")
 
-    async def _end(self, place: tuple[str, ...], why: str) -> End:
+    async def _end(self, place: Place, why: str) -> End:
         """How it ended: as our own row says, where it was an agent of ours whose hook failed; else nobody knows."""
         now = self._desk.now().timestamp()
         agent_id = self.agents.get(place)
@@ -93,7 +123,12 @@ class Ghosts:
         task = task or self._desk.settings.policy_for(row.registration).task_status
         return End(row.status.value, reason, "daemon", ended_at, row.exit_code, task_status=task)
 
-    def _tell(self, ghost: _Ghost, event: str, entry: Entry, kind: str, path: str, why: str) -> None:
+    def _tell(self, ghost: _Ghost, event: str, place: Place, why: str) -> None:
         if event not in ghost.told:
             ghost.told.add(event)
-            self._desk.event(event, source=kind, path=path, name=entry.name, why=why)
+            self._desk.event(event, source=place[0], path=place[1], name=ghost.entry.name, why=why)
+
+
+def _content(entry: Entry) -> object:
+    """What a living one changes of it."""
+    return entry.beat, entry.state, entry.note, entry.pid

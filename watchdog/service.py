@@ -282,7 +282,7 @@ class Daemon:
         for agent in self.fleet:
             agent.adopt(settings.policy_for(agent.reg))
         if settings.interval != old.interval:
-            for job in ("sweep", "orders", "sources"):
+            for job in ("sweep", "orders", "sources", "ghosts"):
                 self.schedule.change(job, settings.interval)
         logs.change(self.sink, settings.log.level, settings.log.format, settings.log.file)
         self.sink.reopen()  # as after a rotation
@@ -290,8 +290,8 @@ class Daemon:
     async def _begin(self) -> None:
         await self.scrape.keep(self.settings.metrics.listen)
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
-        self.schedule.every(self.settings.interval, "orders", self.take_up.orders)
-        self.schedule.every(self.settings.interval, "sources", self.sources.look)
+        for job, do in {"orders": self.take_up.orders, **self.sources.jobs}.items():
+            self.schedule.every(self.settings.interval, job, do)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.every(reaper.EVERY, "reap", self.reaper.round)
         self.schedule.start()

@@ -31,7 +31,6 @@ from watchdog.processes.identity import presence
 
 DEADLINE = 3.0  # seconds for one look
 PATIENCE = 60.0  # seconds until a registry on which two helpers in a row hung is read again
-MOST_TEMP = 32  # files that one entry leaves behind
 MISSED = 2  # looks that do not find an entry, until it counts as taken away: a file may be just being replaced
 Known = tuple[Agent, Listed]
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
@@ -65,6 +64,7 @@ class Sources:
         self._owners = owners
         self._ghosts = Ghosts(desk, owners)
         self._places: dict[tuple[str, str], _Place] = {}
+        self.jobs = {"sources": self.look, "ghosts": self._ghosts.round}  # neither waits for the other
 
     async def look(self) -> None:
         """Each source once."""
@@ -120,7 +120,7 @@ class Sources:
             place.told = True
             self._desk.event("source.unread", source=kind, path=path, why=str(error))
         for agent in self._desk.fleet if place.failed > 1 else ():
-            if agent.reg.source == kind and _listed(agent, kind, path) and agent.promised and agent.unread is None:
+            if _is_held_to(agent, kind, path) and agent.promised and agent.unread is None:
                 agent.unread_now()
 
     # -- one entry
@@ -143,25 +143,25 @@ class Sources:
         agent: Agent | None = None
         if known:
             agent, own = next((one for one in known if one[1].token == entry.token), known[0])
-            if own.token != entry.token and not self._same_process(agent, entry):
+            if own.token != entry.token and not self._names(entry, agent):
                 agent = None  # another run has its place by now
             elif not entry.living:
                 return  # `_miss` tells it
             else:
                 await self._refresh(place, agent, own, entry)
         if agent is None:
-            agent = next((one for one in desk.fleet if self._same_process(one, entry)), None)
+            agent = next((one for one in desk.fleet if self._names(entry, one)), None)
             if not entry.living or (agent is not None and not agent.reg.owner_uid == place.uid == entry.uid):
                 return  # of another's agent nobody's file says anything
             if agent is not None:
                 await self._attach(agent, kind, path, entry)
         if agent is not None:
             self._ghosts.alive(kind, path, entry)
-            self._hear(place, kind, agent, entry)
+            await self._hear(place, kind, path, agent, entry)
             return
         found = entries.look(entry, place.uid, desk.fleet, desk.host, desk.clock.now())
         if found.standing is Standing.GONE:
-            await self._ghosts.seen(kind, path, entry, place.uid, found.why)
+            self._ghosts.seen(kind, path, entry, place.uid, found.why)
         elif found.standing is Standing.UNSEEN:
             place.show(kind, entry, found.why)
         elif found.taken is not None:
@@ -177,14 +177,8 @@ class Sources:
                 found.setdefault(own.key, []).append((agent, own))
         return found
 
-    def _same_process(self, agent: Agent, entry: Entry) -> bool:
-        """Whether the entry names the main process of that agent."""
-        one = agent.identity
-        if one is None or one.pid != entry.pid or entry.ticks not in (None, one.start_ticks):
-            return False
-        if entry.boot_id not in (None, one.boot_id) or agent.reg.boot_id != self._desk.boot_id:
-            return False
-        return entry.since is None or entries.began(one, self._desk.clock.now()) <= entry.since + entries.SLACK
+    def _names(self, entry: Entry, agent: Agent) -> bool:
+        return entries.names(entry, agent, self._desk.boot_id, self._desk.clock.now())
 
     async def _register(self, place: _Place, kind: str, path: str, entry: Entry, found: Found) -> None:
         desk, uid = self._desk, place.uid
@@ -201,11 +195,11 @@ class Sources:
                 raise refusal
         self._ghosts.agents[(kind, path, entry.key, entry.token)] = agent.agent_id
         _remember(agent, listed)
-        self._hear(place, kind, agent, entry, first=True)
+        await self._hear(place, kind, path, agent, entry, first=True)
 
     async def _attach(self, agent: Agent, kind: str, path: str, entry: Entry) -> None:
         """An agent that came another way stands there too: the entry is closed with it."""
-        listed = entries.listed(kind, path, entry, _tells(entry))
+        listed = entries.listed(kind, path, entry, entries.tells(entry))
         others = tuple(one for one in agent.reg.entries if (one.kind, one.path, one.key) != (kind, path, entry.key))
         await self._keep(agent, (*others, listed))
 
@@ -214,12 +208,12 @@ class Sources:
         new = replace(
             own,
             token=entry.token,
-            proved=own.proved or (_tells(entry) and self._same_process(agent, entry)),
+            proved=own.proved or (entries.tells(entry) and self._names(entry, agent)),
             conversation=entry.conversation,
             resume=entry.resume,
             stop=entry.stop,
             pane=entry.pane,
-            temp=tuple(dict.fromkeys([*own.temp, *entry.temp]))[:MOST_TEMP],  # its end must not hide what it had
+            temp=entry.temp,
         )
         if entry.also or own.also:
             new = replace(new, also=self._also(place, agent, own, entry))
@@ -246,11 +240,14 @@ class Sources:
 
     # -- what it says
 
-    def _hear(self, place: _Place, kind: str, agent: Agent, entry: Entry, *, first: bool = False) -> None:
+    async def _hear(
+        self, place: _Place, kind: str, path: str, agent: Agent, entry: Entry, *, first: bool = False
+    ) -> None:
         """Other content than at the last look is its word; the first that is seen is only where we begin."""
         word = (entry.beat, entry.state, entry.note)
         former, place.heard[agent.agent_id] = place.heard.get(agent.agent_id), word
-        if agent.status not in _SPOKEN or (agent.reg.source != kind and agent.promised):
+        held = _is_held_to(agent, kind, path)
+        if agent.status not in _SPOKEN or (agent.promised and not held):
             return
         state = State(entry.state) if entry.state in set(State) else None
         if entry.promise is None:
@@ -265,6 +262,10 @@ class Sources:
                 agent.read_again()
             return
         else:
+            if not held:  # the first to promise anything: all that follows is heard, by a daemon after us, too
+                own = _listed(agent, kind, path)
+                kept = (replace(one, promises=True) if one is own else one for one in agent.reg.entries)
+                await self._keep(agent, tuple(kept))
             after = timedelta(seconds=entry.promise)
             beat = Beat(state=state, note=entry.note, after=None if after == agent.after else after)
         now = self._desk.clock.now()
@@ -288,21 +289,22 @@ class Sources:
                 self._desk.event(
                     "source.entry_gone", agent_id=agent.agent_id, name=agent.reg.name, source=kind, why=why
                 )
-                if agent.reg.source == kind:
+                if _is_held_to(agent, kind, path):
                     agent.released()
         place.missing = missing
         place.heard = {key: word for key, word in place.heard.items() if self._desk.fleet.get(key) is not None}
         place.named = {key: named for key, named in place.named.items() if key in place.heard}
 
 
-def _tells(entry: Entry) -> bool:
-    """Whether it says which process has its pid, or when it was written down."""
-    return entry.ticks is not None or entry.since is not None
-
-
 def _listed(agent: Agent, kind: str, path: str) -> Listed | None:
     """Its entry in that registry, if it has one."""
     return next((one for one in agent.reg.entries if (one.kind, one.path) == (kind, path)), None)
+
+
+def _is_held_to(agent: Agent, kind: str, path: str) -> bool:
+    """Whether that registry's beats are what it promised: it came from there, or had promised nothing before."""
+    here = [one for one in agent.reg.entries if (one.kind, one.path) == (kind, path)]
+    return any(agent.reg.source == kind or one.promises for one in here)
 
 
 def _remember(agent: Agent, listed: Listed) -> None:

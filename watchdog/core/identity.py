@@ -34,7 +34,7 @@ class Listed:
     """Where a foreign registry tells of an agent, and what its program says of ending it (`owner.sources.base.Entry`).
 
     `proved`: the entry names this very process, by its start; else it is only told of. `also`: further processes of the
-    agent, the end of any of which is its end.
+    agent, the end of any of which is its end. `promises`: the agent came another way, and is held to the beats here.
     """
 
     kind: str
@@ -48,3 +48,4 @@ class Listed:
     stop: tuple[str, ...] | None = None
     pane: dict[str, str] | None = None
     temp: tuple[str, ...] = ()
+    promises: bool = False

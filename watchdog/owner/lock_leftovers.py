@@ -49,12 +49,11 @@ def _places(known: Known) -> Iterator[tuple[str, str | None, git_locks.Repositor
     seen: set[str] = set()
     for path, (age, agent_id) in sorted(last.items()):
         try:
-            found = git_locks.checkouts(path)
+            repository = git_locks.of_worktree(path)
         except (OSError, PathRefused, OwnerCallFailed):
             continue  # moved away, or no checkout of ours: the hook has said so
-        for place, repository in found:
-            seen.add(repository.common)
-            yield place, agent_id, repository, time.time() - age
+        seen.add(repository.common)
+        yield path, agent_id, repository, time.time() - age
     for common in known.commons if known.ended else ():
         if os.path.isdir(common) and os.path.realpath(common) not in seen:
             try:

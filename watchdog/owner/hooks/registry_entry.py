@@ -5,7 +5,6 @@ Last of all: whoever reads that registry then finds everything else in order. Th
 
 import os
 import signal
-from dataclasses import replace
 
 from watchdog.core.model import HookContext, HookResult
 from watchdog.errors import OwnerCallFailed
@@ -26,8 +25,7 @@ def registry_entry(context: HookContext, settings: base.CleanupSettings) -> Hook
             told.append(f"{where}: left to its own program")
             continue
         try:
-            end = replace(end_of(context), temp=tuple(place.get("temp", ())))
-            done = source.forget(os.path.expanduser(place["path"]), place["key"], place["token"], end)
+            done = source.forget(os.path.expanduser(place["path"]), place["key"], place["token"], end_of(context))
         except OwnerCallFailed as error:
             failed.append(f"{where}: {error}")
         else:
