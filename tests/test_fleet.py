@@ -250,6 +250,39 @@ def test_who_may_not_have_been_heard_gets_one_fresh_limit_in_one_silence() -> No
     assert one.counted == one.silence == 0 * S
 
 
+def silent(one: Agent, *, unread: int = 0, read: int = 0) -> None:
+    """So many seconds in which its file cannot be read, then so many in which it says nothing new."""
+    if unread:
+        one.unread_now()
+        one.watch(0, unread, unread)
+        one.read_again()
+    one.watch(0, read, read)
+
+
+def test_a_file_that_is_locked_now_and_then_keeps_no_stalled_one_alive() -> None:
+    """The first time all of `after` is waited once more; then what was locked does not count, and the rest does."""
+    one = agent()
+    one.beat(Beat(), 0, WALL)
+    one.watch(0, 0, 1)
+    silent(one, read=100)
+    silent(one, unread=10)
+    assert one.counted == 0 * S
+    for _ in range(12):
+        silent(one, read=10, unread=0)
+        silent(one, unread=10)
+    assert one.counted == one.after
+
+
+def test_what_was_not_to_be_read_stays_forgiven_when_a_look_comes_late() -> None:
+    """The disk was full for ten minutes; half a minute later the daemon was starved: that is no reason to end it."""
+    one = agent()
+    one.beat(Beat(), 0, WALL)
+    one.watch(0, 0, 1)
+    silent(one, unread=600, read=30)
+    one.forgive()
+    assert one.counted == 30 * S
+
+
 def test_a_beat_each_second_stops_no_other_clock() -> None:
     """How long a state lasts and progress stands, and what is left of a lease and a tool, is not renewed by a beat."""
     prompt, builds, stuck = agent(), agent(), agent()

@@ -208,17 +208,22 @@ class Speaker:
 
         Again and again, as by a daemon that is restarted each minute or comes late to each look, makes that no longer.
         """
-        former, self.forgiven = self.forgiven, min(self.silence, self.after)
+        former, self.forgiven = self.forgiven, max(self.forgiven, min(self.silence, self.after))
         self.settled_until = ZERO
         if self.forgiven > former:
             self.late_looks, self.looked = 0, None
 
     def read_again(self) -> None:
-        """Its file can be read; the disk that could not be read could perhaps not be written, either."""
+        """Its file can be read; the disk that could not be read could perhaps not be written, either.
+
+        All of `after` is waited once more, once in one silence and where that lasted as long; else only that time does
+        not count. A file that is locked now and then keeps no stalled one alive.
+        """
         if self.unread is not None:
-            self.unread = None
+            former, spell, self.unread = self.forgiven, self.unread, None
             self.forgive()
-            self.forgiven = self.silence
+            fresh = not former or spell >= self.after
+            self.forgiven = self.silence if fresh else min(self.silence, former + spell)
 
     def unread_now(self) -> None:
         """Its only beat, a file, cannot be read: how long that lasts is watched until its next word."""
