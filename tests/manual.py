@@ -116,7 +116,10 @@ def described(options: tuple[Option, ...]) -> str:
     return "".join(lines)
 
 
-TARGETS = "a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled or all"
+TARGETS = (
+    "a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled, orphans or"
+    " all, on a registry that hosts share also with @HOST"
+)
 FILES = (
     "/etc/agent-watchdog/agent-watchdog.toml\tthe configuration of the host's daemon; for one person"
     " ~/.config/agent-watchdog/agent-watchdog.toml",

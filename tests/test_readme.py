@@ -19,6 +19,7 @@ from watchdog.cli import verbs
 from watchdog.core.model import Polite
 from watchdog.core.notify import words_of
 from watchdog.metrics import FIGURES, PREFIX, Metrics
+from watchdog.owner.sources import SOURCES
 
 TEXT = README.read_text()
 PACKAGE = README.parent / "watchdog"
@@ -163,6 +164,15 @@ def test_every_verb_has_a_line() -> None:
     )
 
     assert listed == set(offered)
+
+
+def test_every_kind_of_source_has_a_line() -> None:
+    """What `kind` of a [[source]] may be is in the table of registries, and nothing else is."""
+    listed = re.findall(
+        r"^\| `(\w+)` \|", TEXT.split("### Other programs' registries")[1].split("###")[0], re.MULTILINE
+    )
+
+    assert sorted(listed) == sorted(SOURCES)
 
 
 def test_every_key_of_a_datagram_is_one_that_is_understood() -> None:

@@ -159,11 +159,11 @@ def socket_option(settings: Settings) -> str:
 
 
 def invitation(settings: Settings) -> str:
-    """The line to paste into a second terminal, with full path."""
+    """The lines to paste into a second terminal, with full paths; they work as they stand."""
     option, mode = socket_option(settings), " (it only observes)" if settings.observe else ""
     every = settings.interval / timedelta(seconds=1)
     return (
         f"agent-watchdogd watches{mode}, every {every:g} s. In another terminal:\n"
-        f"  {client_path()} run{option} --name alpha --stall-after 120s -- ./agent.sh\n"
+        f"  {client_path()} run{option} --name alpha -- sleep 600 &\n"
         f"  {client_path()} list{option}"
     )

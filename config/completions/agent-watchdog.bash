@@ -20,7 +20,7 @@ _agent_watchdog() {
     "") words="run beat register list status why events kill stop cancel remove purge hold unhold reap restore install-hooks mcp doctor -h --help --socket --version" ;;
     run) words="-h --help --name --replace --tag --type --task --parent --stall-after --beat-every --ttl --worktree --temp-dir --beat-file --log --transcript --socket" ;;
     beat) words="-h --help --agent --state --progress --silent-for --tool --tool-limit --note --from" ;;
-    register) words="-h --help --json --socket --name --pid --replace --tag --type --task --parent --stall-after --interval --ttl --worktree --temp-dir --beat-file --log --transcript --queued" ;;
+    register) words="-h --help --json --socket --name --pid --replace --tag --type --task --parent --stall-after --beat-every --interval --ttl --worktree --temp-dir --beat-file --log --transcript --queued" ;;
     list) words="-h --help --json --socket --all --all-hosts --tag --watch" ;;
     status) words="-h --help --json --socket" ;;
     why) words="-h --help --json --socket" ;;

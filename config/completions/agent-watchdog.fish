@@ -42,7 +42,7 @@ complete -c agent-watchdog -n '__fish_seen_subcommand_from register' -l type -x 
 complete -c agent-watchdog -n '__fish_seen_subcommand_from register' -l task -x -d 'the task it works on; its status is written back'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from register' -l parent -x -d 'the agent that starts it (default: the one we run in)'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from register' -l stall-after -x -d 'silence that is too long, like 120s or 15m'
-complete -c agent-watchdog -n '__fish_seen_subcommand_from register' -l interval -x -d 'its own rhythm of heartbeats'
+complete -c agent-watchdog -n '__fish_seen_subcommand_from register' -l beat-every -l interval -x -d 'its own rhythm of heartbeats'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from register' -l ttl -x -d 'end it after that long, whatever it does'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from register' -l worktree -r -F -d 'its git worktree, put in order after it has ended'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from register' -l temp-dir -r -F -d 'its temp dir, removed after it has ended'

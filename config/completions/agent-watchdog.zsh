@@ -93,6 +93,7 @@ _agent_watchdog() {
                 '*--task[the task it works on; its status is written back]:ID: ' \
                 '*--parent[the agent that starts it (default  the one we run in)]:AGENT: ' \
                 '*--stall-after[silence that is too long, like 120s or 15m]:D: ' \
+                '*--beat-every[its own rhythm of heartbeats]:D: ' \
                 '*--interval[its own rhythm of heartbeats]:D: ' \
                 '*--ttl[end it after that long, whatever it does]:D: ' \
                 '*--worktree[its git worktree, put in order after it has ended]:DIR:_files -/' \

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.control.office import ALICE, BOB, ROOT, Office, make_office, wait_for
-from watchdog.cli import verbs
+from watchdog.cli import reaping, verbs
 from watchdog.core.model import HookOutcome, Reason, State, Status, Verdict
 from watchdog.core.sights import Kind, Sight
 
@@ -52,6 +52,30 @@ def test_usage_errors_end_with_64(capsys: pytest.CaptureFixture[str], words: lis
     status, out, err = told(capsys, *words)
     assert (status, out) == (64, "")
     assert err.startswith("agent-watchdog: ")
+
+
+def test_an_unknown_argument_leads_to_the_help_of_its_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    """`list alpha`: the help of all verbs would not show what `list` takes."""
+    status, _, err = told(capsys, "list", "alpha")
+
+    assert (status, err) == (
+        64,
+        "agent-watchdog: unrecognized arguments: alpha\nusage: see agent-watchdog list --help\n",
+    )
+
+
+def test_reap_says_whose_and_how_much_where_it_is_known(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes with the marker of an unknown agent have neither: no empty brackets."""
+    one = {"kind": "process", "what": "2 processes", "why": "unknown here", "action": "keep"}
+    findings = [one, {**one, "name": "alpha"}, {**one, "agent_id": "0123456789ab", "bytes": 5}, {**one, "bytes": 0}]
+    monkeypatch.setattr(reaping, "ask", lambda *_, **__: (200, {"success": True, "findings": findings}))
+    status, out, _ = told(capsys, "reap")
+    heads = out.splitlines()[::2]
+
+    whose = ["", " (alpha)", " (01234567, 5 bytes)", " (0 bytes)"]
+    assert (status, heads) == (0, [f"keep process 2 processes{words}" for words in whose])
 
 
 def test_help_and_version_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +125,7 @@ def test_register_prints_lines_for_eval(office: Office, capsys: pytest.CaptureFi
         )
         assert shell.stdout.split() == [agent.agent_id, office.socket_path], shell.stderr
     assert f"# agent {agent.agent_id} (alpha)" in out
-    status, out, _ = told(capsys, "register", "--name", "beta", "--json", "--interval", "4h")
+    status, out, _ = told(capsys, "register", "--name", "beta", "--json", "--beat-every", "4h")
     answer = json.loads(out)
     assert (status, answer["name"]) == (0, "beta")
     assert "raised" in answer["notes"][0]

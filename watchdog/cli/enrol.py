@@ -30,7 +30,9 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument("--task", metavar="ID", help="the task it works on; its status is written back")
     parser.add_argument("--parent", metavar="AGENT", help="the agent that starts it (default: the one we run in)")
     parser.add_argument("--stall-after", type=duration, metavar="D", help="silence that is too long, like 120s or 15m")
-    parser.add_argument("--interval", type=duration, metavar="D", help="its own rhythm of heartbeats")
+    parser.add_argument(  # `--beat-every` as in `run`
+        "--beat-every", "--interval", dest="interval", type=duration, metavar="D", help="its own rhythm of heartbeats"
+    )
     parser.add_argument("--ttl", type=duration, metavar="D", help="end it after that long, whatever it does")
     parser.add_argument("--worktree", metavar="DIR", help="its git worktree, put in order after it has ended")
     parser.add_argument("--temp-dir", metavar="DIR", help="its temp dir, removed after it has ended")

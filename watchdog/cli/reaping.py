@@ -36,9 +36,10 @@ def reap(arguments: argparse.Namespace) -> int:
     if not found:
         say("nothing that dead agents left")
     for one in found:
-        whose = clean(one.get("name") or str(one.get("agent_id") or "")[:8])
-        size = "" if one.get("bytes") is None else f", {clean(one.get('bytes'))} bytes"
-        say(f"{clean(one.get('action'))} {clean(one.get('kind'))} {clean(one.get('what'))} ({whose}{size})")
+        whose = one.get("name") or str(one.get("agent_id") or "")[:8]
+        size = "" if one.get("bytes") is None else f"{one.get('bytes')} bytes"
+        known = clean(", ".join(str(word) for word in (whose, size) if word))
+        say(f"{clean(one.get('action'))} {clean(one.get('kind'))} {clean(one.get('what'))}{known and f' ({known})'}")
         say(f"  {clean(one.get('why'))}")
         if one.get("outcome") is not None:
             say(f"  {clean(one.get('outcome'))}: {clean(one.get('message'))}")

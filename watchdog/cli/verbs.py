@@ -64,7 +64,10 @@ def main(argv: list[str]) -> int:
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all is imported: what is in hand may be put away
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        arguments = build().parse_args(argv)
+        arguments, rest = build().parse_known_args(argv)
+        if rest:  # said here, since argparse would send its reader to the help without this verb's options
+            warn(f"unrecognized arguments: {clean(' '.join(rest))}\nusage: see agent-watchdog {arguments.verb} --help")
+            return 64
         call: Callable[[argparse.Namespace], int] | None = getattr(arguments, "call", None)
         if call is None:
             warn(f"before {arguments.verb} nothing but --socket PATH may stand")
