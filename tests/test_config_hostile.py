@@ -1,5 +1,6 @@
 """Hostile and slipped configurations: one clear line for each fault, with file and key; nothing is guessed."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -220,6 +221,12 @@ def test_the_command_says_all_at_once_and_exits_78(tmp_path: Path) -> None:
     path.write_text("")
     done = subprocess.run([DAEMON, "--check", "--config", path], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}: fine\n", "")
+
+
+def test_the_daemon_says_its_version() -> None:
+    """As the client does."""
+    done = subprocess.run([DAEMON, "--version"], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (0, f"agent-watchdogd {importlib.metadata.version('agent-watchdogd')}\n")
 
 
 def test_what_the_file_leads_to_is_looked_at(tmp_path: Path) -> None:

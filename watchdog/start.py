@@ -3,11 +3,11 @@
 import argparse
 import asyncio
 import faulthandler
+import importlib.metadata
 import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import packages_distributions
 from typing import NoReturn
 
 from watchdog import background, checkup, config, logs
@@ -52,6 +52,9 @@ def build() -> argparse.ArgumentParser:
         prog="agent-watchdogd",
         description="Looks after AI coding agents, ends the stalled ones whole, and puts the place in order.",
         epilog="Exit: 0 told to stop, 64 usage, 70 its scheduler died, 75 one runs already, 78 configuration.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"agent-watchdogd {importlib.metadata.version('agent-watchdogd')}"
     )
     parser.add_argument("--config", metavar="FILE", help="the TOML file (default: $AGENT_WATCHDOG_CONFIG, /etc or XDG)")
     parser.add_argument(
@@ -141,7 +144,7 @@ async def _live(
 
 def _refuse_name_clash() -> None:
     """PyPI's `watchdog` overwrites our package silently when both are installed in one environment."""
-    owners = sorted(set(packages_distributions().get("watchdog", [])))
+    owners = sorted(set(importlib.metadata.packages_distributions().get("watchdog", [])))
     if any(name.lower() != "agent-watchdogd" for name in owners):
         raise ConfigError(
             [f"this environment holds {' and '.join(owners)}: both own the package `watchdog`; right: one of our own"]

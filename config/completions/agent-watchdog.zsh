@@ -27,6 +27,7 @@ _agent_watchdog() {
         _arguments \
             '*-h[show this help message and exit]' \
             '*--help[show this help message and exit]' \
+            '*--version[show program’s version number and exit]' \
             '*--config[the TOML file (default  $AGENT_WATCHDOG_CONFIG, /etc or XDG)]:FILE:_files' \
             '*--check[say everything that is wrong with the configuration, and end]' \
             '*--observe[decide and log the same, but signal and clean nothing]' \

@@ -5,6 +5,6 @@ _agent_watchdogd() {
     case ${COMP_WORDS[COMP_CWORD-1]} in
     --config|--pidfile) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
     esac
-    mapfile -t COMPREPLY < <(compgen -W "-h --help --config --check --observe --daemonize --pidfile" -- "$cur")
+    mapfile -t COMPREPLY < <(compgen -W "-h --help --version --config --check --observe --daemonize --pidfile" -- "$cur")
 }
 complete -o filenames -F _agent_watchdogd agent-watchdogd

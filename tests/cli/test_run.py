@@ -56,9 +56,11 @@ def test_an_agent_without_a_name_is_called_after_its_program(start: Start, daemo
 
 def test_paths_are_registered_as_absolute_ones(start: Start, daemon: FakeDaemon, tmp_path: Path) -> None:
     """The daemon stands elsewhere."""
-    start("run", "--worktree", "w", "--temp-dir", "t", "--beat-file", "b", "--log", "l", "--", "true").wait(10)
+    wrapper = start("run", "--worktree", "w", "--temp-dir", "t", "--beat-file", "b", "--log", "l", "--", "true")
+    _, err = wrapper.communicate(timeout=10)
     body = daemon.requests[0].body
     assert [body[key] for key in ("worktree", "temp_dir", "beat_file", "log")] == [str(tmp_path / x) for x in "wtbl"]
+    assert f"--worktree {tmp_path}/w is not there yet" in err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGUSR1, signal.SIGRTMIN])

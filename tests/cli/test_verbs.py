@@ -139,6 +139,8 @@ def test_register_says_what_is_wrong(office: Office, capsys: pytest.CaptureFixtu
     office.register("alpha")
     assert told(capsys, "register", "--name", "alpha")[0] == 1
     assert told(capsys, "register", "--name", "alpha", "--replace")[0] == 0
+    status, _, err = told(capsys, "register", "--name", "b", "--worktree", "/nowhere/w")
+    assert (status, err) == (0, "agent-watchdog: --worktree /nowhere/w is not there yet\n")
 
 
 def test_the_parent_is_the_agent_in_whose_environment_one_registers(

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tests.control.office import HOST, ME, Office, wait_for
@@ -59,6 +60,16 @@ def test_the_outlook_has_a_sentence_for_every_verdict(office: Office) -> None:
         outlook = office.ask("GET", "/agents/alpha")[1]["agent"]["outlook"]
         assert len(outlook) >= 2, verdict
         assert all(sentence.endswith(".") for sentence in outlook), outlook
+
+
+def test_the_outlook_says_that_the_daemon_only_observes(office: Office) -> None:
+    """Else "it is stalled and ended" would be read as what comes."""
+    office.register("alpha", stall_after_seconds=60)
+    office.age("alpha", verdict=Verdict.STALLED)
+    assert "only observes" not in str(office.ask("GET", "/agents/alpha")[1]["agent"]["outlook"])
+    office.desk.settings = replace(office.desk.settings, mode="observe")
+
+    assert office.ask("GET", "/agents/alpha")[1]["agent"]["outlook"][-1].startswith("The daemon only observes")
 
 
 def test_events_come_in_order_and_go_on_where_one_stopped(office: Office) -> None:

@@ -77,6 +77,8 @@ def register(arguments: argparse.Namespace) -> int:
         say(f"export {key}={shlex.quote(clean(value))};")
     # Last, and a comment: `eval $(...)` without quotes joins the lines.
     say(f"# agent {clean(answer.get('agent_id'))} ({clean(answer.get('name'))})")
+    if arguments.worktree is not None and not os.path.isdir(arguments.worktree):
+        warn(f"--worktree {clean(arguments.worktree)} is not there yet")
     notes = answer.get("notes")
     for note in notes if isinstance(notes, list) else []:
         warn(clean(note))

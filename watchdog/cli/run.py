@@ -163,6 +163,8 @@ class Wrapper:
                 _say(f"{name}: the daemon cannot take it in yet ({reason}); tried again until it does")
             else:
                 _say(f"{name}: no daemon at {self.control} ({reason}); not watched until one is there")
+        if self.options.worktree is not None and not os.path.isdir(self.options.worktree):
+            _say(f"{name}: --worktree {self.options.worktree} is not there yet")
         if self.options.stall_after is None:
             _say(f"{name}: no beat is promised yet, so its silence will not be judged (--stall-after)")
 

@@ -9,9 +9,13 @@ from watchdog.fleet import ZERO, Agent
 from watchdog.holds import Holds
 
 
-def outlook(agent: Agent, holds: Holds, now: datetime, doubts: Iterable[str] = ()) -> list[str]:
+def outlook(
+    agent: Agent, holds: Holds, now: datetime, doubts: Iterable[str] = (), *, observes: bool = False
+) -> list[str]:
     """Sentences, the nearest change first. `doubts`: why the daemon holds back its own kills for silence."""
     said = _held(agent, holds, now)
+    if observes:
+        said.append('The daemon only observes (mode = "observe"): what would end it is told, and not done.')
     if agent.verdict in (Verdict.STARTING, Verdict.LATE, Verdict.STALLED):
         said += [
             f"The daemon ends nobody for silence now: {why}. `agent-watchdog unhold` lifts that." for why in doubts

@@ -60,12 +60,13 @@ async def agent(request: web.Request) -> web.Response:
         except AgentNotFound:
             one = await stored(desk, peer, where.word)
     agent_id, store = one.agent_id, desk.store
+    doubts, observes = (desk.doubts(), desk.settings.observe) if where.host == desk.host else ([], False)
     rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
     requests = await store.read(store.store.requests_of, agent_id)
     runs = await store.read(store.store.runs_of, agent_id)
     return web.json_response(
         {
-            "agent": views.full(one, house.holds, desk.now(), desk.doubts() if where.host == desk.host else ())
+            "agent": views.full(one, house.holds, desk.now(), doubts, observes=observes)
             | await elsewhere.differences(desk, one),
             "children": [views.public(child) for child in house.fleet.children(agent_id)],
             "events": [views.event(row) for row in rows],

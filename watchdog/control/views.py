@@ -51,7 +51,9 @@ def listed(agent: Agent | AgentRow, peer: Peer) -> Json:
     return {**public(agent), **_said(reg), **(_living(agent) if isinstance(agent, Agent) else _stored(agent))}
 
 
-def full(agent: Agent | AgentRow, holds: Holds, now: datetime, doubts: Iterable[str] = ()) -> Json:
+def full(
+    agent: Agent | AgentRow, holds: Holds, now: datetime, doubts: Iterable[str] = (), *, observes: bool = False
+) -> Json:
     """Everything about one agent, for its owner, root and admins."""
     reg = _registration(agent)
     if isinstance(agent, AgentRow):
@@ -76,7 +78,7 @@ def full(agent: Agent | AgentRow, holds: Holds, now: datetime, doubts: Iterable[
         "line": None if agent.verdict is None else [*Verdict].index(agent.verdict) + 1,
         "signals": signals(agent),
         "members": members,
-        "outlook": outlook(agent, holds, now, doubts),
+        "outlook": outlook(agent, holds, now, doubts, observes=observes),
     }
 
 
