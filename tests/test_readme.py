@@ -166,6 +166,16 @@ def test_every_verb_has_a_line() -> None:
     assert listed == set(offered)
 
 
+def test_the_examples_of_configuration_are_taken(tmp_path: Path) -> None:
+    """Each block of TOML is a file that the daemon would start with."""
+    blocks = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)
+    for number, block_ in enumerate(blocks):
+        path = tmp_path / f"{number}.toml"
+        path.write_text(block_)
+        config.load(str(path))
+    assert len(blocks) >= 2
+
+
 def test_every_kind_of_source_has_a_line() -> None:
     """What `kind` of a [[source]] may be is in the table of registries, and nothing else is."""
     listed = re.findall(
