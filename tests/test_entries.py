@@ -83,6 +83,12 @@ def test_a_file_names_processes_of_its_owner_alone(child: Entry) -> None:
     assert standing(replace(child, uid=61001), 61001) is Standing.OTHERS
 
 
+def test_of_further_processes_the_first_are_asked_about(child: Entry) -> None:
+    """256 entries with 256 each would keep the daemon from all else for ten seconds a look."""
+    many = replace(child, also=(child.pid or 0,) * 256)
+    assert len(entries.further(many, ME, Fleet(), "host")) == entries.MOST_FURTHER
+
+
 def test_an_entry_and_an_end_survive_their_way_as_json() -> None:
     """Uid 0 and an end of its own are said, too."""
     assert entry_of(entry_json(FULL)) == FULL
@@ -103,6 +109,10 @@ def test_an_entry_and_an_end_survive_their_way_as_json() -> None:
         {"pane": {"pane": 1}},
         {"stop": "hcom stop"},
         {"promise": "120"},
+        {"promise": float("nan")},
+        {"promise": 1e300},
+        {"since": float("inf")},
+        {"since": 10**400},
     ],
     ids=str,
 )

@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Any, get_args, get_type_hints
 
 MOST_ENTRIES = 256  # of one look: as many as one uid may have agents
+LONGEST = 1e13  # seconds: what is longer, endless or no number is no time (`timedelta` ends at 8.6e13)
 WORDS_LIMIT = 4096  # characters of one word of an entry: the longest path
 
 
@@ -162,8 +163,9 @@ def _typed(key: str, value: object, hint: Any) -> object:
         elif items and isinstance(value, list | tuple) and items[-1] is Ellipsis:
             if len(value) <= MOST_ENTRIES and all(type(one) is items[0] for one in value):
                 return tuple(value)
+        elif kind is float:
+            if type(value) in (int, float) and abs(value) < LONGEST:  # type: ignore[arg-type]
+                return float(value)  # type: ignore[arg-type]
         elif type(value) is kind and (not isinstance(value, str) or len(value) <= WORDS_LIMIT):
             return value
-        elif kind is float and type(value) is int:
-            return float(value)
     raise ValueError(f"{key}: {str(value)[:80]!r} is not what it may be")
