@@ -281,11 +281,8 @@ class Sources:
                 continue
             count = missing[agent.agent_id] = place.missing.get(agent.agent_id, 0) + 1
             if count == MISSED:
-                why = (
-                    "its registry says that it has ended"
-                    if own.key in {one.key for one in told}
-                    else "it is gone there"
-                )
+                says = own.key in {one.key for one in told}
+                why = "its registry says that it has ended" if says else "it is gone there"
                 self._desk.event(
                     "source.entry_gone", agent_id=agent.agent_id, name=agent.reg.name, source=kind, why=why
                 )
@@ -316,9 +313,10 @@ def _remember(agent: Agent, listed: Listed) -> None:
 
 
 def _path(source: Source) -> str:
+    """Where it lies; the homes of two users are two places."""
     kind = SOURCES[source.kind]
-    named = "" if source.user else os.environ.get(kind.variable, "")
-    return source.path or named or kind.path
+    path = source.path or ("" if source.user else os.environ.get(kind.variable, "")) or kind.path
+    return f"~{source.user}{path[1:]}" if path == "~" or path.startswith("~/") else path
 
 
 def _uid(source: Source) -> int | None:
