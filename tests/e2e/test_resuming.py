@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_claude_sessions import session
-from tests.world import World, alive
+from tests.world import World, alive, wait_for
 
 ID = str(uuid.uuid4())  # each process that runs tests has its own: who carries one keeps it from being purged
 # As Claude Code does: at its end it takes its own entry of the list away.
@@ -56,6 +56,9 @@ def test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged(world: 
     assert "already stopped since" in again.stdout and "lunch" in again.stdout
     assert f"to resume: {resume}" in again.stdout
 
+    wait_for(  # the Claude Code of a test beside this one, which does not say its session
+        lambda: "does not say which session" not in world.cli("purge", "alpha", check=False).stderr, "no other runs", 60
+    )
     shown = world.cli("purge", "alpha", check=False)
     assert (shown.returncode, str(transcript) in shown.stdout, transcript.exists()) == (1, True, True)
     purged = world.json("purge", "alpha", "--yes")

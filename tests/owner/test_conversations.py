@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_claude_sessions import session
-from tests.world import started_at
+from tests.world import started_at, wait_for
 from watchdog.core.conversations import Conversation, conversation_json, conversation_of, kept_in
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.conversations import conversation
@@ -106,15 +106,29 @@ def test_only_a_whole_known_path_names_one(name: str) -> None:
     assert conversation_of({"vendor": "cat", "id": ID}) is None
 
 
+def purged(told: dict[str, object], *, dry_run: bool) -> dict[str, object]:
+    """As `purge`; the Claude Code of a test beside this one, which does not say its session, is waited for."""
+
+    def tried() -> dict[str, object] | None:
+        try:
+            return purge(told, dry_run)
+        except OwnerCallFailed as error:
+            if "does not say which session" not in str(error):
+                raise
+            return None
+
+    return wait_for(tried, "no other Claude Code runs", 60)
+
+
 @pytest.mark.parametrize("vendor", ["claude", "codex", "agy"])
 def test_a_purge_moves_that_conversation_alone(tmp_path: Path, vendor: str) -> None:
     """Shown first; then one rename each, nothing is lost, and the other conversation stays. A second finds nothing."""
     base, main = fill(tmp_path, vendor)
     told, before = conversation_json(Conversation(vendor, ID, str(base))), files_in(base)
-    shown = purge(told, dry_run=True)
+    shown = purged(told, dry_run=True)
     assert files_in(base) == before and str(main) in shown["paths"]  # type: ignore[operator]
 
-    done = purge(told, dry_run=False)
+    done = purged(told, dry_run=False)
     assert done["paths"] == shown["paths"]
     trash = Path(str(done["trash"]))
     kept = [path for path in trash.rglob("*") if path.is_file() and path.name != "origin.json"]
@@ -122,7 +136,7 @@ def test_a_purge_moves_that_conversation_alone(tmp_path: Path, vendor: str) -> N
     assert [name for name in files_in(base) if not name.startswith(".agent-watchdog-trash")] == stay
     assert sorted(path.read_text() for path in kept) == sorted(str(base / name) for name in before if ID in name)
     assert trash.parent.stat().st_mode & 0o077 == 0
-    assert purge(told, dry_run=False)["paths"] == []
+    assert purged(told, dry_run=False)["paths"] == []
 
 
 def test_a_conversation_in_use_stays(tmp_path: Path, started: Started) -> None:
