@@ -221,12 +221,12 @@ def config_page() -> str:
             code = [line[1:] for line in lines if line.startswith("#") and not line.startswith("# ")]
             if not code:
                 continue
-            text = roff("\n".join(prose))
+            text = re.sub(r"^( .*)", r"\1\n.br", roff("\n".join(prose)), flags=re.MULTILINE)  # an example's own line
             if any(line.startswith("[") for line in code):
                 body.append(f".PP\n{text}\n.PP\n.nf\n" + "\n".join(map(roff, code)) + "\n.fi\n")
             else:
-                body.append("".join(f".TP\n.B {roff(line)}\n" for line in code[:1]))
-                body.append("".join(f".TQ\n.B {roff(line)}\n" for line in code[1:]) + f"{text}\n")
+                tags = [f"\\fB{roff(line)}\\fR\n" for line in code]  # `.B` would take quotes for its own
+                body.append(".TP\n" + ".TQ\n".join(tags) + f"{text}\n")
             prose = []
         if prose:
             body.append(".PP\n" + roff("\n".join(prose)) + "\n")

@@ -166,6 +166,14 @@ def test_every_verb_has_a_line() -> None:
     assert listed == set(offered)
 
 
+def test_the_manual_shows_each_default_as_the_file_has_it() -> None:
+    """troff's `.B` takes quotes for its own: a string then stands there without them, and is no TOML."""
+    page = (README.parent / "config/man/agent-watchdog.toml.5").read_text()
+
+    assert '\\fBroots = ["/tmp", "/var/tmp"]\\fR' in page
+    assert not re.search(r'^\.[BIR]+ .*"', page, re.MULTILINE)
+
+
 def test_the_examples_of_configuration_are_taken(tmp_path: Path) -> None:
     """Each block of TOML is a file that the daemon would start with."""
     blocks = re.findall(r"```toml\n(.*?)```", TEXT, re.DOTALL)

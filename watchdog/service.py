@@ -301,7 +301,7 @@ class Daemon:
         log = self.log.bind(socket=self.door.desk.socket_path, config=self.settings.file or "defaults")
         log.event("daemon.ready", pid=os.getpid(), mode=self.settings.mode, agents=len(self.fleet))
         if not self.supervisor.present:
-            print(invitation(self.settings), flush=True)
+            print(invitation(self.settings) + "\n", end="", flush=True)  # in one write: log lines come, too
 
     def _summoned(self) -> None:
         """A signal came: heeded at once where it stops us, by the next look where it is a reload."""

@@ -51,7 +51,8 @@ def build() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="agent-watchdogd",
         description="Looks after AI coding agents, ends the stalled ones whole, and puts the place in order.",
-        epilog="Exit: 0 told to stop, 64 usage, 70 its scheduler died, 75 one runs already, 78 configuration.",
+        epilog="Exit: 0 told to stop, 64 usage, 70 its scheduler died, 75 one runs already or the registry is away,"
+        " 78 configuration, or a directory that is not its own.",
     )
     parser.add_argument(
         "--version", action="version", version=f"agent-watchdogd {importlib.metadata.version('agent-watchdogd')}"
