@@ -23,13 +23,13 @@ def test_kill_ends_what_ignores_the_hangup_of_its_pane_and_the_row_is_stopped(wo
     server = f"aw-e2e-{os.getpid()}"
     tmux = ["tmux", "-f", "/dev/null", "-L", server]
     command = "trap '' HUP TERM; sleep 300 & wait; sleep 300"
-    subprocess.run([*tmux, "new-session", "-d", "-s", NAME, command], check=True)
+    subprocess.run([*tmux, "new-session", "-d", "-s", NAME, "sh", "-c", command], check=True)
     try:
         ran = subprocess.run([*tmux, "list-panes", "-a", "-F", "#{pane_pid}"], check=True, capture_output=True)
         made = Registry(world.dir / ".mam", "rows", server, int(ran.stdout))
         watched(world, made)
         wait_for(lambda: NAME in world.cli("list").stdout, "it is known")
-        subprocess.run([*tmux, "new-session", "-d", "-s", "p-app-creator-agy", "sleep 300"], check=True)
+        subprocess.run([*tmux, "new-session", "-d", "-s", "p-app-creator-agy", "sleep", "300"], check=True)
         drift = world.wait_event("source.drift", name="p-app-creator-agy")
         assert "the registry has no such session" in drift["why"]
         assert "p-app-creator-agy" in world.cli("list").stdout

@@ -130,7 +130,7 @@ def pane(tmp_path: Path) -> Iterator[tuple[str, int]]:
     """A session of that name on a server of its own: the server's name, the pane's process."""
     server = f"aw-test-{os.getpid()}-{tmp_path.name[-40:]}"  # the one before may be just ending
     tmux = ["tmux", "-f", "/dev/null", "-L", server]
-    subprocess.run([*tmux, "new-session", "-d", "-s", NAME, "sleep 300"], check=True)
+    subprocess.run([*tmux, "new-session", "-d", "-s", NAME, "sleep", "300"], check=True)  # no shell: nobody has none
     try:
         ran = subprocess.run([*tmux, "list-panes", "-a", "-F", "#{pane_pid}"], check=True, capture_output=True)
         yield server, int(ran.stdout)
@@ -268,7 +268,7 @@ def test_what_the_registry_and_tmux_say_differently_is_told(tmp_path: Path, pane
     """A session that no row has, one that a row has ended, one with another process; the rows stay as they are."""
     server, pid = pane
     for name in ("p-app-creator-agy", "p-old-creator-agy", "q-other-creator-agy", "p-app"):
-        subprocess.run(["tmux", "-L", server, "new-session", "-d", "-s", name, "sleep 300"], check=True)
+        subprocess.run(["tmux", "-L", server, "new-session", "-d", "-s", name, "sleep", "300"], check=True)
     made = Registry(tmp_path / ".mam", "rows", server, pid)
 
     told = {key: one.drift.partition(", and ") for key, one in made.entries().items() if one.drift}
@@ -296,8 +296,8 @@ def test_a_conversation_that_its_row_does_not_have_is_told_and_written_at_its_en
     server, _ = pane
     listed = tmp_path / "claude/sessions"
     listed.mkdir(parents=True)
-    command = f"exec env CLAUDE_CONFIG_DIR={listed.parent} sleep 300"
-    subprocess.run(["tmux", "-L", server, "respawn-pane", "-k", "-t", NAME, command], check=True)
+    command = ["env", f"CLAUDE_CONFIG_DIR={listed.parent}", "sleep", "300"]
+    subprocess.run(["tmux", "-L", server, "respawn-pane", "-k", "-t", NAME, *command], check=True)
     ran = subprocess.run(
         ["tmux", "-L", server, "list-panes", "-a", "-F", "#{pane_pid}"], check=True, capture_output=True
     )
