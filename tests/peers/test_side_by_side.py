@@ -12,14 +12,14 @@ pytestmark = [pytest.mark.peers, pytest.mark.timeout(900)]
 ABSENT = "not installed here"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def hcom() -> Iterator[theirs.Hcom | None]:
     """The real one, if it is there."""
     for world in make_world():
         yield theirs.Hcom(world) if tools.works(tools.HCOM_PROGRAM) else None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def relay() -> Iterator[theirs.Relay | None]:
     """Likewise, with its server."""
     for world in make_world():
