@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -94,6 +95,9 @@ def test_agent_relay_lists_what_is_true_after_we_acted(relay: theirs.Relay | Non
         pty, agent = relay.start("stubborn", "Gamma")
         world.start()
         world.wait_status("Gamma", "running")
+        # Who only passes by is no part of an agent: what its wrapper wraps counts from the second look on.
+        known = partial(world.sql, f"SELECT 1 FROM agent_lifecycle WHERE entries LIKE '%\"pid\":{agent},%'")
+        wait_for(known, "what it wraps is known")
         os.kill(agent, 9)
         world.wait_status("Gamma", "failed", "completed", seconds=20)
         assert not alive(pty)
