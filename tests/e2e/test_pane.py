@@ -40,13 +40,12 @@ def test_stop_types_the_exit_keys_and_the_agent_leaves(world: World) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("at", ["display-message", "send-keys"])
-def test_a_daemon_killed_beside_its_keys_types_none_again(world: World, at: str) -> None:
+def test_a_daemon_killed_beside_its_keys_types_none_again(world: World) -> None:
     """Killed when the keys are committed: what its helper has begun it may finish, then TERM comes in their place."""
     real, stuck = shutil.which("tmux"), world.dir / "stuck"
     (world.dir / "bin").mkdir()
     fake = world.dir / "bin" / "tmux"
-    wait = f'test ! -e {stuck} || case " $* " in *" {at} "*) touch {stuck}.at; sleep 1.5;; esac'
+    wait = f'test ! -e {stuck} || case " $* " in *" send-keys "*) touch {stuck}.at; sleep 1.5;; esac'
     fake.write_text(f'#!/bin/sh\n{real} "$@" || exit\n{wait}\n')
     fake.chmod(0o755)
     world.configure(kill={"exit_keys": ["one", "Enter", "two", "Enter"], "grace_seconds": 5})

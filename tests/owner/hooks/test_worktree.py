@@ -275,6 +275,7 @@ print(worktree(context(worktree=sys.argv[1]), base.CleanupSettings()).message)
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(300)
 def test_killed_before_any_effect_the_next_run_finishes(repository: Repository) -> None:
     """Invariant 7: SIGKILL before each rename, mkdir, unlink and git run; then one more run ends the story."""
     for step in range(100):
