@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 from sqlalchemy import text
 
@@ -54,8 +55,9 @@ def test_a_task_that_is_ready_for_retry_is_free_and_counted(store: Store) -> Non
     assert (task.assigned_agent, task.retry_count, task.completed_at) == (None, 1, None)
 
 
-def test_events_come_in_the_order_of_their_ids_and_by_owner(store: Store) -> None:
+def test_events_come_in_the_order_of_their_ids_and_by_owner(store: Store, database: Path) -> None:
     """What a client reads after N is everything after N, in order, whoever wrote it at the same time."""
+    store = Store(f"sqlite:///{database}").open()  # on a busy disk two writers wait longer than 0.2 s for each other
     threads = [
         threading.Thread(
             target=lambda uid=uid: [
@@ -74,6 +76,7 @@ def test_events_come_in_the_order_of_their_ids_and_by_owner(store: Store) -> Non
     assert [event.id for event in store.events(35, limit=3)] == [36, 37, 38]
     assert {event.owner_uid for event in store.events(0, owner_uid=1)} == {1}
     assert len(store.events(0, agent_id="a0")) == 20
+    store.close()
 
 
 def test_the_id_of_a_deleted_event_is_never_used_again(store: Store) -> None:
