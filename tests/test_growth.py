@@ -243,3 +243,18 @@ def test_who_sits_in_no_pane_is_not_told_as_a_failed_look() -> None:
 
     reason: list[str] = []
     asyncio.run(story())
+
+
+def test_nothing_is_kept_of_who_is_in_question_no_more() -> None:
+    """Also of what had no answer: it sits in no pane, and its log is not there."""
+
+    async def story(made: Looking) -> None:
+        made.agent.reg = replace(made.agent.reg, log="/nowhere", identity=read_identity(os.getpid(), "host"))
+        await made.look(Kind.PANE)
+        await made.look(Kind.LOG)
+        assert made.inquiries._subjects
+        made.fleet.drop(made.agent.agent_id)
+        made.growth.look()
+        assert not made.inquiries._subjects
+
+    run(story)

@@ -29,6 +29,7 @@ class Growth:
         self._fleet = fleet
         self._inquiries = inquiries
         self._clock = clock
+        self._asked: set[Key] = set()
         self._stamps: dict[Key, object] = {}
         self._moved: dict[str, tuple[float, dict[str, int]]] = {}  # by agent: when, and bytes by process
         self._shown: dict[str, list[tuple[str, str, str]]] = {}  # by agent: pane, size and hash, the newest last
@@ -37,15 +38,12 @@ class Growth:
         """Ask about everybody in question, and say who that is. Call it when silence has been reckoned."""
         doubtful = [agent for agent in self._fleet if agent.in_question]
         asked = {agent.agent_id for agent in doubtful}
-        for key in [key for key in self._stamps if key[0] not in asked]:
+        for key in [key for key in self._asked if key[0] not in asked]:  # also of what had no answer: no pane, no file
             self._inquiries.forget(key)
-            del self._stamps[key]
-        for agent_id in self._moved.keys() - asked:
-            self._inquiries.forget((agent_id, Kind.IO))
-            del self._moved[agent_id]
-        for agent_id in self._shown.keys() - asked:
-            self._inquiries.forget((agent_id, Kind.PANE))
-            del self._shown[agent_id]
+            self._asked.discard(key)
+            self._stamps.pop(key, None)
+            self._moved.pop(key[0], None)
+            self._shown.pop(key[0], None)
         for agent in doubtful:
             self._ask_about(agent)
         return doubtful
@@ -71,7 +69,9 @@ class Growth:
             agent.sights.looked(kind)
             take(agent, kind, answer)
 
-        self._inquiries.ask((agent.agent_id, kind), agent.reg.owner_uid, call, args, answered, failed)
+        key = agent.agent_id, kind
+        self._asked.add(key)
+        self._inquiries.ask(key, agent.reg.owner_uid, call, args, answered, failed)
 
     def _stamp(self, agent: Agent, kind: Kind, answer: Any) -> None:
         """Another size, content or file than at the last look is growth; other rights (ctime) are none."""
