@@ -4,7 +4,7 @@ import pytest
 
 from tests.test_fleet import agent
 from watchdog.core.model import Status
-from watchdog.errors import Conflict
+from watchdog.errors import BadRequest, Conflict
 from watchdog.fleet import Agent, Fleet
 from watchdog.sharing import in_use, refuse_temp_dir, working_in
 
@@ -62,6 +62,16 @@ def test_a_temp_dir_beside_or_for_a_sub_agent_is_taken() -> None:
     refuse_temp_dir(fleet, "/t/a/sub", 1001, None)
     with pytest.raises(Conflict):
         refuse_temp_dir(fleet, "/t", 1000, A)
+
+
+@pytest.mark.parametrize("path", ["/", "/t", "/t/roots"])
+def test_a_root_of_temp_dirs_is_nobodys_own(path: str) -> None:
+    """Case G3: it is never removed. Whoever had it, from a registry of others say, kept all others from theirs."""
+    roots = ("/t/roots", "/var/tmp")
+    with pytest.raises(BadRequest, match="take a directory of its own below it"):
+        refuse_temp_dir(fleet_of(), path, 1000, None, roots)
+
+    refuse_temp_dir(fleet_of(agent(A, temp_dir=path)), "/t/roots/mine", 1000, None, roots)
 
 
 def test_who_comes_to_work_in_anothers_worktree_is_told_of_it() -> None:

@@ -102,8 +102,8 @@ def _told(spec: HookSpec, result: HookResult) -> dict[str, object]:
     return run | {"retry": retry} if isinstance(retry, str) else run
 
 
-def _place(entry: Listed) -> dict[str, str]:
-    return {"kind": entry.kind, "path": entry.path, "key": entry.key, "token": entry.token}
+def _place(entry: Listed) -> dict[str, Any]:
+    return {"kind": entry.kind, "path": entry.path, "key": entry.key, "token": entry.token, "temp": entry.temp}
 
 
 class _Journal:

@@ -5,9 +5,9 @@ with links resolved. Agents of other uids do not count, or anybody could keep an
 only root's hooks could remove what is another's, so for root all count.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from watchdog.errors import Conflict
+from watchdog.errors import BadRequest, Conflict
 from watchdog.fleet import Agent, Fleet
 
 
@@ -44,11 +44,17 @@ def working_in(fleet: Fleet, agent: Agent) -> list[str]:
     ]
 
 
-def refuse_temp_dir(fleet: Fleet, path: str, owner_uid: int, parent: str | None) -> None:
+def refuse_temp_dir(fleet: Fleet, path: str, owner_uid: int, parent: str | None, roots: Sequence[str] = ("/",)) -> None:
     """Raise Conflict when a temp dir is another living agent's place, holds one, or lies in another's temp dir.
 
-    A sub-agent's may lie in that of an agent above it, whose TMPDIR it inherits: there it is kept while it lives.
+    A sub-agent's may lie in that of an agent above it, whose TMPDIR it inherits: there it is kept while it lives. One
+    of `roots` (`cleanup.roots`), or what holds one, is never removed and nobody's own: BadRequest, and as the temp dir
+    of a row that came another way it is in nobody's way.
     """
+    if _holds_root(path, roots):
+        raise BadRequest(
+            f"temp_dir: {path} is one of cleanup.roots, or holds one; take a directory of its own below it"
+        )
     above = _above(fleet, parent)
     for other in fleet:
         theirs, tree = other.reg.temp_dir, other.reg.worktree
@@ -60,8 +66,14 @@ def refuse_temp_dir(fleet: Fleet, path: str, owner_uid: int, parent: str | None)
         for place in (theirs, tree):
             if place is not None and within(place, path):
                 raise Conflict(f"temp_dir: {place} of the {who} lies in {path}; take a directory of its own")
+        if theirs is not None and _holds_root(theirs, roots):
+            theirs = None
         if theirs is not None and within(path, theirs) and other.agent_id not in above:
             raise Conflict(f"temp_dir: {path} lies in the temp dir of the {who}; take a directory of its own")
+
+
+def _holds_root(path: str, roots: Sequence[str]) -> bool:
+    return any(within(root, path) for root in ("/", *roots))
 
 
 def _reached(other: Agent, owner_uid: int) -> bool:

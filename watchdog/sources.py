@@ -31,6 +31,7 @@ from watchdog.processes.identity import presence
 
 DEADLINE = 3.0  # seconds for one look
 PATIENCE = 60.0  # seconds until a registry on which two helpers in a row hung is read again
+MOST_TEMP = 32  # files that one entry leaves behind
 MISSED = 2  # looks that do not find an entry, until it counts as taken away: a file may be just being replaced
 Known = tuple[Agent, Listed]
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
@@ -213,7 +214,7 @@ class Sources:
             resume=entry.resume,
             stop=entry.stop,
             pane=entry.pane,
-            temp=entry.temp,
+            temp=tuple(dict.fromkeys([*own.temp, *entry.temp]))[:MOST_TEMP],  # its end must not hide what it had
         )
         if entry.also or own.also:
             new = replace(new, also=self._also(place, agent, own, entry))

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import ctypes
 import faulthandler
 import importlib.metadata
 import os
@@ -18,6 +19,7 @@ from watchdog.service import Daemon
 from watchdog.sink import Sink
 from watchdog.systemd import Supervisor
 
+M_ARENA_MAX = -8  # malloc.h
 EX_USAGE = 64  # not argparse's 2, which vendors' hook runners read as "block the agent"
 
 
@@ -118,6 +120,7 @@ def _run(
     _refuse_name_clash()
     supervisor.refuse_interval(settings.interval)
     os.umask(0o077)
+    _share_one_heap()
     ensure_directories(settings.state_dir, settings.runtime_dir)
     sink = logs.set_up(settings.log.level, settings.log.format, settings.log.file)
     faulthandler.enable()  # SIGABRT of systemd's watchdog leaves a traceback
@@ -141,6 +144,16 @@ async def _live(
     pid_file: PidFile | None,
 ) -> int:
     return await Daemon(settings, read, supervisor, log, sink, pid_file).run()
+
+
+def _share_one_heap() -> None:
+    """One malloc arena for all threads (mallopt(3)): glibc's eight a core kept 5 MB of freed blocks after 400 agents.
+
+    They run Python, of which one thread at a time allocates anyway.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:  # musl has no arenas, and none of this
+        mallopt(M_ARENA_MAX, 1)
 
 
 def _refuse_name_clash() -> None:

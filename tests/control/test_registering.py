@@ -209,6 +209,8 @@ def test_parents_are_living_agents_and_temp_dirs_have_one_agent(office: Office) 
     assert office.agent("child").reg.parent_id == parent
     status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "parent": "nobody"})
     assert (status, answer["message"][:7]) == (400, "parent:")
+    status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "temp_dir": "/tmp/"})
+    assert (status, answer["error"]) == (400, "bad_request")
     status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "temp_dir": "/tmp//x"})
     assert (status, answer["message"][:9]) == (409, "temp_dir:")
     status, answer = office.ask("POST", "/v1/agents", {"name": "beta", "temp_dir": "/tmp/x/sub"})

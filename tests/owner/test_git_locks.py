@@ -81,6 +81,26 @@ def test_the_lock_of_a_killed_git_goes_aside_and_git_works_again(repository: Rep
     assert run(tree).outcome is HookOutcome.NOTHING
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_lock_in_a_submodule_goes_aside_while_a_git_works_around_it(repository: Repository, linked: bool) -> None:
+    """A submodule's git dir is a repository of its own, in the checkout's; a living git in it keeps its locks."""
+    tree = repository.worktree() if linked else repository.main
+    git(tree, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(repository.origin), "deps/sub")
+    git(tree, "commit", "-qm", "a submodule")
+    with committing(tree / "deps" / "sub"):
+        assert run(tree).outcome is HookOutcome.KEPT
+    lock = Path(git(tree / "deps" / "sub", "rev-parse", "--absolute-git-dir").strip()) / "index.lock"
+    assert lock.exists()
+
+    with committing(tree):
+        result = run(tree)
+
+    assert result.outcome is HookOutcome.DONE, result.message
+    assert list(result.details["moved"]) == [str(lock)]  # type: ignore[call-overload]
+    assert "at work there" in result.message
+    git(tree / "deps" / "sub", "add", "-A")
+
+
 @pytest.mark.parametrize("how", ["cwd", "GIT_DIR", "--git-dir"])
 def test_a_living_git_keeps_its_lock(repository: Repository, how: str) -> None:
     """Though it has closed the file while its editor waits, however old the lock is, and wherever it was called."""

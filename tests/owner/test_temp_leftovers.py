@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.owner.repositories import Repository, context
+from tests.owner.repositories import Repository, context, git
 from tests.world import wait_for
 from watchdog.core.model import HookOutcome
 from watchdog.owner import git_locks, leftovers, session_dirs, temp_dirs
@@ -213,4 +213,10 @@ def test_a_lock_that_was_young_is_found_later(repository: Repository, monkeypatc
     assert result.outcome is HookOutcome.DONE, result.message
     assert (index.exists(), packed.exists()) == (False, False)
     assert found(repository.place, known) == {}
+
+    git(repository.main, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(repository.origin), "sub")
+    (repository.main / ".git" / "modules" / "sub" / "index.lock").touch()
+    (finding,) = found(repository.place, known).values()
+    assert finding.path == str(repository.main / "sub")
+    assert leftovers.act(finding, settings(repository.place), known).outcome is HookOutcome.DONE
     assert session_dirs.slugs(str(repository.place)) == []

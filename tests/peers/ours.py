@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 import uuid
@@ -116,7 +117,10 @@ def zombie(ours: Ours) -> str:
 def harness(ours: Ours) -> str:
     """What the wrapper wraps dies, the wrapper lives on."""
     name = f"Harness{os.getpid()}"
-    wrapper = ours.relay.wrapper(name)
+    path = ours.world.dir / "relay.sock"
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+    wrapper = ours.relay.wrapper(name, "sleep 60", "--socket", str(path))
     ours.world.started.append(wrapper)
     ours.relay.connected(name)
     ours.world.wait_status(name, "running")
@@ -128,6 +132,9 @@ def harness(ours: Ours) -> str:
     wait_for(lambda: not alive(wrapper.pid), "the wrapper is ended")
     took = time.monotonic() - began
     wait_for(lambda: f'"{name}"' not in (ours.relay.team / "connected-agents.json").read_text(), "it is not connected")
+    wait_for(lambda: not path.exists(), "its socket is gone")
+    told = ours.world.wait_event("agent.crashed", name=name)
+    assert "somebody else" not in told["why"]
     assert took < 5
     return "noticed within a sweep; wrapper ended; not among the connected"
 

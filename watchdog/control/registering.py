@@ -236,7 +236,7 @@ def _refuse_paths(desk: Desk, body: Register, owner: int, parent: str | None) ->
     """A temp dir is removed when its agent ends, so it belongs to one; only `run` brings a socket of its own."""
     wanted = _path(body.temp_dir)
     if wanted is not None:
-        refuse_temp_dir(desk.fleet, wanted, owner, parent)
+        refuse_temp_dir(desk.fleet, wanted, owner, parent, desk.settings.cleanup.roots)
     socket = _path(body.notify_socket)
     if socket is not None and body.source != "run":
         raise BadRequest("notify_socket: only `run` owns its agent's socket; leave it out, and the daemon makes one")

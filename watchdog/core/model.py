@@ -7,6 +7,7 @@ no decision is taken from a wall time.
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from watchdog.core.identity import Identity as Identity
 from watchdog.core.identity import Listed as Listed
@@ -252,7 +253,7 @@ class HookContext:
     exit_signal: int | None = None
     pane: dict[str, object] | None = None
     in_use: tuple[tuple[str, str], ...] = ()  # worktrees and temp dirs of other living agents, and whose each is
-    registry_entry: tuple[dict[str, str], ...] | None = None  # its entries elsewhere: kind, path, key, token of each
+    registry_entry: tuple[dict[str, Any], ...] | None = None  # its entries elsewhere: kind, path, key, token, temp
     why: str = ""  # it ended: in words,
     by: str = "daemon"  # by whom,
     ended_at: float = 0.0  # and when, in epoch seconds

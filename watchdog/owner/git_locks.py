@@ -16,10 +16,10 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
-from watchdog.errors import PathRefused
+from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import gits, paths, trash, worktrees
 from watchdog.owner.git import Git
 
@@ -81,6 +81,24 @@ class Outcome:
     moved: list[tuple[str, str]] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
     area: str | None = None
+
+    def add(self, other: "Outcome") -> None:
+        """What became of those of a further repository."""
+        self.moved += other.moved
+        self.kept += other.kept
+        self.area = ", ".join(area for area in (self.area, other.area) if area) or None
+
+
+def checkouts(path: str) -> list[tuple[str, Repository]]:
+    """The checkout and the submodules in it, at any depth: each with its place. Raises as `of_worktree` for itself."""
+    found = [(path, of_worktree(path))]
+    with suppress(OwnerCallFailed):  # an index that cannot be read names none
+        for line in Git(path, GIT_SECONDS).run("ls-files", "--stage", "-z").split("\0"):
+            inner = os.path.join(path, line.partition("\t")[2])
+            if line.startswith("160000 ") and os.path.lexists(os.path.join(inner, ".git")):
+                with suppress(PathRefused, OwnerCallFailed, OSError):
+                    found += checkouts(inner)
+    return found
 
 
 def of_worktree(path: str) -> Repository:

@@ -49,11 +49,12 @@ def _places(known: Known) -> Iterator[tuple[str, str | None, git_locks.Repositor
     seen: set[str] = set()
     for path, (age, agent_id) in sorted(last.items()):
         try:
-            repository = git_locks.of_worktree(path)
+            found = git_locks.checkouts(path)
         except (OSError, PathRefused, OwnerCallFailed):
             continue  # moved away, or no checkout of ours: the hook has said so
-        seen.add(repository.common)
-        yield path, agent_id, repository, time.time() - age
+        for place, repository in found:
+            seen.add(repository.common)
+            yield place, agent_id, repository, time.time() - age
     for common in known.commons if known.ended else ():
         if os.path.isdir(common) and os.path.realpath(common) not in seen:
             try:

@@ -20,6 +20,7 @@ from watchdog.owner import paths, trash, worktrees
 from watchdog.owner.git import Git
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
+from watchdog.owner.restoring import restore
 
 AGENT = "a" * 32
 
@@ -261,6 +262,7 @@ import os, signal, sys
 from tests.owner.repositories import context
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
+from watchdog.owner.restoring import restore
 left = int(sys.argv[2])
 def audit(event, args):
     global left
@@ -353,9 +355,10 @@ def test_an_entry_that_a_killed_git_left_half_deleted_is_finished(
     assert (repository.trash / AGENT / "entry" / "gitdir").exists()
 
 
+@pytest.mark.parametrize("meanwhile", ["nothing", "pruned", "reused"])
 @pytest.mark.parametrize("dirty", ["keep", "rescue"])
 def test_killed_before_a_changed_tree_went_back_the_next_run_looks_at_it_anew(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch, dirty: Literal["keep", "rescue"]
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, dirty: Literal["keep", "rescue"], meanwhile: str
 ) -> None:
     """What was written while the tree was moved is in no rescue yet: it must not leave with the trash."""
     path = repository.worktree("wt")
@@ -371,6 +374,7 @@ def test_killed_before_a_changed_tree_went_back_the_next_run_looks_at_it_anew(
         patch.setattr(sys.modules[worktree.__module__], "_changed", write_and_die)
         worktree(context(worktree=str(path)), settings)
     assert not path.exists()
+    others = [] if meanwhile == "nothing" else pruned(repository, reused=meanwhile == "reused")
 
     result = worktree(context(worktree=str(path)), settings)
 
@@ -382,6 +386,41 @@ def test_killed_before_a_changed_tree_went_back_the_next_run_looks_at_it_anew(
         assert result.outcome is HookOutcome.DONE, result.message
         saved = git(repository.main, "show", f"refs/agent-watchdog/rescue/{AGENT}/files:late")
         assert saved == "of the last moment\n"
+    assert set(others) <= set(repository.listed())
+
+
+def pruned(repository: Repository, *, reused: bool) -> list[str]:
+    """The entry of a tree in the trash is gone; with `reused` its name is another worktree's now. Returns that one."""
+    git(repository.main, "worktree", "prune")
+    assert repository.listed() == [str(repository.main)]
+    if not reused:
+        return []
+    other = repository.worktree("elsewhere/wt", "-b", "other")
+    assert git(other, "rev-parse", "--absolute-git-dir").endswith("/worktrees/wt\n")
+    return [str(other)]
+
+
+@pytest.mark.parametrize("reused", [False, True])
+def test_killed_before_its_entry_was_dropped_and_another_took_its_name(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, reused: bool
+) -> None:
+    """What is in the trash was compared and stays there; the other worktree is not touched."""
+    path = repository.worktree("wt")
+    (path / "staged").write_text("staged\n")
+    git(path, "add", "staged")
+    settings = base.CleanupSettings(dirty_worktree="rescue")
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(sys.modules[worktree.__module__], "_finish", lambda *_: sys.exit())
+        worktree(context(worktree=str(path)), settings)
+    others = pruned(repository, reused=reused)
+
+    result = worktree(context(worktree=str(path)), settings)
+
+    assert result.outcome is HookOutcome.DONE, result.message
+    assert repository.listed() == [str(repository.main), *others]
+    assert git(repository.main, "show", f"refs/agent-watchdog/rescue/{AGENT}/index:staged") == "staged\n"
+    restore(AGENT, [str(repository.main)])
+    assert git(path, "status", "--porcelain") == "A  staged\n"
 
 
 def test_a_clean_tree_that_changes_while_it_is_moved_stays(

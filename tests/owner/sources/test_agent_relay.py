@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -287,6 +288,34 @@ def test_a_dead_socket_of_the_ended_goes_a_living_one_stays(home: RelayHome) -> 
     home.connected(name)
     assert str(path) in agent_relay.forget(str(home.root), entry.key, entry.token, KILLED).message
     assert not path.exists()
+
+
+def test_the_socket_that_it_was_given_goes_with_it(
+    home: RelayHome, tmp_path: Path, started: list[subprocess.Popen[bytes]]
+) -> None:
+    """Where 2.x has it, told by its command line while it lived; what is no socket or link stays whoever names it."""
+    home.connected("Alpha")
+    path, box, work = tmp_path / "a.sock", tmp_path / "out", tmp_path / "work"
+    work.mkdir()
+    (work / "mail").write_text("kept")
+    box.symlink_to(work)
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+    wrapper = home.wrapper("Alpha", "sleep 60", "--socket", str(path), "--outbox", str(box))
+    started.append(wrapper)
+    wait_for(lambda: found(home)["Alpha"].also, "the wrapper and what it wraps")
+    entry = found(home)["Alpha"]
+    had = replace(KILLED, temp=(*entry.temp, str(work / "mail"), str(tmp_path / "none")))
+    assert entry.temp == (str(path), str(box))
+    for pid in (wrapper.pid, *entry.also):
+        os.kill(pid, 9)
+    wait_for(lambda: kernel.process(wrapper.pid) is None, "it ends")
+
+    done = agent_relay.forget(str(home.root), entry.key, entry.token, had)
+
+    assert done.message.endswith(f"; removed {path}; removed {box}")
+    assert not path.exists() and not box.is_symlink()
+    assert (work / "mail").read_text() == "kept"
 
 
 def test_a_list_that_is_being_written_is_read_at_the_next_look(home: RelayHome) -> None:

@@ -1,4 +1,7 @@
-"""Moves aside git's lock files that the agent's git left in its registered checkout: `owner.git_locks` says when."""
+"""Moves aside git's lock files that the agent's git left in its registered checkout: `owner.git_locks` says when.
+
+In the submodules of that checkout, too: each is a repository of its own.
+"""
 
 import time
 
@@ -16,13 +19,16 @@ def git_locks(context: HookContext, settings: base.CleanupSettings) -> HookResul
     ended = time.time()
     try:
         holder = paths.checked_agent_id(context.agent_id)
-        return told(context.worktree, locks.put_aside(locks.of_worktree(context.worktree), holder, ended))
+        outcome = locks.Outcome()
+        for _, repository in locks.checkouts(context.worktree):
+            outcome.add(locks.put_aside(repository, holder, ended))
     except FileNotFoundError:
         return base.nothing(f"{context.worktree} is not there")
     except PathRefused as refused:
         return base.kept(f"left {context.worktree} alone: {refused}", refused=refused.reason)
     except OwnerCallFailed as late:
         return base.failed(f"left {context.worktree} alone: {late}", reason=late.reason)
+    return told(context.worktree, outcome)
 
 
 def told(place: str, outcome: locks.Outcome) -> HookResult:

@@ -5,6 +5,7 @@ Last of all: whoever reads that registry then finds everything else in order. Th
 
 import os
 import signal
+from dataclasses import replace
 
 from watchdog.core.model import HookContext, HookResult
 from watchdog.errors import OwnerCallFailed
@@ -25,7 +26,8 @@ def registry_entry(context: HookContext, settings: base.CleanupSettings) -> Hook
             told.append(f"{where}: left to its own program")
             continue
         try:
-            done = source.forget(os.path.expanduser(place["path"]), place["key"], place["token"], end_of(context))
+            end = replace(end_of(context), temp=tuple(place.get("temp", ())))
+            done = source.forget(os.path.expanduser(place["path"]), place["key"], place["token"], end)
         except OwnerCallFailed as error:
             failed.append(f"{where}: {error}")
         else:

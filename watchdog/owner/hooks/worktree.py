@@ -20,10 +20,11 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 
 from watchdog.core.model import HookContext, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import branches, containers, copying, occupancy, paths, rescue, trash, worktrees
+from watchdog.owner import branches, containers, copying, occupancy, paths, rescue, restoring, trash, worktrees
 from watchdog.owner.containers import Manifest
 from watchdog.owner.git import Git
 from watchdog.owner.hooks import base
@@ -179,6 +180,19 @@ def _drop_entry(git: Git, common: str, entry: str, path: str, container: int) ->
         os.rename(place, f"{containers.ENTRY}.rest", dst_dir_fd=container)
 
 
+def _entry_there(common: str, entry: str, container: int) -> bool:
+    """Whether git has its entry yet; once it was pruned, one of that name is another worktree's."""
+    place = os.path.join(common, "worktrees", entry)
+    pointers = [
+        os.path.join(top, "gitdir") for top in (place, os.path.join(paths.real_path(container), containers.ENTRY))
+    ]
+    try:
+        mine, copied = (Path(pointer).read_bytes() for pointer in pointers)
+    except FileNotFoundError:  # half deleted
+        return os.path.lexists(place)
+    return mine == copied
+
+
 def _undo(git: Git, parent: int, container: int, common: str, agent_id: str) -> None:
     """The tree lies where it lay: what was written down and saved for it goes. Nothing, when it is in the trash."""
     if containers.has_tree(container):
@@ -194,15 +208,18 @@ def _put_back(parent: int, name: str, agent_id: str, path: str) -> bool:
     intent = _read_intent(parent, agent_id)
     if intent is None or intent.get("path") != path or intent.get("compared"):
         return False
-    common = str(intent["common"])
-    if not os.path.lexists(os.path.join(common, "worktrees", os.path.basename(str(intent["entry"])))):
-        return False
+    common, entry = str(intent["common"]), os.path.basename(str(intent["entry"]))
     with ExitStack() as stack:
         container = containers.open_container(stack, common, agent_id)
         if containers.manifest_in(container) is None or not containers.has_tree(container):
             return False
-        os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
-        trash.sync(parent)
+        if _entry_there(common, entry, container):
+            os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
+            trash.sync(parent)
+        else:  # somebody's `git worktree prune` took it meanwhile
+            restoring.restore(agent_id, [common])
+            if not os.path.lexists(path):
+                return False  # its branch is checked out elsewhere: it lies beside its place, and stays
         _undo(Git(common, GIT_SECONDS, git_dir=common), parent, container, common, agent_id)
     return True
 
@@ -222,7 +239,7 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
             return base.nothing(f"{path} is not there; it was gone before it could be moved")
         trashed_to = os.path.join(paths.real_path(container), trash.TREE)
         git = Git(common, GIT_SECONDS, git_dir=common)
-        if os.path.lexists(os.path.join(common, "worktrees", entry)):
+        if _entry_there(common, entry, container):
             try:
                 _drop_entry(git, common, entry, path, container)
             except OwnerCallFailed as refused:

@@ -84,7 +84,7 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
             done = _forget(database, data, name, token, end)
     else:
         done = _forget(None, data, name, token, end)
-    left = relay_runs.clear(name) if done.became is Became.DONE else []
+    left = relay_runs.clear(name, end.temp) if done.became is Became.DONE else []
     return Forgotten(done.became, "; removed ".join((done.message, *left)))
 
 

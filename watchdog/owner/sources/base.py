@@ -77,6 +77,7 @@ class End:
     resumable: bool = True
     conversation: str | None = None  # the id that was captured before its end
     with_messages: bool = False  # its messages are to go with it
+    temp: tuple[str, ...] = ()  # `Entry.temp`, as it stood when it lived
 
 
 class Became(StrEnum):

@@ -104,11 +104,15 @@ def left_by(name: str) -> tuple[str, ...]:
     return _left(f"/tmp/relay-pty-{name}.sock", f"/tmp/relay-outbox/{name}")  # noqa: S108 agent-relay's own place
 
 
-def clear(name: str) -> list[str]:
-    """Remove what 1.x left of that agent, unless somebody of that name runs or listens there; the paths."""
+def clear(name: str, had: tuple[str, ...]) -> list[str]:
+    """Remove what is left of that agent, unless somebody of that name runs or listens there; the paths.
+
+    `had`: what its command line named while it lived, which is where 2.x has them.
+    """
     if any(run.name == name for run in running()):
         return []
-    return [path for path in left_by(name) if not _listens(path) and remove(path, _socket_or_link)]
+    there = dict.fromkeys([*left_by(name), *(path for path in had if os.path.lexists(path))])
+    return [path for path in there if not _listens(path) and remove(path, _socket_or_link)]
 
 
 def _listens(path: str) -> bool:
