@@ -274,6 +274,25 @@ time.sleep(1000)
     assert ended.reason is None and not any("SIGKILL" in member.sent for member in ended.members)
 
 
+def test_who_ends_right_before_it_is_waited_for_is_not_waited_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a hundred that obey TERM one or two do: the answer to `kill` would come when their grace is over."""
+    agent = scene.python('open("up", "w"); time.sleep(1000)')
+    wait = roll.Roll.exit_or
+
+    async def late(self: roll.Roll, hurry: asyncio.Event, timeout: float) -> None:
+        wait_for(lambda: agent.identity and not alive(agent.identity.pid), "it has ended")
+        await wait(self, hurry, timeout)
+
+    monkeypatch.setattr(roll.Roll, "exit_or", late)
+    began = time.monotonic()
+    ended = scene.end(agent, grace=15)
+
+    assert ended.reason is None
+    assert time.monotonic() - began < 10, "the grace was waited for"
+
+
 def test_fifty_that_ignore_term_are_ended_by_one_deadline(scene: Scene) -> None:
     """The grace is the tree's, not each process's."""
     agent = scene.python(

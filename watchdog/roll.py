@@ -156,8 +156,8 @@ class Roll:
         return next((reason for reason in reasons if reason), None)
 
     async def exit_or(self, hurry: asyncio.Event, timeout: float) -> None:
-        """Wait for the next exit of a member, for `hurry`, or so many seconds."""
-        await _woken([m.pidfd for m in self.alive() if m.pidfd >= 0], hurry, timeout)
+        """Wait for an exit that `alive` has not told yet, for `hurry`, or so many seconds."""
+        await _woken([m.pidfd for m in self._members.values() if m.pidfd >= 0], hurry, timeout)
 
     def close(self) -> None:
         """Continue whom we stopped and did not kill, and let go of all."""
