@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchdog import targets
-from watchdog.core.model import Beat, Policy, Presence, Registration, State, Status, Verdict
+from watchdog.core.model import Beat, Identity, Policy, Presence, Registration, State, Status, TreeMember, Verdict
 from watchdog.core.verdict import judge
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict
 from watchdog.fleet import Agent, Fleet
@@ -26,6 +26,37 @@ def test_a_tool_that_runs_is_told_without_secrets() -> None:
     one.beat(Beat(tool="Bash: curl -u token=hunter2", tool_limit=60 * S), 0, WALL)
     line = judge(one.observe(Presence.ALIVE, 1, 10), one.policy).line
     assert line.startswith("runs tool Bash: curl -u token=***: ")
+
+
+def test_every_process_of_every_other_agent_is_protected_as_of_now() -> None:
+    """Whatever was asked before: one came, got another tree or process, or went. What two have is the other's, too."""
+
+    def process(pid: int) -> Identity:
+        return Identity("host", "boot", pid, 7)
+
+    def tree(*pids: int) -> tuple[TreeMember, ...]:
+        return tuple(TreeMember(process(pid), 1, 1000, "sleep", "S", "marker") for pid in pids)
+
+    fleet, one, other = Fleet(), agent("a" * 32), agent("b" * 32, "beta", identity=process(20))
+
+    def protected() -> set[int]:
+        return {pid for pid, _ in fleet.processes_but("a" * 32)}
+
+    fleet.add(one)
+    one.members = tree(10, 11)
+    assert protected() == set()
+    fleet.add(other)
+    assert protected() == {20}
+    other.members = tree(20, 21, 11)
+    assert protected() == {20, 21, 11}
+    one.members = tree(10)
+    other.members = tree(20, 22)
+    assert protected() == {20, 22}
+    other.identify(process(30), 1000)
+    assert protected() == {20, 22, 30}
+    fleet.drop("b" * 32)
+    assert protected() == set()
+    assert {pid for pid, _ in fleet.processes_but("nobody")} == {10}
 
 
 def test_a_beat_between_two_sweeps_leaves_only_the_time_since_it() -> None:

@@ -5,9 +5,12 @@ Only the event loop touches this; nothing here does I/O beyond closing a pidfd.
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from operator import attrgetter
+from typing import Any
 
 from watchdog.core.model import (
     LIVE,
@@ -27,6 +30,7 @@ from watchdog.processes.signals import Guard
 from watchdog.speaker import Speaker
 
 ZERO = timedelta()
+_TREE = attrgetter("reg", "members")
 
 
 @dataclass(slots=True)
@@ -57,10 +61,6 @@ class Agent(Speaker):
     cpu_used: dict[Identity, float] | None = None  # of each process of the tree, at the last scan
     cpu_waited: dict[Identity, float] = field(default_factory=dict)  # the same, if it was in question then
     oom_counts: dict[str, int] = field(default_factory=dict)  # by its memory cgroup and the one above, at the last look
-    processes_of: tuple[tuple[Identity | None, tuple[TreeMember, ...]], frozenset[tuple[int, int]]] = (
-        (None, ()),
-        frozenset(),
-    )
     request_id: str | None = None
     ordering: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an order to end it is committed
     said: set[str] = field(default_factory=set)  # events of the present condition, told once
@@ -80,13 +80,10 @@ class Agent(Speaker):
 
     @property
     def processes(self) -> frozenset[tuple[int, int]]:
-        """Its main process and its tree, as pid and start ticks. Kept: each signal to any agent asks all others."""
-        of = (self.identity, self.members)
-        if self.processes_of[0][0] is not of[0] or self.processes_of[0][1] is not of[1]:
-            known = [member.identity for member in self.members]
-            known += [self.identity] if self.identity is not None else []
-            self.processes_of = of, frozenset([(one.pid, one.start_ticks) for one in known])
-        return self.processes_of[1]
+        """Its main process and its tree, as pid and start ticks."""
+        known = [member.identity for member in self.members]
+        known += [self.identity] if self.identity is not None else []
+        return frozenset([(one.pid, one.start_ticks) for one in known])
 
     @property
     def cgroup(self) -> str | None:
@@ -219,6 +216,9 @@ class Fleet:
 
     def __init__(self) -> None:
         self._agents: dict[str, Agent] = {}
+        self._processes_of: list[tuple[Any, Any]] = []
+        self._processes: frozenset[tuple[int, int]] = frozenset()
+        self._shared: frozenset[tuple[int, int]] = frozenset()  # that two agents have
 
     def __iter__(self) -> Iterator[Agent]:
         return iter(list(self._agents.values()))
@@ -261,6 +261,14 @@ class Fleet:
         return Guard(host, self.processes_but(agent.agent_id), spare, agent.identity)
 
     def processes_but(self, agent_id: str) -> frozenset[tuple[int, int]]:
-        """Every process of every other agent's tree, as pid and start ticks."""
+        """Every process of every other agent's tree, as pid and start ticks.
+
+        Each signal asks. So what all have is kept for as long as nobody has come, gone, or got another tree.
+        """
+        of = list(map(_TREE, self._agents.values()))
+        if self._processes_of != of:
+            counts = Counter(one for agent in self._agents.values() for one in agent.processes)
+            self._processes_of, self._processes = of, frozenset(counts)
+            self._shared = frozenset(one for one, count in counts.items() if count > 1)
         mine = self.get(agent_id)
-        return frozenset[tuple[int, int]]().union(*[other.processes for other in self if other is not mine])
+        return self._processes if mine is None else self._processes - (mine.processes - self._shared)

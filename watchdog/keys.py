@@ -78,7 +78,7 @@ class Kill(_Section):
 
     grace_seconds: SecondsOrZero = 10
     verify_seconds: Seconds = 60
-    parallel: Count = 100
+    parallel: Count = 1000
     max_per_minute: Count = 10
     ladder: Ladder = (Step.KILL,)
     warn_pause_seconds: SecondsOrZero = 60

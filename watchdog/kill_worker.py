@@ -9,6 +9,7 @@ the same story after its restart (`resume`). Many orders run at once; each waits
 
 import asyncio
 import os
+import resource
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -79,9 +80,16 @@ class KillWorker:
         self._log = log
         self._me = f"daemon {os.getpid()}"
         self.observe = observe
-        self.slots = asyncio.Semaphore(parallel)  # one that a reload replaces is used up by who waits for it
+        self.allow(parallel)
         self._orders: dict[str, Order] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def allow(self, parallel: int) -> None:
+        """So many kills at once from now on, or fewer: each holds a descriptor for every process of its tree.
+
+        Slots that this replaces are used up by who waits for them.
+        """
+        self.slots = asyncio.Semaphore(min(parallel, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
 
     async def request(
         self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "", beats: int | None = None

@@ -273,7 +273,7 @@ class Daemon:
             part.settings = settings
         self.worker.observe = settings.observe
         if settings.kill.parallel != old.kill.parallel:
-            self.worker.slots = asyncio.Semaphore(settings.kill.parallel)
+            self.worker.allow(settings.kill.parallel)
         self.cleanup.adopt(settings.hooks, observe=settings.observe)
         self.metrics.expect(hook.name for hook in settings.hooks)
         self.owners.settings = settings_for(settings)
