@@ -176,11 +176,7 @@ def uninstall(target: Target) -> None:
     for environment in environments:
         shutil.rmtree(target.path(environment))
     target.remove(layout.manifest)
-    for directory in sorted(target.manifest["dirs"], key=len, reverse=True):
-        try:
-            target.path(directory).rmdir()
-        except OSError:
-            continue  # something else is in it, or it is gone
+    target.remove_directories()
     manager.do("daemon-reload")
     left = [str(target.path(name)) for name in left if target.path(name).exists()]
     print("uninstalled; agents go on living, unwatched.")
@@ -221,8 +217,13 @@ def main(command: str) -> None:
     if command == "uninstall" and not target.manifest["files"]:
         raise Refused(f"nothing is installed here: there is no {target.path(layout.manifest)}")
     target.make_parents(layout.manifest)
-    with one_at_a_time(target):
-        install(target, wheels, extras) if command == "install" else uninstall(target)
+    try:
+        with one_at_a_time(target):
+            install(target, wheels, extras) if command == "install" else uninstall(target)
+    except BaseException:
+        if not target.path(layout.manifest).exists():
+            target.remove_directories()  # nothing came into them, and nothing says that they are ours
+        raise
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Where an installation lies, what was put there (the manifest), and how a file gets there."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -125,6 +126,12 @@ class Target:
     def save(self) -> None:
         """Write the manifest."""
         self.put(self.layout.manifest, (json.dumps(self.manifest, indent=1) + "\n").encode())
+
+    def remove_directories(self) -> None:
+        """Those that we made, where nothing is in them."""
+        for directory in sorted(self.manifest["dirs"], key=len, reverse=True):
+            with contextlib.suppress(OSError):  # something else is in it, or it is gone
+                self.path(directory).rmdir()
 
     def remove(self, target: str) -> None:
         """A file or link; one that is gone is fine."""

@@ -53,3 +53,15 @@ def test_signals_that_its_starter_blocked_and_ignored_reach_it(world: World) -> 
     world.daemon.send_signal(signal.SIGHUP)
     world.wait_event("config.reloaded")
     assert world.stop() == 0
+
+
+@pytest.mark.parametrize("allowed", [20, 100])
+def test_too_few_descriptors_are_said_before_anything_is_opened(world: World, allowed: int) -> None:
+    """With 20 it ended in a traceback, with 100 no hook's child could be wired; 75, as for all that may pass."""
+    world.start(wait=False, prefix=("prlimit", f"--nofile={allowed}:{allowed}"))
+    assert world.daemon is not None
+    assert world.daemon.wait(20) == 75
+    assert world.log.read_text() == (
+        f"agent-watchdogd: only {allowed} file descriptors are allowed, and 128 are the least to work with;"
+        " right: `ulimit -n 65536` in a shell, LimitNOFILE=65536 in a unit\n"
+    )

@@ -83,6 +83,7 @@ RANK = {
     "sweep": 11,
     "control": 11,
     "control.client": 2,
+    "descriptors": 4,
     "door": 12,
     "sources": 13,
     "ghosts": 12,

@@ -148,6 +148,20 @@ def test_man_pages_and_completions_are_what_the_programs_know() -> None:
     assert not stale, "make events"
 
 
+def test_an_installation_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """Not even a directory: nobody would know whose it is."""
+    done = subprocess.run(
+        ["make", "-C", ROOT, "install", f"DESTDIR={tmp_path}/new", "EXTRAS=nonsense"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.returncode != 0
+    assert "EXTRAS=nonsense: unknown: nonsense" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_uninstall_says_to_paste_removes_nothing_else(tmp_path: Path) -> None:
     """A path with a space in it is one word: `rm -r` of its halves would take what is somebody's."""
     place = tmp_path / "staged here"

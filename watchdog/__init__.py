@@ -10,6 +10,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     service      composition root, main loop, shutdown order
     cli/         the verbs: parse, call control, print; cli/resident/ is what stays beside an agent
     door         the control socket, kept open
+    descriptors  how many we need, and what is said when they run out
     control/     HTTP+JSON on a unix socket, and its client
     sweep        observe -> judge -> decide -> record, for every agent
     climbing     the steps of a ladder that end nobody: warn, nudge

@@ -156,10 +156,14 @@ CATALOGUE: dict[str, Entry] = {
         "a [[source]] cannot be read: agents that only it knows are not told of",
         "may the daemon's uid read it? Told again when it was read in between",
     ),
+    "descriptors.exhausted": Entry(
+        ERROR,
+        "connections wait, as there is no file descriptor for them; said once, and no silence is held against anybody",
+        "raise the unit's `LimitNOFILE`; who holds so many? `ls -l /proc/PID/fd`",
+    ),
+    "descriptors.back": Entry(INFO, "connections are taken again"),
     "agent.unpinned": Entry(
-        WARNING,
-        "no pidfd for an agent's process; its end is found by the next sweep",
-        "too many open files? Raise the unit's `LimitNOFILE`",
+        WARNING, "no pidfd for an agent's process: a sweep finds its end", "see `descriptors.exhausted`"
     ),
     "cgroup.refused": Entry(
         WARNING,

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from watchdog.chronicle import Chronicle
 from watchdog.control.api import serve
 from watchdog.control.desk import Bell, Desk
+from watchdog.descriptors import Shortage
 from watchdog.errors import WatchdogError
 from watchdog.lock import Locks
 from watchdog.places import ensure_directories, notify_directory
@@ -21,9 +22,11 @@ class Door:
         self._open = AsyncExitStack()
         self._inode: int | None = None
         self._said = False
+        self._shortage = Shortage(lambda: desk.unheard(os.geteuid()), desk.log)
 
     async def open(self) -> None:
         """Listen. Raises OSError when the socket cannot be made."""
+        self._shortage.watch()
         self.desk.bell = Bell()  # in place: a reload puts new settings into this very desk
         self._chronicle.on_write = self.desk.bell.ring
         await self._open.enter_async_context(serve(self.desk))
@@ -35,6 +38,7 @@ class Door:
         Until he beats again, nobody's silence is held against him. While the runtime directory is another daemon's,
         what lies there is his.
         """
+        self._shortage.look()
         ours = self._locks.keep()
         if self._lies_there():
             return

@@ -29,6 +29,12 @@ class AlreadyRunning(WatchdogError):
     exit_code = 75
 
 
+class NoDescriptors(WatchdogError):
+    """The limit of open files is too low, or reached."""
+
+    exit_code = 75
+
+
 class UnsafeDirectory(WatchdogError):
     """A runtime or state directory is a link, belongs to somebody else, or is open to others."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
-from watchdog import background, checkup, config, logs
+from watchdog import background, checkup, config, descriptors, logs
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.lock import PidFile
 from watchdog.places import ensure_directories
@@ -37,6 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.pidfile is not None and not options.daemonize:
         parser.error("--pidfile is for --daemonize")
     try:
+        descriptors.refuse_too_few()
         if options.check:
             return _check(config.load(options.config), Supervisor(os.environ))
         read = _reader(options)
@@ -53,8 +54,8 @@ def build() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="agent-watchdogd",
         description="Looks after AI coding agents, ends the stalled ones whole, and puts the place in order.",
-        epilog="Exit: 0 told to stop, 64 usage, 70 its scheduler died, 75 one runs already or the registry is away,"
-        " 78 configuration, or a directory that is not its own.",
+        epilog="Exit: 0 told to stop, 64 usage, 70 its scheduler died, 75 one runs already, the registry is away"
+        " or descriptors are too few, 78 configuration, or a directory that is not its own.",
     )
     parser.add_argument(
         "--version", action="version", version=f"agent-watchdogd {importlib.metadata.version('agent-watchdogd')}"

@@ -41,7 +41,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a failed unit": ({"unit": ("enabled", "failed")}, "fault", "agent-watchdog.service has failed"),
     "no unit": ({"unit": ("disabled", "inactive"), "status": None}, "warn", "agent-watchdog.service is disabled"),
     "no bus": ({"bus": False}, "fault", "no system bus does"),
-    "no linger": ({"uid": 5, "linger": False}, "warn", "lingering is off"),
+    "no linger": ({"uid": 5, "linger": False, "status": None}, "warn", "lingering is off"),
     "a closed python": ({"interpreter_closed": "/x", "interpreter": "/x/p"}, "fault", "cannot execute /x/p"),
     "hidden processes": ({"uid": 5, "hidepid": "invisible"}, "warn", "hidepid=invisible"),
     "no pressure": ({"pressure": False}, "warn", "/proc/pressure is not there"),
@@ -71,6 +71,13 @@ def test_each_finding_says_what_to_do(seen: dict[str, Any], severity: str, what:
     assert [f.severity for f in found] == [severity]
     assert found[0].meaning
     assert found[0].todo
+
+
+def test_lingering_is_asked_of_who_has_a_daemon_of_his_own() -> None:
+    """Root's goes on without a login and needs no user manager: neither he nor who uses it is told to linger."""
+    for seen in ({"linger": False, "uid": 5}, {"own_cgroup": "none: no v2"}):
+        assert "linger" not in str(diagnose(Seen(**{**WELL, **seen})))
+    assert "enable-linger" in str(diagnose(Seen(**{**WELL, "own_cgroup": "none: no v2", "status": {"uid": 5}})))
 
 
 def test_a_sound_machine_has_no_finding() -> None:

@@ -392,6 +392,18 @@ def test_a_dry_run_says_who_and_ends_nobody(office: Office, capsys: pytest.Captu
     assert office.worker.asked == []
 
 
+@pytest.mark.parametrize(
+    "words", [("hold", "--for"), ("kill", "stalled", "--stall-after"), ("register", "--name", "a", "--ttl")]
+)
+def test_no_duration_at_all_is_refused_by_the_flag_s_own_name(
+    office: Office, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    """The request's key, which the daemon names, was never typed."""
+    status, _, error = told(capsys, *words, "0s")
+    assert status == 64
+    assert f"{words[-1]}: must be more than 0" in error
+
+
 def test_hold_unhold_stop_cancel_remove(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
     """The small verbs do what they say, with --json too."""
     office.register("alpha", task="T-1")

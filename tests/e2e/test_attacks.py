@@ -1,12 +1,15 @@
 """What a hostile or clumsy neighbour did to a healthy agent once; each is a case that stays."""
 
 import os
+import resource
 import shutil
+import socket
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.world import BIN, World, alive, pids_with, wait_for
+from tests.world import BIN, World, alive, environ_of, pids_with, wait_for
 
 
 @pytest.mark.faults
@@ -118,6 +121,30 @@ def test_a_registry_that_was_deleted_ends_nobody(world: World) -> None:
     world.wait_event("registry.recovered")
     world.wait_status("mute", "killed")
     assert world.count("registry.unavailable") == 1
+
+
+@pytest.mark.faults
+def test_without_a_descriptor_for_a_connection_nobody_is_held_silent(world: World) -> None:
+    """Said once, and not a traceback a hundred times a second; who beats over HTTP, or tells its pid, is not ended."""
+    world.configure(stall={"after_seconds": 3, "start_limit_seconds": 3})
+    world.start()
+    assert world.daemon is not None
+    agent = world.registered("http", "sleep", "1000")
+    assert world.ask("POST", f"/v1/agents/{environ_of(agent.pid)['AGENT_WATCHDOG_ID']}/beat", {})[0] == 204
+    assert world.ask("POST", "/v1/agents", {"name": "slow"})[0] == 201
+    limit = resource.prlimit(world.daemon.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(world.daemon.pid, resource.RLIMIT_NOFILE, (8, limit[1]))
+    with socket.socket(socket.AF_UNIX) as waiting:
+        waiting.connect(world.socket)
+        world.wait_event("descriptors.exhausted")
+        world.wait_event("agent.channel_lost", name="http")
+        time.sleep(5)  # nothing is to happen; both their limits are over
+    resource.prlimit(world.daemon.pid, resource.RLIMIT_NOFILE, limit)
+
+    world.wait_event("descriptors.back")
+    assert alive(agent.pid)
+    assert world.count("descriptors.exhausted") == 1
+    assert world.count("kill.requested") == world.count("log.message") == 0
 
 
 @pytest.mark.faults

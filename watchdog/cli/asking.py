@@ -19,6 +19,13 @@ def duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def span(text: str) -> float:
+    """The same, where none at all would be no duration."""
+    if not (seconds := duration(text)):
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return seconds
+
+
 def add_verb(verbs: Verbs, name: str, help_line: str, text: str, *, json: bool = True) -> argparse.ArgumentParser:
     """A verb's parser with --json and --socket; `text` is its help for the one who is paged at night."""
     parser = verbs.add_parser(

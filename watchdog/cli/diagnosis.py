@@ -163,8 +163,13 @@ def _bus(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _owner(seen: Seen) -> object:
+    """The uid of the daemon that answers; ours when none does."""
+    return (seen.status or {}).get("uid", seen.uid)
+
+
 def _linger(seen: Seen) -> Iterator[Finding]:
-    if seen.linger is False:
+    if seen.linger is False and _owner(seen) != 0:
         yield Finding(
             "warn",
             "lingering is off for you",
@@ -235,7 +240,7 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
             "warn",
             f"agents get no cgroup of their own ({seen.own_cgroup.removeprefix('none: ')})",
             "a process that drops marker, session and parent is lost when its agent's `run` has ended",
-            "a systemd with cgroup v2, for a user's daemon his user manager (loginctl enable-linger)",
+            f"a systemd with cgroup v2{', and your user manager (loginctl enable-linger)' if _owner(seen) else ''}",
         )
 
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from watchdog.cli.asking import Json, Verbs, add_verb, ask, duration
+from watchdog.cli.asking import Json, Verbs, add_verb, ask, duration, span
 from watchdog.cli.output import clean, entries, exit_of, refused, say, say_json, warn
 
 _KILL = """\
@@ -64,7 +64,7 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument(
         "--grace", type=duration, metavar="D", help="time between TERM and KILL (default: the policy's)"
     )
-    parser.add_argument("--stall-after", type=duration, metavar="D", help="with `stalled`: silent for longer than that")
+    parser.add_argument("--stall-after", type=span, metavar="D", help="with `stalled`: silent for longer than that")
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
     _go(parser)
     parser.add_argument("--no-cleanup", action="store_true", help="leave worktree, temp dir and the rest as they are")
@@ -84,7 +84,7 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument("--yes", action="store_true", help="do it; without it this says what would go")
     parser.set_defaults(call=purge)
     parser = _act(verbs, "hold", "do nothing to agents until told otherwise", _HOLD, hold, many="*")
-    parser.add_argument("--for", dest="span", type=duration, metavar="D", help="for that long only, like 2h")
+    parser.add_argument("--for", dest="span", type=span, metavar="D", help="for that long only, like 2h")
     _act(verbs, "unhold", "lift holds", _UNHOLD, unhold, many="*", reason=False)
 
 

@@ -5,7 +5,7 @@ import os
 import shlex
 import urllib.parse
 
-from watchdog.cli.asking import Verbs, add_verb, ask, duration
+from watchdog.cli.asking import Verbs, add_verb, ask, span
 from watchdog.cli.output import clean, entry, refused, say, say_json, warn
 
 _HELP = """\
@@ -29,11 +29,11 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument("--type", default="", metavar="T", help="claude, codex, ...: which policy applies")
     parser.add_argument("--task", metavar="ID", help="the task it works on; its status is written back")
     parser.add_argument("--parent", metavar="AGENT", help="the agent that starts it (default: the one we run in)")
-    parser.add_argument("--stall-after", type=duration, metavar="D", help="silence that is too long, like 120s or 15m")
+    parser.add_argument("--stall-after", type=span, metavar="D", help="silence that is too long, like 120s or 15m")
     parser.add_argument(  # `--beat-every` as in `run`
-        "--beat-every", "--interval", dest="interval", type=duration, metavar="D", help="its own rhythm of heartbeats"
+        "--beat-every", "--interval", dest="interval", type=span, metavar="D", help="its own rhythm of heartbeats"
     )
-    parser.add_argument("--ttl", type=duration, metavar="D", help="end it after that long, whatever it does")
+    parser.add_argument("--ttl", type=span, metavar="D", help="end it after that long, whatever it does")
     parser.add_argument("--worktree", metavar="DIR", help="its git worktree, put in order after it has ended")
     parser.add_argument("--temp-dir", metavar="DIR", help="its temp dir, removed after it has ended")
     parser.add_argument("--beat-file", metavar="FILE", help="a file whose change counts as a heartbeat")
