@@ -1,6 +1,7 @@
 """Cleanup hooks of one agent, with the registry as their journal."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from watchdog import cleanup
@@ -47,7 +48,10 @@ class Cleanup:
     async def again(
         self, agent: Agent, reason: Reason, request_id: str, names: frozenset[str], **words: Any
     ) -> list[dict[str, object]]:
-        """The hooks of these names once more for an agent that has ended, and those that need one of them."""
+        """The hooks of these names once more for an agent that has ended, and those that need one of them.
+
+        `words`, and `seen` among them, as in `run`.
+        """
         chosen: list[HookSpec] = []
         for hook in self._hooks:
             if hook.name in names or any(other.name in hook.needs for other in chosen):
@@ -63,9 +67,14 @@ class Cleanup:
         reason: Reason,
         request_id: str,
         hooks: Sequence[HookSpec] | None = None,
+        *,
+        seen: Mapping[str, str] = MappingProxyType({}),
         **words: Any,
     ) -> list[dict[str, object]]:
-        """What each hook did, in order; all of the configuration's unless told. `words`: more of the context."""
+        """What each hook did, in order; all of the configuration's unless told. `words`: more of the context.
+
+        `seen`: by name of hook, what a former run saw that kept a thing in use; it is tried anew.
+        """
         self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
 
         def context_for(spec: HookSpec) -> HookContext:
@@ -85,6 +94,7 @@ class Cleanup:
                 exit_signal=agent.exit_signal,
                 in_use=in_use(self._fleet, agent, self._dead),
                 registry_entry=tuple(_place(entry) for entry in agent.reg.entries) or None,
+                seen=seen.get(spec.name),
                 **words,
             )
 
@@ -121,18 +131,22 @@ class _Journal:
             context.hook,
             self._clock.now().wall,
             request_id=self._request_id,
+            anew=context.seen is not None,
         )
 
     async def finish_run(
         self, context: HookContext, result: HookResult, event: str, facts: Mapping[str, object]
     ) -> None:
+        details = dict(result.details)
+        if context.seen is not None and result.outcome not in cleanup.FINAL:
+            details["seen"] = context.seen  # a try that failed must not have the next one forget it
         await self._store.write(
             self._store.store.finish_run,
             context.run_id,
             HookOutcome(result.outcome),
             result.message,
             self._clock.now().wall,
-            result.details,
+            details,
             event=event,
             evidence=facts,
             owner_uid=self._agent.reg.owner_uid,

@@ -1,7 +1,8 @@
 """The reaper: what dead agents have left, looked for every ten minutes and put in order; `reap` shows or does the same.
 
     process  orphans of ended agents (`orphans`), ended by the kill worker by an order like any other
-    hook     cleanup hooks that gave up, or in which a daemon died: tried once more, with the same `run_id`
+    hook     cleanup hooks that gave up, or in which a daemon died: tried once more, with the same `run_id`;
+             and those that kept a worktree for nothing but its use, once a day for a week
     notify   sockets of ours in the runtime directory
     cgroup   empty ones that were an ended agent's own; scopes systemd removes itself
     …        the owner's kinds (`owner.leftovers`): his helper finds them and removes them
@@ -16,7 +17,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,8 @@ from watchdog.restraint import Restraint
 EVERY = timedelta(minutes=10)
 AGAIN = timedelta(minutes=10)  # after which a hook that gave up is tried again; doubled with each try
 AGAIN_MOST = timedelta(hours=6)
+USED_AGAIN = timedelta(days=1)  # after which what was kept for nothing but its use is looked at again,
+USED_FOR = timedelta(days=8)  # for so long: who still sits in it then has it
 ACTS = 50  # of the daemon's own in one round
 AT_ONCE = 4  # owners that are asked at a time
 WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
@@ -169,13 +172,16 @@ class Reaper:
         return found
 
     async def _hooks(self, *, due: bool) -> list[Leftover]:
-        """Hooks that gave up, one leftover an agent; `due`: those whose pause is over."""
+        """Hooks that gave up or kept what was in use, one leftover an agent; `due`: those whose pause is over."""
         store, now = self._store.store, self._clock.now().wall
         by_agent: dict[str, list[RunRow]] = {}
         for run in await self._store.read(store.gave_up, self._host, now - AGAIN if due else now):
             since = now - (run.finished_at or run.started_at)
             if not due or since >= min(AGAIN_MOST, AGAIN * 2 ** min(run.attempts, 10)):
                 by_agent.setdefault(run.agent_id, []).append(run)
+        used = (now - USED_AGAIN, now - USED_FOR) if due else (now, datetime.fromtimestamp(0, UTC))
+        for run in await self._store.read(store.kept_in_use, self._host, *used):
+            by_agent.setdefault(run.agent_id, []).append(run)
         found = []
         for row in await self._store.read(store.agents_by_id, list(by_agent)):
             runs = [run for run in by_agent[row.agent_id] if self._cleanup.knows(run.hook)]
@@ -268,7 +274,7 @@ class Reaper:
         return answer(str(outcome.get("message")), request_id=request_id, processes=outcome.get("processes") or [])
 
     async def _run_again(self, agent: Agent, runs: Iterable[RunRow], by: str) -> HookResult:
-        """The hooks that gave up, and those that need one of them."""
+        """These hooks, and those that need one of them."""
         reason, request_id, words = Reason.OPERATOR, "", dict[str, Any]()
         for run in runs:
             with contextlib.suppress(Conflict):
@@ -278,7 +284,8 @@ class Reaper:
                     options, _, why = from_json(request.options)
                     words = end_words(agent, agent.status, options, request.by, why, request.outcome)
         names = frozenset(run.hook for run in runs)
-        ran = await self._cleanup.again(agent, reason, request_id, names, **words)
+        seen = {run.hook: str(run.details["seen"]) for run in runs if "seen" in run.details}
+        ran = await self._cleanup.again(agent, reason, request_id, names, seen=seen, **words)
         told = "; ".join(f"{one['hook']}: {one['outcome']}: {one['message']}" for one in ran)
         failed = [one for one in ran if one["outcome"] not in WELL]
         return (base.failed if failed else base.done)(told[: base.MESSAGE_LIMIT])

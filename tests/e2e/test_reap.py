@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.world import BIN, World, alive, started_at, wait_for
+from tests.world import BIN, World, alive, git, make_repository, started_at, wait_for
 
 Sleeper = Callable[..., subprocess.Popen[bytes]]
 
@@ -204,3 +204,64 @@ def test_a_daemon_killed_while_it_ends_orphans_leaves_nobody_stopped(world: Worl
     orders = [(one["reason"], one["status"]) for one in world.story("dead")["requests"]]
     assert orders == [("gone", "done"), ("orphaned", "withdrawn"), ("orphaned", "done")]
     assert world.agents()["dead"]["status"] == "completed"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("worked_in", [False, True])
+def test_a_worktree_that_somebody_sat_in_is_put_in_order_a_day_later(world: World, worked_in: bool) -> None:
+    """He goes: the daemon's own round of the next day moves it. He changed something, or an agent had it: it stays."""
+    world.start()
+    repository, tree = make_repository(world.dir / "repo"), world.dir / "tree"
+    git(repository, "worktree", "add", "-q", str(tree))
+    sitter = subprocess.Popen(["sleep", "1000"], cwd=tree)
+    world.run("a", "true", options=("--worktree", str(tree)))
+    world.wait_status("a", "completed")
+    kept = world.wait_event("cleanup.hook_finished", hook="worktree", outcome="kept")
+    assert f"in use: process {sitter.pid}" in kept["message"]
+    if worked_in:
+        (tree / "note").touch()
+        (tree / "note").unlink()
+
+    world.stop()
+    world.start()  # no day later
+    world.cli("status")
+    world.stop()
+    world.sql("UPDATE cleanup_run SET finished_at = datetime(finished_at, '-25 hours')")
+    sitter.kill()
+    sitter.wait()
+    world.start()
+
+    told = world.wait_event("reap.finished", kind="hook", what="worktree")
+    assert ("it was in use, and was changed since" in told["message"]) == worked_in, told
+    assert tree.exists() == worked_in
+    assert reap(world) == []
+    assert world.count("reap.finished", kind="hook") == 1
+    assert sum("worktree: kept: " in event["why"] for event in world.story("a")["events"]) == 1 + worked_in
+
+
+@pytest.mark.faults
+def test_reap_by_hand_moves_a_worktree_that_was_in_use_at_once(world: World) -> None:
+    """`--dry-run` shows it with the reason; it stays while he sits there, and for ever when another agent had it."""
+    world.start()
+    repository = make_repository(world.dir / "repo")
+    trees = [world.dir / "one", world.dir / "two"]
+    sitters = []
+    for tree in trees:
+        git(repository, "worktree", "add", "-q", str(tree))
+        sitters.append(subprocess.Popen(["sleep", "1000"], cwd=tree))
+        world.run(tree.name, "true", options=("--worktree", str(tree)))
+        world.wait_status(tree.name, "completed")
+    [one, two] = sorted(reap(world), key=lambda found: str(found["name"]))
+    assert ["in use: process" in found["message"] for found in (one, two)] == [True, True]
+    world.run("later", "sleep", "1000", options=("--worktree", str(trees[1])))
+    world.wait_status("later", "running")
+    world.cli("stop", "later")
+    for sitter in sitters:
+        sitter.kill()
+        sitter.wait()
+
+    [shown] = reap(world, "--dry-run")
+    assert (shown["name"], shown["action"]) == ("one", "run")
+    assert [found["outcome"] for found in reap(world)] == ["done"]
+    assert (trees[0].exists(), trees[1].exists()) == (False, True)
+    assert "worktree: done: moved" in str(world.story("one")["events"])

@@ -2,13 +2,13 @@
 
 import asyncio
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy import text
 
-from tests.registry.samples import NOW
-from watchdog.core.model import HookOutcome
+from tests.registry.samples import NOW, add
+from watchdog.core.model import HookOutcome, Status
 from watchdog.registry.retention import Kind
 from watchdog.registry.store import AsyncStore, Store
 
@@ -119,3 +119,24 @@ def test_the_event_loop_reaches_the_store_through_threads(store: Store) -> None:
         return [int(event.why) for event in events]
 
     assert asyncio.run(play()) == list(range(10))
+
+
+def test_what_was_kept_for_its_use_is_tried_again_until_another_agent_is_given_it(store: Store) -> None:
+    """It is final but for who says that it is tried anew. What another agent had since goes by that one's end."""
+    used, soon = {"in_use": True, "seen": "s"}, LATER + timedelta(seconds=1)
+    for agent_id, details in (("a1", used), ("a2", {"reasons": ["it is not clean"]})):
+        add(store, agent_id, Status.KILLED, worktree="/w/tree")
+        store.open_run(f"{agent_id}/worktree", agent_id, "worktree", NOW + timedelta(seconds=9))
+        store.finish_run(f"{agent_id}/worktree", HookOutcome.KEPT, "kept", LATER, details)
+
+    def due(before: datetime = soon, since: datetime = NOW) -> list[str]:
+        return [run.run_id for run in store.kept_in_use("h1", before, since)]
+
+    assert due() == ["a1/worktree"]
+    assert due(before=LATER) == due(since=soon) == []
+    assert store.open_run("a1/worktree", "a1", "worktree", soon).status == "kept"
+    add(store, "a3", Status.STOPPED, worktree="/w/tree", created_at=soon)
+    assert due() == []
+    assert store.open_run("a1/worktree", "a1", "worktree", soon, anew=True).status == "running"
+    store.finish_run("a1/worktree", HookOutcome.DONE, "moved", soon)
+    assert store.open_run("a1/worktree", "a1", "worktree", soon, anew=True).status == "done"

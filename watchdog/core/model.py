@@ -261,6 +261,7 @@ class HookContext:
     resumable: bool = True
     conversation: str | None = None  # the id of the one that it was in
     with_messages: bool = False
+    seen: str | None = None  # in what state a former run kept it because it was in use, in that run's own words
 
 
 @dataclass(frozen=True, slots=True)

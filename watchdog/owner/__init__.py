@@ -13,6 +13,7 @@
     hindrances  what a full disk and its kin are called, and told as
     trash       rename aside, delete from there
     copying     copies of small trees
+    untouched   whether anybody changed anything in a worktree since a former look
     git         git's plumbing, with everything that runs foreign programs off
     gits        which living git works where, who holds a lock file
     git_locks   lock files of a dead git, moved aside

@@ -54,10 +54,11 @@ def copy_file(source: str, target: str) -> None:
 
 def same(one: str, other: str) -> bool:
     """Whether two such trees have the same names with the same content."""
-    return dict(_content(one)) == dict(_content(other))
+    return dict(content(one)) == dict(content(other))
 
 
-def _content(top: str) -> Iterator[tuple[str, bytes]]:
+def content(top: str) -> Iterator[tuple[str, bytes]]:
+    """Each name in it, with what it holds in short. Raises OSError."""
     for directory, names, files in paths.below(top, onerror=_raise):
         for name in [*names, *files]:
             path = os.path.join(directory, name)

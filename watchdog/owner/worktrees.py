@@ -30,6 +30,7 @@ AT_WORK = {
     "HEAD.lock": "git holds HEAD (HEAD.lock)",
     "modules": "it has submodules",
 }
+IN_USE = "in use: "  # how a reason begins that passes when whoever uses it has gone
 # Refs that keep commits alive after the worktree has gone. Stash, bisect and worktree-private ones do not count.
 HOLDING = ("refs/heads/", "refs/remotes/", "refs/tags/")
 
@@ -176,7 +177,7 @@ def _inside(top: str) -> list[str]:
         if "HEAD" in files and "objects" in names and "refs" in names:
             return [f"a bare repository lies in it at {place}"]
         if name := _served(directory, files):
-            return [f"in use: a socket in it is served: {os.path.relpath(os.path.join(directory, name), top)!r}"]
+            return [f"{IN_USE}a socket in it is served: {os.path.relpath(os.path.join(directory, name), top)!r}"]
     return [f"not all of it can be read: {errors[0].strerror} at {errors[0].filename!r}"] if errors else []
 
 

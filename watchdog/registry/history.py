@@ -18,11 +18,12 @@ class HistoryQueries(Queries):
     """The part of `Store` that is about what was done and what happened."""
 
     def open_run(
-        self, run_id: str, agent_id: str, hook: str, now: datetime, *, request_id: str | None = None
+        self, run_id: str, agent_id: str, hook: str, now: datetime, *, request_id: str | None = None, anew: bool = False
     ) -> RunRow:
         """A hook is about to run: stored durably first, with one attempt more.
 
-        A run that already ended well comes back untouched (status done, nothing or kept): do not run it again.
+        A run that already ended well comes back untouched (status done, nothing or kept): do not run it again. `anew`:
+        one that kept something is to be tried again.
         """
         columns = cleanup_run.columns
         with self.engines.begin(self.engines.durable) as connection:
@@ -39,7 +40,7 @@ class HistoryQueries(Queries):
                         started_at=now,
                     )
                 )
-            elif found.status not in _FINAL:
+            elif found.status not in _FINAL or (anew and found.status == "kept"):
                 connection.execute(
                     update(cleanup_run)
                     .where(columns.run_id == run_id)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select, text, update
+from sqlalchemy import Select, bindparam, exists, select, text, update
 
 from watchdog.core.model import ENDED
 from watchdog.registry.codec import Raw, from_members, to_agent, to_members, to_run
@@ -19,6 +19,7 @@ _agents = agent_lifecycle.columns
 _requests = kill_request.columns
 _runs = cleanup_run.columns
 _GAVE_UP = ("failed", "timeout", "running")  # `running`: the daemon died in it, and its agent's row was closed by hand
+_IN_USE = '"in_use":true'  # in the details of a run that kept something for nothing but its use
 _TRASH = "/agent-watchdog/trash/"  # what a hook's details say of a worktree in the trash: COMMON + this + AGENT/tree
 
 
@@ -94,6 +95,27 @@ class LeftoverQueries(Queries):
             .join(agent_lifecycle, _agents.agent_id == _runs.agent_id)
             .where(_agents.host == host, _agents.status.in_(values(ENDED)), _runs.status.in_(_GAVE_UP))
             .where(_runs.started_at < before, _runs.agent_id.not_in(busy))
+        )
+        return self._rows(query.order_by(_runs.finished_at, _runs.run_id).limit(limit), to_run)[0]
+
+    def kept_in_use(self, host: str, before: datetime, since: datetime, limit: int = 50) -> list[RunRow]:
+        """Hook runs that kept something for nothing but its use: tried last `before` then, first `since`; oldest first.
+
+        None of a worktree that another agent was given meanwhile: what becomes of it is told by that one's end.
+        """
+        later = agent_lifecycle.alias()
+        given = exists().where(
+            later.columns.host == host,
+            later.columns.worktree_path == _agents.worktree_path,
+            later.columns.agent_id != _agents.agent_id,
+            later.columns.created_at >= _runs.started_at,
+        )
+        query = (
+            select(cleanup_run)
+            .join(agent_lifecycle, _agents.agent_id == _runs.agent_id)
+            .where(_agents.host == host, _agents.status.in_(values(ENDED)), _runs.status == "kept")
+            .where(_runs.details.contains(_IN_USE, autoescape=True), ~given)
+            .where(_runs.finished_at < before, _runs.started_at >= since)
         )
         return self._rows(query.order_by(_runs.finished_at, _runs.run_id).limit(limit), to_run)[0]
 

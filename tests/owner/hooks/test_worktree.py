@@ -461,3 +461,93 @@ def test_a_tree_of_any_depth_is_looked_at(repository: Repository) -> None:
         trash.remove_container(paths.open_directory(str(repository.trash)), AGENT, trash.Freed())
     finally:  # pytest's own removal recurses
         subprocess.run(["rm", "-rf", str(path), str(repository.trash)], check=True)
+
+
+def sitting(path: Path) -> subprocess.Popen[bytes]:
+    """A process that has its cwd in a tree and does nothing."""
+    return subprocess.Popen(["sleep", "1000"], cwd=path)
+
+
+def left(process: subprocess.Popen[bytes]) -> None:
+    """It goes."""
+    process.kill()
+    process.wait()
+
+
+def again(path: Path, former: HookResult, mode: str = "keep") -> HookResult:
+    """The hook as the reaper has it run once more."""
+    seen = str(former.details["seen"])
+    return worktree(context(worktree=str(path), seen=seen), base.CleanupSettings(dirty_worktree=mode))
+
+
+def test_what_only_its_use_kept_goes_when_nobody_sits_in_it_and_nothing_was_changed(repository: Repository) -> None:
+    """Each try makes all checks anew, and tells the state that it was in at first."""
+    path = repository.worktree()
+    before = hashes(path)
+    somebody = sitting(path)
+    first = run(path)
+    second = again(path, first)
+    left(somebody)
+
+    assert (first.outcome, first.details["in_use"]) == (HookOutcome.KEPT, True)
+    assert (second.outcome, second.details["seen"]) == (HookOutcome.KEPT, first.details["seen"])
+    assert again(path, second).outcome is HookOutcome.DONE
+    assert hashes(repository.trash / AGENT / "tree") == before
+
+
+def write_ignored(path: Path) -> None:
+    (path / ".env").write_text("mine\n")
+
+
+def rewrite_in_place(path: Path) -> None:
+    """The same bytes and the same mtime: work that was undone is work."""
+    about = (path / "file").stat()
+    (path / "file").write_bytes((path / "file").read_bytes())
+    os.utime(path / "file", ns=(about.st_atime_ns, about.st_mtime_ns))
+
+
+def make_and_unmake(path: Path) -> None:
+    (path / "note").write_text("mine\n")
+    (path / "note").unlink()
+
+
+def commit_and_push(path: Path) -> None:
+    commit(path)
+    git(path, "push", "-q", "origin", "wt")
+
+
+def switch(path: Path) -> None:
+    git(path, "switch", "-qc", "other")
+
+
+@pytest.mark.parametrize("use", [write_ignored, rewrite_in_place, make_and_unmake, commit_and_push, switch])
+@pytest.mark.parametrize("mode", ["keep", "rescue"])
+def test_who_used_it_has_it(repository: Repository, use: Any, mode: str) -> None:
+    """Clean, pushed, free again: it was worked in meanwhile, so it stays, and is not looked at any more."""
+    path = repository.worktree()
+    somebody = sitting(path)
+    former = run(path)
+    use(path)
+    left(somebody)
+
+    result = again(path, former, mode)
+
+    assert (result.outcome, result.details) == (HookOutcome.KEPT, {})
+    assert "it was in use, and was changed since" in result.message
+    assert path.is_dir()
+
+
+def test_a_reason_that_does_not_pass_by_itself_is_none_to_look_again(repository: Repository) -> None:
+    """Dirty and not rescued, locked, another living agent's: it is left to a person, or to that agent's end."""
+    path = repository.worktree()
+    somebody = sitting(path)
+    theirs = worktree(context(worktree=str(path), in_use=((str(path), "beta (bb)"),)), base.CleanupSettings())
+    (path / "new").write_text("mine\n")
+    dirty, saved = run(path), worktree(context(worktree=str(path)), base.CleanupSettings(dirty_worktree="rescue"))
+    (path / "new").unlink()
+    git(path, "worktree", "lock", str(path))
+    locked = run(path)
+    left(somebody)
+
+    assert [one.outcome for one in (theirs, dirty, saved, locked)] == [HookOutcome.KEPT] * 4
+    assert ["in_use" in one.details for one in (theirs, dirty, saved, locked)] == [False, False, True, False]

@@ -10,6 +10,9 @@
    one (builtin/worktree.c, 2.39). Never `prune`, which takes bystanders' entries; never --force.
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
+Kept for nothing but its use, it is told with its `seal` (`untouched`): the reaper has it looked at again, all of the
+above anew, and what was changed since then stays.
+
 Ignored files go to the trash with the tree. A run killed at any point is finished by the next; a tree that was moved
 and not yet compared again goes back first, since it may hold what was never looked at.
 """
@@ -24,7 +27,18 @@ from pathlib import Path
 
 from watchdog.core.model import HookContext, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import branches, containers, copying, occupancy, paths, rescue, restoring, trash, worktrees
+from watchdog.owner import (
+    branches,
+    containers,
+    copying,
+    occupancy,
+    paths,
+    rescue,
+    restoring,
+    trash,
+    untouched,
+    worktrees,
+)
 from watchdog.owner.containers import Manifest
 from watchdog.owner.git import Git
 from watchdog.owner.hooks import base
@@ -70,13 +84,17 @@ def _put_away(
         git = Git(path, GIT_SECONDS)
         tree = worktrees.find(git, path)
         before = rescue.look(directory, rescue.listed(git))  # what the reasons are about
+        if context.seen is not None and context.seen != untouched.seal(tree):
+            return base.kept(f"kept {path}: it was in use, and was changed since; it is whoever's that used it")
         reasons = worktrees.reasons_to_keep(git, tree)
         if user := occupancy.occupant(paths.real_path(directory)):
-            reasons.never.append(f"in use: {user}")
+            reasons.never.append(worktrees.IN_USE + user)
         rescuing = settings.dirty_worktree == "rescue" and bool(reasons.work)
         told = reasons.never + ([] if rescuing and not reasons.never else reasons.work)
         if told:
-            return base.kept(f"kept {path}: {'; '.join(told)}", reasons=told, branch=tree.branch)
+            words = f"kept {path}: {'; '.join(told)}"
+            used = all(reason.startswith(worktrees.IN_USE) for reason in (reasons.never if rescuing else told))
+            return base.kept(words, reasons=told, branch=tree.branch, **(_again(context, tree) if used else {}))
         container = containers.open_container(stack, tree.common, agent_id)
         if containers.has_tree(container):
             raise PathRefused("trash_taken", "the trash already holds a tree of this agent")
@@ -95,10 +113,16 @@ def _put_away(
         if user or changed:
             _undo(git, parent, container, tree.common, agent_id)
             if user:
-                return base.kept(f"kept {path}: in use: {user}", branch=tree.branch)
+                return base.kept(f"kept {path}: {worktrees.IN_USE}{user}", branch=tree.branch, **_again(context, tree))
             return base.failed(f"kept {path}: {changed}", reason="changed")
         _write_intent(parent, agent_id, tree, compared=True)
         return _finish(parent, agent_id, path, settings)
+
+
+def _again(context: HookContext, tree: worktrees.Linked) -> dict[str, object]:
+    """What tells the reaper that nothing but its use keeps it, and the next run in what state it was at first."""
+    seen = context.seen or untouched.seal(tree)
+    return {} if seen is None else {"in_use": True, "seen": seen}
 
 
 def _manifest(
