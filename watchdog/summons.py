@@ -37,6 +37,7 @@ class Summons:
 
     def close(self) -> None:
         """Wake nobody any more. Ignored, as Python's own end gives handlers back: a late SIGHUP would be our status."""
+        sys.unraisablehook = _but_late_signals
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
@@ -58,3 +59,14 @@ class Summons:
         except BlockingIOError:
             pass
         self._called()
+
+
+def _but_late_signals(what: "sys.UnraisableHookArgs") -> None:
+    """Python's own hook, but for what a signal of the last microseconds leaves: it is to be ignored, as all after it.
+
+    One that another thread took before its handler was, and that the main thread finds afterwards, is told as "Signal 1
+    ignored due to race condition" (CPython 3.10, bpo-43406), with a traceback out of wherever that was; one that
+    finds our pipe closed as EBADF.
+    """
+    if what.object is not None or not isinstance(what.exc_value, OSError):
+        sys.__unraisablehook__(what)
