@@ -3,7 +3,7 @@
 import pytest
 
 from watchdog.core.names import name_problem
-from watchdog.core.vendors import VENDORS, agent_name, is_launcher, runs_as
+from watchdog.core.vendors import VENDORS, agent_name, is_launcher, is_prompt, runs_as
 
 NODE = "/usr/bin/node"
 HOME = "/home/ada"
@@ -45,6 +45,26 @@ def test_a_launcher_only_starts_another_program() -> None:
         assert is_launcher(argv)
     for argv in (["python3", "orchestrate.py"], ["claude"], ["node", "x.js"], ["make"], []):
         assert not is_launcher(argv)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("bash", "-zsh", "sh -i", "bash --rcfile x", "zsh -o vi", "bash -eo pipefail", "/usr/bin/fish -C cd", "tcsh"),
+        *("fish --init-command cd", "bash -s word", "sh -is -- word"),
+    ],
+)
+def test_a_shell_that_was_told_nothing_to_run_is_a_persons(words: str) -> None:
+    """Also one that was told what to do first, or with which arguments."""
+    assert is_prompt(words.split())
+
+
+@pytest.mark.parametrize(
+    "words", ["sh -c x", "bash -lic x", "bash script", "bash -euo pipefail script -s", "env sh", ""]
+)
+def test_a_shell_that_runs_a_script_is_nobodys(words: str) -> None:
+    """Its pane was made for that."""
+    assert not is_prompt(words.split())
 
 
 def test_its_name_tells_program_place_and_process() -> None:

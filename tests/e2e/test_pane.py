@@ -150,7 +150,7 @@ def test_a_pane_that_cannot_be_closed_leaves_the_kill_a_success(world: World) ->
     """Exit status 1, and the command to type; the agent is dead, and its row says so."""
     (world.dir / "bin").mkdir()
     fake = world.dir / "bin" / "tmux"
-    fake.write_text(f'#!/bin/sh\ncase " $* " in *" kill-pane "*) exit 0;; esac\nexec {shutil.which("tmux")} "$@"\n')
+    fake.write_text(f'#!/bin/sh\ncase " $* " in *"kill-pane "*) exit 0;; esac\nexec {shutil.which("tmux")} "$@"\n')
     fake.chmod(0o755)
     world.start(PATH=f"{world.dir}/bin:{world.environ['PATH']}")
     pane = wrapped_in_pane(world, "talker", "read")
@@ -158,7 +158,7 @@ def test_a_pane_that_cannot_be_closed_leaves_the_kill_a_success(world: World) ->
     done = world.cli("kill", "talker", check=False)
 
     assert done.returncode == 1
-    assert f"tmux -S '{world.dir}/tmux' kill-pane -t '{pane}'" in [line.strip() for line in done.stdout.splitlines()]
+    assert f"tmux -S {world.dir}/tmux kill-pane -t '{pane}'" in [line.strip() for line in done.stdout.splitlines()]
     assert "its pane remains" in done.stderr
     assert world.agents()["talker"]["status"] == "killed"
     story = world.story("talker")

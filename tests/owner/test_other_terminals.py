@@ -107,6 +107,14 @@ def test_a_window_is_found_read_typed_into_and_closed(fake: Fake) -> None:
     assert panes.close(known).outcome == "gone"
 
 
+def test_a_key_that_has_no_bytes_is_not_typed_as_a_word(fake: Fake) -> None:
+    """`C-Up` is a key of tmux's."""
+    _, first = fake.open("exec bash -c 'read word; echo got $word; sleep 1000'")
+    with pytest.raises(OwnerCallFailed, match="tmux pane alone"):
+        panes.type_keys(first, int(started_at(first) or 0), ["C-Up"])
+    assert fake.calls("write") == 0
+
+
 def test_a_window_that_another_process_reads_gets_no_keys(fake: Fake) -> None:
     """Who has given itself another terminal sits in the window, and does not read from it."""
     _, first = fake.open("exec script -qc 'sleep 1000; :' /dev/null")
@@ -149,8 +157,8 @@ def test_a_close_that_closes_nothing_is_told_with_the_command(
     assert (closed.outcome, time.monotonic() - began < 6) == ("failed", True), closed.message
     assert said.format(fake.program) in closed.message
     commands = {
-        "kitty": f"kitty @ --to 'unix:{fake.socket}' close-window --match id:{number}",
-        "wezterm": f"WEZTERM_UNIX_SOCKET='{fake.socket}' wezterm cli kill-pane --pane-id {number}",
+        "kitty": f"kitty @ --to unix:{fake.socket} close-window --match id:{number}",
+        "wezterm": f"WEZTERM_UNIX_SOCKET={fake.socket} wezterm cli kill-pane --pane-id {number}",
     }
     assert closed.retry == commands[fake.program]
     assert fake.calls("close") == (mode not in ("missing", "garbage"))

@@ -1,18 +1,23 @@
 """Panes of tmux: found by who sits in them, closed only where they are an agent's own; real servers of our own."""
 
+import math
 import os
 import shutil
 import signal
+import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.owner.tmux_servers import Servers, child_of, command_of, end, pane_with
 from tests.world import alive, started_at, wait_for
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.terminals.base import Pane, pane_json
+from watchdog.owner.terminals import tmux
+from watchdog.owner.terminals.base import Pane, listener, pane_json
 from watchdog.owner.terminals.panes import close, never_found, pane_screen
+from watchdog.owner.terminals.sitting import stat_of
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 AGENT = "exec sleep 1000"
@@ -120,7 +125,7 @@ def test_the_neighbour_whose_name_begins_alike_is_not_meant(servers: Servers) ->
     assert len(servers.panes()) == 1
 
 
-@pytest.mark.parametrize("name", ["a*", "[x]", "a.b:c", "=a", "$1", "{last}", "-t"])
+@pytest.mark.parametrize("name", ["a*", "[x]", "a.b:c", "=a", "$1", "{last}", "-t", "%0", "é|x"])
 def test_a_name_that_means_something_to_tmux_is_only_a_name(servers: Servers, name: str) -> None:
     """Its own pane is closed; the one that the pattern would fit stays."""
     _, neighbour = servers.session("x", AGENT)
@@ -149,8 +154,8 @@ def test_a_server_that_was_started_anew_gives_the_number_to_a_stranger(servers: 
     closed = close(known)
 
     assert (closed.outcome, alive(stranger)) == ("gone", True)
-    assert "another one listens" in closed.message
-    with pytest.raises(OwnerCallFailed, match="another one listens"):
+    assert "its server has gone" in closed.message
+    with pytest.raises(OwnerCallFailed, match="its server has gone"):
         screen(known)
 
 
@@ -269,6 +274,33 @@ def test_the_shell_in_which_a_person_had_typed_it_is_kept(servers: Servers) -> N
     assert alive(shell)
 
 
+def test_a_pane_in_which_somebody_types_is_kept(servers: Servers) -> None:
+    """Nothing runs in the shell that the launcher left; a person at it has pressed a key just now."""
+    pane, first = servers.session("work", WRAPPED)
+    agent = child_of(first)
+    known = pane_with(agent)
+    with servers.person("work") as keys:
+        os.write(keys, b"x")
+        wait_for(lambda: "x" in servers.tmux("capture-pane", "-p", "-t", pane), "the key arrives")
+        end(agent)
+        closed = close(known)
+    assert (closed.outcome, alive(first)) == ("kept", True)
+    assert "somebody who types in it" in closed.message
+
+
+def test_another_pane_in_which_somebody_types_is_no_reason(servers: Servers) -> None:
+    """He looks at its neighbour."""
+    pane, first = servers.session("work", WRAPPED)
+    other = servers.tmux("split-window", "-P", "-F", "#{pane_id}", "-t", pane, "exec cat")
+    agent = child_of(first)
+    known = pane_with(agent)
+    with servers.person("work") as keys:
+        os.write(keys, b"x")
+        wait_for(lambda: "x" in servers.tmux("capture-pane", "-p", "-t", other), "the key arrives")
+        end(agent)
+        assert close(known).outcome == "done"
+
+
 # -- a server that does not answer, and one that was never found
 
 
@@ -290,15 +322,107 @@ def test_a_server_that_hangs_is_waited_for_so_long(servers: Servers) -> None:
 
     assert looked < 2
     assert (closed.outcome, time.monotonic() - began < 8) == ("failed", True)
-    assert closed.retry == f"tmux -S '{servers.socket()}' kill-pane -t '{known.pane}'"
+    assert closed.retry == f"tmux -S {servers.socket()} kill-pane -t '{known.pane}'"
+
+
+def test_what_a_hanging_server_was_told_it_does_not_do_later(servers: Servers) -> None:
+    """It reads the words of a client that was given up; meanwhile the pane may be somebody's."""
+    servers.session("other", AGENT)
+    pane, first = servers.session("work", WRAPPED)
+    known = pane_with(child_of(first))
+    os.kill(known.server_pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(OwnerCallFailed, match="did not answer"):
+            tmux.close(known, time.monotonic() + 0.1)
+        with pytest.raises(OwnerCallFailed, match="did not answer"):
+            tmux.write(known, "late", time.monotonic() + 0.1)
+        late = math.ceil(time.time() + 0.1)
+        wait_for(lambda: time.time() > late, "the deadline is over")
+    finally:
+        os.kill(known.server_pid, signal.SIGCONT)
+    assert len(servers.panes()) == 2
+    assert "late" not in servers.tmux("capture-pane", "-p", "-t", pane)
+
+
+def test_who_came_between_the_look_and_the_act_is_left_alone(servers: Servers) -> None:
+    """Another process in the pane, or somebody who reads: the server itself looks once more."""
+    pane, first = servers.session("work", AGENT)
+    known = pane_with(first)
+    until = time.monotonic() + 5
+    servers.tmux("copy-mode", "-t", pane)
+    with pytest.raises(OwnerCallFailed, match="another use"):
+        tmux.write(known, "x", until)
+    with pytest.raises(OwnerCallFailed, match="another use"):
+        tmux.close(known, until)
+    servers.tmux("respawn-pane", "-k", "-t", pane, AGENT)
+    with pytest.raises(OwnerCallFailed, match="another use"):
+        tmux.write(known, "x", until)
+    with pytest.raises(OwnerCallFailed, match="another use"):
+        tmux.close(known, until)
+    assert servers.panes() == [f"work @0 {pane}"]
+
+
+def test_a_server_whose_queue_is_full_is_no_server_that_has_gone(tmp_path: Path) -> None:
+    """Each look at one that hangs stays in its queue: in the end no other fits."""
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as waiting:
+        server.bind(str(tmp_path / "s"))
+        server.listen(0)
+        waiting.connect(str(tmp_path / "s"))
+        with pytest.raises(OwnerCallFailed) as caught:
+            listener(str(tmp_path / "s"))
+    assert caught.value.reason == "unheard"
+
+
+def test_a_pane_whose_server_lost_its_socket_is_not_gone(servers: Servers) -> None:
+    """Somebody cleaned /tmp: told as failed. Nor is it when another server listens there: then no command is told."""
+    _, first = servers.session("work", WRAPPED)
+    agent = child_of(first)
+    known = pane_with(agent)
+    end(agent)
+    os.rename(servers.socket(), servers.socket("away"))
+    closed = close(known)
+    assert (closed.outcome, bool(closed.retry)) == ("failed", True)
+    assert f"its server, pid {known.server_pid}, lives" in closed.message
+    _, stranger = servers.session("work", AGENT)
+    closed = close(known)
+    assert (closed.outcome, closed.retry) == ("failed", "")
+    assert alive(stranger)
+    os.rename(servers.socket("away"), servers.socket())
+    assert close(known).outcome == "done"
+    end(stranger)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_users_directory_of_that_name_is_passed_over(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes first may call a directory of /tmp like that of somebody else's tmux."""
+    servers.session("work", AGENT)
+    monkeypatch.setenv("TMUX_TMPDIR", str(servers.dir))
+    assert servers.socket() in tmux.servers({}, "")
+    os.chown(os.path.dirname(servers.socket()), 61001, 61001)
+    try:
+        assert servers.socket() not in tmux.servers({}, "")
+    finally:
+        os.chown(os.path.dirname(servers.socket()), 0, 0)
 
 
 @pytest.mark.parametrize(
     ("told", "command"),
     [
-        pytest.param({"pane": "%77"}, "tmux kill-pane -t '%77'", id="of the default server"),
+        pytest.param({"pane": "%77"}, "tmux kill-pane -t '%77'", id="of a server without a name"),
         pytest.param({"pane": "%77", "server": "x y"}, "tmux -L 'x y' kill-pane -t '%77'", id="of a named one"),
-        pytest.param({"pane": "%7", "server": "/s"}, "tmux -S '/s' kill-pane -t '%7'", id="of one at a socket"),
+        pytest.param(
+            {"pane": "%7", "server": "/s'"}, """tmux -S '/s'"'"'' kill-pane -t '%7'""", id="of one at a socket"
+        ),
+        pytest.param(
+            {"terminal": "kitty", "pane": "5; reboot", "server": "/s'; x"},
+            """kitty @ --to 'unix:/s'"'"'; x' close-window --match 'id:5; reboot'""",
+            id="of a kitty that is no kitty",
+        ),
+        pytest.param(
+            {"terminal": "wezterm", "pane": "5; reboot", "server": "/s'; x"},
+            """WEZTERM_UNIX_SOCKET='/s'"'"'; x' wezterm cli kill-pane --pane-id '5; reboot'""",
+            id="of a wezterm that is none",
+        ),
         pytest.param({"session": "work"}, "", id="no pane was told"),
     ],
 )
@@ -315,7 +439,8 @@ def test_the_last_screen_is_kept_without_secrets_and_cut(servers: Servers) -> No
     """A secret that was broken at the edge of the pane is whole again, and hidden."""
     long, secret = "x" * 300, "sk-ant-" + "a1b2c3d4" * 12
     words = f"printf '%s\\n' begin {long} key={secret} $(seq 30) last; exec sleep 1000"
-    _, pid = servers.session("work", words)
+    pane, pid = servers.session("work", words)
+    wait_for(lambda: servers.tmux("capture-pane", "-p", "-t", pane), "it has a terminal")
     known = pane_with(pid)
 
     lines = wait_for(lambda: ((now := screen(known)) and now[-1] == "last" and now) or None, "it has spoken")
@@ -325,3 +450,30 @@ def test_the_last_screen_is_kept_without_secrets_and_cut(servers: Servers) -> No
     shown = "\n".join(screen(known))
     assert secret not in shown
     assert secret[-12:] not in shown
+
+
+def test_a_secret_whose_begin_has_left_the_screen_is_hidden(servers: Servers) -> None:
+    """Its end stands alone in the first line. What is far above the screen is not kept."""
+    secret = "sk-ant-" + "a1b2c3d4" * 30
+    servers.tmux("new-session", "-d", "-s", "other", AGENT)
+    pane, pid = servers.session(
+        "work", f"printf '%s\\n' before $(seq 100 120) key={secret} $(seq 20) last; exec sleep 1000"
+    )
+    wait_for(lambda: "last" in servers.tmux("capture-pane", "-p", "-t", pane), "it has spoken")
+    lines = screen(pane_with(pid))
+    assert "before" not in lines
+    assert not any("a1b2c3d4" in line for line in lines)
+
+
+def test_what_a_person_does_in_his_shell_is_no_last_screen(servers: Servers) -> None:
+    """The agent was typed there and sleeps in the background: its own words are not shown any more."""
+    pane, shell = servers.session("mine", "/bin/bash --norc -i")
+    servers.tmux("send-keys", "-t", pane, "sleep 1000", "Enter")
+    agent = child_of(shell)
+    known = pane_json(pane_with(agent))
+    ticks = int(started_at(agent) or 0)
+    wait_for(lambda: pane_screen(agent, ticks, known)["lines"], "it has the foreground")
+    servers.tmux("send-keys", "-t", pane, "C-z")
+    wait_for(lambda: stat_of(agent).state == "T", "it is stopped")
+    with pytest.raises(OwnerCallFailed, match="another program"):
+        pane_screen(agent, ticks, known)

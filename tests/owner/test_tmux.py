@@ -21,6 +21,9 @@ READER = (
 )
 
 
+ODD = "~ 'a' \\n \"$HOME\" #{pane_id} %1 #(date) %H é; {x} \\;"  # all of it means something to tmux
+
+
 class Pane:
     """One tmux server with one session; its shell runs what a test types."""
 
@@ -71,10 +74,10 @@ def refusal(pid: int, ticks: int, keys: list[str]) -> str:
 def test_a_line_is_typed_as_it_is(pane: Pane) -> None:
     """Text that tmux would take for keys or flags is text; `Enter` is the key."""
     pid, ticks = pane.agent()
-    typed = type_keys(pid, ticks, ["-l C-c; go on, $HOME; ", "C-u", "Enter up", "Enter", "a", "Enter"])
+    typed = type_keys(pid, ticks, ["-l C-c; go on, $HOME; ", "C-u", "Enter up", "Enter", ODD, "Enter"])
     assert typed == {"terminal": "tmux", "pane": pane.tmux("display-message", "-p", "#{pane_id}")}
     wait_for(lambda: len(pane.lines()) == 2 or None, "two lines")
-    assert pane.lines() == ["Enter up", "a"]
+    assert pane.lines() == ["Enter up", ODD]
 
 
 def _scrolled(pane: Pane, pid: int) -> None:
@@ -83,6 +86,25 @@ def _scrolled(pane: Pane, pid: int) -> None:
 
 def _coupled(pane: Pane, pid: int) -> None:
     pane.tmux("set-option", "-w", "synchronize-panes", "on")
+
+
+def test_nothing_is_typed_where_somebody_types(pane: Pane, tmp_path: Path) -> None:
+    """He may be within a line, which Enter would send."""
+    pid, ticks = pane.agent()
+    keyboard, terminal = os.openpty()
+    argv, environ = ["tmux", "-S", pane.socket, "attach-session"], {**os.environ, "TERM": "xterm", "TMUX": ""}
+    person = subprocess.Popen(argv, stdin=terminal, stdout=terminal, stderr=terminal, env=environ)
+    try:
+        wait_for(lambda: pane.tmux("list-clients"), "he is there")
+        os.write(keyboard, b"do not")
+        wait_for(lambda: "do not" in pane.tmux("capture-pane", "-p"), "his words are there")
+        assert refusal(pid, ticks, ["x", "Enter"]) == "left"
+    finally:
+        person.kill()
+        person.wait()
+        os.close(keyboard)
+        os.close(terminal)
+    assert pane.lines() == []
 
 
 def _in_the_background(pane: Pane, pid: int) -> None:

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -46,6 +48,22 @@ class Servers:
     def panes(self, name: str = "one") -> list[str]:
         """All panes, as session, window and pane."""
         return self.tmux("list-panes", "-a", "-F", "#{session_name} #{window_id} #{pane_id}", name=name).splitlines()
+
+    @contextmanager
+    def person(self, session: str, name: str = "one") -> Iterator[int]:
+        """Somebody who looks at a session: where he types."""
+        keyboard, terminal = os.openpty()
+        argv = ["tmux", "-L", name, "attach-session", "-t", f"={session}"]
+        environ = {**self.environ, "TERM": "xterm"}
+        client = subprocess.Popen(argv, stdin=terminal, stdout=terminal, stderr=terminal, env=environ)
+        os.close(terminal)
+        try:
+            wait_for(lambda: self.tmux("list-clients", name=name), "he is there")
+            yield keyboard
+        finally:
+            client.kill()
+            client.wait()
+            os.close(keyboard)
 
     def close(self) -> None:
         for name in self._names:

@@ -19,6 +19,7 @@ EXIT_KEYS = {
 
 # A program that only starts another one and waits: what it starts speaks for the agent whose main process it is.
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "fish")
+_PERSONS = frozenset({*_SHELLS, "csh", "tcsh", "mksh", "nu", "elvish"})  # that people type into
 LAUNCHERS = frozenset(
     {*_SHELLS, "env", "nice", "ionice", "timeout", "stdbuf", "script", "setpriv", "npx", "npm", "bunx"}
 )
@@ -62,14 +63,19 @@ def is_launcher(argv: list[str]) -> bool:
 
 def is_prompt(argv: list[str]) -> bool:
     """Whether a process is a shell that was told nothing to run: a person types into it."""
-    if not argv or argv[0].rpartition("/")[2].lstrip("-") not in _SHELLS:
+    if not argv or argv[0].rpartition("/")[2].lstrip("-") not in _PERSONS:
         return False
     words = iter(argv[1:])
     for word in words:
-        if word in ("--rcfile", "--init-file", "-o", "-O", "+o", "+O"):
+        letters = word[1:] if word.startswith(("-", "+")) and word[1:2] != "-" else ""
+        if "c" in letters and word[0] == "-":
+            return False  # -c, -lc
+        if "s" in letters and word[0] == "-":
+            return True  # what follows are its arguments, and it reads from its terminal
+        if word in ("--rcfile", "--init-file", "--init-command", "-C") or letters[-1:] in ("o", "O"):  # -C: fish's
             next(words, None)
-        elif not word.startswith(("-", "+")) or (word[0] == "-" and word[1:2] != "-" and "c" in word):
-            return False  # a script, or -c, -lc
+        elif not word.startswith(("-", "+")):
+            return False  # a script
     return True
 
 

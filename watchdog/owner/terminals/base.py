@@ -3,7 +3,8 @@
 A terminal
 1. lists its panes (`panes`), each with its first process, or with the device that this one reads from;
 2. gives the words of one pane as they are shown (`screen`), types into one (`write`), has one closed (`close`);
-3. is asked with a deadline; it is no proof of anything that it answers "done": who closes looks again;
+3. is asked with a deadline; it is no proof of anything that it answers "done": who closes looks again. One that hung
+   reads later what its client had said: where it can be told so (tmux), it does nothing then;
 4. names a pane by what it is never called again while its server lives (`%4`; a window's number), never by a title;
 5. says which command a person would type to close it (`retry`).
 
@@ -11,6 +12,7 @@ Which server it is, is told by the kernel: who listens on the socket, and since 
 was started anew gives the same numbers to other people's panes.
 """
 
+import errno
 import os
 import re
 import socket
@@ -27,6 +29,7 @@ from watchdog.owner.terminals import sitting
 
 KEY = re.compile(r"(?:[CMS]-)+\S+|Enter|Escape|Tab|Space|BSpace|Up|Down|Left|Right|Home|End")
 OUTPUT_LIMIT = 4 << 20  # bytes of one answer: kitty's list holds the environment of each window
+_NOBODY = (errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
 LEAST = 0.05  # seconds that a word is given though its time is over
 
 
@@ -39,6 +42,7 @@ class Seen:
     device: int = 0  # of its terminal, as in /proc/PID/stat; 0: it does not tell
     dead: bool = False  # its first process has ended, and it is shown on
     read: bool = False  # somebody scrolls in it
+    typed: bool = False  # somebody pressed a key in it a moment ago
     busy: str = ""  # why nothing may be typed into it, beside what its processes say
     sessions: tuple[str, ...] = ()
     window: str = ""
@@ -87,9 +91,9 @@ class Terminal:
 
     servers: Callable[[Mapping[str, str], str], list[str]]
     panes: Callable[[str, float], list[Seen]]
-    screen: Callable[[str, str, float], str]
-    write: Callable[[str, str, str, float], None]
-    close: Callable[[str, str, float], None]
+    screen: Callable[[str, str, int, float], str]  # with so many lines above it, where it keeps them
+    write: Callable[[Pane, str, float], None]
+    close: Callable[[Pane, float], None]
     retry: Callable[[str, str], str]
     variables: tuple[str, ...] = field(default=())  # of an agent's environment, that `servers` reads
 
@@ -113,7 +117,8 @@ def pane_of(data: Mapping[str, Any]) -> Pane:
 def listener(address: str) -> Server:
     """Who listens on a unix socket (SO_PEERCRED, unix(7)); `@name`: an abstract one. It is our own uid's, or refused.
 
-    Raises OwnerCallFailed (`no_pane`): nobody, or somebody else.
+    Raises OwnerCallFailed: `no_pane` for nobody, or somebody else; `unheard` when that cannot be told: of one that
+    hangs for long the queue is full.
     """
     try:
         if not address.startswith("@"):
@@ -125,7 +130,9 @@ def listener(address: str) -> Server:
             asked.connect("\0" + address[1:] if address.startswith("@") else address)
             pid, uid, _ = struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     except OSError as error:
-        raise OwnerCallFailed("no_pane", f"no server listens at {address}: {error.strerror or error}") from error
+        if error.errno not in _NOBODY:
+            raise OwnerCallFailed("unheard", f"{address} cannot be asked: {error.strerror or error}") from error
+        raise OwnerCallFailed("no_pane", f"no server listens at {address}: {error.strerror}") from error
     if uid != os.geteuid() or pid <= 1:
         raise OwnerCallFailed("no_pane", f"the server at {address} is another user's")
     return Server(address, pid, sitting.stat_of(pid).ticks)
@@ -160,12 +167,17 @@ def say(
     return ran.stdout[:OUTPUT_LIMIT].decode("utf-8", "replace")
 
 
-def typed(key: str) -> str | None:
-    """The bytes of a key as tmux(1) names it (`Enter`, `C-c`), for terminals that take text alone; None: it is text."""
+def typed(key: str) -> str:
+    """The bytes of a key as tmux(1) names it (`Enter`, `C-c`), for terminals that take text alone; text as it is.
+
+    Raises OwnerCallFailed (`no_key`) for a key that has no bytes of its own.
+    """
     known = {"Enter": "\r", "Escape": "\x1b", "Tab": "\t", "Space": " ", "BSpace": "\x7f"}
     known |= {"Up": "\x1b[A", "Down": "\x1b[B", "Right": "\x1b[C", "Left": "\x1b[D", "Home": "\x1b[H", "End": "\x1b[F"}
     if key in known:
         return known[key]
     if len(key) == 3 and key[:2] in ("C-", "M-"):
         return f"\x1b{key[2]}" if key[0] == "M" else chr(ord(key[2].upper()) & 0x1F)
-    return None
+    if KEY.fullmatch(key):
+        raise OwnerCallFailed("no_key", f"the key {key} can be typed into a tmux pane alone")
+    return key

@@ -5,6 +5,7 @@ A window's number is given once while its kitty lives.
 """
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,24 +43,25 @@ def _seen(window: dict[str, Any], tab: str) -> base.Seen:
     return base.Seen(str(int(window["id"])), pid, first.device, window=tab)
 
 
-def screen(socket: str, pane: str, until: float) -> str:
-    """What it shows."""
-    return _kitty(socket, until, "get-text", "--match", f"id:{pane}")
+def screen(socket: str, pane: str, above: int, until: float) -> str:
+    """What it shows, and all above it; lines that were broken at its edge are whole."""
+    extent = ("--extent", "all") if above else ()
+    return _kitty(socket, until, "get-text", "--match", f"id:{pane}", *extent)
 
 
-def write(socket: str, pane: str, key: str, until: float) -> None:
+def write(pane: base.Pane, key: str, until: float) -> None:
     """By stdin, where nothing is read as an escape."""
-    _kitty(socket, until, "send-text", "--match", f"id:{pane}", "--stdin", given=base.typed(key) or key)
+    _kitty(pane.server, until, "send-text", "--match", f"id:{pane.pane}", "--stdin", given=base.typed(key))
 
 
-def close(socket: str, pane: str, until: float) -> None:
+def close(pane: base.Pane, until: float) -> None:
     """Its tab goes with its last window."""
-    _kitty(socket, until, "close-window", "--match", f"id:{pane}")
+    _kitty(pane.server, until, "close-window", "--match", f"id:{pane.pane}")
 
 
 def retry(socket: str, pane: str) -> str:
     """What a person types to close it."""
-    return f"kitty @ --to 'unix:{socket}' close-window --match id:{pane}"
+    return shlex.join(["kitty", "@", "--to", f"unix:{socket}", "close-window", "--match", f"id:{pane}"])
 
 
 def _kitty(socket: str, until: float, *words: str, given: str | None = None) -> str:

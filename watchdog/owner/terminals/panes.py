@@ -28,6 +28,7 @@ LOOKING = 1.5  # seconds for a last screen: a kill waits for it
 SECONDS = 3.0  # for one word to a terminal when a pane is closed or typed into
 SETTLING = 1.0  # seconds that what started the agent has to end after it; and a pane to go that was closed
 AGAIN = 0.05  # seconds between two looks
+ABOVE = 100  # lines above a screen that are looked at: a secret may begin there whose end is shown
 BETWEEN = 0.2  # seconds between two keys: programs take what comes at once for a paste, and Enter for a part of it
 LINES, LINE = 40, 160  # of a screen, the last ones: lines and characters of a line that are kept
 
@@ -55,16 +56,21 @@ def pane_screen(pid: int, start_ticks: int, pane: dict[str, object]) -> dict[str
     `pane`: as it was found, else what was told of it. Raises as `found`.
     """
     until = time.monotonic() + LOOKING
+    seen: Seen | None
     if "server_pid" in pane:
         known = base.pane_of(pane)
-        if _now(known, until) is None:
+        seen = _now(known, until)
+        if seen is None:
             raise OwnerCallFailed("no_pane", f"{words(known)} is closed")
     else:
-        known = found(pid, start_ticks, {key: str(word) for key, word in pane.items()}, until)[0]
-    text = TERMINALS[known.terminal].screen(known.server, known.pane, until)
+        known, seen = found(pid, start_ticks, {key: str(word) for key, word in pane.items()}, until)
+    if not known.own:
+        _refuse_persons_words(pid, start_ticks, known)
+    text = TERMINALS[known.terminal].screen(known.server, known.pane, ABOVE, until)
     # Of a key whose begin has left the screen only its end is known: half a secret looks like any other word.
-    text = hide_secrets(text).rpartition("PRIVATE KEY-----")[2]
-    lines = [line.rstrip()[:LINE] for line in text.splitlines() if line.strip()]
+    rows = hide_secrets(text).rpartition("PRIVATE KEY-----")[2].splitlines()
+    height = int(seen.size.partition("x")[2] or LINES)
+    lines = [line.rstrip()[:LINE] for line in rows[-height:] if line.strip()]
     return {"pane": base.pane_json(known), "lines": lines[-LINES:]}
 
 
@@ -85,7 +91,7 @@ def type_keys(pid: int, start_ticks: int, keys: list[str]) -> dict[str, object]:
         _refuse_other_readers(sitting.stat_of(pid), pane, seen)
         if not number:
             _refuse_questions(pane)
-        TERMINALS[pane.terminal].write(pane.server, pane.pane, key, time.monotonic() + SECONDS)
+        TERMINALS[pane.terminal].write(pane, key, time.monotonic() + SECONDS)
     return {"pane": pane.pane, "terminal": pane.terminal} if pane is not None else {"pane": "", "terminal": ""}
 
 
@@ -112,13 +118,14 @@ def close(pane: Pane) -> Closed:
     except OwnerCallFailed as error:
         if error.reason in ("no_pane", "another"):
             return Closed("gone" if error.reason == "no_pane" else "kept", f"{words(pane)}: {error}")
+        retry = "" if error.reason == "hidden" else retry  # it would reach a stranger's
         return Closed("failed", f"{words(pane)} cannot be looked at: {error}", retry)
     if not pane.own:
         return Closed("kept", f"{words(pane)} stays: its first process, pid {pane.pid}, is not the agent's launcher")
     if users:
         return Closed("kept", f"{words(pane)} stays: in use by {users}")
     try:
-        terminal.close(pane.server, pane.pane, time.monotonic() + SECONDS)
+        terminal.close(pane, time.monotonic() + SECONDS)
     except OwnerCallFailed as error:
         trouble = f": {error}"
     return _proved(pane, trouble, retry)
@@ -231,11 +238,18 @@ def _is_meant(seen: Seen, told: Mapping[str, str]) -> bool:
 def _now(pane: Pane, until: float) -> Seen | None:
     """The pane as its server lists it now; None: not any more. Raises OwnerCallFailed.
 
-    `no_pane`: its server has gone, whoever may listen there now; `another`: another process has the pane.
+    `no_pane`: its server has gone, whoever may listen there now; `another`: another process has the pane; `unheard`:
+    its server lives and does not listen; `hidden`: another one does in its place.
     """
-    server = base.listener(pane.server)
+    if not sitting.lives(pane.server_pid, pane.server_ticks):
+        raise OwnerCallFailed("no_pane", "its server has gone")
+    try:
+        server = base.listener(pane.server)
+    except OwnerCallFailed as error:
+        raise OwnerCallFailed("unheard", f"its server, pid {pane.server_pid}, lives: {error}") from error
     if (server.pid, server.ticks) != (pane.server_pid, pane.server_ticks):
-        raise OwnerCallFailed("no_pane", f"its server has gone; another one listens at {pane.server}")
+        said = f"its server, pid {pane.server_pid}, lives, and another one listens at {pane.server}"
+        raise OwnerCallFailed("hidden", said)
     for seen in TERMINALS[pane.terminal].panes(pane.server, until):
         if seen.pane == pane.pane:
             replaced = not seen.dead and bool(seen.pid) and not sitting.lives(pane.pid, pane.ticks)
@@ -257,6 +271,8 @@ def _in_use(pane: Pane, seen: Seen) -> str:
     """Who is in a pane beside what started the agent, and so uses it; in words, or nothing."""
     if seen.read:
         return "somebody who reads in it"
+    if seen.typed:
+        return "somebody who types in it"
     if seen.dead:
         return ""
     chain = [one for one in pane.chain if sitting.lives(*one)]
@@ -276,7 +292,18 @@ def _refuse_other_readers(main: sitting.Stat, pane: Pane, seen: Seen) -> None:
         raise OwnerCallFailed("left", f"{words(pane)}: {seen.busy}")
 
 
+def _refuse_persons_words(pid: int, start_ticks: int, pane: Pane) -> None:
+    """What a person's own pane shows is the agent's only while that one, or what it started, has the foreground."""
+    if sitting.stat_of(pid).ticks != start_ticks:
+        raise OwnerCallFailed("left", f"pid {pid} has passed on to another process")
+    foreground = sitting.stat_of(pane.pid).foreground
+    inside = {pid, *(one for one, _ in pane.chain if one != pane.pid and not is_prompt(sitting.words_of(one)))}
+    groups = {sitting.stat_of(one).group for one in inside}
+    if foreground not in groups and inside.isdisjoint(one.pid for one in sitting.above(foreground)):
+        raise OwnerCallFailed("left", f"{words(pane)} shows another program")
+
+
 def _refuse_questions(pane: Pane) -> None:
-    question = asked(TERMINALS[pane.terminal].screen(pane.server, pane.pane, time.monotonic() + SECONDS))
+    question = asked(TERMINALS[pane.terminal].screen(pane.server, pane.pane, 0, time.monotonic() + SECONDS))
     if question:
         raise OwnerCallFailed("asks", f"{words(pane)} shows {question}, which would get the keys")

@@ -3,15 +3,24 @@
 No target is ever a session's or window's name: tmux takes such a word for a prefix or a pattern when nothing has that
 name, and ends the neighbour (tmux(1), target-session). Who is meant is chosen from the list of all panes, by equality.
 A pane of a window that several sessions show (a session group) is one pane: closed once, it is closed in all.
+
+A server that was stopped does later what it was told meanwhile, though its client was given up long ago. So what
+changes anything is told with a condition that the server itself looks at when it comes to it.
 """
 
+import math
 import os
+import shlex
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import base, sitting
 
 SERVERS = 32  # sockets that are looked at
+TYPED = 30  # seconds after a key of somebody who looks at a pane: he may be within a line
+REFUSED = "not any more"
 VARIABLES = ("TMUX", "TMUX_TMPDIR")
 # The session's name last: it may hold what separates.
 _ASKED = (
@@ -28,6 +37,7 @@ _ASKED = (
     "session_name",
 )
 _FORMAT = "|".join(f"#{{{name}}}" for name in _ASKED)
+_CLIENTS = "client|#{pane_id}|#{client_activity}"  # of each that is attached: the pane that its keys go to
 
 
 def servers(variables: Mapping[str, str], name: str) -> list[str]:
@@ -39,20 +49,28 @@ def servers(variables: Mapping[str, str], name: str) -> list[str]:
     found = dict.fromkeys([own] if own.startswith("/") else ())
     for place in places:
         directory = f"{place}/tmux-{os.geteuid()}"
-        if place.startswith("/") and os.path.isdir(directory):
-            found |= dict.fromkeys(sorted(entry.path for entry in os.scandir(directory)))
+        with suppress(OSError):  # also another user's, who may call a directory of his like ours
+            if place.startswith("/") and os.stat(directory).st_uid == os.geteuid():
+                found |= dict.fromkeys(sorted(entry.path for entry in os.scandir(directory)))
     return [path for path in found if name in ("", os.path.basename(path))][:SERVERS]
 
 
 def panes(socket: str, until: float) -> list[base.Seen]:
     """All panes of a server; one that several sessions show is one."""
     found: dict[str, base.Seen] = {}
-    for line in _tmux(socket, until, "list-panes", "-a", "-F", _FORMAT).splitlines():
+    asked = "list-panes", "-a", "-F", _FORMAT, ";", "list-clients", "-F", _CLIENTS
+    told = _tmux(socket, until, *asked).rstrip("\n").split("\n")
+    typed = {pane for _, pane, then in (line.split("|") for line in told if _is_client(line)) if _is_recent(then)}
+    for line in told:
+        if not line or _is_client(line):
+            continue
         words = line.split("|", len(_ASKED) - 1)
         if len(words) != len(_ASKED) or not words[1].isdigit():
             raise OwnerCallFailed("tmux", f"the server at {socket} lists what is no pane: {line[:80]!r}")
         pane, pid, dead, read, *flags, tty, width, height, window, session = words
         busy = "scrolled in by somebody, coupled with others, or closed" if {*flags, read, dead} - {"0", ""} else ""
+        if pane in typed:
+            busy = "somebody types in it"
         device = sitting.device_of(tty) if dead != "1" else 0
         before = found[pane].sessions if pane in found else ()
         found[pane] = base.Seen(
@@ -61,6 +79,7 @@ def panes(socket: str, until: float) -> list[base.Seen]:
             device,
             dead=dead == "1",
             read=read not in ("0", ""),
+            typed=pane in typed,
             busy=busy,
             sessions=(*before, session),
             window=window,
@@ -69,35 +88,58 @@ def panes(socket: str, until: float) -> list[base.Seen]:
     return list(found.values())
 
 
-def screen(socket: str, pane: str, until: float) -> str:
-    """What it shows; lines that were broken at its edge are whole (-J)."""
-    return _tmux(socket, until, "capture-pane", "-p", "-J", "-t", pane)
+def _is_client(line: str) -> bool:
+    return line.startswith("client|")
 
 
-def write(socket: str, pane: str, key: str, until: float) -> None:
-    """A key by its name, or text as it is."""
-    word = [key] if base.KEY.fullmatch(key) else ["-l", "--", key]
-    _tmux(socket, until, "send-keys", "-t", pane, *word)
+def _is_recent(then: str) -> bool:
+    """Either way: the clock may have been set."""
+    return then.isdigit() and abs(time.time() - int(then)) < TYPED
 
 
-def close(socket: str, pane: str, until: float) -> None:
+def screen(socket: str, pane: str, above: int, until: float) -> str:
+    """What it shows, and so many lines above it; lines that were broken at its edge are whole (-J)."""
+    return _tmux(socket, until, "capture-pane", "-p", "-J", "-S", str(-above), "-t", pane)
+
+
+def write(pane: base.Pane, key: str, until: float) -> None:
+    """A key by its name, or text as it is. Raises OwnerCallFailed (`left`), too: the server says that it is in use."""
+    word = _quoted(key) if base.KEY.fullmatch(key) else f"-l -- {_quoted(key)}"
+    free = "#{==:#{pane_dead}#{pane_in_mode}#{pane_synchronized}#{pane_input_off},0000}"
+    if not _done_if(pane, free, f"send-keys -t {_quoted(pane.pane)} {word}", until):
+        raise OwnerCallFailed("left", f"tmux pane {pane.pane} came into another use")
+
+
+def close(pane: base.Pane, until: float) -> None:
     """Its window goes with its last pane, in all sessions that show it; a session without a window goes too."""
-    _tmux(socket, until, "kill-pane", "-t", pane)
+    if not _done_if(pane, "#{?pane_in_mode,0,1}", f"kill-pane -t {_quoted(pane.pane)}", until):
+        raise OwnerCallFailed("tmux", "it came into another use")
+
+
+def _done_if(pane: base.Pane, condition: str, command: str, until: float) -> bool:
+    """Have that server do it to that pane if the condition (formats, tmux(1)) holds then, before the deadline."""
+    deadline = math.ceil(time.time() + until - time.monotonic())
+    same = f"#{{==:#{{pid}}/#{{pane_pid}},{pane.server_pid}/{pane.pid}}}"
+    in_time = f"#{{<:#{{T:#{{l:%s}}}},{deadline}}}"  # of ten digits both
+    still = f"#{{&&:{in_time},#{{&&:{same},{condition}}}}}"
+    answer = _tmux(
+        pane.server, until, "if-shell", "-F", "-t", pane.pane, still, command, f"display-message -p '{REFUSED}'"
+    )
+    return answer.strip() != REFUSED
 
 
 def retry(socket: str, pane: str) -> str:
-    """What a person types to close it, on a server of that socket or name."""
-    own = f"/tmp/tmux-{os.geteuid()}"  # noqa: S108 where tmux has its servers
-    name = socket.removeprefix(f"{own}/")
-    if name in ("", "default"):
-        return f"tmux kill-pane -t {_quoted(pane)}"
-    if "/" not in name:
-        return f"tmux -L {_quoted(name)} kill-pane -t {_quoted(pane)}"
-    return f"tmux -S {_quoted(socket)} kill-pane -t {_quoted(pane)}"
+    """What a person types to close it: by its whole socket, since within another server plain `tmux` means that one.
+
+    A server that was only told of has a name at most.
+    """
+    where = f"-{'S' if '/' in socket else 'L'} {shlex.quote(socket)} " if socket else ""
+    return f"tmux {where}kill-pane -t {_quoted(pane)}"
 
 
 def _quoted(word: str) -> str:
-    return "'" + word.replace("'", "'\\''") + "'" if not word.isalnum() else word
+    """A word of a command as tmux reads it: nothing in it is a separator, a variable or an escape."""
+    return "'" + word.replace("'", "'\\''") + "'"
 
 
 def _tmux(socket: str, until: float, *words: str) -> str:

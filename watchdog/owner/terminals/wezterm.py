@@ -4,6 +4,7 @@ A pane's number is given once while its server lives. `--no-auto-start`: none is
 """
 
 import json
+import shlex
 from collections.abc import Mapping
 
 from watchdog.errors import OwnerCallFailed
@@ -30,25 +31,26 @@ def panes(socket: str, until: float) -> list[base.Seen]:
     return found
 
 
-def screen(socket: str, pane: str, until: float) -> str:
-    """What it shows."""
-    return _wezterm(socket, until, "get-text", "--pane-id", pane)
+def screen(socket: str, pane: str, above: int, until: float) -> str:
+    """What it shows, and so many lines above it."""
+    start = ("--start-line", str(-above)) if above else ()
+    return _wezterm(socket, until, "get-text", "--pane-id", pane, *start)
 
 
-def write(socket: str, pane: str, key: str, until: float) -> None:
+def write(pane: base.Pane, key: str, until: float) -> None:
     """By stdin, and as if it was typed, not pasted."""
-    words = "send-text", "--pane-id", pane, "--no-paste"
-    _wezterm(socket, until, *words, given=base.typed(key) or key)
+    words = "send-text", "--pane-id", pane.pane, "--no-paste"
+    _wezterm(pane.server, until, *words, given=base.typed(key))
 
 
-def close(socket: str, pane: str, until: float) -> None:
+def close(pane: base.Pane, until: float) -> None:
     """Its tab goes with its last pane."""
-    _wezterm(socket, until, "kill-pane", "--pane-id", pane)
+    _wezterm(pane.server, until, "kill-pane", "--pane-id", pane.pane)
 
 
 def retry(socket: str, pane: str) -> str:
     """What a person types to close it."""
-    return f"WEZTERM_UNIX_SOCKET='{socket}' wezterm cli kill-pane --pane-id {pane}"
+    return f"WEZTERM_UNIX_SOCKET={shlex.quote(socket)} wezterm cli kill-pane --pane-id {shlex.quote(pane)}"
 
 
 def _wezterm(socket: str, until: float, *words: str, given: str | None = None) -> str:
