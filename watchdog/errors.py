@@ -138,6 +138,10 @@ class Forbidden(WatchdogError):
     code = "permission_denied"
 
 
+class NotYours(Forbidden, AgentNotFound):
+    """Living agents of that name are other users'; one's own that has ended may be meant."""
+
+
 class SignalRefused(WatchdogError):
     """The guard did not let a signal out; `reason` is one word for logs and evidence."""
 

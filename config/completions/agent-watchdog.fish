@@ -80,7 +80,7 @@ complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l socket -r -F
 complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l reason -x -d 'why; kept in the history'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l force -d 'KILL at once, without TERM and grace'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l grace -x -d 'time between TERM and KILL (default: the policy’s)'
-complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l stall-after -x -d 'with `stalled`: silent for longer than that'
+complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l stall-after -x -d 'with `stalled`: silent for that long, and not waiting'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l children -d 'their child agents too, after them'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l go -d 'from within an agent: do it also for all, tag:X, type:X'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l no-cleanup -d 'leave worktree, temp dir and the rest as they are'

@@ -148,7 +148,7 @@ _agent_watchdog() {
                 '*--reason[why; kept in the history]:TEXT: ' \
                 '*--force[KILL at once, without TERM and grace]' \
                 '*--grace[time between TERM and KILL (default  the policy’s)]:D: ' \
-                '*--stall-after[with `stalled`  silent for longer than that]:D: ' \
+                '*--stall-after[with `stalled`  silent for that long, and not waiting]:D: ' \
                 '*--children[their child agents too, after them]' \
                 '*--go[from within an agent  do it also for all, tag X, type X]' \
                 '*--no-cleanup[leave worktree, temp dir and the rest as they are]' \

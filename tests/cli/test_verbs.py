@@ -54,6 +54,18 @@ def test_usage_errors_end_with_64(capsys: pytest.CaptureFixture[str], words: lis
     assert err.startswith("agent-watchdog: ")
 
 
+def test_targets_may_stand_on_both_sides_of_a_flag(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
+    """argparse takes one row of them alone."""
+    for name in ("alpha", "beta", "gamma"):
+        office.register(name)
+    assert told(capsys, "kill", "alpha", "--force", "beta", "--reason", "x", "gamma")[0] == 0
+    assert [(name, options.force) for name, _, options, _ in office.worker.asked] == [
+        ("alpha", True),
+        ("beta", True),
+        ("gamma", True),
+    ]
+
+
 def test_an_unknown_argument_leads_to_the_help_of_its_verb(capsys: pytest.CaptureFixture[str]) -> None:
     """`list alpha`: the help of all verbs would not show what `list` takes."""
     status, _, err = told(capsys, "list", "alpha")

@@ -3,7 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
-from tests.control.office import HOST, ME, Office, wait_for
+import pytest
+
+from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, wait_for
 from watchdog.core.model import Reason, Status, Verdict
 
 COMMAND_KEYS = {
@@ -100,6 +102,18 @@ def test_stalled_picks_the_stalled_or_those_silent_for_longer(office: Office) ->
     office.ask("POST", "/v1/kill", {"targets": ["stalled"]})
     assert office.worker.ended == ["alpha", "beta"]
     assert office.ask("POST", "/v1/kill", {"targets": ["beta"], "stall_after_seconds": 200})[0] == 400
+
+
+def test_who_spoke_since_the_look_that_found_it_stalled_is_not_ended_as_stalled(office: Office) -> None:
+    """The next look would say that it is well. Who waits for a human is silent, and stalled by no limit."""
+    office.register("alpha", stall_after_seconds=120)
+    office.age("alpha", 130, beats=1, verdict=Verdict.STALLED)
+    office.ask("POST", "/v1/agents/alpha/beat", {})
+    office.register("asks", stall_after_seconds=120)
+    office.age("asks", 9000, beats=1, verdict=Verdict.WAITING)
+    for body in ({}, {"stall_after_seconds": 60}):
+        status, answer = office.ask("POST", "/v1/kill", {"targets": ["stalled"], **body})
+        assert (status, answer["success"], answer["results"]) == (200, True, [])
 
 
 def test_children_are_spared_unless_asked_for_and_then_come_last(office: Office) -> None:
@@ -220,6 +234,55 @@ def test_a_kill_that_is_not_waited_for_is_committed(office: Office) -> None:
     office.register("alpha")
     status, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"], "wait": False})
     assert (status, answer["success"], answer["request_id"]) == (200, True, "request-1")
+    office.register("beta")
+    _, answer = office.ask("POST", "/v1/kill", {"targets": ["beta", "beta"], "wait": False, "force": True})
+    assert (answer["agents_killed"], answer["killed_agents"]) == (0, [])  # not yet
+    assert "grace_period_seconds" not in answer["results"][0]
+
+
+def test_a_pid_means_its_agent_also_after_its_end_until_somebody_else_has_it(office: Office) -> None:
+    """The second of two kills: already dead. A living process of that number is nobody that was registered."""
+    pid = office.process()
+    agent_id = office.register("alpha", pid=pid)
+    office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
+    status, answer = office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
+    assert (status, answer["error"]) == (404, "process_not_found")  # the process lives: the worker is a fake
+    office.end_process(pid)
+    for verb in ("kill", "stop"):
+        status, answer = office.ask("POST", f"/v1/{verb}", {"targets": [str(pid)]})
+        assert (status, answer["action"], answer["message"]) == (200, "none", "already dead: killed")
+        assert answer["agent_id"] == agent_id
+    _, answer = office.ask("POST", "/v1/remove", {"targets": [str(pid)]})
+    assert answer["results"][0]["message"].startswith("already closed: killed")
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root: other people's agents")
+def test_ones_own_ended_agent_is_found_though_another_user_has_a_living_one_of_that_name(office: Office) -> None:
+    """Already dead is what was wanted; who has none of that name is refused, and that is counted."""
+    office.register("alpha", ALICE)
+    office.register("alpha", BOB)
+    assert office.ask_as(BOB, "POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
+    for path in ("kill", "stop", "remove"):
+        status, answer = office.ask_as(BOB, "POST", f"/v1/{path}", {"targets": ["alpha"]})
+        assert (status, answer["success"]) == (200, True), answer
+    status, answer = office.ask_as(BOB, "GET", "/v1/agents/alpha")
+    assert (status, answer["agent"]["status"]) == (200, "killed")
+    status, answer = office.ask_as(ALICE + 100, "POST", "/v1/kill", {"targets": ["alpha"]})
+    assert (status, answer["error"]) == (403, "permission_denied")
+    assert office.log.events[-1]["event"] == "control.denied"
+    assert office.agent("alpha").reg.owner_uid == ALICE
+
+
+@pytest.mark.parametrize("word", ["²", "①", "१२३", "-1", "0", "1", "7" * 200, "a*", "../a", " "])
+def test_what_only_looks_like_a_target_is_nobody(office: Office, word: str) -> None:
+    """Of digits too, of which Python's int() takes some and fails at others."""
+    office.register("alpha", pid=office.process())
+    for path in ("kill", "stop", "remove", "hold", "unhold"):
+        status, answer = office.ask("POST", f"/v1/{path}", {"targets": [word]})
+        assert (status, answer["error"] in ("agent_not_found", "process_not_found")) == (404, True), answer
+    status, answer = office.ask("POST", "/v1/purge", {"agent": word})
+    assert status in (400, 404), answer
+    assert office.worker.asked == []
 
 
 def test_a_pid_of_an_agent_is_a_target(office: Office) -> None:

@@ -64,7 +64,9 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument(
         "--grace", type=duration, metavar="D", help="time between TERM and KILL (default: the policy's)"
     )
-    parser.add_argument("--stall-after", type=span, metavar="D", help="with `stalled`: silent for longer than that")
+    parser.add_argument(
+        "--stall-after", type=span, metavar="D", help="with `stalled`: silent for that long, and not waiting"
+    )
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
     _go(parser)
     parser.add_argument("--no-cleanup", action="store_true", help="leave worktree, temp dir and the rest as they are")

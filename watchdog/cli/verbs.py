@@ -65,6 +65,8 @@ def main(argv: list[str]) -> int:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # all is imported: what is in hand may be put away
             signal.signal(signal.SIGINT, signal.default_int_handler)
         arguments, rest = build().parse_known_args(argv)
+        if hasattr(arguments, "targets") and not any(word.startswith("-") for word in rest):
+            arguments.targets, rest = arguments.targets + rest, []  # `kill a --force b`: argparse takes one row of them
         if rest:  # said here, since argparse would send its reader to the help without this verb's options
             warn(f"unrecognized arguments: {clean(' '.join(rest))}\nusage: see agent-watchdog {arguments.verb} --help")
             return 64

@@ -20,7 +20,6 @@ from watchdog.control.finding import (
     is_group,
     is_wide,
     members,
-    missing,
     still_may,
     stored,
     with_orphans,
@@ -33,6 +32,7 @@ from watchdog.core.model import ENDED, KillOptions, Reason
 from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, ProcessNotFound, WatchdogError
 from watchdog.fleet import ZERO, Agent
 from watchdog.registry.rows import AgentRow
+from watchdog.targets import silent
 
 CLEANUP = timedelta(minutes=10)  # how long an answer waits for the hooks after the tree is dead
 
@@ -63,12 +63,12 @@ class Order:
 async def kill(request: web.Request) -> web.Response:
     """End agents by the ladder's KILL step: TERM, grace, KILL, verified."""
     body = parse(Kill, await read_body(request))
-    silent = None if body.stall_after_seconds is None else timedelta(seconds=body.stall_after_seconds)
-    if silent is not None and "stalled" not in body.targets:
+    limit = None if body.stall_after_seconds is None else timedelta(seconds=body.stall_after_seconds)
+    if limit is not None and "stalled" not in body.targets:
         raise BadRequest("stall_after_seconds: goes with the target `stalled` only")
     grace = None if body.grace_seconds is None else timedelta(seconds=body.grace_seconds)
     options = KillOptions(force=body.force, grace=ZERO if body.force else grace, cleanup=body.cleanup, text=body.reason)
-    order = Order(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, body.go, silent)
+    order = Order(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, body.go, limit)
     desk, peer = desk_of(request), peer_at(request)
     return _respond(body.targets, await _end(desk, peer, body.targets, order), body.dry_run, desk)
 
@@ -120,13 +120,13 @@ async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Cho
         house = chosen.houses.get(where.host) or await elsewhere.house(desk, where.host)
         chosen.houses[where.host] = house
         if where.word == "stalled" and order.silent_for is not None:
-            agents = [a for a in members(desk, peer, house, "all") if a.promised and a.silence >= order.silent_for]
+            agents = silent(members(desk, peer, house, "all"), order.silent_for)
         elif house.host == desk.host and holds_orphans(where.word):
             agents = await with_orphans(desk, peer, house, where.word)
         else:
             agents = members(desk, peer, house, where.word)
     except AgentNotFound as error:
-        chosen.results.append(await _not_living(desk, peer, target, where, error))
+        chosen.results.append(await _not_living(desk, peer, target, where, error, order.route))
         return
     except WatchdogError as error:
         if isinstance(error, Forbidden):
@@ -142,7 +142,7 @@ async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Cho
             chosen.results.append(failure(agent.agent_id, Held(text), agent))
 
 
-async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: AgentNotFound) -> Json:
+async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: AgentNotFound, route: str) -> Json:
     """An agent that ended already is what was wanted; anything else is not found."""
     word = where.word
     try:
@@ -153,8 +153,6 @@ async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: 
             return await _already(desk, rows[0]) if rows else failure(target, error)
         if is_group(word) or "@" in word:  # no name holds one: its host is not known
             return failure(target, error)
-        if word.isdigit():
-            return failure(target, missing(word) if where.host == desk.host else error)
         if where.host != desk.host:
             return await _already(desk, await elsewhere.ended(desk, where))
         if (one := _unwatched(desk, peer, word)) is not None:
@@ -162,6 +160,8 @@ async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: 
             raise ProcessNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}{hint}")
         return await _already(desk, await stored(desk, peer, word))
     except WatchdogError as other:
+        if isinstance(other, Forbidden):
+            denial(desk, peer, route, str(other))
         return failure(target, other)
 
 

@@ -6,12 +6,12 @@ agents that one may touch are candidates: another user who takes the same name d
 
 from watchdog import targets
 from watchdog.control import elsewhere
-from watchdog.control.claims import foreign_number, uid_now
+from watchdog.control.claims import foreign_number, has_ended, uid_now
 from watchdog.control.desk import Desk
 from watchdog.control.elsewhere import House
 from watchdog.control.peers import Peer
 from watchdog.core.model import ENDED
-from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
+from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, NotYours, ProcessNotFound, Unseen
 from watchdog.fleet import Agent
 from watchdog.registry.rows import AgentRow
 
@@ -35,15 +35,19 @@ def visible(desk: Desk, peer: Peer) -> frozenset[str]:
 
 
 def found(desk: Desk, peer: Peer, word: str) -> Agent:
-    """The living agent that the peer means and may touch. Raises AgentNotFound, Ambiguous, Forbidden."""
-    if word.isdigit() and len(word) < 8 and foreign_number(peer):  # of eight and more it may be an id
+    """The living agent that the peer means and may touch. Raises AgentNotFound (NotYours), Ambiguous."""
+    if targets.is_number(word) and len(word) < 8 and foreign_number(peer):  # of eight and more it may be an id
         raise AgentNotFound(f"{word} is a number of your own pid namespace; say its name or id")
     try:
         return targets.one(desk.fleet, word, visible(desk, peer))
     except AgentNotFound as missing:
         if peer.admin or not _anybodys(desk, word):
             raise missing from None
-    raise Forbidden(f"{word!r} is an agent of another user; you are uid {peer.uid} and act on your own")
+    raise _not_yours(word, peer)
+
+
+def _not_yours(word: str, peer: Peer) -> NotYours:
+    return NotYours(f"{word!r} is an agent of another user; you are uid {peer.uid} and act on your own")
 
 
 def _anybodys(desk: Desk, word: str) -> bool:
@@ -91,11 +95,28 @@ async def own_agent(desk: Desk, peer: Peer, agent_id: str) -> Agent:
         raise Conflict(f"agent {row.agent_id} ({row.registration.name}) has ended ({row.status})") from None
 
 
+def parent_of(desk: Desk, peer: Peer, word: str, owner: int) -> str:
+    """The id of the living agent that is to be a parent of that owner's. Raises BadRequest, Ambiguous, Forbidden."""
+    try:
+        agent = found(desk, peer, word)
+    except AgentNotFound as error:
+        if isinstance(error, Forbidden):
+            raise
+        raise BadRequest(f"parent: {word!r} is no living agent; leave it out or name one") from None
+    if agent.reg.owner_uid != owner:
+        raise Forbidden(f"parent: {agent.reg.name} belongs to uid {agent.reg.owner_uid}, this agent to uid {owner}")
+    return agent.agent_id
+
+
 async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
-    """This host's newest ended agent of that id or name (another's only if there is none of one's own)."""
-    rows = [row for row in await desk.store.read(desk.store.store.find, word) if row.status in ENDED]
-    rows = [row for row in rows if row.registration.host == desk.host]
+    """This host's newest ended agent of that id, name or pid (another's only if there is none of one's own)."""
+    rows = await desk.store.read(desk.store.store.find, word) or await _of_pid(desk, peer, word)
+    rows = [row for row in rows if row.status in ENDED and row.registration.host == desk.host]
     mine = [row for row in rows if row.registration.owner_uid == peer.uid]
+    if not mine and not peer.admin and _anybodys(desk, word):
+        raise _not_yours(word, peer)
+    if not rows and targets.is_number(word):
+        raise _no_agents(word)
     if not rows:
         there = await elsewhere.hint(desk, peer, word)
         raise AgentNotFound(f"no agent is called {word!r} (see: agent-watchdog list --all){there}")
@@ -103,6 +124,22 @@ async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
     if not peer.may(row.registration.owner_uid):
         raise Forbidden(f"{row.registration.name} ({row.agent_id}) belongs to uid {row.registration.owner_uid}")
     return row
+
+
+async def _of_pid(desk: Desk, peer: Peer, word: str) -> list[AgentRow]:
+    """Agents of this boot whose main process had that number; none when somebody has it now."""
+    if not targets.is_number(word) or len(word) > 7 or foreign_number(peer) or not has_ended(int(word), desk.host):
+        return []
+    rows = await desk.store.read(desk.store.store.agents_by_pid, int(word))
+    known = [(row, row.registration.identity) for row in rows]
+    return [row for row, identity in known if identity is not None and identity.boot_id == desk.boot_id]
+
+
+def _no_agents(pid: str) -> ProcessNotFound:
+    return ProcessNotFound(
+        f"{pid} is not the pid of an agent; the watchdog ends only what was registered"
+        f" (see: agent-watchdog list; or agent-watchdog register --name N --pid {pid})"
+    )
 
 
 def group(desk: Desk, peer: Peer, target: str) -> list[Agent]:
@@ -126,16 +163,6 @@ def members(desk: Desk, peer: Peer, house: House, word: str) -> list[Agent]:
     if not agents and word not in ("all", "stalled"):
         raise AgentNotFound(f"no living agent of host {house.host} has {word} (see: agent-watchdog list --all-hosts)")
     return agents
-
-
-def missing(target: str) -> AgentNotFound | ProcessNotFound:
-    """The error for a single target that is nothing we know."""
-    if target.isdigit():
-        return ProcessNotFound(
-            f"{target} is not the pid of an agent; the watchdog ends only what was registered"
-            f" (see: agent-watchdog list; or agent-watchdog register --name N --pid {target})"
-        )
-    return AgentNotFound(f"no agent is called {target!r} (see: agent-watchdog list --all)")
 
 
 def holds_orphans(word: str) -> bool:

@@ -7,7 +7,7 @@ from aiohttp import web
 from watchdog.control import elsewhere, foreign
 from watchdog.control.bodies import read_body
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
-from watchdog.control.finding import found, group, is_group, members, missing, still_may, stored
+from watchdog.control.finding import found, group, is_group, members, still_may, stored
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Hold, Remove, Unhold, parse
 from watchdog.control.results import denial, failure
@@ -97,7 +97,7 @@ async def remove(request: web.Request) -> web.Response:
                 raise Conflict(f"remove {word} on host {where.host} itself: whether it lives is known only there")
             agents = group(desk, peer, word) if is_group(word) else [found(desk, peer, word)]
         except AgentNotFound as error:
-            results.append(await _not_living(desk, peer, word, error, body))
+            results.append(await _not_living(desk, peer, word, error, body, request.path))
             continue
         except WatchdogError as error:
             results.append(_refused(desk, peer, target, error, request.path))
@@ -131,15 +131,13 @@ async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
     return {**_named(agent), "success": True, "action": "removed", "message": str(outcome.get("message"))}
 
 
-async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound, body: Remove) -> Json:
+async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound, body: Remove, route: str) -> Json:
     try:
         if is_group(target) or "@" in target:  # no name holds one: its host is not known
             return failure(target, error)
-        if target.isdigit():
-            return failure(target, missing(target))
         row = await stored(desk, peer, target)
     except WatchdogError as other:
-        return failure(target, other)
+        return _refused(desk, peer, target, other, route)
     message = f"already closed: {row.status}; its history is kept for retention_days"
     if body.with_messages and not body.dry_run:
         left = await foreign.forget(desk, row, peer.by, resumable=True, with_messages=True)

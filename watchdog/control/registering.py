@@ -12,13 +12,13 @@ from aiohttp import web
 from watchdog.control.bodies import decoded, read_body
 from watchdog.control.claims import Claim, claim, has_ended
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
-from watchdog.control.finding import found, own_agent
+from watchdog.control.finding import own_agent, parent_of
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Change, Register, parse
 from watchdog.core.beat import beat_of_json
 from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration, Status
 from watchdog.core.verdict import span
-from watchdog.errors import AgentNotFound, BadRequest, Conflict, Forbidden
+from watchdog.errors import BadRequest, Conflict, Forbidden
 from watchdog.fleet import ZERO, Agent
 from watchdog.hearing import WRAPPER
 from watchdog.sharing import refuse_temp_dir, working_in
@@ -146,7 +146,7 @@ async def take_in(
     owner = peer.uid if taken is None else taken.uid
     _refuse_many(desk, peer, owner)
     desk.fleet.refuse_taken(body.name, owner)
-    parent = None if body.parent is None else _parent(desk, peer, body.parent, owner)
+    parent = None if body.parent is None else parent_of(desk, peer, body.parent, owner)
     _refuse_paths(desk, body, owner, parent)
     await _refuse_task(desk, peer, body)
     reg = replace(_registration(desk, body, owner, parent, taken), entries=() if entry is None else (entry,))
@@ -213,16 +213,6 @@ def _duration(seconds: float | None) -> timedelta | None:
 def _path(path: str | None) -> str | None:
     """Without doubled and trailing slashes, so that two spellings of one path compare equal."""
     return None if path is None else "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
-
-
-def _parent(desk: Desk, peer: Peer, word: str, owner: int) -> str:
-    try:
-        agent = found(desk, peer, word)
-    except AgentNotFound:
-        raise BadRequest(f"parent: {word!r} is no living agent; leave it out or name one") from None
-    if agent.reg.owner_uid != owner:
-        raise Forbidden(f"parent: {agent.reg.name} belongs to uid {agent.reg.owner_uid}, this agent to uid {owner}")
-    return agent.agent_id
 
 
 def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:

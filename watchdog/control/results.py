@@ -59,6 +59,8 @@ def outcome_of(agent: Agent, request_id: str, outcome: Json | None, options: Kil
         }
     else:
         result["message"] = f"a kill request is committed; see agent-watchdog why {agent.reg.name}"
+    if options.force:
+        del result["grace_period_seconds"]  # there was none
     if not result["success"]:
         result.setdefault("error", "kill_failed")
         result["http_status"] = {"permission_denied": 403, "protected": 409, "withdrawn": 409}.get(
@@ -77,8 +79,6 @@ def _as_the_command_says(result: Json, options: KillOptions) -> None:
         value = result[key]
         if isinstance(value, float):
             result[key] = int(value) if value.is_integer() or key == "seconds_since_heartbeat" else value
-    if options.force:
-        del result["grace_period_seconds"]  # there was none
     cleanup = result.get("cleanup")
     runs = cleanup if isinstance(cleanup, list) else []
     failed = [run for run in runs if run.get("outcome") in _UNDONE and "retry" not in run]  # a pane: told beside
@@ -156,7 +156,7 @@ def preview(agent: Agent, tree: str) -> Json:
 
 def summary(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> Json:
     """The answer for several agents."""
-    killed = [r for r in results if is_dead(r) and r.get("action") not in ("none", "would_end")]
+    killed = [r for r in results if is_dead(r) and r.get("status") is not None and r["action"] != "none"]
     keys = ("agent_id", "name", "pid", "seconds_since_heartbeat", "killed_gracefully", "task_id")
     return {
         "success": all(bool(r.get("success")) for r in results),

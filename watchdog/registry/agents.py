@@ -109,6 +109,10 @@ class AgentQueries(Queries):
         """Agents of that name, newest first."""
         return self._find(_columns.name == name, owner_uid, live_only)
 
+    def agents_by_pid(self, pid: int) -> list[AgentRow]:
+        """Agents whose main process had that number, newest first, ended or not."""
+        return self._find(_columns.pid == pid, None, live_only=False)
+
     def agents_by_task(self, task_id: str, owner_uid: int | None = None, *, live_only: bool = True) -> list[AgentRow]:
         """Agents that work on that task, newest first."""
         return self._find(_columns.task_id == task_id, owner_uid, live_only)
