@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.test_claude_sessions import session
 from tests.world import started_at, wait_for
 from watchdog.core.conversations import Conversation, conversation_json, conversation_of, kept_in
-from watchdog.errors import OwnerCallFailed
+from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner.conversations import conversation
 from watchdog.owner.purging import purge
 
@@ -154,6 +154,35 @@ def test_a_conversation_in_use_stays(tmp_path: Path, started: Started) -> None:
     with pytest.raises(OwnerCallFailed, match="a process is in conversation"):
         purge(told, dry_run=True)
     assert main.exists()
+
+
+def test_who_stands_in_claude_codes_list_is_in_it_whatever_its_program_is_called(
+    tmp_path: Path, started: Started
+) -> None:
+    """By pid and start; an entry that a crash left behind keeps nothing."""
+    base, main = fill(tmp_path, "claude")
+    told = conversation_json(Conversation("claude", ID, str(base)))
+    process = holds(tmp_path / "any", started)
+    session(base, process.pid, sessionId=ID)
+    with pytest.raises(OwnerCallFailed, match=f"process {process.pid} is in conversation"):
+        purge(told, dry_run=True)
+    assert main.exists()
+    session(base, process.pid, sessionId=ID, procStart="7")
+    assert str(main) in purged(told, dry_run=False)["paths"]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_may_not_be_moved_keeps_all_of_it_in_its_place(tmp_path: Path, dry_run: bool) -> None:
+    """Else one part would be in the trash, and the answer that nothing was removed. A dry run says the same."""
+    base, _ = fill(tmp_path, "claude")
+    strange = base / f"projects/-zzz/{ID}.jsonl"
+    strange.parent.mkdir()
+    strange.symlink_to("/etc/hostname")
+    before = files_in(base)
+    with pytest.raises(PathRefused, match="neither a file nor a directory"):
+        purged(conversation_json(Conversation("claude", ID, str(base))), dry_run=dry_run)
+    assert files_in(base) == before
+    assert not list(base.glob(".agent-watchdog-trash-*"))
 
 
 def test_a_link_on_the_way_is_not_followed(tmp_path: Path) -> None:

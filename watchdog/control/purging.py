@@ -27,6 +27,7 @@ async def purge(request: web.Request) -> web.Response:
     conversation = await conversation_of_row(desk, row)
     if conversation is None:
         raise Conflict(f"which conversation {name} was in is not known; nothing is removed")
+    _refuse_shared(desk, reg.owner_uid, conversation)
     args: Json = {"conversation": conversation_json(conversation), "dry_run": not body.yes}
     try:
         done = await desk.ask_owner(reg.owner_uid, "purge", args, _SECONDS)
@@ -34,8 +35,9 @@ async def purge(request: web.Request) -> web.Response:
         raise Conflict(f"the conversation of {name} is not removed: {error}") from None
     paths, trash = [str(path) for path in done["paths"]], str(done["trash"])
     elsewhere: list[str] = []
-    if body.yes and paths:
-        why = f"conversation {conversation.id}: {len(paths)} to {trash}"
+    # Also where nothing is left: who moved it may have been killed before he could say so.
+    if body.yes and (paths or await desk.store.read(desk.store.store.last_event, row.agent_id, {PURGED}) is None):
+        why = f"conversation {conversation.id}: {f'{len(paths)} to {trash}' if paths else 'nothing was left of it'}"
         evidence = {"conversation": conversation_json(conversation), "paths": paths, "trash": trash}
         store = desk.store
         await store.write(
@@ -62,6 +64,16 @@ async def purge(request: web.Request) -> web.Response:
         "message": "; ".join([_told(conversation, paths, trash, body.yes), *elsewhere]),
     }
     return web.json_response(result)
+
+
+def _refuse_shared(desk: Desk, owner: int, conversation: Conversation) -> None:
+    """A living agent of the same owner may be in it: by its transcript, or by the registry that lists it."""
+    for agent in desk.fleet:
+        told = kept_in(agent.reg.transcript)
+        ids = {entry.conversation for entry in agent.reg.entries} | ({told.id} if told is not None else set())
+        if agent.reg.owner_uid == owner and conversation.id in ids:
+            name = agent.reg.name
+            raise Conflict(f"{name} is in conversation {conversation.id} too; end it first: agent-watchdog stop {name}")
 
 
 async def conversation_of_row(desk: Desk, row: AgentRow) -> Conversation | None:

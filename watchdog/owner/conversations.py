@@ -19,7 +19,7 @@ def conversation(processes: list[list[int]]) -> dict[str, object] | None:
     for pid, ticks in processes[:MOST]:
         with contextlib.suppress(OSError):  # gone, or not to be looked at
             found = _of_claude(pid, ticks) or _by_open_files(pid)
-            if found is not None and _start_of(pid) == ticks:  # the number has not passed on
+            if found is not None and start_of(pid) == ticks:  # the number has not passed on
                 return conversation_json(found)
     return None
 
@@ -43,6 +43,7 @@ def _by_open_files(pid: int) -> Conversation | None:
     return None
 
 
-def _start_of(pid: int) -> int:
+def start_of(pid: int) -> int:
+    """Start ticks of that process (field 22 of /proc/PID/stat). Raises OSError when it is gone."""
     with open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])

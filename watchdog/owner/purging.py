@@ -3,12 +3,14 @@
 1. Where its program keeps it, by the known layout; nothing is looked for but whole names that hold the whole id.
 2. Refused while any process carries that id, is a Claude Code that does not say which session it is, or has one of the
    files open; and whatever is not this uid's own plain file or directory, reached through no link.
-3. One rename each into `.agent-watchdog-trash-UID/` in the program's own directory: the same file system, so nothing is
-   copied and nothing is lost by halves. Nobody empties that trash but its owner.
+3. All of them are looked at before any is moved. Then one rename each into `.agent-watchdog-trash-UID/` in the
+   program's own directory: the same file system, so nothing is copied and nothing is lost by halves.
+   Only its owner empties it.
 
 A second run finds nothing more, which is no fault.
 """
 
+import contextlib
 import glob
 import os
 import stat
@@ -17,6 +19,10 @@ import time
 from watchdog.core.conversations import Conversation, conversation_of
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import occupancy, paths, session_dirs, trash
+from watchdog.owner.conversations import start_of
+from watchdog.owner.sources import claude
+
+Opened = tuple[int, str]  # a directory, and a name in it
 
 
 def purge(conversation: dict[str, object], dry_run: bool) -> dict[str, object]:
@@ -26,10 +32,12 @@ def purge(conversation: dict[str, object], dry_run: bool) -> dict[str, object]:
         raise OwnerCallFailed("bad_request", f"{conversation} is no conversation that is known here")
     base = told.base or _usual(told)
     found = [path for path in _places(base, told) if os.path.lexists(path)]
-    _refuse_living(told, found)
+    _refuse_living(base, told, found)
     place = os.path.join(base, trash.beside_name())
-    if found and not dry_run:
-        place = _move(base, told, found)
+    with contextlib.ExitStack() as held:
+        opened = [_opened(held, base, path) for path in found]
+        if found and not dry_run:
+            place = _move(base, told, found, opened)
     return {"paths": found, "trash": place}
 
 
@@ -59,7 +67,11 @@ def _places(base: str, told: Conversation) -> list[str]:
             return [*files, f"{base}/brain/{told.id}"]
 
 
-def _refuse_living(told: Conversation, found: list[str]) -> None:
+def _refuse_living(base: str, told: Conversation, found: list[str]) -> None:
+    for entry in claude.discover(base) if told.vendor == "claude" else []:
+        with contextlib.suppress(OSError):  # gone
+            if entry.conversation == told.id and entry.pid is not None and start_of(entry.pid) == entry.ticks:
+                raise OwnerCallFailed("in_use", f"kept: process {entry.pid} is in conversation {told.id}; end it first")
     living = session_dirs.living()
     if told.id in living.ids:
         raise OwnerCallFailed("in_use", f"kept: a process is in conversation {told.id}; end it first")
@@ -71,31 +83,38 @@ def _refuse_living(told: Conversation, found: list[str]) -> None:
             raise OwnerCallFailed("in_use", f"kept: {user}")
 
 
-def _move(base: str, told: Conversation, found: list[str]) -> str:
+def _opened(held: contextlib.ExitStack, base: str, path: str) -> Opened:
+    """Where it lies and its name there, reached through no link. Raises PathRefused for what may not be moved."""
+    parent, name = paths.open_parent(path, base)
+    held.callback(os.close, parent)
+    _refuse_strange(parent, name, path)
+    return parent, name
+
+
+def _move(base: str, told: Conversation, found: list[str], opened: list[Opened]) -> str:
     """Rename each into one new directory in the trash; its name."""
     top = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return os.path.join(
-            base, trash.beside_name(), trash.use_trash(top, lambda bin_: _into(bin_, base, told, found))
+            base, trash.beside_name(), trash.use_trash(top, lambda bin_: _into(bin_, told, found, opened))
         )
     finally:
         os.close(top)
 
 
-def _into(bin_: int, base: str, told: Conversation, found: list[str]) -> str:
+def _into(bin_: int, told: Conversation, found: list[str], opened: list[Opened]) -> str:
     name = f"{told.vendor}-{told.id}-{time.time_ns()}"
     os.mkdir(name, trash.PRIVATE, dir_fd=bin_)
     container = paths.step(bin_, name)
     try:
         trash.write_json(container, "origin.json", {"conversation": told.id, "paths": found})  # before anything moves
-        for number, path in enumerate(found):
-            parent, last = paths.open_parent(path, base)
+        for number, (parent, last) in enumerate(opened):
             try:
-                _refuse_strange(parent, last, path)
                 os.rename(last, f"{number}-{last}", src_dir_fd=parent, dst_dir_fd=container)
-                trash.sync(parent)
-            finally:
-                os.close(parent)
+            except OSError as error:
+                words = f"{number} of {len(opened)} are in the trash ({name}), {found[number]} is not: {error.strerror}"
+                raise OwnerCallFailed("failed", words) from error
+            trash.sync(parent)
     finally:
         os.close(container)
     return name
