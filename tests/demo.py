@@ -121,7 +121,7 @@ class Demo:
     def line(self, entry: dict[str, Any]) -> None:
         text = entry.get(TOLD[entry["event"]], "")
         if entry["event"] == "agent.registered":
-            text = "no heartbeat is promised" if entry.get("note") else f"silence counts from {text:g} s on"
+            text = f"once it promises heartbeats, {text:g} s of silence are too long"
         elif "hook" in entry:
             text = f"{entry['hook']}: {entry['outcome']}; {text}"
         shown = f"{entry['event']:<22} {text}".replace(str(self.world.dir), "…")

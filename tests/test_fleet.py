@@ -6,8 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog import targets
-from watchdog.core.model import Beat, Identity, Policy, Presence, Registration, State, Status, TreeMember, Verdict
+from watchdog import orders, targets
+from watchdog.core.model import (
+    Beat,
+    Identity,
+    KillOptions,
+    Policy,
+    Presence,
+    Reason,
+    Registration,
+    State,
+    Status,
+    TreeMember,
+    Verdict,
+)
 from watchdog.core.verdict import judge
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict
 from watchdog.fleet import Agent, Fleet
@@ -381,3 +393,12 @@ def test_a_living_name_is_taken_for_its_owner_only() -> None:
     with pytest.raises(Conflict, match="a" * 32):
         one.refuse_taken("alpha", 1000)
     one.refuse_taken("alpha", 1001)
+
+
+def test_an_agent_that_told_no_process_is_not_said_to_have_lost_one() -> None:
+    """`remove` and `stop` of it: "no process left to end" sounds as if one had run."""
+    told = [
+        orders.told(orders.Order("r", who, Reason.STOP, KillOptions(), "uid 0", "removed", 0))
+        for who in (agent(), agent(identity=Identity("host", "boot", 2, 7)))
+    ]
+    assert told == ["no process of it was ever told, so there was none to end", "there was no process left to end"]

@@ -21,13 +21,13 @@ from watchdog.errors import RegistryUnavailable
 from watchdog.owner.hooks.base import CleanupSettings
 
 FINAL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
-# Built-in hook -> the field of the context that it is about.
+# Built-in hook -> the field of the context that it is about, and what is said where there is none.
 PLACES = {
-    "pane": "pane",
-    "git_locks": "worktree",
-    "worktree": "worktree",
-    "temp_dir": "temp_dir",
-    "registry_entry": "registry_entry",
+    "pane": ("pane", "it sat in no pane that is known"),
+    "git_locks": ("worktree", "no worktree was registered"),
+    "worktree": ("worktree", "no worktree was registered"),
+    "temp_dir": ("temp_dir", "no temp dir was registered"),
+    "registry_entry": ("registry_entry", "no other program's registry told of it"),
 }
 WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING})  # what a hook that needs another takes for its success
 LONGEST_PAUSE = timedelta(seconds=60)
@@ -105,17 +105,19 @@ async def run_hooks(
         if context.outcome not in spec.on:
             well[spec.name] = f"not for agents that ended as {context.outcome}"
             continue
-        place = PLACES.get(spec.run or "")
+        place, missing = PLACES.get(spec.run or "", (None, ""))
         unmet = [f"{name}: {well[name]}" for name in spec.needs if well.get(name) is not None]
         if unmet and not observe:
-            result = HookResult(HookOutcome.NOTHING, f"not run, it needs {'; '.join(unmet)}")
+            result = HookResult(
+                HookOutcome.NOTHING, f"not run, it needs {'; '.join(unmet)}", {"needs": "; ".join(unmet)}
+            )
             facts = {"hook": spec.name, "outcome": "skipped", "message": result.message}
             log.info("cleanup.hook_skipped", **facts)
             results.append((spec, result))
             well[spec.name] = "not run"
             continue
         if place is not None and getattr(context, place) is None:
-            results.append((spec, HookResult(HookOutcome.NOTHING, f"no {place} was registered")))
+            results.append((spec, HookResult(HookOutcome.NOTHING, missing)))
         elif observe:
             log.info("cleanup.hook_finished", hook=spec.name, outcome="observed", message="observe mode: not run")
             results.append((spec, HookResult(HookOutcome.NOTHING, "observe mode: not run")))

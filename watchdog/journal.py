@@ -106,10 +106,12 @@ class Cleanup:
 
 
 def _told(spec: HookSpec, result: HookResult) -> dict[str, object]:
-    """A run for whoever waits for the outcome; `retry`: what a person may type, since it could not be done."""
+    """A run for whoever waits for the outcome; `retry`: what a person may type, since it could not be done.
+
+    `needs`: the hooks that did not end well, so that it was not run.
+    """
     run: dict[str, object] = {"hook": spec.name, "outcome": result.outcome, "message": result.message}
-    retry = result.details.get("retry")
-    return run | {"retry": retry} if isinstance(retry, str) else run
+    return run | {key: said for key in ("retry", "needs") if isinstance(said := result.details.get(key), str)}
 
 
 def _place(entry: Listed) -> dict[str, Any]:

@@ -203,6 +203,8 @@ def told(order: Order) -> str:
         left = sum("after" in str(process["how"]) for process in order.processes.values()) - part
         return f"{end}; {left} processes that it left were ended" if left else end
     if not order.touched:
+        if agent.identity is None:
+            return "no process of it was ever told, so there was none to end"
         return "it ended by itself when it was asked to stop" if order.asked else "there was no process left to end"
     return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended {_force(order)}"
 

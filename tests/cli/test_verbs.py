@@ -111,7 +111,7 @@ def test_no_daemon_is_69(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> 
     for words in (["list"], ["kill", "alpha"], ["events", "--follow"], ["register", "--name", "a"]):
         status, _, err = told(capsys, "--socket", str(tmp_path / "control.sock"), *words)
         assert status == 69, words
-        assert "control.sock" in err
+        assert "control.sock" in err and "agent-watchdog doctor" in err
 
 
 def test_a_directory_that_others_can_write_is_78(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -277,6 +277,8 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
     }
     store.open_run("run1", agent_id, "worktree", now)
     store.finish_run("run1", HookOutcome.KEPT, "dirty: 1 file", now, {"path": "/w"})
+    said = {"hook": "worktree", "outcome": "kept"}
+    store.add_event("cleanup.hook_finished", agent_id, "daemon", "worktree: kept: dirty", now, evidence=said)
     store.finish_request("r" * 32, "done", outcome, now=now, who="daemon", why="2 processes ended on TERM")
     store.transition(agent_id, {Status.RUNNING}, Status.KILLED, now=now, who="daemon", why="all done")
     office.on_loop(lambda: office.desk.fleet.drop(agent_id))
@@ -285,6 +287,7 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
     order = ["agent.registered", "kill.requested", "worktree: kept; dirty: 1 file", "what would have to change"]
     places = [out.index(text) for text in order]
     assert places == sorted(places)
+    assert "cleanup.hook_finished" not in out, "its run has told it"
     for text in (
         "alpha  killed",
         "term_main",
@@ -434,6 +437,38 @@ def test_hold_unhold_stop_cancel_remove(office: Office, capsys: pytest.CaptureFi
     assert told(capsys, "stop", "beta")[0] == 0
     assert told(capsys, "remove", "beta")[0] == 0
     assert told(capsys, "status", "--json")[0] == 0
+
+
+def test_a_kill_tells_what_was_done_and_not_what_had_nothing_to_do(
+    office: Office, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who is paged reads four lines of nothing else. What was not run for want of another is told; `why` has all."""
+    office.register("alpha")
+    office.worker.more = {
+        "cleanup": [
+            {"hook": "pane", "outcome": "nothing", "message": "it sat in no pane that is known"},
+            {"hook": "worktree", "outcome": "kept", "message": "kept /w: it is not clean"},
+            {"hook": "board", "outcome": "nothing", "message": "not run, it needs worktree", "needs": "worktree"},
+        ]
+    }
+    status, out, _ = told(capsys, "kill", "alpha")
+    assert (status, "pane" in out) == (0, False)
+    assert (
+        "  cleanup worktree: kept; /w: it is not clean\n  cleanup board: nothing; not run, it needs worktree\n" in out
+    )
+
+
+def test_a_cancel_says_what_became_of_the_task(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where its agent had ended before: "already dead" alone leaves open whether the task goes on."""
+    office.register("alpha", task="T-1")
+    office.register("beta", task="T-2")
+    assert told(capsys, "kill", "alpha")[0] == 0
+    for _ in range(2):
+        status, out, _ = told(capsys, "cancel", "T-1")
+        assert (status, "): task T-1 is cancelled; its agent: already dead: killed" in out) == (0, True)
+    assert "): task T-2 is cancelled; its agent: 1 process ended" in told(capsys, "cancel", "T-2")[1]
+    status, _, err = told(capsys, "cancel", "T-9")
+    assert (status, "no agent has or had task 'T-9'" in err) == (1, True)
 
 
 def test_a_full_disk_below_stdout_is_told_in_one_line(office: Office) -> None:

@@ -75,7 +75,9 @@ def test_the_context_is_json_on_stdin() -> None:
     assert json.loads(result.message)["task_id"] == "T-1"
 
 
-@pytest.mark.parametrize(("script", "said"), [("echo no >&2; exit 3", "exit status 3: no"), ("kill -9 $$", "signal 9")])
+@pytest.mark.parametrize(
+    ("script", "said"), [("echo no >&2; exit 3", "exit status 3: no"), ("kill -9 $$", "signal 9: {}")]
+)
 def test_any_other_end_is_failed(script: str, said: str) -> None:
     """The exit status judges, whatever stdout says."""
     result = run("sh", "-c", f"echo '{{}}'; {script}")
@@ -88,6 +90,11 @@ def test_a_missing_program_is_failed() -> None:
     result = run("/no/such/program")
     assert result.outcome is HookOutcome.FAILED
     assert "/no/such/program: No such file" in result.message
+
+
+def test_who_fails_without_a_word_has_no_colon_after_it() -> None:
+    """`exit status 1: ` looks as if the rest were lost."""
+    assert run("false").message == "exit status 1"
 
 
 def test_a_grandchild_that_keeps_the_pipe_open_is_not_waited_for() -> None:

@@ -3,7 +3,7 @@
 import argparse
 
 from watchdog.cli.asking import Json, Verbs, add_verb, ask, duration, span
-from watchdog.cli.output import clean, entries, exit_of, refused, say, say_json, warn
+from watchdog.cli.output import clean, entries, exit_of, ran, refused, say, say_json, warn
 
 _KILL = """\
 End agents with their whole process trees, prove it, then clean up after them: TERM (and CONT), the grace period, KILL,
@@ -227,8 +227,5 @@ def _tell(result: Json) -> None:
         warn(f"{name}{short}: it is dead, but its pane remains; this command closes it:")
         say(f"  {clean(result['pane_retry_command'])}")
     for hook in entries(result.get("cleanup")):
-        say(
-            f"  cleanup {clean(hook.get('hook'))}: {clean(hook.get('outcome'))}; {clean(hook.get('message'))}".rstrip(
-                "; "
-            )
-        )
+        if hook.get("outcome") != "nothing" or hook.get("needs"):  # who had nothing to do is told of by `why`
+            say(f"  {ran(hook)}")

@@ -160,8 +160,8 @@ FILES = {
             ),
             (("timeout", 5),),
             notes=(
-                "Sessions that run already read their hooks when they start anew; until then the user daemon"
-                " knows them by Claude Code's own list.",
+                "Sessions that run already read their hooks when they start anew; until then only a daemon of their own"
+                " user knows them, by Claude Code's list of them; root's does not.",
             ),
         ),
         HookFile(

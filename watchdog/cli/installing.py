@@ -48,6 +48,8 @@ def install_hooks(arguments: argparse.Namespace) -> int:
     done = "unchanged" if after == before else "uninstalled" if arguments.uninstall else "installed"
     diff = _diff(before, after, path)
     notes = list(file.notes) if done == "installed" else []
+    if os.geteuid() == 0 and done == "installed":
+        notes.append(f"These are root's own hooks; whoever else runs {file.vendor} here calls this as himself.")
     if re.search(r'"disableAllHooks"\s*:\s*true', after or ""):
         notes.append("disableAllHooks is set there: no hook runs.")
     if done != "unchanged" and not arguments.dry_run:

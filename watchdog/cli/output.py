@@ -123,3 +123,11 @@ def exit_of(results: Iterable[Json]) -> int:
     if not errors:
         return 1 if any(result.get("pane_cleanup_failed") for result in results) else 0
     return 77 if errors == {"permission_denied"} else 1
+
+
+def ran(run: Json) -> str:
+    """A cleanup hook's run in a line; the outcome is not said twice where the hook's words begin with it."""
+    outcome = clean(run.get("outcome") or run.get("status"))
+    tries = f" after {clean(run.get('attempts'))} tries" if run.get("attempts") not in (None, 1) else ""
+    words = clean(run.get("message")).removeprefix(f"{outcome} ")
+    return f"cleanup {clean(run.get('hook'))}: {outcome}{tries}; {words}".rstrip("; ")

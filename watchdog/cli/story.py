@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from watchdog.cli.output import Json, ago, clean, clock, entries, entry
+from watchdog.cli.output import Json, ago, clean, clock, entries, entry, ran
 
 _EVIDENCE_LINES = 12
 _PROCESSES = 20
@@ -97,10 +97,10 @@ def _signals(agent: Json) -> Iterator[str]:
             since = "" if age is None else f", {ago(age)} ago"
             yield f"{name} {clean(signal.get('says'))}{since} [{clean(signal.get('trust'))}]"
     if agent.get("completed_at") is not None:
-        yield (
-            f"  heartbeat   {clean(agent.get('beats'))} so far, the last at {clock(agent.get('last_heartbeat'))}; "
-            f"silent for {ago(agent.get('silence_seconds'))} of watched time"
-        )
+        beats, last = clean(agent.get("beats")), clock(agent.get("last_heartbeat"))
+        silent = ago(agent.get("silence_seconds"))
+        said = f"{beats} so far, the last at {last}" if last else "none came"
+        yield f"  heartbeat   {said}; silent for {silent} of watched time"
         if agent.get("state"):
             yield f"  state       says {clean(agent.get('state'))}"
         if agent.get("progress") is not None:
@@ -112,9 +112,12 @@ def _signals(agent: Json) -> Iterator[str]:
 
 
 def _timeline(answer: Json) -> Iterator[str]:
-    """Events and cleanup runs, one after the other as they happened."""
+    """Events and cleanup runs, one after the other as they happened; a hook's end is told once, by its run."""
     moments: list[tuple[str, int, list[str]]] = []
+    hooks = {run.get("hook") for run in entries(answer.get("cleanup"))}
     for event in entries(answer.get("events")):
+        if event.get("event") == "cleanup.hook_finished" and entry(event.get("evidence")).get("hook") in hooks:
+            continue
         identifier = event.get("id")
         moments.append((str(event.get("at")), identifier if isinstance(identifier, int) else 0, _event(event)))
     for number, run in enumerate(entries(answer.get("cleanup"))):
@@ -139,11 +142,7 @@ def _event(event: Json) -> list[str]:
 
 
 def _run(run: Json) -> list[str]:
-    tries = f" after {clean(run.get('attempts'))} tries" if run.get("attempts") not in (None, 1) else ""
-    first = f"cleanup {clean(run.get('hook'))}: {clean(run.get('status'))}{tries}; {clean(run.get('message'))}".rstrip(
-        "; "
-    )
-    return [first, *_facts(run.get("details"))]
+    return [ran(run), *_facts(run.get("details"))]
 
 
 def _request(request: Json) -> Iterator[str]:
@@ -164,7 +163,7 @@ def _request(request: Json) -> Iterator[str]:
     for process in entries(outcome.get("processes")):
         yield f"    {clean(process.get('pid')):>8} {clean(process.get('name')):<16} ended {clean(process.get('how'))}"
     for hook in entries(outcome.get("cleanup")):
-        yield f"    cleanup {clean(hook.get('hook'))}: {clean(hook.get('outcome'))}; {clean(hook.get('message'))}"
+        yield f"    {ran(hook)}"
 
 
 def _before(evidence: Json) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from watchdog.cli import doctor, ending, enrol, history, installing, listing, reaping, restoring, serving
 from watchdog.cli.output import clean, warn
-from watchdog.errors import WatchdogError
+from watchdog.errors import DaemonUnreachable, WatchdogError
 
 _EPILOG = """\
 targets: a name, an agent id (or its first 8 characters), the pid of an agent, tag:X, task:X, type:X, stalled,
@@ -82,6 +82,8 @@ def main(argv: list[str]) -> int:
     except WatchdogError as error:
         for line in str(error).splitlines():
             warn(clean(line))
+        if error.exit_code == DaemonUnreachable.exit_code:
+            warn("what to do: agent-watchdog doctor")
         return error.exit_code
     except KeyboardInterrupt:
         return 130

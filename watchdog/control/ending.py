@@ -150,6 +150,8 @@ async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: 
             rows = await desk.store.read(desk.store.store.agents_by_task, word[5:], live_only=False)
             rows = [row for row in rows if row.status in ENDED and row.registration.host == where.host]
             rows = [row for row in rows if peer.may(row.registration.owner_uid)]
+            if not rows:
+                error = AgentNotFound(f"no agent has or had task {word[5:]!r} (see: agent-watchdog list --all)")
             return await _already(desk, rows[0]) if rows else failure(target, error)
         if is_group(word) or "@" in word:  # no name holds one: its host is not known
             return failure(target, error)
@@ -238,18 +240,26 @@ async def _mark_cancelled(desk: Desk, peer: Peer, results: list[Json], reason: s
         task_id, agent_id = result.get("task_id"), str(result["agent_id"])
         if not isinstance(task_id, str) or task_id in alive:
             continue
-        store, now = desk.store, desk.now()
-        task = await store.read(store.store.task, task_id)
-        if task is not None and task.status == "cancelled":
-            continue  # with the end of its agent, or before
-        if await store.write(store.store.update_task, task_id, "cancelled", why, agent_id, now):
-            agent = await store.read(store.store.agent, agent_id)
-            owner = agent.registration.owner_uid if agent else None
-            evidence = {"task_id": task_id}
-            await store.write(
-                store.store.add_event, "task.cancelled", agent_id, peer.by, why, now, evidence=evidence, owner_uid=owner
-            )
-            desk.event("task.cancelled", task_id=task_id, agent_id=agent_id, by=peer.by, why=why)
+        if (became := await _cancelled(desk, peer, task_id, agent_id, why)) is not None:
+            result["how"] = f"task {task_id} {became}; its agent: {result['how'] or result['message']}"
+
+
+async def _cancelled(desk: Desk, peer: Peer, task_id: str, agent_id: str, why: str) -> str | None:
+    """Cancel the task of an agent that is dead; what became of it, None where there is none."""
+    store, now = desk.store, desk.now()
+    task = await store.read(store.store.task, task_id)
+    if task is not None and task.status == "cancelled":
+        return "is cancelled"  # with the end of its agent, or before
+    if not await store.write(store.store.update_task, task_id, "cancelled", why, agent_id, now):
+        return None if task is None else "is another agent's by now and stays as it is"
+    agent = await store.read(store.store.agent, agent_id)
+    owner = agent.registration.owner_uid if agent else None
+    evidence = {"task_id": task_id}
+    await store.write(
+        store.store.add_event, "task.cancelled", agent_id, peer.by, why, now, evidence=evidence, owner_uid=owner
+    )
+    desk.event("task.cancelled", task_id=task_id, agent_id=agent_id, by=peer.by, why=why)
+    return "is cancelled"
 
 
 def _respond(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> web.Response:

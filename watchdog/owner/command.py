@@ -81,7 +81,7 @@ def judge(ran: contained.Ran, out: bytes, err: bytes, seconds: float) -> HookRes
     if code:
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         said = err.decode("utf-8", "replace").strip()[: base.MESSAGE_LIMIT] or words
-        return HookResult(HookOutcome.FAILED, f"{how}: {said}", details | {"exit": code})
+        return HookResult(HookOutcome.FAILED, f"{how}: {said}" if said else how, details | {"exit": code})
     try:
         result = base.result_of(json.loads(out))
     except (ValueError, RecursionError):
