@@ -141,7 +141,10 @@ def test_all_problems_are_told_at_once_with_their_key() -> None:
         ("[[source]]\nkind='other'\npath='/x'", "source[0]: kind: 'other': this version reads no such registry"),
         ("[notify]\non = ['agent.stalled']", "notify: needs both on (events) and command"),
         ("[notify]\non = ['agent.stalld']\ncommand=['x']", "notify.on[0]: 'agent.stalld' is no event; did you mean"),
-        ("[control]\nadmin_group = 'no-such-group-1'", "control.admin_group: 'no-such-group-1' there is no such group"),
+        (
+            "[control]\nadmin_group = 'no-such-group-1'",
+            "control.admin_group: 'no-such-group-1' is no group of this machine",
+        ),
         ("[registry]\nurl = 'mysql://h/x'", "registry.url: 'mysql://h/x' must be a URL of sqlite or postgresql"),
         ("[registry]\nurl = 'registry.db'", "registry.url: 'registry.db' must be a URL of sqlite or postgresql"),
         ("[registry]\nurl = 'sqlite:///x.db'", "registry.url: 'sqlite:///x.db' must name an absolute file"),

@@ -5,14 +5,16 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from watchdog.config import load
+from watchdog.core.model import Status
 from watchdog.errors import ConfigError
-from watchdog.keys import DEFAULT_HOOKS
+from watchdog.keys import DEFAULT_HOOKS, Config
 
 DAEMON = Path(sys.executable).parent / "agent-watchdogd"
 
@@ -351,12 +353,42 @@ def test_hooks_that_leave_the_shipped_ones_out_are_a_warning(tmp_path: Path) -> 
     done = check(path, mine + """[[hook]]\nname = "tree"\nrun = "worktree"\n""")
 
     assert (done.returncode, done.stdout) == (0, f"{path}: fine\n")
-    left = ", ".join(hook.name for hook in DEFAULT_HOOKS if hook.run != "worktree")
     assert done.stderr == (
-        f"agent-watchdogd: warning: {path}: hook: yours replace the shipped ones, so there is no {left};"
-        " right: list these, too\n"
+        f"agent-watchdogd: warning: {path}: hook: yours replace the five shipped ones; not among them: pane,"
+        " git_locks, temp_dir, registry_entry; so these stay: terminal panes, locks of a dead git, temp dirs,"
+        " entries of a [[source]] (later they are closed as lost); right: list those that you want, too"
+        """ ([[hook]], name = "pane", run = "pane")\n"""
     )
     assert check(path, "hook = []\n").stderr == ""
+
+
+def test_a_built_in_hook_that_is_listed_is_as_shipped(tmp_path: Path) -> None:
+    """Its two names are enough: listing `worktree` must not take the tree of an agent that was only stopped."""
+    listed = "".join(f"""[[hook]]\nname = "{hook.run}"\nrun = "{hook.run}"\n""" for hook in DEFAULT_HOOKS)
+
+    assert Config.model_validate(tomllib.loads(listed)).hook == DEFAULT_HOOKS
+    said = Config.model_validate(tomllib.loads("""[[hook]]\nname = "x"\nrun = "worktree"\non = ["stopped"]\n""")).hook
+    assert said is not None and said[0].on == (Status.STOPPED,)
+
+
+def test_a_source_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
+    """Its program may make it later: nothing stops for it. A user that is none stops all."""
+    path = tmp_path / "f.toml"
+    source = """[[source]]\nkind = "hcom"\n"""
+
+    done = check(path, f"""{source}path = "{tmp_path}"\n{source}path = "{tmp_path}/none"\n""")
+
+    assert (done.returncode, done.stdout) == (0, f"{path}: fine\n")
+    assert done.stderr == (
+        f"agent-watchdogd: warning: {path}: source[1].path: {tmp_path}/none is not there (yet);"
+        " no agent of hcom is known until it is\n"
+    )
+    none = check(path, f"""{source}user = "no-such-user-1"\n""")
+    assert none.returncode == 78
+    assert "source[0].user: 'no-such-user-1' is no user of this machine; right: a name that" in none.stderr
+    if os.geteuid():
+        other = check(path, f"""{source}user = "root"\n""")
+        assert "source[0].user: 'root' is somebody else, whose files only root's daemon reads;" in other.stderr
 
 
 def test_a_directory_as_registry_is_told_before_a_start(tmp_path: Path) -> None:

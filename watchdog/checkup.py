@@ -1,6 +1,7 @@
 """`agent-watchdogd --check`: what the file says is fine; is what it leads to there, and can nobody else change it?"""
 
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,17 @@ from shutil import which
 
 from watchdog.config import Settings, sqlite_file
 from watchdog.errors import UnsafeDirectory
-from watchdog.keys import DEFAULT_HOOKS
+from watchdog.keys import DEFAULT_HOOKS, Source
 from watchdog.places import look_at_directory
 
+# What stays where a hook of ours is left out.
+_LEFT = {
+    "pane": "terminal panes",
+    "git_locks": "locks of a dead git",
+    "worktree": "worktrees",
+    "temp_dir": "temp dirs",
+    "registry_entry": "entries of a [[source]] (later they are closed as lost)",
+}
 NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody outside
 
 
@@ -45,10 +54,29 @@ def warnings(settings: Settings) -> list[str]:
             for number, root in enumerate(settings.cleanup.roots)
             if not os.path.isdir(root)
         ]
+    found += [f"source[{number}].{words}" for number, one in enumerate(settings.sources) for words in _source(one)]
     run = {hook.run for hook in settings.hooks}
     if settings.hooks and (left := [hook.name for hook in DEFAULT_HOOKS if hook.run not in run]):
-        found.append(f"hook: yours replace the shipped ones, so there is no {', '.join(left)}; right: list these, too")
+        found.append(
+            f"hook: yours replace the five shipped ones; not among them: {', '.join(left)};"
+            f" so these stay: {', '.join(_LEFT[name] for name in left)}; right: list those that you want, too"
+            f""" ([[hook]], name = "{left[0]}", run = "{left[0]}")"""
+        )
     return [f"{where(settings)}: {words}" for words in found]
+
+
+def _source(source: Source) -> Iterator[str]:
+    """What keeps a registry from being read. Its program may make it later, so a running daemon says nothing."""
+    if os.geteuid() and source.user and pwd.getpwnam(source.user).pw_uid != os.geteuid():
+        yield f"user: {source.user!r} is somebody else, whose files only root's daemon reads; right: no user, or root's"
+        return
+    path = os.path.expanduser(source.place())
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        yield f"path: {path} is not there (yet); no agent of {source.kind} is known until it is"
+    except OSError:
+        pass  # its owner may look at it
 
 
 def where(settings: Settings) -> str:

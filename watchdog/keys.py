@@ -3,6 +3,7 @@
 Every key stands in config/agent-watchdog.toml with its default and the reason for it (tests/test_config.py compares).
 """
 
+import os
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
@@ -32,6 +33,13 @@ from watchdog.values import (
 )
 
 BUILT_IN_HOOKS = ("pane", "git_locks", "worktree", "temp_dir", "registry_entry")
+_NOT_STOPPED = tuple(sorted(ENDED - {Status.STOPPED}))  # who was stopped is to go on later: his place stays
+# What a built-in hook has where its [[hook]] does not say otherwise. Without this a `stop` would take the worktree of
+# whoever lists that hook by its two names alone.
+_BUILT_IN: dict[str, dict[str, object]] = {
+    "pane": {"on": _NOT_STOPPED, "timeout_seconds": 20, "retries": 0},
+    "worktree": {"on": _NOT_STOPPED},
+}
 
 
 class _Section(BaseModel):
@@ -130,6 +138,12 @@ class Hook(_Section):
     timeout_seconds: Seconds = 60
     retries: Annotated[int, Field(strict=True, ge=0, le=100)] = 2
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_shipped(cls, given: object) -> object:
+        run = given.get("run") if isinstance(given, dict) else None
+        return {**_BUILT_IN.get(run, {}), **given} if isinstance(given, dict) and isinstance(run, str) else given
+
     @model_validator(mode="after")
     def _check(self) -> "Hook":
         if (self.run is None) == (not self.command):
@@ -202,6 +216,12 @@ class Source(_Section):
             raise ValueError(f"path: is missing; {self.kind} has no usual place")
         return self
 
+    def place(self) -> str:
+        """Where it lies; the homes of two users are two places."""
+        kind = SOURCES[self.kind]
+        path = self.path or ("" if self.user else os.environ.get(kind.variable, "")) or kind.path
+        return f"~{self.user}{path[1:]}" if path == "~" or path.startswith("~/") else path
+
 
 class Control(_Section):
     """`[control]`"""
@@ -262,10 +282,9 @@ SHIPPED_POLICIES = tuple(
 # Of a user's daemon: the sessions that run already are in `list` at once. Root's reads nobody's files unasked.
 USERS_SOURCES = (Source(kind="claude"),)
 DEFAULT_HOOKS = (
-    # First: a shell that is left there sits in the worktree. Both stay after a stop: that agent is to go on later.
-    Hook(name="pane", run="pane", on=tuple(sorted(ENDED - {Status.STOPPED})), timeout_seconds=20, retries=0),
+    Hook(name="pane", run="pane"),  # first: a shell that is left there sits in the worktree
     Hook(name="git_locks", run="git_locks"),  # before `worktree`, which keeps a tree whose index is locked
-    Hook(name="worktree", run="worktree", on=tuple(sorted(ENDED - {Status.STOPPED}))),
+    Hook(name="worktree", run="worktree"),
     Hook(name="temp_dir", run="temp_dir"),
     Hook(name="registry_entry", run="registry_entry"),  # last: who finds it closed may take it that all is in order
 )

@@ -24,7 +24,6 @@ from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, Wa
 from watchdog.fleet import Agent
 from watchdog.ghosts import Ghosts
 from watchdog.keys import Source
-from watchdog.owner.sources import SOURCES
 from watchdog.owner.sources.base import Entry
 from watchdog.owners import Owners
 from watchdog.processes.identity import presence
@@ -70,7 +69,7 @@ class Sources:
     async def look(self) -> None:
         """Each source once."""
         there = [
-            (source, _path(source), await asyncio.to_thread(_uid, source)) for source in self._desk.settings.sources
+            (source, source.place(), await asyncio.to_thread(_uid, source)) for source in self._desk.settings.sources
         ]
         wanted = {(source.kind, path) for source, path, _ in there}
         self._places = {key: place for key, place in self._places.items() if key in wanted}
@@ -311,13 +310,6 @@ def _remember(agent: Agent, listed: Listed) -> None:
     agent.members += tuple(
         TreeMember(one, 0, agent.reg.owner_uid, "", "", "remembered") for one in listed.also if one not in known
     )
-
-
-def _path(source: Source) -> str:
-    """Where it lies; the homes of two users are two places."""
-    kind = SOURCES[source.kind]
-    path = source.path or ("" if source.user else os.environ.get(kind.variable, "")) or kind.path
-    return f"~{source.user}{path[1:]}" if path == "~" or path.startswith("~/") else path
 
 
 def _uid(source: Source) -> int | None:

@@ -104,7 +104,7 @@ def _group(name: str) -> str:
         try:
             grp.getgrnam(name)
         except KeyError:
-            raise ValueError("there is no such group on this machine") from None
+            raise ValueError("is no group of this machine; right: a name that `getent group` knows") from None
     return name
 
 
@@ -113,7 +113,7 @@ def _account(name: str) -> str:
         try:
             pwd.getpwnam(name)
         except (KeyError, ValueError):
-            raise ValueError("there is no such user on this machine") from None
+            raise ValueError("is no user of this machine; right: a name that `getent passwd` knows") from None
     return name
 
 
