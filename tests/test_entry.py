@@ -65,3 +65,11 @@ def test_too_few_descriptors_are_said_before_anything_is_opened(world: World, al
         f"agent-watchdogd: only {allowed} file descriptors are allowed, and 128 are the least to work with;"
         " right: `ulimit -n 65536` in a shell, LimitNOFILE=65536 in a unit\n"
     )
+
+
+def test_a_daemon_that_is_ready_collects_garbage_and_passes_over_what_it_imported(world: World) -> None:
+    tell = "import gc, os, sys, agent_watchdogd; code = agent_watchdogd.daemon();"
+    tell += "open(os.environ['WORLD'] + '/gc', 'w').write(f'{gc.isenabled()} {gc.get_freeze_count() > 10_000}');"
+    world.start(daemon=(sys.executable, "-c", tell + "sys.exit(code)"))
+    assert world.stop() == 0
+    assert (world.dir / "gc").read_text() == "True True"

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import ctypes
 import faulthandler
+import gc
 import importlib.metadata
 import os
 import sys
@@ -127,6 +128,8 @@ def _run(
     faulthandler.enable()  # SIGABRT of systemd's watchdog leaves a traceback
     log = logs.get_logger()
     log.event("daemon.starting", pid=os.getpid(), config=settings.file or "defaults")
+    gc.freeze()  # see `entry`
+    gc.enable()
     try:
         return asyncio.run(_live(read, settings, supervisor, log, sink, pid_file))
     except WatchdogError as error:
