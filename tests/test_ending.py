@@ -47,6 +47,7 @@ class Scene:
         held.callback(executor.shutdown)
         self.scanner = Scanner(self.fleet, executor, HOST)
         self.steps: list[str] = []
+        self.graces: list[tuple[float, bool]] = []  # when each that was told of began, and whether of all
         self.sent: list[tuple[str, list[int]]] = []
         self.before: dict[str, Callable[[], None]] = {}
         self.started: list[subprocess.Popen[bytes]] = []
@@ -99,7 +100,10 @@ class Scene:
             return Guard(host=HOST, protected=self.fleet.processes_but(plan.agent_id))
 
         async def story() -> Ended:
-            told = (lambda name, pids: self.sent.append((name, pids))), (lambda pid, why: None)
+            async def termed(started: float, everybody: bool) -> None:
+                self.graces.append((started, everybody))
+
+            told = (lambda name, pids: self.sent.append((name, pids))), (lambda pid, why: None), termed
             return await Ending(plan, self.scanner, Clock(), guard, intend, *told).run()
 
         return asyncio.run(story())
@@ -564,3 +568,44 @@ time.sleep(1000)
 
     assert (ended.reason, scene.left()) == (None, [])
     assert not cgroups.events(own).populated
+
+
+def test_a_grace_that_runs_is_told_of_the_main_process_and_then_of_all(scene: Scene) -> None:
+    """The rest gets TERM at half of it."""
+    agent = scene.python(
+        DEAF
+        + 'subprocess.Popen(["sh", "-c", "trap : TERM; while :; do sleep 0.05; done"])\n'
+        + 'open("up", "w")\ntime.sleep(1000)'
+    )
+    scene.before["term_rest"] = lambda: scene.graces.append((0.0, False))
+    began = time.monotonic()
+    assert scene.end(agent, grace=3.0).reason is None
+    main, half, everybody = scene.graces
+    assert began < main[0] == everybody[0] < began + 2.0
+    assert (main[1], half[0], everybody[1]) == (False, 0.0, True)
+
+
+def test_a_tree_that_obeys_costs_no_word_of_its_grace(scene: Scene) -> None:
+    """Each is a durable write."""
+    agent = scene.python('open("up", "w")\ntime.sleep(1000)')
+    assert scene.end(agent, grace=60.0).reason is None
+    assert scene.graces == []
+
+
+def test_a_grace_that_was_given_before_is_not_given_again(scene: Scene) -> None:
+    """All had TERM 60 s ago, and 30 s were promised: KILL comes at once, and no second TERM."""
+    agent = scene.python(DEAF + 'open("up", "w")\ntime.sleep(1000)')
+    ended = scene.end(agent, grace=30.0, started=time.monotonic() - 60, begun=True)
+    assert (ended.reason, scene.left(), scene.graces) == (None, [], [])
+    assert {name for name, _ in scene.sent} <= {"SIGSTOP", "SIGKILL"}
+
+
+def test_what_is_left_of_a_grace_is_given(scene: Scene) -> None:
+    """TERM goes out once more: it may be that who got it has started others since."""
+    agent = scene.python(
+        'signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), open("saved", "w"), os._exit(0)))\n'
+        'open("up", "w")\ntime.sleep(1000)'
+    )
+    ended = scene.end(agent, grace=60.0, started=time.monotonic() - 10, begun=True)
+    assert (ended.reason, {name for name, _ in scene.sent}) == (None, {"SIGTERM"})
+    assert (scene.dir / "saved").exists()

@@ -19,6 +19,7 @@ from watchdog.roll import Member, Roll
 from watchdog.scan import Scanner
 
 RESTLESS = 5  # looks in a row that missed somebody in its cgroup; from then on he counts as alive, to be frozen
+TELL = 1.0  # seconds after which it is committed that a grace runs: most trees are gone by then
 RESEND = 0.2  # seconds between two rounds of the end phase; teardown of 100 processes takes 55 ms
 
 
@@ -63,6 +64,7 @@ class Plan:
     cgroup: str | None = None  # its own
     begun: bool = False  # an attempt before this one has signalled: what it saw before is the evidence
     stopped: tuple[TreeMember, ...] = ()  # an attempt before this one was in its end phase with these
+    started: float | None = None  # when the grace began that an attempt before this one has given (monotonic)
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -78,14 +80,18 @@ class Ending:
         intend: Callable[[str, list[TreeMember], dict[str, object] | None], Awaitable[None]],
         signalled: Callable[[str, list[int]], None],
         refused: Callable[[int, str], None],
+        termed: Callable[[float, bool], Awaitable[None]],
     ) -> None:
         """`guard` gives what must not be signalled for this agent's sake, as of now; `intend` commits an intent;
-        `signalled` is told what went out to whom, `refused` whom nothing may go out to (pid) and why.
+        `signalled` is told what went out to whom, `refused` whom nothing may go out to (pid) and why; `termed` when
+        the grace began of the main process, and (True) that all have got TERM.
         """
         self._plan = plan
         self._scanner = scanner
         self._clock = clock
         self._intend = intend
+        self._termed = termed
+        self._told: bool | None = None  # by `termed`
         self._roll = Roll(plan.main, guard, signalled, refused)
         self._guard = guard
         self._restless = 0
@@ -110,7 +116,8 @@ class Ending:
             if not plan.begun:
                 snapshot = await asyncio.to_thread(evidence.snapshot, [m.seen for m in roll.alive()])
                 await self._intend("looked", roll.seen(), snapshot)
-            self._kill = replace(self._kill, started=self._clock.mono())
+            started = self._clock.mono() if plan.started is None else plan.started
+            self._kill = replace(self._kill, started=started)
             while True:
                 alive = roll.alive()
                 if alive and all(m.refused for m in alive):
@@ -126,7 +133,7 @@ class Ending:
                     case Move.LOOK:
                         await self._look()
                     case Move.WAIT:
-                        await self._wait(step.until)
+                        await self._wait(step.until, self._state(alive))
                     case _:
                         await self._act(step.move, alive)
         finally:
@@ -199,9 +206,15 @@ class Ending:
             return replace(kill, round_since=None, killed_until=now + RESEND)
         return replace(kill, round_since=now if kill.round_since is None else kill.round_since)
 
-    async def _wait(self, until: float) -> None:
-        """Until an exit, a raised `force`, or the instant."""
-        hurry = self._plan.hurry
+    async def _wait(self, until: float, kill: Kill) -> None:
+        """Until an exit, a raised `force`, or the instant. A grace that goes on is told, so that none is begun anew."""
+        hurry, tell = self._plan.hurry, kill.started + TELL
+        if kill.main_termed and kill.killing_since is None and self._told not in (True, kill.rest_termed):
+            if self._clock.mono() >= tell:
+                self._told = kill.rest_termed
+                await self._termed(kill.started, kill.rest_termed)
+            else:
+                until = min(until, tell)
         await self._roll.exit_or(hurry, until - self._clock.mono())
         if hurry.is_set():
             self._plan.force = True

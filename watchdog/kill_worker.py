@@ -139,7 +139,7 @@ class KillWorker:
         order.members = tuple(member_of(member) for member in row.members)
         order.former = row.claimed_by
         order.conversation = conversation_of(row.evidence.get("conversation"))
-        order.take_over()
+        order.take_over(self._clock.mono())
         if lost and order.step != "cleanup":
             order.reason, order.why = Reason.LOST, "its boot is gone"
         self._begin(order)
@@ -277,6 +277,7 @@ class KillWorker:
             cgroup=agent.cgroup,
             begun=order.step not in BEFORE_SIGNALS,
             stopped=order.members if order.step in END_PHASE else (),
+            started=order.grace_began(grace, self._clock.mono()),
         )
 
         async def intend(step: str, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
@@ -314,7 +315,13 @@ class KillWorker:
             order.touched, order.killed = True, order.killed or name == "SIGKILL"
             told.signal(name, pids)
 
-        return await Ending(order.plan, self._scanner, self._clock, guard, intend, signalled, told.refused).run()
+        async def termed(started: float, everybody: bool) -> None:
+            save, since = self._store.store.save_step, order.have_termed(started, everybody)
+            with suppress(RegistryUnavailable):
+                await self._store.write(save, order.request_id, order.step, by=order.holders, outcome=since)
+
+        acts = guard, intend, signalled, told.refused, termed
+        return await Ending(order.plan, self._scanner, self._clock, *acts).run()
 
     def _logged(self, agent: Agent) -> Log:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)

@@ -16,6 +16,7 @@ from watchdog.core.model import Identity, KillOptions, Reason, Status, TreeMembe
 from watchdog.ending import Ended, Plan
 from watchdog.fleet import Agent
 from watchdog.holds import Holds
+from watchdog.processes.identity import boot_id
 from watchdog.registry.rows import RequestRow
 
 OWN = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
@@ -56,6 +57,7 @@ class Order:
     again: asyncio.Event = field(default_factory=asyncio.Event)  # somebody wants the next attempt now
     done: asyncio.Event = field(default_factory=asyncio.Event)
     conversation: Conversation | None = None  # that its agent was in
+    termed: tuple[float, bool] | None = None  # when the grace began, by this boot's monotonic clock; whether of all
     left: int = 0  # rows of history on what could not be ended
     said: set[str] = field(default_factory=set)  # troubles and signals that were told: attempts repeat them
 
@@ -83,9 +85,15 @@ class Order:
         """Whose claim on it is ours to use: this daemon's, or that of the one whom it succeeds."""
         return claimant(self.agent.reg.host), self.former
 
-    def take_over(self) -> None:
-        """An earlier daemon came as far as `step` with `members`: its signals may have gone out, or not."""
+    def take_over(self, now: float) -> None:
+        """An earlier daemon came as far as `step` with `members`: its signals may have gone out, or not.
+
+        Where it says that they have got TERM, the grace goes on that it gave; `now` is of the monotonic clock.
+        """
         self.resumed = True
+        termed = (self.outcome or {}).pop("termed", None)
+        if isinstance(termed, dict) and termed.get("boot_id") == boot_id() and isinstance(termed.get("mono"), float):
+            self.termed = (termed["mono"], termed.get("all") is True) if termed["mono"] <= now else None
         self.asked = self.options.ask is not None and self.step != ""
         self.signalled = self.step not in BEFORE_SIGNALS | {"term_rest"}
         self.touched = self.begun = self.step not in BEFORE_SIGNALS
@@ -95,6 +103,18 @@ class Order:
         how = f"after {'SIGKILL' if self.killed else 'SIGTERM'}" if self.touched else "by itself"
         for member in self.members:
             self.processes[member.identity] = _process(member, f"{how}, while no daemon was there")
+
+    def have_termed(self, started: float, everybody: bool) -> dict[str, object]:
+        """The outcome so far, which tells of this grace to an attempt after this one, here or of a successor."""
+        self.termed = started, everybody
+        return {**(self.outcome or {}), "termed": {"boot_id": boot_id(), "mono": started, "all": everybody}}
+
+    def grace_began(self, grace: timedelta, now: float) -> float | None:
+        """When, in a former attempt; None: in none. The rest gets half of it, as ever, if it had no TERM yet."""
+        if self.termed is None:
+            return None
+        started, everybody = self.termed
+        return started if everybody else max(started, now - grace.total_seconds() / 2)
 
     def attempted(self, ended: Ended) -> None:
         """Add what one attempt did; who was alive before it and is not on its roll has ended in between."""

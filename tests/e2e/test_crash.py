@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -40,3 +41,34 @@ def test_a_crash_is_told_by_the_stream_and_by_the_command(world: World) -> None:
         assert told(file)["ill"] == "ended by itself with exit status 3"
         assert told(file)["shot"] == "ended by signal 11 from somebody else"
     assert world.count("agent.crashed") == 2
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("elapsed", [1000.0, -1000.0])
+def test_a_restart_gives_a_grace_that_was_given_no_second_time(world: World, elapsed: float) -> None:
+    """A daemon that crashes within each grace would never end who ignores TERM. A time that is to come is not believed:
+    the grace is given.
+    """
+    world.start()
+    world.run("deaf", "sh", "-c", "trap '' TERM; while :; do sleep 0.2; done")
+    agent = world.wait_status("deaf", "running")
+    killing = subprocess.Popen([BIN / "agent-watchdog", "kill", "deaf", "--grace", "600s"], env=world.environ)
+
+    def termed() -> dict[str, Any]:
+        [(outcome,)] = world.sql("SELECT outcome FROM kill_request") or [("{}",)]
+        return dict(json.loads(outcome).get("termed") or {})
+
+    first = wait_for(termed, "it is committed that the grace runs", 30)
+    world.crash()
+    killing.wait(20)
+    told = {**first, "mono": first["mono"] - elapsed, "all": True}
+    world.sql(f"UPDATE kill_request SET outcome = '{json.dumps({'termed': told})}'")
+
+    world.start()
+    if elapsed < 0:
+        anew = wait_for(lambda: {} if termed() == told else termed(), "a grace of this daemon's own", 30)
+        assert first["mono"] < anew["mono"] < told["mono"]
+        world.cli("kill", "deaf", "--force")
+    assert world.wait_status("deaf", "killed")["pid"] == agent["pid"]
+    signals = [one["why"] for one in world.events() if one["event"] == "kill.signal_sent"]
+    assert sum("SIGTERM" in why for why in signals) == (1 if elapsed > 0 else 2), signals
