@@ -4,6 +4,7 @@ Values and words only; `kill_worker` acts. The registry keeps the same as JSON, 
 """
 
 import asyncio
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -22,6 +23,9 @@ from watchdog.registry.rows import RequestRow
 OWN = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
 ASKING = frozenset({"", "asked", "program", "keys"})  # steps, as they are committed, before the claim
 BEFORE_SIGNALS = ASKING | {"looked"}  # at which nobody has got a signal
+FAULTS = frozenset(  # that the kernel, or abort(3), sends for what a process itself did (signal(7))
+    getattr(signal, f"SIG{name}") for name in ["ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP", "XCPU", "XFSZ"]
+)
 
 
 @dataclass(slots=True)
@@ -215,7 +219,8 @@ def told(order: Order) -> str:
         elif part:
             end = f"a further process of it ended, and its main process was then ended {_force(order)}"
         elif agent.exit_signal:
-            end = f"ended by signal {agent.exit_signal} from somebody else"
+            whose = "of its own fault, or from somebody else" if agent.exit_signal in FAULTS else "from somebody else"
+            end = f"ended by signal {agent.exit_signal} {whose}"
         elif agent.exit_code is None:
             end = "ended by itself, exit status unknown"
         else:

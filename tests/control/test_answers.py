@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from tests.control.office import _CALL, Office
-from watchdog.core.model import HookOutcome, Verdict
+from tests.control.office import _CALL, HOST, Office
+from watchdog.core.model import HookOutcome, Identity, Verdict
+from watchdog.processes.identity import boot_id
 
 SINGLE = {
     "success": True,
@@ -116,6 +117,19 @@ def test_a_pid_that_is_no_agents_is_refused_with_a_hint(office: Office) -> None:
     _, answer = office.ask("POST", "/v1/kill", {"targets": [str(stranger)]})
     assert answer["error"] == "process_not_found"
     assert f"register --name N --pid {stranger}" in answer["message"]
+
+
+def test_a_pid_within_an_agents_tree_leads_to_its_agent(office: Office) -> None:
+    """The pid of a `run`, as the shell's `$!` tells it, or of a child: registering it would be no help."""
+    office.register("alpha", pid=office.process())
+    wrapper = office.process()
+    run = Identity(HOST, boot_id(), wrapper, 1)
+    office.age("alpha", wrapper=run)
+    for pid in (wrapper, office.agent("alpha").members[0].identity.pid):
+        _, answer = office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
+        assert (answer["success"], answer["error"]) == (False, "process_not_found")
+        assert answer["message"].endswith("one of alpha's; use this instead: agent-watchdog kill alpha")
+    assert office.worker.asked == []
 
 
 @pytest.mark.parametrize("target", ["all", "tag:x", "type:claude", "all@test-host"])

@@ -36,8 +36,8 @@ def visible(desk: Desk, peer: Peer) -> frozenset[str]:
 
 def found(desk: Desk, peer: Peer, word: str) -> Agent:
     """The living agent that the peer means and may touch. Raises AgentNotFound (NotYours), Ambiguous."""
-    if targets.is_number(word) and len(word) < 8 and foreign_number(peer):  # of eight and more it may be an id
-        raise AgentNotFound(f"{word} is a number of your own pid namespace; say its name or id")
+    if _means_another(peer, word):
+        raise _not_ours(word)
     try:
         return targets.one(desk.fleet, word, visible(desk, peer))
     except AgentNotFound as missing:
@@ -48,6 +48,15 @@ def found(desk: Desk, peer: Peer, word: str) -> Agent:
 
 def _not_yours(word: str, peer: Peer) -> NotYours:
     return NotYours(f"{word!r} is an agent of another user; you are uid {peer.uid} and act on your own")
+
+
+def _means_another(peer: Peer, word: str) -> bool:
+    """Whether that is a pid in another pid namespace than ours; of eight digits and more it may be an id."""
+    return targets.is_number(word) and len(word) < 8 and foreign_number(peer)
+
+
+def _not_ours(pid: str) -> AgentNotFound:
+    return AgentNotFound(f"{pid} is a number of your own pid namespace; say its name or id")
 
 
 def _anybodys(desk: Desk, word: str) -> bool:
@@ -116,7 +125,7 @@ async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
     if not mine and not peer.admin and _anybodys(desk, word):
         raise _not_yours(word, peer)
     if not rows and targets.is_number(word):
-        raise _no_agents(word)
+        raise _no_agents(desk, peer, word)
     if not rows:
         there = await elsewhere.hint(desk, peer, word)
         raise AgentNotFound(f"no agent is called {word!r} (see: agent-watchdog list --all){there}")
@@ -128,14 +137,26 @@ async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
 
 async def _of_pid(desk: Desk, peer: Peer, word: str) -> list[AgentRow]:
     """Agents of this boot whose main process had that number; none when somebody has it now."""
-    if not targets.is_number(word) or len(word) > 7 or foreign_number(peer) or not has_ended(int(word), desk.host):
+    if not targets.is_number(word) or len(word) > 7 or _means_another(peer, word):
+        return []
+    if not has_ended(int(word), desk.host):
         return []
     rows = await desk.store.read(desk.store.store.agents_by_pid, int(word))
     known = [(row, row.registration.identity) for row in rows]
     return [row for row, identity in known if identity is not None and identity.boot_id == desk.boot_id]
 
 
-def _no_agents(pid: str) -> ProcessNotFound:
+def _no_agents(desk: Desk, peer: Peer, pid: str) -> AgentNotFound | ProcessNotFound:
+    if _means_another(peer, pid):
+        return _not_ours(pid)
+    for agent in desk.fleet:
+        parts = {str(number) for number, _ in agent.processes} | {str(agent.wrapper.pid) if agent.wrapper else ""}
+        if pid in parts and peer.may(agent.reg.owner_uid):
+            name = agent.reg.name
+            return ProcessNotFound(
+                f"{pid} is not the main process of an agent, but one of {name}'s; use this instead: "
+                f"agent-watchdog kill {name}"
+            )
     return ProcessNotFound(
         f"{pid} is not the pid of an agent; the watchdog ends only what was registered"
         f" (see: agent-watchdog list; or agent-watchdog register --name N --pid {pid})"
