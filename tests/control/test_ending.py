@@ -87,6 +87,20 @@ def test_one_bad_target_does_not_stop_the_others(office: Office) -> None:
     assert (status, answer["error"]) == (500, "kill_failed")
 
 
+def test_one_agent_in_several_words_is_told_once(office: Office) -> None:
+    """Held, ended, living or unknown; by its name, its id, its tag and its pid."""
+    pid = office.process()
+    ids = {name: office.register(name, tags=["x"]) for name in ("held", "ended")}
+    ids["alpha"] = office.register("alpha", tags=["x"], pid=pid)
+    office.ask("POST", "/v1/hold", {"targets": ["held"]})
+    office.ask("POST", "/v1/kill", {"targets": ["ended"]})
+    words = [*ids, *ids.values(), "tag:x", str(pid), "alpha", "nobody", "nobody", ids["alpha"][:8]]
+    _, answer = office.ask("POST", "/v1/kill", {"targets": words})
+    told = sorted(result.get("name", "nobody") for result in answer["results"])
+    assert (told, answer["agents_killed"]) == (["alpha", "ended", "held", "nobody"], 1)
+    assert [name for name, *_ in office.worker.asked] == ["ended", "alpha"]
+
+
 def test_stalled_picks_the_stalled_or_those_silent_for_longer(office: Office) -> None:
     """Without a limit the sweep's verdict counts; with one, watched silence of those that promised a beat."""
     for name, silence in (("alpha", 250), ("beta", 100), ("quiet", 9000)):

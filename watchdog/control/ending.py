@@ -101,10 +101,12 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list
     chosen = Chosen()
     for target in targets:
         await _choose(desk, peer, target, order, chosen)
+    chosen.results = list({str(result["agent_id"]): result for result in chosen.results}.values())  # each once
     if order.children:
         _with_children(desk, peer, chosen)
     if order.dry_run:
-        return chosen.results + [dry(agent) for agent in chosen.agents.values()]
+        agents = [(agent, _without_pid(agent, order)) for agent in chosen.agents.values()]
+        return chosen.results + [dry(a) if why is None else failure(a.agent_id, why, a) for a, why in agents]
     if not order.go and any(map(is_wide, targets)) and (tree := in_whose_tree(peer, desk.fleet)) is not None:
         return chosen.results + [preview(agent, tree) for agent in chosen.agents.values()]
     for generation in _generations(chosen.agents):
@@ -217,9 +219,8 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
             wait = limit.total_seconds() if order.wait else None
             return await elsewhere.order(desk, peer, agent, order.reason, options, limit=wait)
         await still_may(desk, peer, agent)
-        if order.reason is Reason.OPERATOR and agent.identity is None and not agent.members:
-            name = agent.reg.name
-            raise ProcessNotFound(f"no pid is known of {name}; use this instead: agent-watchdog stop {name}")
+        if (unknown := _without_pid(agent, order)) is not None:
+            raise unknown
         why = options.text or f"asked for by {peer.by}"
         request_id = await desk.request_kill(agent, reason, options, peer.by, why)
         if not order.wait:
@@ -230,6 +231,14 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
             denial(desk, peer, order.route, str(error))
         return failure(agent.agent_id, error, agent)
     return outcome_of(agent, request_id, outcome, options, waited=True)
+
+
+def _without_pid(agent: Agent, order: Order) -> ProcessNotFound | None:
+    """The refusal of a kill whose agent has no process that is known: nobody could be proved dead."""
+    if order.reason is not Reason.OPERATOR or agent.identity is not None or agent.members:
+        return None
+    name = agent.reg.name
+    return ProcessNotFound(f"no pid is known of {name}; use this instead: agent-watchdog stop {name}")
 
 
 async def _mark_cancelled(desk: Desk, peer: Peer, results: list[Json], reason: str) -> None:
