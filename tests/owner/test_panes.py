@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ import pytest
 from tests.owner.tmux_servers import Servers, child_of, command_of, end, pane_with
 from tests.world import alive, started_at, wait_for
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.terminals import tmux
-from watchdog.owner.terminals.base import Pane, listener, pane_json
+from watchdog.owner.terminals import TERMINALS, tmux
+from watchdog.owner.terminals.base import Pane, Seen, listener, pane_json
 from watchdog.owner.terminals.panes import close, never_found, pane_screen
 from watchdog.owner.terminals.sitting import stat_of
 
@@ -157,6 +158,20 @@ def test_a_server_that_was_started_anew_gives_the_number_to_a_stranger(servers: 
     assert "its server has gone" in closed.message
     with pytest.raises(OwnerCallFailed, match="its server has gone"):
         screen(known)
+
+
+def test_a_server_that_is_just_ending_is_looked_at_once_more(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`kill-server`: it answers strangely before it has gone, and its panes with it."""
+    _, pid = servers.session("work", AGENT)
+    known = pane_with(pid)
+    asked = tmux.TMUX.panes
+
+    def ending(place: str, until: float) -> list[Seen]:
+        servers.tmux("kill-server")
+        return asked(place, until)
+
+    monkeypatch.setitem(TERMINALS, "tmux", replace(tmux.TMUX, panes=ending))
+    assert close(known).outcome == "gone"
 
 
 def test_a_server_at_another_socket_with_the_same_names_is_another(servers: Servers) -> None:
@@ -336,7 +351,7 @@ def test_what_a_hanging_server_was_told_it_does_not_do_later(servers: Servers) -
             tmux.close(known, time.monotonic() + 0.1)
         with pytest.raises(OwnerCallFailed, match="did not answer"):
             tmux.write(known, "late", time.monotonic() + 0.1)
-        late = math.ceil(time.time() + 0.1)
+        late = math.ceil(time.time() + 0.1) + 0.1  # time(2) is a tick behind
         wait_for(lambda: time.time() > late, "the deadline is over")
     finally:
         os.kill(known.server_pid, signal.SIGCONT)

@@ -13,7 +13,7 @@ from watchdog.owner.terminals.base import pane_of
 def pane(context: HookContext, settings: base.CleanupSettings) -> HookResult:
     """Close it. Raises OwnerCallFailed when what is known of it cannot be read."""
     if context.pane is None:
-        return base.nothing("it sat in no pane")
+        return base.nothing("no pane is known that it sat in")
     if context.reason == Reason.LOST:
         return base.nothing("its pane went with its boot")
     if "server_pid" in context.pane:

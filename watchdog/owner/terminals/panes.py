@@ -104,22 +104,23 @@ def close(pane: Pane) -> Closed:
     """
     terminal = TERMINALS[pane.terminal]
     retry = terminal.retry(pane.server, pane.pane)
-    trouble = ""
-    try:
-        deadline = time.monotonic() + SETTLING
-        while True:
+    trouble = users = ""
+    deadline = time.monotonic() + SETTLING
+    while True:
+        try:
             seen = _now(pane, time.monotonic() + SECONDS)
             if seen is None:
                 return Closed("gone", f"{words(pane)} went with its agent")
             users = "" if not pane.own else _in_use(pane, seen)
             if not users or time.monotonic() > deadline:
                 break
-            time.sleep(AGAIN)
-    except OwnerCallFailed as error:
-        if error.reason in ("no_pane", "another"):
-            return Closed("gone" if error.reason == "no_pane" else "kept", f"{words(pane)}: {error}")
-        retry = "" if error.reason == "hidden" else retry  # it would reach a stranger's
-        return Closed("failed", f"{words(pane)} cannot be looked at: {error}", retry)
+        except OwnerCallFailed as error:
+            if error.reason in ("no_pane", "another"):
+                return Closed("gone" if error.reason == "no_pane" else "kept", f"{words(pane)}: {error}")
+            if time.monotonic() > deadline:  # else it may be ending itself
+                retry = "" if error.reason == "hidden" else retry  # it would reach a stranger's
+                return Closed("failed", f"{words(pane)} cannot be looked at: {error}", retry)
+        time.sleep(AGAIN)
     if not pane.own:
         return Closed("kept", f"{words(pane)} stays: its first process, pid {pane.pid}, is not the agent's launcher")
     if users:
