@@ -1,15 +1,22 @@
 """`agent-watchdog mcp`: the SDK's own client drives each tool against a real daemon."""
 
 import asyncio
+import json
+import os
+import select
+import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.world import BIN, World, alive, wait_for
+from watchdog.cli.tools import server
 
 ENDS = {"stop_agent", "kill_agent", "cancel_task", "remove_agent"}
 READS = {"list_agents", "agent_status", "why"}
@@ -37,6 +44,19 @@ def converse(world: World, talk: Callable[[Client, Ask], Awaitable[None]], **env
     asyncio.run(whole())
 
 
+def call(number: int, tool: str, **arguments: Any) -> bytes:
+    """One call as it stands on the server's stdin."""
+    params = {"name": tool, "arguments": arguments}
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode() + b"\n"
+
+
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a test", "version": "0"}}
+GREETING = b"".join(
+    json.dumps({"jsonrpc": "2.0", **said}).encode() + b"\n"
+    for said in ({"id": 0, "method": "initialize", "params": HELLO}, {"method": "notifications/initialized"})
+)
+
+
 @pytest.mark.faults
 def test_every_tool_does_what_its_verb_does(world: World) -> None:
     """Look at it, beat for it, stop, kill and cancel it, and close the row of one whose process is gone."""
@@ -57,6 +77,7 @@ def test_every_tool_does_what_its_verb_does(world: World) -> None:
         assert (await ask("beat", agent="alpha", state="working", note="by mcp", progress=1))["success"]
         assert (await ask("agent_status", agent="alpha"))["note"] == "by mcp"
 
+        assert "no JSON" in await ask("beat", agent="alpha", progress="nan")
         stopped = await ask("stop_agent", agent="alpha", reason="enough")
         assert (stopped["success"], stopped["status"]) == (True, "stopped")
         again = await ask("stop_agent", agent="alpha", reason="enough")
@@ -101,6 +122,91 @@ def test_who_is_asked_to_stop_hears_it_in_the_answer_to_its_beat(world: World) -
         wait_for(lambda: world.agents()["self"]["status"] == "stopped" or None, "its row is closed")
 
     converse(world, talk)
+
+
+@pytest.mark.faults
+def test_a_beat_finds_its_agent_also_where_the_client_passed_no_environment_on(world: World) -> None:
+    """As Codex and the SDK's own client do: then it is the agent among our ancestors."""
+    world.configure(stall={"after_seconds": 600})
+    world.start()
+    os.mkfifo(world.dir / "in")
+    world.registered("self", "sh", "-c", "unset AGENT_WATCHDOG_ID; agent-watchdog mcp <in >out; sleep 600")
+
+    with (world.dir / "in").open("wb") as said:
+        said.write(GREETING + call(1, "beat", note="from below"))
+        said.flush()
+        answer = wait_for(lambda: _answers(world.dir / "out").get(1), "an answer")
+
+    assert answer["result"]["structuredContent"] == {"success": True}
+    assert world.agents()["self"]["note"] == "from below"
+
+
+def _answers(path: Path) -> dict[int, Any]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {one["id"]: one for one in map(json.loads, lines)}
+
+
+def test_a_tool_takes_what_it_says_and_nothing_else(tmp_path: Path) -> None:
+    """Who asks for a dry run that there is none of must not end somebody; nor must one word mean many agents."""
+    places = iter([tmp_path / "none", tmp_path / "later"])  # a daemon may be started after this server
+
+    async def whole() -> None:
+        async with Client(server(lambda: str(next(places)))) as client:
+
+            async def refused(tool: str, **arguments: Any) -> str:
+                answer = await client.call_tool(tool, arguments)
+                assert answer.is_error
+                return str(getattr(answer.content[0], "text", None))
+
+            listed = (await client.list_tools()).tools
+            assert [tool.input_schema["additionalProperties"] for tool in listed] == [False] * len(listed)
+            assert "dry_run" in await refused("kill_agent", agent="alpha", reason="?", dry_run=True)
+            for group in ("all@host", "stalled@host", "orphans@host", "task:T-1@host"):
+                for tool in ("kill_agent", "stop_agent"):
+                    assert "name one" in await refused(tool, agent=group, reason="too much")
+            assert "none" in await refused("beat", agent="alpha", note="[1]")  # text, also where it reads as JSON
+            assert "later" in await refused("list_agents")
+
+    asyncio.run(whole())
+
+
+def test_a_daemon_that_hangs_holds_up_no_other_call_and_no_end(tmp_path: Path) -> None:
+    """Orders that wait leave room to look, and connections for their uid's beats; stdin's end is the server's."""
+    path = tmp_path / "control.sock"
+    with closing(socket.socket(socket.AF_UNIX)) as daemon:
+        daemon.bind(str(path))
+        daemon.listen(128)
+        command = [str(BIN / "agent-watchdog"), "--socket", str(path), "mcp"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asked:
+            assert asked.stdin is not None
+            assert asked.stdout is not None
+            asked.stdin.write(GREETING + b"".join(call(n, "kill_agent", agent="a", reason="r") for n in range(1, 51)))
+            asked.stdin.flush()
+            assert json.loads(asked.stdout.readline())["id"] == 0
+            waiting = [daemon.accept()[0] for _ in range(16)]
+            assert not select.select([daemon], [], [], 0.2)[0]
+            asked.stdin.write(call(99, "agent_status", agent="a"))
+            asked.stdin.flush()
+            with daemon.accept()[0] as looked:
+                assert looked.recv(4096).startswith(b"GET /v1/agents/a ")
+                looked.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"agent": {"name": "a"}}')
+            assert json.loads(asked.stdout.readline())["id"] == 99
+            asked.stdin.close()
+            assert asked.wait(10) == 0
+        for one in waiting:
+            one.close()
+
+
+def test_without_the_sdk_it_says_what_to_install() -> None:
+    """Also where an SDK is there that is too old to have what we use."""
+    hidden = "import sys; sys.modules['mcp.server.mcpserver'] = None"
+    code = f"{hidden}; from watchdog.cli.main import main; sys.exit(main(['mcp']))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "make install EXTRAS=mcp" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_nobody_else_pays_for_the_sdk() -> None:

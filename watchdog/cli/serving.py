@@ -1,7 +1,7 @@
 """`mcp`: the verbs as tools of an MCP server, for agents and orchestrators."""
 
 import argparse
-import importlib.util
+from functools import partial
 
 from watchdog.cli.asking import Verbs, add_verb, socket_of
 from watchdog.cli.output import warn
@@ -24,10 +24,11 @@ def add_verbs(verbs: Verbs) -> None:
 
 def mcp(arguments: argparse.Namespace) -> int:
     """Serve until stdin ends."""
-    if importlib.util.find_spec("mcp") is None:
-        warn("mcp: the official SDK is not installed here: make install EXTRAS=mcp (pip: agent-watchdogd[mcp])")
+    try:
+        from watchdog.cli.tools import serve  # lazily: the SDK costs over a second
+    except ImportError as error:  # none is there, or version 1, which names things otherwise
+        fix = "make install EXTRAS=mcp (pip: agent-watchdogd[mcp])"
+        warn(f"mcp: the official SDK, 2.1 or newer, is not installed here: {fix}; {error}")
         return 78
-    from watchdog.cli.tools import serve  # lazily: the SDK costs over a second
-
-    serve(socket_of(arguments))
+    serve(partial(socket_of, arguments))
     return 0

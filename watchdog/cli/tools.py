@@ -7,13 +7,18 @@ somebody takes one agent or task, never a group. Imported by the verb alone: the
 
 import os
 import urllib.parse
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
+from anyio import CapacityLimiter, to_thread
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 
 from watchdog.cli.story import story
+from watchdog.cli.vendor import ancestors
 from watchdog.control import client
 from watchdog.errors import WatchdogError
 
@@ -31,102 +36,137 @@ preferred to kill_agent. Work in its worktree is kept either way.
 """
 _SECONDS = 10.0
 _END_SECONDS = 900.0
+# Threads that wait for the daemon. Not of anyio's common 40: stdin is read in those, and nobody would be heard. Both
+# together stay well below the 32 connections that a uid has, which its agents' beats need, too.
+_LOOKING, _ENDING = 4, 16
 
 
 class Tools:
-    """The tools, bound to one control socket."""
+    """The tools. `find` gives the control socket: before each request, since a daemon may come later than we do."""
 
-    def __init__(self, socket_path: str) -> None:
-        self._socket = socket_path
+    def __init__(self, find: Callable[[], str]) -> None:
+        self._find = find
+        self._looking, self._ending = CapacityLimiter(_LOOKING), CapacityLimiter(_ENDING)
 
-    def list_agents(self, connected: bool = True, tag: str | None = None) -> Json:
+    async def list_agents(self, connected: bool = True, tag: str = "") -> Json:
         """Agents that are watched: status, verdict, silence and why. connected=false: those that have ended, too."""
         query = {key: value for key, value in (("all", "" if connected else "1"), ("tag", tag)) if value}
-        return self._ask("GET", f"/v1/agents?{urllib.parse.urlencode(query)}")
+        return await self._ask("GET", f"/v1/agents?{urllib.parse.urlencode(query)}")
 
-    def agent_status(self, agent: str) -> Json:
+    async def agent_status(self, agent: str) -> Json:
         """One agent now: status, verdict, heartbeat, processes, signals, and what would change the verdict."""
-        found = self._ask("GET", f"/v1/agents/{_quoted(agent)}")["agent"]
+        found = (await self._ask("GET", f"/v1/agents/{_quoted(agent)}"))["agent"]
         assert isinstance(found, dict)
         return found
 
-    def why(self, agent: str) -> str:
+    async def why(self, agent: str) -> str:
         """One agent's whole story as text: who did what to it, when, why, and with which evidence."""
-        return "\n".join(story(self._ask("GET", f"/v1/agents/{_quoted(agent)}")))
+        return "\n".join(story(await self._ask("GET", f"/v1/agents/{_quoted(agent)}")))
 
-    def stop_agent(self, agent: str, reason: str, children: bool = False) -> Json:
+    async def stop_agent(self, agent: str, reason: str, children: bool = False) -> Json:
         """Have an agent stop: asked, then its exit keys, then TERM and KILL. It can be resumed where its tool can."""
-        return self._end("/v1/stop", agent, {"reason": reason, "children": children})
+        return await self._end("/v1/stop", agent, {"reason": reason, "children": children})
 
-    def kill_agent(self, agent: str, reason: str, force: bool = False, children: bool = False) -> Json:
+    async def kill_agent(self, agent: str, reason: str, force: bool = False, children: bool = False) -> Json:
         """End an agent and its whole process tree, proved; force: KILL at once, work in memory is lost."""
-        return self._end("/v1/kill", agent, {"reason": reason, "force": force, "children": children})
+        return await self._end("/v1/kill", agent, {"reason": reason, "force": force, "children": children})
 
-    def cancel_task(self, task: str, reason: str) -> Json:
+    async def cancel_task(self, task: str, reason: str) -> Json:
         """Stop whoever works on a task; the task becomes `cancelled`."""
-        return self._checked(*self._request("POST", "/v1/cancel", {"targets": [task], "reason": reason}, _END_SECONDS))
+        return await self._order("/v1/cancel", {"targets": [task], "reason": reason})
 
-    def remove_agent(self, agent: str, with_messages: bool = False) -> Json:
+    async def remove_agent(self, agent: str, with_messages: bool = False) -> Json:
         """Close the row of an agent whose process is gone; a living one is refused."""
-        return self._end("/v1/remove", agent, {"with_messages": with_messages})
+        return await self._end("/v1/remove", agent, {"with_messages": with_messages})
 
-    def beat(
+    async def beat(
         self,
         state: State | None = None,
-        note: str | None = None,
+        note: str = "",
         progress: float | None = None,
         silent_for_seconds: float | None = None,
-        agent: str | None = None,
+        agent: str = "",
     ) -> Json:
         """Say that an agent (you, unless told) makes progress. A `stop` in the answer: end after this tool call."""
-        who = agent or os.environ.get("AGENT_WATCHDOG_ID", "")
-        if not who:
-            raise ToolError("no agent: this server was not started by a watched agent, and `agent` is not given")
-        said = {"state": state, "note": note, "progress": progress, "silent_for_seconds": silent_for_seconds}
+        said = {"state": state, "note": note or None, "progress": progress, "silent_for_seconds": silent_for_seconds}
         words = {key: value for key, value in said.items() if value is not None}
-        return {"success": True, **self._ask("POST", f"/v1/agents/{_quoted(who)}/beat", words)}
+        own = agent or os.environ.get("AGENT_WATCHDOG_ID", "")
+        # Many clients, the SDK's among them, start their servers without the environment that they have themselves.
+        for who in [own] if own else [str(pid) for pid, *_ in ancestors()]:
+            status, answer = await self._request("POST", f"/v1/agents/{_quoted(who)}/beat", words)
+            if own or status != 404:
+                return {"success": True, **_good(status, answer)}
+        raise ToolError("no agent: nobody who is watched has started this server, and `agent` is not given")
 
-    def _end(self, path: str, agent: str, body: Json) -> Json:
-        if agent in ("all", "stalled", "orphans") or ":" in agent:
+    async def _end(self, path: str, agent: str, body: Json) -> Json:
+        if agent.partition("@")[0] in ("all", "stalled", "orphans") or ":" in agent:
             raise ToolError(f"{agent!r} may mean many agents; name one (list_agents has their names and ids)")
-        return self._checked(*self._request("POST", path, {"targets": [agent], **body}, _END_SECONDS))
+        return await self._order(path, {"targets": [agent], **body})
 
-    def _checked(self, status: int, answer: Json) -> Json:
+    async def _order(self, path: str, body: Json) -> Json:
+        try:
+            _, answer = await self._request("POST", path, body, _END_SECONDS)
+        except ToolError as error:
+            again = "if it has the order already, it carries it out: give it again to hear of it"
+            raise ToolError(f"{error}; {again}") from error
         if not answer.get("success"):
             results = answer.get("results")
             bad = [answer] if not results else [result for result in results if not result.get("success")]
-            raise ToolError("; ".join(f"{one.get('error')}: {one.get('message')}" for one in bad))
+            words = [f"{one.get('error')}: {one.get('message')}" for one in bad]
+            ended = [str(one.get("name")) for one in answer.get("killed_agents", ())]
+            raise ToolError("; ".join([*words, *([f"ended: {', '.join(ended)}"] if ended else [])]))
         return answer
 
-    def _ask(self, method: str, path: str, body: object | None = None) -> Json:
-        status, answer = self._request(method, path, body, _SECONDS)
-        if status >= 300:
-            raise ToolError(f"{answer.get('error')}: {answer.get('message')}")
-        return answer
+    async def _ask(self, method: str, path: str) -> Json:
+        return _good(*await self._request(method, path))
 
-    def _request(self, method: str, path: str, body: object | None, seconds: float) -> tuple[int, Json]:
+    async def _request(
+        self, method: str, path: str, body: object | None = None, seconds: float = _SECONDS
+    ) -> tuple[int, Json]:
+        """One request in a thread of its own; whoever asked no more (a cancellation, stdin ended) leaves it behind."""
+        limiter = self._looking if seconds == _SECONDS else self._ending
         try:
-            return client.request(method, path, body, socket_path=self._socket, timeout=seconds)
-        except WatchdogError as error:
+            call = partial(client.request, method, path, body, socket_path=self._find(), timeout=seconds)
+            return await to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+        except (WatchdogError, ValueError) as error:  # a number that is none has no JSON
             raise ToolError(str(error)) from error
+
+
+def _good(status: int, answer: Json) -> Json:
+    if status >= 300:
+        raise ToolError(f"{answer.get('error')}: {answer.get('message')}")
+    return answer
 
 
 def _quoted(word: str) -> str:
     return urllib.parse.quote(word, safe="")
 
 
-def server(socket_path: str) -> MCPServer[object]:
-    """The server with its tools; nothing is asked of the daemon before a tool is called."""
-    made = MCPServer[object]("agent-watchdog", instructions=_INSTRUCTIONS, log_level="WARNING")
-    tools = Tools(socket_path)
-    for tool in (tools.list_agents, tools.agent_status, tools.why):
-        made.tool(annotations=_READS)(tool)
-    for ending in (tools.stop_agent, tools.kill_agent, tools.cancel_task, tools.remove_agent):
-        made.tool(annotations=_ENDS)(ending)
-    made.tool(annotations=_SAYS)(tools.beat)
+def _strict(tool: Callable[..., object], hints: ToolAnnotations) -> Tool:
+    """A tool that refuses arguments it does not have. The SDK passes over them: a `dry_run` would end somebody."""
+    made = Tool.from_function(tool, annotations=hints)
+    taken = made.fn_metadata.arg_model
+    taken.model_config["extra"] = "forbid"
+    taken.model_rebuild(force=True)
+    made.parameters["additionalProperties"] = False
     return made
 
 
-def serve(socket_path: str) -> None:
-    """Answer on stdin and stdout until the client closes them."""
-    server(socket_path).run("stdio")
+def server(find: Callable[[], str]) -> MCPServer[object]:
+    """The server with its tools; nothing is asked of the daemon before a tool is called."""
+    tools = Tools(find)
+    made = [_strict(tool, _READS) for tool in (tools.list_agents, tools.agent_status, tools.why)]
+    for ending in (tools.stop_agent, tools.kill_agent, tools.cancel_task, tools.remove_agent):
+        made.append(_strict(ending, _ENDS))
+    made.append(_strict(tools.beat, _SAYS))
+    return MCPServer[object]("agent-watchdog", instructions=_INSTRUCTIONS, tools=made, log_level="WARNING")
+
+
+def serve(find: Callable[[], str]) -> None:
+    """Answer on stdin and stdout until the client closes them; does not come back.
+
+    A thread that still waits for the outcome of an order would hold an exit up for as long as a kill takes, or for as
+    long as a daemon hangs. The order is committed, and needs nobody who waits.
+    """
+    server(find).run("stdio")
+    os._exit(0)
