@@ -135,7 +135,9 @@ SHOWN: dict[str, dict[str, str]] = {
         "relay": "tests/e2e/test_sources.py::test_a_wrapper_ends_when_what_it_wraps_has_died",
     },
     "crash_cause": {ALL: "tests/e2e/test_out_of_memory.py::test_the_kernels_kill_for_want_of_memory_is_told_as_such"},
-    "wake": {ALL: "tests/e2e/test_clock.py::test_a_wall_clock_that_is_set_moves_no_sweep_and_ends_nobody"},
+    "wake": {
+        ALL: "tests/test_restraint.py::test_after_a_gap_a_suspend_or_a_set_clock_nobody_is_ended_for_two_intervals"
+    },
     "no_signal": {ALL: "tests/e2e/test_story.py::test_who_promised_no_beat_lives"},
     "name": {ALL: "tests/cli/test_verbs.py::test_kill_prints_json_with_the_keys_of_the_command"},
     "several": {ALL: "tests/control/test_ending.py::test_one_bad_target_does_not_stop_the_others"},
@@ -205,7 +207,7 @@ SHOWN: dict[str, dict[str, str]] = {
     "own_stop": {"hcom": "tests/e2e/test_stop.py::test_the_own_stop_of_the_program_that_lists_it_comes_first"},
     "messages": {"relay": "tests/e2e/test_removing.py::test_its_messages_go_with_it_and_nobody_elses"},
     "resume": {
-        "sessions": f"{_MUX}::test_each_end_has_its_fields_in_both_files",
+        "sessions": f"{_MUX}::test_a_purge_terminates_a_stopped_row_and_keeps_its_id",
         ALL: "tests/e2e/test_resuming.py::test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged",
     },
     "purge": {
@@ -213,7 +215,7 @@ SHOWN: dict[str, dict[str, str]] = {
         ALL: "tests/owner/test_conversations.py::test_a_purge_moves_that_conversation_alone",
     },
     "errors": {ALL: "tests/control/test_answers.py::test_an_error_has_the_documented_keys"},
-    "again": {ALL: "tests/control/test_ending.py::test_who_has_ended_already_is_a_success"},
+    "again": {ALL: "tests/cli/test_verbs.py::test_kill_prints_json_with_the_keys_of_the_command"},
     "tag": {ALL: "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
     "all": {ALL: "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
     "lines": {"hcom": "tests/cli/test_cases_of_hcom.py::test_a_case_has_its_line_and_exit_status"},
@@ -305,9 +307,10 @@ def table() -> str:
     lines = [
         "# Works with",
         "",
-        "What five systems for AI agents do, and the test that shows that it works here, with agents that the system",
-        "started itself. Made from [works_with.py](works_with.py) by `make events`. ✓ leads to the test; `open`: none",
-        "yet; `no`: not promised; empty: that system has no such thing.",
+        "What five systems for AI agents do, and the test that shows that it works here: on that system's own",
+        "registry, or, where all agents are alike however they came, one test with ours for all. `make peers` plays",
+        "hcom and agent-relay themselves. Made from [works_with.py](works_with.py) by `make events`. ✓ leads to the",
+        "test; `open`: none yet; `no`: not promised; empty: that system has no such thing.",
         "",
         f"{rows} rows, {left} of them open.",
     ]

@@ -335,12 +335,16 @@ def test_kill_prints_json_with_the_keys_of_the_command(office: Office, capsys: p
     """One target: one object; several: the summary. Flags reach the worker."""
     office.register("alpha", task="T-1")
     office.register("beta")
+    gamma = office.register("gamma")
     words = ["kill", "alpha", "--json", "--grace", "30s", "--no-cleanup", "--reason", "why not"]
     status, out, _ = told(capsys, *words)
     answer = json.loads(out)
     assert (status, answer["success"], answer["task_id"]) == (0, True, "T-1")
     options = office.worker.asked[0][2]
     assert (options.grace, options.cleanup, options.text) == (timedelta(seconds=30), False, "why not")
+    for word in (gamma[:8], gamma):
+        status, out, _ = told(capsys, "kill", word, "--json")
+        assert (status, json.loads(out)["agent_id"]) == (0, gamma)
     status, out, _ = told(capsys, "kill", "stalled", "all", "--json", "--force")
     answer = json.loads(out)
     assert (status, answer["agents_killed"], answer["killed_agents"][0]["name"]) == (0, 1, "beta")

@@ -136,7 +136,7 @@ def test_a_pid_within_an_agents_tree_leads_to_its_agent(office: Office) -> None:
 
 @pytest.mark.parametrize("target", ["all", "tag:x", "type:claude", "all@test-host"])
 def test_a_group_from_within_an_agents_tree_is_only_shown(office: Office, target: str) -> None:
-    """By the marker; with `go`, by name, or from elsewhere it is done."""
+    """By the marker; with `go`, by name, or from elsewhere it is done, and a dry run does nothing from anywhere."""
     own = office.register("own", tags=["x"], type="claude", pid=office.process())
     office.register("other", tags=["x"], type="claude", pid=office.process())
     answer = asked_from(office, {"targets": [target]}, AGENT_WATCHDOG_ID=own)
@@ -145,6 +145,9 @@ def test_a_group_from_within_an_agents_tree_is_only_shown(office: Office, target
     assert isinstance(results, list)
     assert {(result["name"], result["error"]) for result in results} == {("own", "preview"), ("other", "preview")}
     assert all("in the tree of agent own" in result["message"] and "--go" in result["message"] for result in results)
+    for marker in (own, "f" * 32):
+        dry = asked_from(office, {"targets": [target], "go": True, "dry_run": True}, AGENT_WATCHDOG_ID=marker)
+        assert (dry["success"], dry["action"], dry["agents_killed"]) == (True, "would_end", 0)
     assert office.worker.asked == []
 
     assert asked_from(office, {"targets": ["other"]}, AGENT_WATCHDOG_ID=own)["success"]
