@@ -73,7 +73,7 @@ def test_every_fault_is_named_with_its_key_at_once(office: Office) -> None:
     assert len(office.desk.fleet) == 0
 
 
-@pytest.mark.parametrize("name", ["all", "stalled", "orphans", "42", "a b", "", "x" * 65, "tag:x", "ä"])
+@pytest.mark.parametrize("name", ["all", "stalled", "orphans", "42", "a b", "", "x" * 65, "tag:x", "ä", "--force"])
 def test_a_name_that_means_something_else_is_refused(office: Office, name: str) -> None:
     """Reserved words, pids and groups stay what they are."""
     status, answer = office.ask("POST", "/v1/agents", {"name": name})

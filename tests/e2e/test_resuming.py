@@ -52,6 +52,7 @@ def test_a_stopped_conversation_can_be_taken_up_again_until_it_is_purged(world: 
     assert (stopped["status"], stopped["resumable"], stopped["resume"]) == ("stopped", True, resume)
     assert (stopped["stop_reason"], stopped["conversation"]["id"]) == ("lunch", ID)
     assert transcript.exists() and not list((world.dir / ".claude/sessions").iterdir())
+    assert world.json("stop", "alpha")["stop_reason"] == "lunch"
     again = world.cli("stop", "alpha")
     assert "already stopped since" in again.stdout and "lunch" in again.stdout
     assert f"to resume: {resume}" in again.stdout

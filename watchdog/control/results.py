@@ -116,6 +116,7 @@ def ended_already(row: AgentRow, order: RequestRow | None = None, *, purged: boo
         "status": row.status.value,
         "resume": None if purged else outcome.get("resume"),
         "resumable": not purged and outcome.get("resume") is not None,
+        "stop_reason": outcome.get("stop_reason"),
         "processes": [],
         "cleanup": [],
     }

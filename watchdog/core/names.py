@@ -11,6 +11,8 @@ def name_problem(name: str) -> str | None:
         return f"must have 1 to {MAX_LENGTH} characters"
     if not _ALLOWED.issuperset(name):
         return "may hold only letters, digits and . _ -"
+    if name.startswith("-"):
+        return "begins with -; that would be taken for an option"
     if name.isdigit():
         return "is all digits; that would be taken for a pid"
     if name in RESERVED:
@@ -20,5 +22,7 @@ def name_problem(name: str) -> str | None:
 
 def name_for(program: str, suffix: str) -> str:
     """A name for an agent that was given none: the program's own name and a suffix."""
-    base = "".join(c if c in _ALLOWED else "-" for c in program.rpartition("/")[2])
+    base = "".join(c if c in _ALLOWED else "-" for c in program.rpartition("/")[2]).lstrip(
+        "-"
+    )  # `-bash`: a login shell
     return f"{base[: MAX_LENGTH - len(suffix) - 1] or 'agent'}-{suffix}"
