@@ -14,7 +14,7 @@ NO_PYTHON := No Python >= 3.11 that can make an environment. On Debian: apt inst
 .PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts peers
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/.ready: requirements-dev.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }

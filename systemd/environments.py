@@ -102,7 +102,8 @@ def _fill(target: Target, environment: str, wheels: Path, extras: str) -> None:
         more = pins("requirements-dev.lock", names) if names else ""
         tools.pip("install", *offline, *tools.locked(pins("requirements.lock") + more), into=place)
         tools.pip("install", *offline, "--no-deps", ours, into=place)
-    for script in (place / "bin").iterdir():  # they name the interpreter by its path while building
+    # They name the interpreter, or the environment, by its path while building: a package would carry the builder's.
+    for script in (place / "pyvenv.cfg", *(place / "bin").iterdir()):
         if not script.is_symlink():
             script.write_bytes(script.read_bytes().replace(os.fsencode(place), environment.encode()))
     staged = ["-s", target.destdir, "-p", "/"] if target.destdir else []  # what tracebacks will name

@@ -15,6 +15,7 @@ import pytest
 
 from tests.control.office import ALICE, BOB, ROOT, Office, make_office, wait_for
 from watchdog.cli import reaping, verbs
+from watchdog.cli.story import story
 from watchdog.core.model import HookOutcome, Reason, State, Status, Verdict
 from watchdog.core.sights import Kind, Sight
 
@@ -152,7 +153,9 @@ def test_register_says_what_is_wrong(office: Office, capsys: pytest.CaptureFixtu
     assert told(capsys, "register", "--name", "alpha")[0] == 1
     assert told(capsys, "register", "--name", "alpha", "--replace")[0] == 0
     status, _, err = told(capsys, "register", "--name", "b", "--worktree", "/nowhere/w")
-    assert (status, err) == (0, "agent-watchdog: --worktree /nowhere/w is not there yet\n")
+    assert (status, err.splitlines()[1:]) == (0, ["agent-watchdog: --worktree /nowhere/w is not there yet"])
+    assert err.startswith("agent-watchdog: no --pid: until its pid is told")
+    assert told(capsys, "register", "--name", "c", "--queued")[2] == ""
 
 
 def test_the_parent_is_the_agent_in_whose_environment_one_registers(
@@ -280,6 +283,7 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
     said = {"hook": "worktree", "outcome": "kept"}
     store.add_event("cleanup.hook_finished", agent_id, "daemon", "worktree: kept: dirty", now, evidence=said)
     store.finish_request("r" * 32, "done", outcome, now=now, who="daemon", why="2 processes ended on TERM")
+    assert "its time to live is over since 1m" in "\n".join(story({"agent": {"ttl_left_seconds": -60}}))
     store.transition(agent_id, {Status.RUNNING}, Status.KILLED, now=now, who="daemon", why="all done")
     office.on_loop(lambda: office.desk.fleet.drop(agent_id))
     status, out, _ = told(capsys, "why", "alpha")
@@ -304,9 +308,9 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
 
 def test_events_prints_and_follows_over_a_restart(office: Office, capfd: pytest.CaptureFixture[str]) -> None:
     """Without --follow it ends; with it, it goes on by itself when the daemon comes back."""
-    office.register("alpha")
+    agent_id = office.register("alpha")
     assert verbs.main(["events"]) == 0
-    assert "agent.registered" in capfd.readouterr().out
+    assert f"agent.registered alpha {agent_id[:8]} →" in capfd.readouterr().out, "an id alone tells nobody who it was"
     process = subprocess.Popen(
         [str(CLI), "events", "--follow", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -92,7 +92,7 @@ def _print(event: Json, arguments: argparse.Namespace) -> None:
         say(json.dumps(event))
     else:
         change = f" {event['from_status'] or ''}→{event['to_status']}" if event.get("to_status") else ""
-        agent = f" {clean(event.get('agent_id'))[:8]}" if event.get("agent_id") else ""
+        agent = f" {clean(event.get('name') or '')} {clean(event.get('agent_id'))[:8]}" if event.get("agent_id") else ""
         say(
             f"{clean(event.get('id'))}  {clock(event.get('at'))}  {clean(event.get('event'))}{agent}{clean(change)}"
             f"  {clean(event.get('why'))} ({clean(event.get('who'))})"

@@ -106,9 +106,15 @@ def _signals(agent: Json) -> Iterator[str]:
         if agent.get("progress") is not None:
             yield f"  progress    {clean(agent.get('progress'))}"
     if agent.get("ttl_left_seconds") is not None:
-        yield f"  time        {ago(agent.get('ttl_left_seconds'))} of its time to live left"
+        yield f"  time        {_time_left(agent.get('ttl_left_seconds'))}"
     if agent.get("note"):
         yield f"  note        {clean(agent.get('note'))}"
+
+
+def _time_left(seconds: object) -> str:
+    if isinstance(seconds, int | float) and seconds < 0:
+        return f"its time to live is over since {ago(-seconds)}"
+    return f"{ago(seconds)} of its time to live left"
 
 
 def _timeline(answer: Json) -> Iterator[str]:

@@ -171,6 +171,7 @@ def event(row: EventRow) -> Json:
         "at": stamp(row.at),
         "event": row.event,
         "agent_id": row.agent_id,
+        "name": row.name,
         "from_status": row.from_status,
         "to_status": row.to_status,
         "who": row.who,

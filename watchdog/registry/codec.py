@@ -174,6 +174,7 @@ def to_event(raw: Raw) -> EventRow:
         to_status=_optional(raw, "to_status", _text),
         evidence=_object(raw, "evidence"),
         owner_uid=_optional(raw, "owner_uid", _int),
+        name=name if isinstance(name := raw["name"], str) else None,  # of another row, whose fault hides no event
     )
 
 

@@ -9,7 +9,14 @@ from watchdog.core.model import HookOutcome
 from watchdog.registry.codec import dump, to_event, to_hold, to_run, to_task
 from watchdog.registry.querying import Queries, write_event
 from watchdog.registry.rows import EventRow, HoldRow, RunRow, TaskRow
-from watchdog.registry.schema import TASK_ENDED, cleanup_run, lifecycle_event, operator_hold, orchestrator_task
+from watchdog.registry.schema import (
+    TASK_ENDED,
+    agent_lifecycle,
+    cleanup_run,
+    lifecycle_event,
+    operator_hold,
+    orchestrator_task,
+)
 
 _FINAL = frozenset({"done", "nothing", "kept"})  # a run that ended so is not done again
 
@@ -142,7 +149,10 @@ class HistoryQueries(Queries):
     ) -> list[EventRow]:
         """Events with an id above `after`, in id order. With `owner_uid` only those of that owner's agents."""
         columns = lifecycle_event.columns
-        query = select(lifecycle_event).where(columns.id > after).order_by(columns.id).limit(limit)
+        agents = agent_lifecycle.columns
+        both = lifecycle_event.outerjoin(agent_lifecycle, agents.agent_id == columns.agent_id)
+        query = select(lifecycle_event, agents.name).select_from(both)
+        query = query.where(columns.id > after).order_by(columns.id).limit(limit)
         if agent_id is not None:
             query = query.where(columns.agent_id == agent_id)
         if owner_uid is not None:

@@ -166,6 +166,7 @@ class EventRow:
     to_status: str | None = None
     evidence: Json = field(default_factory=dict)
     owner_uid: int | None = None
+    name: str | None = None  # of the agent, while its row is there
 
 
 @dataclass(frozen=True, slots=True)
