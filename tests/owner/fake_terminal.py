@@ -127,7 +127,10 @@ def _listed(program: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if program == "kitty":
         windows = [{"id": one["number"], "pid": one["pid"], "cmdline": [], "env": {}} for one in found]
         return [{"id": 1, "tabs": [{"id": 1, "title": "", "windows": windows}]}]
-    return [{"window_id": 0, "tab_id": 0, "pane_id": one["number"], "tty_name": one["tty"]} for one in found]
+    size = {"rows": 24, "cols": 80}
+    return [
+        {"window_id": 0, "tab_id": 0, "pane_id": one["number"], "tty_name": one["tty"], "size": size} for one in found
+    ]
 
 
 if __name__ == "__main__":

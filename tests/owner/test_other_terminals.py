@@ -107,6 +107,17 @@ def test_a_window_is_found_read_typed_into_and_closed(fake: Fake) -> None:
     assert panes.close(known).outcome == "gone"
 
 
+@pytest.mark.parametrize("fake", ["wezterm"], indirect=True)
+def test_a_secret_that_was_broken_at_the_edge_is_hidden_whole(fake: Fake) -> None:
+    """WezTerm gives rows as they are shown, of 80 characters here."""
+    rows = f"key=sk-ant-{'a1b2' * 17}x", "a1b2" * 20, "a1b2 end"
+    assert len(rows[0]) == len(rows[1]) == 80
+    _, first = fake.open(f'exec bash -c \'printf "%s\\n" begin {rows[0]} {rows[1]} "{rows[2]}"; sleep 1000\'')
+    pane = pane_json(pane_with(first))
+    lines = wait_for(lambda: (now := lines_of(first, pane)) and "end" in now[-1] and now, "it has spoken")
+    assert lines == ["begin", "key=*** end"]
+
+
 def test_a_key_that_has_no_bytes_is_not_typed_as_a_word(fake: Fake) -> None:
     """`C-Up` is a key of tmux's."""
     _, first = fake.open("exec bash -c 'read word; echo got $word; sleep 1000'")

@@ -118,7 +118,7 @@ def close(pane: Pane) -> Closed:
             if error.reason in ("no_pane", "another"):
                 return Closed("gone" if error.reason == "no_pane" else "kept", f"{words(pane)}: {error}")
             if time.monotonic() > deadline:  # else it may be ending itself
-                retry = "" if error.reason == "hidden" else retry  # it would reach a stranger's
+                retry = "" if error.reason == "hidden" else retry  # it would reach nobody, or a stranger's
                 return Closed("failed", f"{words(pane)} cannot be looked at: {error}", retry)
         time.sleep(AGAIN)
     if not pane.own:
@@ -144,6 +144,7 @@ def _proved(pane: Pane, trouble: str, retry: str) -> Closed:
             if error.reason == "no_pane":
                 break
             left = f"whether {words(pane)} is closed cannot be looked at: {error}{trouble}"
+            retry = "" if error.reason == "hidden" else retry
         if time.monotonic() > deadline:
             return Closed("failed", left, retry)
         time.sleep(AGAIN)
@@ -239,15 +240,16 @@ def _is_meant(seen: Seen, told: Mapping[str, str]) -> bool:
 def _now(pane: Pane, until: float) -> Seen | None:
     """The pane as its server lists it now; None: not any more. Raises OwnerCallFailed.
 
-    `no_pane`: its server has gone, whoever may listen there now; `another`: another process has the pane; `unheard`:
-    its server lives and does not listen; `hidden`: another one does in its place.
+    `no_pane`: its server has gone, whoever may listen there now; `another`: another process has the pane; `hidden`:
+    its server lives, and nobody or another one listens in its place; else it does not answer.
     """
     if not sitting.lives(pane.server_pid, pane.server_ticks):
         raise OwnerCallFailed("no_pane", "its server has gone")
     try:
         server = base.listener(pane.server)
     except OwnerCallFailed as error:
-        raise OwnerCallFailed("unheard", f"its server, pid {pane.server_pid}, lives: {error}") from error
+        reason = "hidden" if error.reason == "no_pane" else error.reason
+        raise OwnerCallFailed(reason, f"its server, pid {pane.server_pid}, lives, but {error}") from error
     if (server.pid, server.ticks) != (pane.server_pid, pane.server_ticks):
         said = f"its server, pid {pane.server_pid}, lives, and another one listens at {pane.server}"
         raise OwnerCallFailed("hidden", said)

@@ -25,16 +25,23 @@ def panes(socket: str, until: float) -> list[base.Seen]:
     try:
         for one in json.loads(_wezterm(socket, until, "list", "--format", "json")):
             device = sitting.device_of(str(one.get("tty_name") or ""))
-            found.append(base.Seen(str(int(one["pane_id"])), 0, device, window=str(one.get("tab_id", ""))))
+            size = one.get("size") or {}
+            across = f"{int(size['cols'])}x{int(size['rows'])}" if size else ""
+            found.append(base.Seen(str(int(one["pane_id"])), 0, device, window=str(one.get("tab_id", "")), size=across))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise OwnerCallFailed("wezterm", f"wezterm cli list lists what is no pane: {error!r}") from None
     return found
 
 
 def screen(socket: str, pane: str, above: int, until: float) -> str:
-    """What it shows, and so many lines above it."""
-    start = ("--start-line", str(-above)) if above else ()
-    return _wezterm(socket, until, "get-text", "--pane-id", pane, *start)
+    """What it shows; with lines above it also whole: who breaks one at the edge is not told, so all that fill a row are
+    taken for broken.
+    """
+    if not above:
+        return _wezterm(socket, until, "get-text", "--pane-id", pane)
+    width = next((int(one.size.partition("x")[0] or 0) for one in panes(socket, until) if one.pane == pane), 0)
+    text = _wezterm(socket, until, "get-text", "--pane-id", pane, "--start-line", str(-above))
+    return "".join(row if len(row) == width else f"{row}\n" for row in text.split("\n"))
 
 
 def write(pane: base.Pane, key: str, until: float) -> None:
