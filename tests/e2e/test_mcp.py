@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -195,6 +196,37 @@ def test_a_daemon_that_hangs_holds_up_no_other_call_and_no_end(tmp_path: Path) -
             assert asked.wait(10) == 0
         for one in waiting:
             one.close()
+
+
+def test_an_interrupt_ends_it_while_it_waits_on_stdin(tmp_path: Path) -> None:
+    """Ctrl-C of who tries it in a terminal; it dies of it, as the other verbs do."""
+    command = [str(BIN / "agent-watchdog"), "--socket", str(tmp_path / "control.sock"), "mcp"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asked:
+        assert asked.stdin is not None
+        assert asked.stdout is not None
+        asked.stdin.write(GREETING)
+        asked.stdin.flush()
+        assert json.loads(asked.stdout.readline())["id"] == 0
+
+        asked.send_signal(signal.SIGINT)
+
+        try:
+            assert asked.wait(10) == -signal.SIGINT
+        finally:
+            asked.kill()
+
+
+def test_who_has_gone_or_never_came_gets_a_status_and_no_traceback(tmp_path: Path) -> None:
+    """74 where the answer cannot be written, 64 where there is no stdin at all."""
+    command = [str(BIN / "agent-watchdog"), "--socket", str(tmp_path / "control.sock"), "mcp"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
+        assert asked.stdout is not None
+        asked.stdout.close()
+        _, err = asked.communicate(GREETING, timeout=20)
+    assert (asked.returncode, err) == (74, b"")
+
+    closed = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, check=False, timeout=20)
+    assert (closed.returncode, closed.stderr.count(b"\n")) == (64, 1)
 
 
 def test_without_the_sdk_it_says_what_to_install() -> None:

@@ -1,6 +1,7 @@
 """`mcp`: the verbs as tools of an MCP server, for agents and orchestrators."""
 
 import argparse
+import sys
 from functools import partial
 
 from watchdog.cli.asking import Verbs, add_verb, socket_of
@@ -30,5 +31,8 @@ def mcp(arguments: argparse.Namespace) -> int:
         fix = "make install EXTRAS=mcp (pip: agent-watchdogd[mcp])"
         warn(f"mcp: the official SDK, 2.1 or newer, is not installed here: {fix}; {error}")
         return 78
+    if sys.stdin is None or sys.stdout is None:
+        warn("mcp: speaks on stdin and stdout, of which one is closed; an MCP client starts it with both")
+        return 64
     serve(partial(socket_of, arguments))
     return 0

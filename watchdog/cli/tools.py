@@ -17,6 +17,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 
+from watchdog.cli.resident.signals import end_at_interrupt
 from watchdog.cli.story import story
 from watchdog.cli.vendor import ancestors
 from watchdog.control import client
@@ -168,5 +169,10 @@ def serve(find: Callable[[], str]) -> None:
     A thread that still waits for the outcome of an order would hold an exit up for as long as a kill takes, or for as
     long as a daemon hangs. The order is committed, and needs nobody who waits.
     """
-    server(find).run("stdio")
-    os._exit(0)
+    end_at_interrupt()  # asyncio's own way waits for the thread that reads stdin: for the next line there
+    status = 0
+    try:
+        server(find).run("stdio")
+    except* OSError:  # whoever asked has gone
+        status = 74
+    os._exit(status)
