@@ -161,6 +161,19 @@ def test_a_lock_of_another_session_is_waited_for_no_longer_than_the_limit(store:
     hasty.close()
 
 
+def test_who_is_stopped_in_a_transaction_keeps_nobody_else_waiting(store: Store, server: str) -> None:
+    """Of all hosts' daemons one at a time writes events: one SIGSTOPped there kept each other from ending anybody."""
+    add(store)
+    stopped, other = (Store(server, busy_timeout=timedelta(seconds=1)) for _ in range(2))
+    with pytest.raises(RegistryUnavailable, match="idle-in-transaction"), stopped.engines.group():
+        other.add_event("agent.late", "a1", "daemon", "waited for its turn", NOW)
+        stopped.save_sweep([SweepRow("a1", 1.0, 1.0, 1, True)])
+    time.sleep(REFUSE)
+    stopped.save_sweep([SweepRow("a1", 1.0, 1.0, 1, True)])
+    for one in (stopped, other):
+        one.close()
+
+
 def test_a_probe_asks_for_locks_and_changes_nothing(store: Store, server: str) -> None:
     """A lock that hinders only writes is met before an order meets it; the trial after a failure leaves no row."""
     add(store)

@@ -1,8 +1,10 @@
 """PostgreSQL: connections none of which waits for ever, and the lock by which a host's daemon is heard.
 
-Three things can keep a caller waiting, and each has its own limit:
+Four things can keep a caller waiting, and each has its own limit:
 
 - a lock of somebody else's, a slow statement: the server ends the statement (`lock_timeout`, `statement_timeout`);
+- a daemon of another host that was stopped in a transaction, and so holds what all need: the server ends its session
+  (`idle_in_transaction_session_timeout`);
 - a server that cannot be reached: `connect_timeout`;
 - a server that was reached and went silent (stopped, its host or the way there gone): nothing of libpq's notices it
   while the peer's kernel acknowledges what we send, so `Bounded` watches each wait and closes the connection. Idle
@@ -43,6 +45,7 @@ def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
             raise ConfigError([f"registry.url: {key!r} in it is unknown to libpq, or stands there twice"])
     milliseconds = int(limit.total_seconds() * 1000)
     own = f"-c statement_timeout={milliseconds} -c lock_timeout={milliseconds} -c timezone=UTC {options}".strip()
+    own += f" -c idle_in_transaction_session_timeout={milliseconds // 2}"  # half: nobody's wait for its locks fails
     given = url.query.get("options", "")
     keepalive = {key: value for key, value in KEEPALIVE.items() if key not in url.query}  # its own word counts
     engine = create_engine(
