@@ -161,8 +161,13 @@ class Agent(Speaker):
             first_look=self.first_look,
             activity=self.activity,
             channel_lost=self.channel_lost,
+            members=len(self.members),
             unread=self.unread,
         )
+
+    def perhaps_started(self, presence: Presence) -> bool:
+        """Whether it counts as not started, if no process of it lives: nobody has told a pid, and it may need none."""
+        return presence is Presence.NO_PID and not self.promised and self.age >= self.policy.start_limit
 
     def judged(self, judgement: Judgement, now: float, interval: float) -> None:
         """Remember a verdict and count the look."""

@@ -195,6 +195,7 @@ class Sweeper:
         """
         living = [agent for agent, presence in seen if presence is Presence.ALIVE]
         soon = any(agent.cpu_used is None for agent in living)
+        soon = soon or any(agent.perhaps_started(presence) for agent, presence in seen)
         soon = soon or any(agent.needs_scan(self.settings.interval) for agent in doubtful)
         # What a tree used is measured over an interval: in the blink between two looks that an exit or a deadline
         # called for, no clock tick (10 ms) falls, and a busy agent looks idle.

@@ -47,6 +47,17 @@ CASES = [
         Verdict.STARTING,
     ),
     ("no pid yet is starting", seen(presence=Presence.NO_PID, has_beaten=False, age=seconds(10)), Verdict.STARTING),
+    ("who beats without a pid has started", seen(presence=Presence.NO_PID, age=seconds(9999)), Verdict.HEALTHY),
+    (
+        "who beat without a pid stalls",
+        seen(presence=Presence.NO_PID, silence=seconds(120), late_looks=1),
+        Verdict.STALLED,
+    ),
+    (
+        "whose processes live without a promise or a pid has started",
+        seen(presence=Presence.NO_PID, promised=False, has_beaten=False, age=seconds(9999), members=1),
+        Verdict.HEALTHY,
+    ),
     (
         "a promise without a first beat is starting",
         seen(has_beaten=False, age=seconds(299), silence=seconds(299)),
@@ -127,6 +138,8 @@ def test_the_first_line_that_fits_wins(observation: Observation, expected: Verdi
 def test_starting_is_overdue_after_the_limit() -> None:
     """Who never gave a pid, or promised and never beat, has failed to start after start_limit."""
     assert judge(seen(presence=Presence.NO_PID, has_beaten=False, age=seconds(300)), POLICY).overdue
+    assert judge(seen(presence=Presence.NO_PID, promised=False, age=seconds(300)), POLICY).overdue
+    assert judge(seen(presence=Presence.NO_PID, has_beaten=False, age=seconds(300), members=1), POLICY).overdue
     assert judge(seen(has_beaten=False, age=seconds(300)), POLICY).overdue
     assert not judge(seen(has_beaten=False, age=seconds(299)), POLICY).overdue
 

@@ -6,9 +6,11 @@ import shutil
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.processes.conftest import needs_root
 from tests.world import BIN, World, alive, environ_of, pids_with, wait_for
 
 
@@ -179,3 +181,39 @@ def test_run_inside_run_is_ended_whole(world: World) -> None:
     world.wait_status("inner", "failed", "killed")
     assert pids_with("AGENT_WATCHDOG_ID", inner["agent_id"]) == []
     assert world.count("agent.ended") == 2
+
+
+@pytest.mark.faults
+@needs_root
+def test_an_agent_that_cannot_tell_its_pid_is_judged_by_what_it_says(world: World) -> None:
+    """`run` in a container with pids of its own, and the daemon's socket: it beats, or works and promised nothing, so
+    it has started. Who falls silent there, or promised and never beat, is ended by his mark; who is over, closed.
+    """
+    world.configure(stall={"after_seconds": 3, "start_limit_seconds": 4}, log={"level": "debug"})
+    world.start()
+    beats = "while :; do agent-watchdog beat; sleep 0.5; done"
+    promise = ("--stall-after", "3s")
+    agents = {
+        "beats": (beats, promise),
+        "works": ("sleep 1000; true", ()),
+        "mute": ("agent-watchdog beat; sleep 1000; true", promise),
+        "never": ("sleep 1000; true", promise),
+        "over": ("sleep 5", ()),
+    }
+    for name, (work, options) in agents.items():
+        inside = ["agent-watchdog", "run", "--name", name, *options, "--", "sh", "-c", work]
+        world.spawn("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *inside)
+    assert world.wait_status("mute", "killed")["verdict"] == "stalled"
+    assert world.wait_status("never", "failed")["verdict"] == "starting"
+    world.wait_status("over", "failed", "completed")
+    world.wait_sweeps(8)
+    found = world.agents()
+    told = {name: (found[name]["verdict"], found[name]["pid"], len(pids_of(found[name]))) for name in agents}
+    assert told["beats"][:2] == told["works"][:2] == ("healthy", None), told
+    assert told["beats"][2] >= 1 <= told["works"][2]
+    assert (told["mute"][2], told["never"][2], told["over"][2]) == (0, 0, 0)
+
+
+def pids_of(agent: dict[str, Any]) -> list[int]:
+    """Who carries its mark."""
+    return pids_with("AGENT_WATCHDOG_ID", str(agent["agent_id"]))

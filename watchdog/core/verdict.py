@@ -43,6 +43,7 @@ class Observation:
     first_look: bool = False
     activity: str | None = None
     channel_lost: bool = False
+    members: int = 0  # processes of its tree that the last scan found
     unread: timedelta | None = None
 
 
@@ -95,7 +96,9 @@ def _unknown(seen: Observation, policy: Policy) -> Judgement | None:
 def _starting(seen: Observation, policy: Policy) -> Judgement | None:
     # Who promised a beat every four hours may take four hours for the first one.
     limit = max(policy.start_limit, seen.after) if seen.promised else policy.start_limit
-    if seen.presence is Presence.NO_PID:
+    if seen.presence is Presence.NO_PID and not seen.promised and seen.members:
+        return Judgement(Verdict.HEALTHY, f"no process id was told, and {seen.members} of its processes live")
+    if seen.presence is Presence.NO_PID and not (seen.promised and seen.has_beaten):
         what = "no process id yet"
     elif seen.promised and not seen.has_beaten:
         what = "it promised a heartbeat and none has come yet"
