@@ -7,6 +7,7 @@ are installed, is asked in the last test. No test has seen a real WezTerm.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.owner import fake_terminal
-from tests.owner.tmux_servers import child_of, command_of, end, pane_with
+from tests.owner.tmux_servers import Servers, child_of, command_of, end, pane_with
 from tests.world import alive, started_at, wait_for
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import panes
@@ -124,6 +125,23 @@ def test_a_key_that_has_no_bytes_is_not_typed_as_a_word(fake: Fake) -> None:
     with pytest.raises(OwnerCallFailed, match="tmux pane alone"):
         panes.type_keys(first, int(started_at(first) or 0), ["C-Up"])
     assert fake.calls("write") == 0
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+@pytest.mark.parametrize("fake", ["kitty"], indirect=True)
+def test_a_tmux_that_hangs_hides_no_kitty(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who its environment names is asked first."""
+    _, first = fake.open("exec env -u TMUX sleep 1000")
+    with Servers() as servers:
+        servers.session("other", "exec sleep 1000")
+        hung = int(servers.tmux("display-message", "-p", "#{pid}"))
+        monkeypatch.setenv("TMUX_TMPDIR", str(servers.dir))
+        monkeypatch.setattr(panes, "FINDING", 0.8)
+        os.kill(hung, signal.SIGSTOP)
+        try:
+            assert pane_with(first).terminal == "kitty"
+        finally:
+            os.kill(hung, signal.SIGCONT)
 
 
 def test_a_window_that_another_process_reads_gets_no_keys(fake: Fake) -> None:

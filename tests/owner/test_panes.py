@@ -60,7 +60,11 @@ def test_a_pane_is_known_by_its_server_and_its_first_process(servers: Servers) -
 
 
 def test_a_pane_is_found_without_a_word_in_the_environment(servers: Servers) -> None:
-    """Whoever has cleared TMUX still sits there: every server of the owner's is asked."""
+    """Whoever has cleared TMUX still sits there: every server of the owner's is asked, whatever killed ones left."""
+    servers.session("other", AGENT)
+    for number in range(100):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(servers.socket(f"a{number}"))
     _, pid = servers.session("work", f"exec env -u TMUX -u TMUX_PANE TMUX_TMPDIR={servers.dir} sleep 1000")
     assert pane_with(pid).pid == pid
 

@@ -21,7 +21,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
@@ -95,7 +95,7 @@ class Terminal:
     write: Callable[[Pane, str, float], None]
     close: Callable[[Pane, float], None]
     retry: Callable[[str, str], str]
-    variables: tuple[str, ...] = field(default=())  # of an agent's environment, that `servers` reads
+    variables: tuple[str, ...]  # of an agent's environment, that `servers` reads; the first one names a server
 
 
 def pane_json(pane: Pane) -> dict[str, object]:

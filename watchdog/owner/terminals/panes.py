@@ -204,10 +204,13 @@ def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> 
 def _everywhere(
     pid: int, told: Mapping[str, str], until: float
 ) -> Iterator[tuple[str, base.Server, list[Seen] | OwnerCallFailed]]:
-    """The lists of all servers where the pane of a process may be, or why there is none."""
+    """The lists of all servers where the pane of a process may be, or why there is none.
+
+    Those that it names come first: another one that hangs takes all the time.
+    """
     names = tuple(one for terminal in TERMINALS.values() for one in terminal.variables)
     variables = sitting.environment(pid, names)
-    for name, terminal in TERMINALS.items():
+    for name, terminal in sorted(TERMINALS.items(), key=lambda item: item[1].variables[0] not in variables):
         if told.get("terminal", name) != name:
             continue
         for socket in terminal.servers(variables, told.get("server", "")):
