@@ -1,5 +1,7 @@
 """POST /purge, the daemon's side: whose conversation is not touched, and what is kept of one that went."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +18,17 @@ class Helper:
     """An owner's helper that finds these files of any conversation, until they are moved."""
 
     left: list[str]
+    takes: float = 0.0  # seconds
+    now: int = 0  # calls that run
+    most: int = 0  # of them at once
 
     async def ask(self, uid: int, call: str, args: dict[str, Any], seconds: float) -> object:
         assert (call, args["conversation"]["id"]) == ("purge", ID)
+        self.now += 1
+        self.most = max(self.most, self.now)
         paths = list(self.left)
+        await asyncio.sleep(self.takes)
+        self.now -= 1
         if not args["dry_run"]:
             self.left.clear()
         return {"paths": paths, "trash": "/srv/.claude/trash"}
@@ -30,6 +39,19 @@ def helper(office: Office) -> Helper:
     """The one of all owners."""
     office.desk.ask_owner = (made := Helper([TRANSCRIPT])).ask
     return made
+
+
+def test_two_purges_at_once_are_one_after_the_other(office: Office, helper: Helper) -> None:
+    """The second finds nothing left, which is what was wanted."""
+    office.register("alpha", transcript=TRANSCRIPT, type="claude", pid=office.process())
+    office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
+    helper.takes = 0.3
+    with ThreadPoolExecutor() as pool:
+        asked = pool.map(lambda _: office.ask("POST", "/v1/purge", {"agent": "alpha", "yes": True}), range(3))
+    answers = [answer for _, answer in asked]
+    assert all(answer["success"] for answer in answers)
+    assert sorted(answer["paths"] for answer in answers) == [[], [], [TRANSCRIPT]]
+    assert helper.most == 1
 
 
 @pytest.mark.usefixtures("helper")

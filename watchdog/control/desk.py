@@ -5,6 +5,7 @@ Nothing in here acts: a request becomes a call of one of these, and whoever it b
 
 import asyncio
 import os
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -98,6 +99,7 @@ class Desk:
     shown: Callable[[], list[Json]] = list
     bell: Bell = field(default_factory=Bell)
     registering: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time: a name is looked up, then taken
+    purging: dict[int, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))  # one of each owner's
     denied: dict[tuple[int, str], float] = field(default_factory=dict)  # when a refusal was last logged
 
     @property

@@ -23,12 +23,17 @@ async def purge(request: web.Request) -> web.Response:
     if is_group(body.agent) or "@" in body.agent:
         raise BadRequest(f"agent: {body.agent!r} is not one agent of this host; name it by its name or id")
     row = await _ended(desk, peer, body.agent)
+    async with desk.purging[row.registration.owner_uid]:
+        return web.json_response(await _purge(desk, peer, row, yes=body.yes))
+
+
+async def _purge(desk: Desk, peer: Peer, row: AgentRow, *, yes: bool) -> Json:
     reg, name = row.registration, row.registration.name
     conversation = await conversation_of_row(desk, row)
     if conversation is None:
         raise Conflict(f"which conversation {name} was in is not known; nothing is removed")
     _refuse_shared(desk, reg.owner_uid, conversation)
-    args: Json = {"conversation": conversation_json(conversation), "dry_run": not body.yes}
+    args: Json = {"conversation": conversation_json(conversation), "dry_run": not yes}
     try:
         done = await desk.ask_owner(reg.owner_uid, "purge", args, _SECONDS)
     except OwnerCallFailed as error:
@@ -36,7 +41,7 @@ async def purge(request: web.Request) -> web.Response:
     paths, trash = [str(path) for path in done["paths"]], str(done["trash"])
     elsewhere: list[str] = []
     # Also where nothing is left: who moved it may have been killed before he could say so.
-    if body.yes and (paths or await desk.store.read(desk.store.store.last_event, row.agent_id, {PURGED}) is None):
+    if yes and (paths or await desk.store.read(desk.store.store.last_event, row.agent_id, {PURGED}) is None):
         why = f"conversation {conversation.id}: {f'{len(paths)} to {trash}' if paths else 'nothing was left of it'}"
         evidence = {"conversation": conversation_json(conversation), "paths": paths, "trash": trash}
         store = desk.store
@@ -52,18 +57,17 @@ async def purge(request: web.Request) -> web.Response:
         )
         elsewhere = await foreign.forget(desk, row, peer.by, resumable=False, with_messages=False)
         desk.event(PURGED, agent_id=row.agent_id, name=name, by=peer.by, why=why)
-    result: Json = {
+    return {
         "success": True,
         "agent_id": row.agent_id,
         "name": name,
-        "action": "purged" if body.yes else "would_purge",
+        "action": "purged" if yes else "would_purge",
         "conversation": conversation.id,
         "paths": paths,
         "trash": trash,
-        "resumable": bool(paths) and not body.yes,
-        "message": "; ".join([_told(conversation, paths, trash, body.yes), *elsewhere]),
+        "resumable": bool(paths) and not yes,
+        "message": "; ".join([_told(conversation, paths, trash, yes), *elsewhere]),
     }
-    return web.json_response(result)
 
 
 def _refuse_shared(desk: Desk, owner: int, conversation: Conversation) -> None:
