@@ -466,6 +466,20 @@ def test_a_kill_tells_what_was_done_and_not_what_had_nothing_to_do(
     )
 
 
+def test_a_kill_names_the_child_agents_that_it_spares(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
+    """They work on for nobody; who meant them, too, says --children."""
+    parent = office.register("alpha")
+    office.register("beta", parent=parent)
+    assert "1 process ended; child agents that live on (--children): beta" in told(capsys, "kill", "alpha")[1]
+    assert "live on" not in told(capsys, "kill", "beta")[1]
+
+
+def test_a_remove_says_that_it_removed(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
+    """ "There was nobody to end" alone leaves open whether the row is closed."""
+    office.register("alpha")
+    assert "): removed: 1 process ended" in told(capsys, "remove", "alpha")[1]
+
+
 def test_a_cancel_says_what_became_of_the_task(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
     """Also where its agent had ended before: "already dead" alone leaves open whether the task goes on."""
     office.register("alpha", task="T-1")

@@ -110,8 +110,19 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list
     if not order.go and any(map(is_wide, targets)) and (tree := in_whose_tree(peer, desk.fleet)) is not None:
         return chosen.results + [preview(agent, tree) for agent in chosen.agents.values()]
     for generation in _generations(chosen.agents):
-        chosen.results += await asyncio.gather(*(_end_one(desk, peer, agent, order) for agent in generation))
+        told = await asyncio.gather(*(_end_one(desk, peer, agent, order) for agent in generation))
+        chosen.results += [_with_spared(desk, peer, one, chosen) for one in told]
     return chosen.results
+
+
+def _with_spared(desk: Desk, peer: Peer, result: Json, chosen: Chosen) -> Json:
+    """Whoever ends an agent is told of its child agents that go on without it."""
+    children = desk.fleet.children(str(result["agent_id"])) if is_dead(result) else []
+    spared = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
+    if spared:
+        names = ", ".join(sorted(spared))
+        result["how"] = f"{result.get('how') or result['message']}; child agents that live on (--children): {names}"
+    return result
 
 
 async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Chosen) -> None:

@@ -128,7 +128,8 @@ async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
             raise Conflict(f"{agent.reg.name} is not removed yet: {told}")
     except WatchdogError as error:
         return failure(agent.agent_id, error, agent)
-    return {**_named(agent), "success": True, "action": "removed", "message": str(outcome.get("message"))}
+    message = str(outcome.get("message"))
+    return {**_named(agent), "success": True, "action": "removed", "message": message, "how": f"removed: {message}"}
 
 
 async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound, body: Remove, route: str) -> Json:
