@@ -78,6 +78,7 @@ def test_who_has_a_terminal_of_its_own_is_found_by_who_started_it(servers: Serve
 
     assert (found.pid, found.own) == (first, True)
     assert found.chain[-1] == (first, int(started_at(first) or 0))
+    end(agent)  # it would outlive the server
 
 
 def test_a_shell_that_a_person_has_is_not_the_agents(servers: Servers) -> None:
