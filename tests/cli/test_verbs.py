@@ -154,7 +154,7 @@ def test_register_says_what_is_wrong(office: Office, capsys: pytest.CaptureFixtu
     assert told(capsys, "register", "--name", "alpha", "--replace")[0] == 0
     status, _, err = told(capsys, "register", "--name", "b", "--worktree", "/nowhere/w")
     assert (status, err.splitlines()[1:]) == (0, ["agent-watchdog: --worktree /nowhere/w is not there yet"])
-    assert err.startswith("agent-watchdog: no --pid: until its pid is told")
+    assert err.startswith("agent-watchdog: no --pid: it is starting")
     assert told(capsys, "register", "--name", "c", "--queued")[2] == ""
 
 

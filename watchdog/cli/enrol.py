@@ -78,7 +78,9 @@ def register(arguments: argparse.Namespace) -> int:
     # Last, and a comment: `eval $(...)` without quotes joins the lines.
     say(f"# agent {clean(answer.get('agent_id'))} ({clean(answer.get('name'))})")
     if arguments.pid is None and not arguments.queued:
-        warn("no --pid: until its pid is told (PATCH /v1/agents/ID) it is starting, and fails when that takes too long")
+        warn(
+            "no --pid: it is starting, and later failed to start, until its pid is told (PATCH /v1/agents/ID) or it beats"
+        )
     if arguments.worktree is not None and not os.path.isdir(arguments.worktree):
         warn(f"--worktree {clean(arguments.worktree)} is not there yet")
     notes = answer.get("notes")
