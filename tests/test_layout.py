@@ -86,6 +86,7 @@ RANK = {
     "descriptors": 4,
     "door": 12,
     "sources": 13,
+    "source_places": 12,
     "ghosts": 12,
     "entries": 12,
     "service": 13,

@@ -1,10 +1,17 @@
 """What is asked of whose helper, and what is kept of each registry."""
 
 import asyncio
+import os
+import pwd
+import threading
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from watchdog import source_places
 from watchdog.clock import Clock
+from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Fleet
 from watchdog.keys import Source
 from watchdog.owner.sources.base import Entry, entry_json
@@ -29,3 +36,48 @@ def test_the_usual_place_of_two_users_is_two_registries() -> None:
         ("agent-of-0", 0),
         ("agent-of-65534", 65534),
     }
+
+
+def test_a_user_that_nobody_can_look_up_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory server that is away: who was known stays so, and one thread waits for it, not one a look."""
+    hangs, asked = threading.Event(), list[str]()
+    uids = {"one": 7, "two": 8}
+
+    def getpwnam(name: str) -> SimpleNamespace:
+        asked.append(name)
+        if asked.count(name) > 1:
+            hangs.wait(20)
+        return SimpleNamespace(pw_uid=uids[name])
+
+    monkeypatch.setattr(pwd, "getpwnam", getpwnam)
+
+    async def play() -> None:
+        accounts = source_places.Accounts()
+        assert [await accounts.uid(""), await accounts.uid("one"), await accounts.uid("two")] == [os.geteuid(), 7, 8]
+        for _ in range(5):
+            assert await accounts.uid("one") == 7
+        assert asked.count("one") == 2
+        with pytest.raises(OwnerCallFailed, match="no user three"):
+            await accounts.uid("three")
+        asked.append("four")
+        monkeypatch.setattr(source_places, "DEADLINE", 0.05)
+        with pytest.raises(OwnerCallFailed, match="NSS does not answer"):
+            await accounts.uid("four")
+        hangs.set()
+
+    asyncio.run(play())
+
+
+def test_of_many_entries_that_drift_anew_at_each_look_some_are_told() -> None:
+    """Else the log would hold nothing else; one whose words change is told once."""
+    place, told = source_places.Place(7), 0
+    for look in range(3):
+        place.lines = 0
+        told += sum(
+            place.drifts_anew(Entry(f"k{look}-{number}", "t", "n", 7, drift="x"), look) for number in range(256)
+        )
+    assert told == 3 * source_places.TOLD_AT_ONCE
+    for words in ("x", "y"):
+        place.lines = 0
+        told += place.drifts_anew(Entry("same", "t", "n", 7, drift=words), 4)
+    assert told == 3 * source_places.TOLD_AT_ONCE + 1

@@ -16,6 +16,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     climbing     the steps of a ladder that end nobody: warn, nudge
     takeup       what the registry holds for this host: at start all, later orders of others
     sources      agents that other programs' own registries tell of
+    source_places  whose each is, and what is kept of it between looks
     entries      one entry there, measured by the kernel: whose process, and whether it is that one
     ghosts       entries whose process is gone: closed there
     retention    forgets what ended long ago, a few rows at a time

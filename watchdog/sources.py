@@ -9,9 +9,9 @@ here is an agent like any other; its entry is closed last, by the hook `registry
 
 import asyncio
 import os
-import pwd
+from collections.abc import Awaitable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 
 from watchdog import entries
@@ -27,6 +27,7 @@ from watchdog.keys import Source
 from watchdog.owner.sources.base import Entry
 from watchdog.owners import Owners
 from watchdog.processes.identity import presence
+from watchdog.source_places import Accounts, Place
 
 DEADLINE = 3.0  # seconds for one look
 PATIENCE = 60.0  # seconds until a registry on which two helpers in a row hung is read again
@@ -36,24 +37,12 @@ Known = tuple[Agent, Listed]
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
 
 
-@dataclass(slots=True)
-class _Place:
-    """One registry: how its looks went, what each agent's entry said last, and who is shown but not watched."""
+class Held(OwnerCallFailed):
+    """Nobody can read a registry, as the first of these processes stands still with its lock; the others are above."""
 
-    uid: int
-    late: int = 0
-    failed: int = 0
-    not_before: float = 0.0
-    told: bool = False
-    heard: dict[str, tuple[str | None, str | None, str]] = field(default_factory=dict)
-    missing: dict[str, int] = field(default_factory=dict)
-    named: dict[str, tuple[Identity, ...]] = field(default_factory=dict)  # further processes, at the last look
-    shown: list[Json] = field(default_factory=list)
-    drifts: dict[tuple[str, str], float] = field(default_factory=dict)  # told already, and when last seen (monotonic)
-
-    def show(self, kind: str, entry: Entry, why: str) -> None:
-        """In `list`, and not watched."""
-        self.shown.append(entries.shown(kind, entry, self.uid, why))
+    def __init__(self, words: str, holders: tuple[int, ...]) -> None:
+        super().__init__("busy", words)
+        self.holders = holders
 
 
 class Sources:
@@ -63,41 +52,47 @@ class Sources:
         self._desk = desk
         self._owners = owners
         self._ghosts = Ghosts(desk, owners)
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._places: dict[tuple[str, str], Place] = {}
+        self._accounts = Accounts()
+        self._writes: list[Awaitable[object]] = []
         self.jobs = {"sources": self.look, "ghosts": self._ghosts.round}  # neither waits for the other
 
     async def look(self) -> None:
         """Each source once."""
-        there = [
-            (source, source.place(), await asyncio.to_thread(_uid, source)) for source in self._desk.settings.sources
-        ]
-        wanted = {(source.kind, path) for source, path, _ in there}
+        there = [(source, source.place()) for source in self._desk.settings.sources]
+        wanted = {(source.kind, path) for source, path in there}
         self._places = {key: place for key, place in self._places.items() if key in wanted}
         await asyncio.gather(*(self._look(*one) for one in there))
+        writes, self._writes = self._writes, []
+        for write in writes:
+            with suppress(WatchdogError):  # that the registry takes nothing is told by the sweep
+                await write
 
     def shown(self) -> list[Json]:
         """Entries that are not watched (remote, without a pid, another's), as `list` shows them."""
         return [one for place in self._places.values() for one in place.shown]
 
-    async def _look(self, source: Source, path: str, uid: int | None) -> None:
+    async def _look(self, source: Source, path: str) -> None:
         """One source; whatever its entries hold is bound to them."""
-        owner = os.geteuid() if uid is None else uid
-        place = self._places.setdefault((source.kind, path), _Place(owner))
+        place = self._places.setdefault((source.kind, path), Place(os.geteuid()))
         now = self._desk.clock.mono()
         if now < place.not_before:
             return
         try:
-            if uid is None:
-                raise OwnerCallFailed("not_permitted", f"there is no user {source.user} any more")
-            answer = await self._owners.call(uid, "source_discover", {"kind": source.kind, "path": path}, DEADLINE)
+            place.uid = await self._accounts.uid(source.user)
+            args = {"kind": source.kind, "path": path}
+            answer = await self._owners.call(place.uid, "source_discover", args, DEADLINE)
             told, problems = entries.told_by(answer)
+            for holder in (one for one in told if one.holders):
+                raise Held(holder.note, holder.holders)
         except OwnerCallFailed as error:
             self._unread(place, source.kind, path, error)
             return
         if problems and not place.told:
             why = f"{len(problems)} of its entries are passed over: {problems[0]}"
             self._desk.event("source.unread", source=source.kind, path=path, why=why)
-        place.late, place.failed, place.told, place.shown = 0, 0, bool(problems), []
+        place.late, place.failed, place.told, place.shown, place.lines = 0, 0, bool(problems), [], 0
+        place.held_by = ()
         self._ghosts.keep(source.kind, path, told)
         known = self._known(source.kind, path)
         for entry in told:
@@ -108,8 +103,11 @@ class Sources:
         place.drifts = {drift: seen for drift, seen in place.drifts.items() if seen >= now}
         self._miss(place, source.kind, path, told)
 
-    def _unread(self, place: _Place, kind: str, path: str, error: OwnerCallFailed) -> None:
-        """It tells nothing: told once. Who is judged by it alone is, after a second time, not judged by his silence."""
+    def _unread(self, place: Place, kind: str, path: str, error: OwnerCallFailed) -> None:
+        """It tells nothing: told once. Who is judged by it alone is, after a second time, not judged by his silence.
+
+        But for who stands still and keeps all others from reading it: his silence counts from the first such look on.
+        """
         if error.reason == "closed":
             return
         place.failed += 1
@@ -119,13 +117,28 @@ class Sources:
         if not place.told:
             place.told = True
             self._desk.event("source.unread", source=kind, path=path, why=str(error))
-        for agent in self._desk.fleet if place.failed > 1 else ():
-            if _is_held_to(agent, kind, path) and agent.promised and agent.unread is None:
-                agent.unread_now()
+        holders = error.holders if isinstance(error, Held) else ()
+        holds = self._first_of(holders, place.uid)
+        for agent in self._desk.fleet:
+            if not agent.promised or not _is_held_to(agent, kind, path):
+                continue
+            if agent is not holds:
+                if (place.failed > 1 or holders) and agent.unread is None:
+                    agent.unread_now()
+            elif agent.unread is not None:
+                agent.read_again()
+            elif holders != place.held_by:
+                agent.forgive()  # a beat right before it was not seen
+        place.held_by = holders
+
+    def _first_of(self, pids: tuple[int, ...], uid: int) -> Agent | None:
+        """The nearest agent of that uid: what a child does for its agent is the agent's doing, and nobody's above."""
+        mains = {one.identity.pid: one for one in self._desk.fleet if one.identity and one.reg.owner_uid == uid}
+        return next((mains[pid] for pid in pids if pid in mains), None)
 
     # -- one entry
 
-    async def _take(self, source: Source, path: str, place: _Place, entry: Entry, known: list[Known]) -> None:
+    async def _take(self, source: Source, path: str, place: Place, entry: Entry, known: list[Known]) -> None:
         """What its entry says of an agent; who is new is registered. `known` have had it. Raises WatchdogError."""
         kind, desk = source.kind, self._desk
         if source.after_seconds is not None and entry.promise is not None:
@@ -135,10 +148,8 @@ class Sources:
             return
         if entry.drift:
             place.show(kind, entry, entry.drift)
-            drift = (entry.key, entry.drift)
-            if drift not in place.drifts:
+            if place.drifts_anew(entry, desk.clock.mono()):
                 desk.event("source.drift", source=kind, path=path, name=entry.name, why=entry.drift)
-            place.drifts[drift] = desk.clock.mono()
             return
         agent: Agent | None = None
         if known:
@@ -172,15 +183,14 @@ class Sources:
         """Who has an entry in that registry, by its key: two where another run has got the place of one that lives."""
         found: dict[str, list[Known]] = {}
         for agent in self._desk.fleet:
-            own = _listed(agent, kind, path)
-            if own is not None:
+            for own in _listed(agent, kind, path):
                 found.setdefault(own.key, []).append((agent, own))
         return found
 
     def _names(self, entry: Entry, agent: Agent) -> bool:
         return entries.names(entry, agent, self._desk.boot_id, self._desk.clock.now())
 
-    async def _register(self, place: _Place, kind: str, path: str, entry: Entry, found: Found) -> None:
+    async def _register(self, place: Place, kind: str, path: str, entry: Entry, found: Found) -> None:
         desk, uid = self._desk, place.uid
         peer, proved = Peer(uid, uid, os.getpid()), found.standing is Standing.PROVED
         listed = entries.listed(kind, path, entry, proved)
@@ -203,7 +213,7 @@ class Sources:
         others = tuple(one for one in agent.reg.entries if (one.kind, one.path, one.key) != (kind, path, entry.key))
         await self._keep(agent, (*others, listed))
 
-    async def _refresh(self, place: _Place, agent: Agent, own: Listed, entry: Entry) -> None:
+    async def _refresh(self, place: Place, agent: Agent, own: Listed, entry: Entry) -> None:
         """What its program says of ending it may change while it lives."""
         new = replace(
             own,
@@ -221,13 +231,15 @@ class Sources:
             await self._keep(agent, tuple(new if one is own else one for one in agent.reg.entries))
         self._ghosts.agents[(own.kind, own.path, entry.key, entry.token)] = agent.agent_id
 
-    def _also(self, place: _Place, agent: Agent, own: Listed, entry: Entry) -> tuple[Identity, ...]:
+    def _also(self, place: Place, agent: Agent, own: Listed, entry: Entry) -> tuple[Identity, ...]:
         """Its further processes, each from the second look on: what only passes by is none, and its end is nobody's.
 
         One that has ended stays: its end is the agent's, whether the registry names it still or not.
         """
-        before = place.named.get(agent.agent_id, ())
-        named = place.named[agent.agent_id] = entries.further(entry, place.uid, self._desk.fleet, self._desk.host)
+        before = place.named.get((agent.agent_id, entry.key), ())
+        named = place.named[agent.agent_id, entry.key] = entries.further(
+            entry, place.uid, self._desk.fleet, self._desk.host
+        )
         stay = [one for one in own.also if one in named or presence(one, None) is Presence.ABSENT]
         return (*stay, *(one for one in named if one in before and one not in stay))
 
@@ -236,16 +248,18 @@ class Sources:
         agent.adopt(self._desk.settings.policy_for(agent.reg))
         for one in listed:
             _remember(agent, one)
-        await self._desk.store.write(self._desk.store.store.set_entries, agent.agent_id, listed)
+        # Not waited for one by one: what is asked for together is written together.
+        self._writes.append(self._desk.store.ask(self._desk.store.store.set_entries, agent.agent_id, listed))
 
     # -- what it says
 
     async def _hear(
-        self, place: _Place, kind: str, path: str, agent: Agent, entry: Entry, *, first: bool = False
+        self, place: Place, kind: str, path: str, agent: Agent, entry: Entry, *, first: bool = False
     ) -> None:
         """Other content than at the last look is its word; the first that is seen is only where we begin."""
         word = (entry.beat, entry.state, entry.note)
-        former, place.heard[agent.agent_id] = place.heard.get(agent.agent_id), word
+        where = agent.agent_id, entry.key
+        former, place.heard[where] = place.heard.get(where), word
         held = _is_held_to(agent, kind, path)
         if agent.status not in _SPOKEN or (agent.promised and not held):
             return
@@ -263,25 +277,25 @@ class Sources:
             return
         else:
             if not held:  # the first to promise anything: all that follows is heard, by a daemon after us, too
-                own = _listed(agent, kind, path)
-                kept = (replace(one, promises=True) if one is own else one for one in agent.reg.entries)
+                own = [one for one in _listed(agent, kind, path) if one.key == entry.key]
+                kept = (replace(one, promises=True) if one in own else one for one in agent.reg.entries)
                 await self._keep(agent, tuple(kept))
             after = timedelta(seconds=entry.promise)
             beat = Beat(state=state, note=entry.note, after=None if after == agent.after else after)
         now = self._desk.clock.now()
         agent.beat(beat, now.mono, now.wall)
 
-    def _miss(self, place: _Place, kind: str, path: str, told: list[Entry]) -> None:
+    def _miss(self, place: Place, kind: str, path: str, told: list[Entry]) -> None:
         """Who lives and whose entry is gone, or says that he ended: told, watched on, his silence not counted."""
         there = {(one.key, one.token) for one in told if one.living}
         missing = dict[str, int]()
         for agent in self._desk.fleet:
             own = _listed(agent, kind, path)
-            if own is None or (own.key, own.token) in there or agent.status not in _SPOKEN:
+            if not own or agent.status not in _SPOKEN or any((one.key, one.token) in there for one in own):
                 continue
             count = missing[agent.agent_id] = place.missing.get(agent.agent_id, 0) + 1
             if count == MISSED:
-                says = own.key in {one.key for one in told}
+                says = {one.key for one in own} & {one.key for one in told}
                 why = "its registry says that it has ended" if says else "it is gone there"
                 self._desk.event(
                     "source.entry_gone", agent_id=agent.agent_id, name=agent.reg.name, source=kind, why=why
@@ -289,19 +303,18 @@ class Sources:
                 if _is_held_to(agent, kind, path):
                     agent.released()
         place.missing = missing
-        place.heard = {key: word for key, word in place.heard.items() if self._desk.fleet.get(key) is not None}
+        place.heard = {key: word for key, word in place.heard.items() if self._desk.fleet.get(key[0]) is not None}
         place.named = {key: named for key, named in place.named.items() if key in place.heard}
 
 
-def _listed(agent: Agent, kind: str, path: str) -> Listed | None:
-    """Its entry in that registry, if it has one."""
-    return next((one for one in agent.reg.entries if (one.kind, one.path) == (kind, path)), None)
+def _listed(agent: Agent, kind: str, path: str) -> list[Listed]:
+    """Its entries in that registry."""
+    return [one for one in agent.reg.entries if (one.kind, one.path) == (kind, path)]
 
 
 def _is_held_to(agent: Agent, kind: str, path: str) -> bool:
     """Whether that registry's beats are what it promised: it came from there, or had promised nothing before."""
-    here = [one for one in agent.reg.entries if (one.kind, one.path) == (kind, path)]
-    return any(agent.reg.source == kind or one.promises for one in here)
+    return any(agent.reg.source == kind or one.promises for one in _listed(agent, kind, path))
 
 
 def _remember(agent: Agent, listed: Listed) -> None:
@@ -310,12 +323,3 @@ def _remember(agent: Agent, listed: Listed) -> None:
     agent.members += tuple(
         TreeMember(one, 0, agent.reg.owner_uid, "", "", "remembered") for one in listed.also if one not in known
     )
-
-
-def _uid(source: Source) -> int | None:
-    """Whose registry it is. May ask NSS, which can be slow."""
-    if not source.user:
-        return os.geteuid()
-    with suppress(KeyError):
-        return pwd.getpwnam(source.user).pw_uid
-    return None

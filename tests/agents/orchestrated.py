@@ -1,9 +1,10 @@
 """Agents of an orchestrator that only knows SQL: they beat by UPDATE, by a file of their own, or not at all.
 
-orchestrated.py DB ID [beat=SECONDS] [beats=N] [stop=inside] [file=PATH] [deaf] [wait]
+orchestrated.py DB ID [beat=SECONDS] [beats=N] [stop=inside|commit] [file=PATH] [deaf] [wait]
 
 `wait`: for a line on its input, before anything else.
 `stop=inside`: after its beats it stops itself between an UPDATE and its COMMIT, and holds the lock of all writers.
+`stop=commit`: likewise within COMMIT, and holds that of all readers; half of it is written, and a journal lies there.
 """
 
 import contextlib
@@ -37,9 +38,15 @@ def main() -> None:
         else:
             with contextlib.suppress(sqlite3.OperationalError), sqlite3.connect(path, timeout=0.2) as database:
                 database.execute(BEAT, (stamp, agent_id))
-    if told.get("stop") == "inside":
+    if told.get("stop") in ("inside", "commit"):
         database = sqlite3.connect(path, isolation_level=None)
-        database.execute("BEGIN IMMEDIATE")
+        if told["stop"] == "commit":
+            database.execute("PRAGMA cache_size = 1")  # pages: SQLite writes what it has no room for
+            database.execute("BEGIN EXCLUSIVE")
+            database.execute("CREATE TABLE half (text)")
+            database.executemany("INSERT INTO half VALUES (?)", [("x" * 4000,)] * 50)
+        else:
+            database.execute("BEGIN IMMEDIATE")
         database.execute(BEAT, (f"never {os.getpid()}", agent_id))
         os.kill(os.getpid(), signal.SIGSTOP)
     time.sleep(1_000_000)

@@ -73,16 +73,22 @@ def test_who_stops_beating_is_ended_and_his_row_and_task_say_so(world: World) ->
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("wal", [False, True], ids=["rollback journal", "WAL"])
-def test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else(world: World, wal: bool) -> None:
-    """Nobody can beat while it holds the lock; when it is dead they can, and go on."""
-    made = orchestrated_world(world, wal=wal)
+@pytest.mark.parametrize(
+    ("wal", "stop"),
+    [(False, "inside"), (True, "inside"), (False, "commit")],
+    ids=["rollback journal", "WAL", "within COMMIT"],
+)
+def test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else(
+    world: World, wal: bool, stop: str
+) -> None:
+    """Nobody can beat while it holds the lock, nor read within COMMIT; when it is dead they can, and go on."""
+    made = orchestrated_world(world, after=4.0 if stop == "commit" else 2.0, wal=wal)
     lives = agent(world, made, "lives", "beat=0.3")
-    stopped = agent(world, made, "stopped", "beat=0.3", "beats=4", "stop=inside")
+    stopped = agent(world, made, "stopped", "beat=0.3", "beats=12", f"stop={stop}")
     world.start()
     wait_for(lambda: {"lives", "stopped"} <= shown(world).keys(), "both are known")
-    wait_for(lambda: made.agent("stopped")["status"] == "killed", "it is ended", 30)
-    assert not alive(stopped.pid)
+    wait_for(lambda: not alive(stopped.pid), "it is ended", 30)
+    wait_for(lambda: made.agent("stopped")["status"] == "killed", "its row is closed", 30)
     before = made.agent("lives")["last_heartbeat"]
     wait_for(lambda: made.agent("lives")["last_heartbeat"] != before, "the other beats on")
     assert alive(lives.pid) and made.agent("lives")["status"] == "running"

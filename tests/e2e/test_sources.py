@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,3 +95,22 @@ def test_who_is_heard_by_a_registry_that_cannot_be_read_is_not_ended_for_it(worl
     assert alive(process.pid)
     os.rename(away, made.path)
     wait_for(lambda: made.agent("one")["status"] == "killed", "it is mute indeed")
+
+
+@pytest.mark.faults
+def test_two_entries_of_one_process_are_no_beats_of_each_other(world: World) -> None:
+    """A row for each task, and one process for all of them: whose words differ, and are heard each for itself."""
+    made = Orchestrator(world.dir / "data")
+    process = world.spawn("sleep", "300")
+    for agent_id in ("one", "two"):
+        row: dict[str, Any] = {
+            "status": "running",
+            "pid": process.pid,
+            "created_at": ...,
+            "last_heartbeat": f"of {agent_id}",
+        }
+        made.insert(agent_id=agent_id, **row)
+    source(world, "orchestrator_db", made.path, after_seconds=2.5)
+    world.start()
+    wait_for(lambda: not alive(process.pid), "it is silent, and ended")
+    wait_for(lambda: {made.agent(key)["status"] for key in ("one", "two")} == {"killed"}, "both rows are closed")

@@ -15,7 +15,7 @@ from tests.owner.sources.relay_home import PROJECT, RelayHome, printed
 from tests.world import wait_for
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_relay, kernel
-from watchdog.owner.sources.base import Became, End, Entry
+from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry
 
 ENDED = 1_900_000_060.0
 KILLED = End("killed", "stalled: silent for 2m05s", "agent-watchdog", ENDED, signal="SIGKILL")
@@ -334,3 +334,14 @@ def test_a_directory_that_is_not_there_holds_nobody(tmp_path: Path) -> None:
     """agent-relay was never used."""
     assert agent_relay.discover(str(tmp_path / "none")) == []
     assert agent_relay.forget(str(tmp_path / "none"), "Alpha", "-", KILLED).became is Became.GONE
+
+
+def test_who_is_only_registered_leaves_the_others_their_place(home: RelayHome) -> None:
+    """Also of another project; and a time that is none is no reason to tell of nobody."""
+    home.registered(*(f"R{number}" for number in range(MOST_ENTRIES)))
+    other = home.root / "f00000000000" / "team"
+    other.mkdir(parents=True)
+    (other / "workers.json").write_text(printed({"workers": [{"name": "Beta", "pid": 4000000, "spawnedAt": 10**400}]}))
+    entries = agent_relay.discover(str(home.root))
+    assert len(entries) == MOST_ENTRIES
+    assert (entries[0].name, entries[0].since) == ("Beta", None)

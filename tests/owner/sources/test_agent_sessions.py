@@ -12,7 +12,7 @@ import pytest
 
 from tests.world import wait_for
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import agent_sessions, files, kernel
+from watchdog.owner.sources import agent_sessions, files, kernel, yaml_rows
 from watchdog.owner.sources.base import Became, End, Entry, entry_json, entry_of
 
 NAME = "p-app-creator-claude"
@@ -428,3 +428,24 @@ def test_without_ruamel_the_source_says_so(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(agent_sessions, "yaml_rows", None)
     with pytest.raises(OwnerCallFailed, match=r"ruamel\.yaml is missing"):
         made.entries()
+
+
+def test_a_row_that_is_no_json_hides_no_other(tmp_path: Path) -> None:
+    """Nor keeps its end from being written."""
+    made = Registry(tmp_path / ".mam", "rows")
+    with sqlite3.connect(made.db) as database:
+        database.execute("INSERT INTO sessions VALUES ('half', 'running', '/srv', '{\"name\": ')")
+    database.close()
+    assert NAME in made.entries()
+    assert made.forget(end()) is Became.DONE
+
+
+def test_a_view_that_did_not_change_is_not_read_through_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of 200 sessions takes 0.8 s of a core."""
+    made = Registry(tmp_path / ".mam", "yaml")
+    first = made.entries()
+    monkeypatch.setattr(yaml_rows, "load", lambda _: pytest.fail("read again"))
+    assert made.entries() == first
+    monkeypatch.undo()
+    assert made.forget(end()) is Became.DONE
+    assert not made.entries()[NAME].living

@@ -12,7 +12,7 @@ import pytest
 
 from tests.world import wait_for
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import fleet_tasks
+from watchdog.owner.sources import fleet_tasks, kernel
 from watchdog.owner.sources.base import Became, End, Entry, entry_json, entry_of
 
 KEY = "task-zz99"
@@ -273,3 +273,20 @@ def test_no_directory_holds_no_task(tmp_path: Path) -> None:
     """The program may come later."""
     assert fleet_tasks.discover(str(tmp_path / "none")) == []
     assert fleet_tasks.forget(str(tmp_path / "none"), KEY, "x", killed()).became is Became.GONE
+
+
+def test_all_tasks_without_a_pid_cost_one_scan(tasks: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 failed launches took 6.5 s, and the look at them has three."""
+    for number in range(3):
+        key = f"task-fail{number}"
+        place = tasks.wrote(key, LINE.replace(KEY, key))
+        os.utime(place / "status.json", (1, 1))
+    scans = list[int]()
+
+    def scan() -> dict[int, kernel.Process]:
+        scans.append(1)
+        return {}
+
+    monkeypatch.setattr(kernel, "own_processes", scan)
+    assert [bool(one.gone) for one in fleet_tasks.discover(str(tasks.path))] == [True] * 3
+    assert len(scans) == 1

@@ -14,7 +14,7 @@ import pytest
 from tests.owner.sources.hcom_home import BORN, PROCESS, HcomHome
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import hcom, hcom_runs, kernel
-from watchdog.owner.sources.base import Became, End, Entry
+from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry
 
 KILLED = End("killed", "stalled: silent for 2m05s", "agent-watchdog", BORN + 60, signal="SIGKILL")
 
@@ -364,3 +364,31 @@ def test_a_lock_of_hcoms_is_waited_for_and_then_told(home: HcomHome, monkeypatch
     assert time.monotonic() - began < 5
     assert only(home).name == "mira"
     other.close()
+
+
+def test_a_broken_line_of_the_pid_file_hides_nobody(home: HcomHome) -> None:
+    """Numbers that are no times, and keys that are no numbers that any process has."""
+    home.add("luna", PROCESS, pid=4000000)
+    lines: dict[str, dict[str, Any]] = {
+        "p4000000": {"names": ["luna"], "launched_at": 10**400},
+        "9" * 5000: {"names": ["x"]},
+    }
+    home.launched(**lines)
+    assert only(home).key == "luna"
+
+
+def test_the_living_come_before_those_who_have_ended(home: HcomHome) -> None:
+    """As many as one look tells may lie there since long."""
+    for number in range(MOST_ENTRIES):
+        home.add(f"old{number}", status="inactive", status_context="exit:0", created_at=BORN - 1000)
+    home.add("luna", PROCESS, pid=4000000)
+    found = hcom.discover(str(home.root))
+    assert len(found) == MOST_ENTRIES and found[0].key == "luna"
+
+
+def test_a_subscription_that_is_no_json_keeps_no_end_from_being_written(home: HcomHome) -> None:
+    """It is nobody's, and stays."""
+    home.add("luna", PROCESS, pid=4000000)
+    home.database.execute("INSERT INTO kv VALUES ('events_sub:1', '{half')")
+    assert hcom.forget(str(home.root), "luna", only(home).token, KILLED).became is Became.DONE
+    assert home.rows("kv") == [("events_sub:1", "{half")]

@@ -1,9 +1,11 @@
 """An orchestrator's own SQLite file, in both layouts: read by what it has, and one end written as it would be there."""
 
 import json
+import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -288,3 +290,65 @@ def test_the_hook_closes_each_entry_once(documented: Orchestrator) -> None:
     os.rename(documented.path, documented.path.with_name("away"))
     os.mkfifo(documented.path)
     assert registry_entry(other, CleanupSettings()).outcome is HookOutcome.FAILED
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine whose summer ends."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2025-10-26T01:30:00.5", 1761435000.5),
+        ("2025-10-26T02:30:00.5", math.inf),
+        ("2025-10-26T03:30:00.5", 1761445800.5),
+        ("2025-10-26T02:30:00.5+01:00", 1761442200.5),
+        ("2025-10-26 02:30:00.5", 1761445800.5),
+        ("2025-03-30T02:30:00.5", math.inf),
+    ],
+)
+def test_an_hour_that_comes_twice_proves_nothing(text: str, seconds: float) -> None:
+    """Taken for the first, the agents of the second would be closed as another process's; for the last, others' ended.
+
+    Nor does one that never comes.
+    """
+    assert agent_status.epoch(text, None) == seconds
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize(
+    ("zone", "seconds"),
+    [("America/New_York", 1754287445.5), (":UTC", 1754273045.5), ("Atlantis/None", math.inf), ("", 1754265845.5)],
+)
+def test_local_time_is_that_of_the_agent(zone: str, seconds: float) -> None:
+    """Its TZ may be another than the machine's."""
+    with subprocess.Popen(["sleep", "60"], env={"TZ": zone} if zone else {}) as process:
+        wait_for(lambda: "sleep" in Path(f"/proc/{process.pid}/comm").read_text(), "it runs")
+        assert agent_status.epoch("2025-08-04T02:04:05.5", process.pid) == seconds
+        process.kill()
+
+
+def test_who_started_the_one_that_holds_the_lock_is_hindered_by_it(documented: Orchestrator) -> None:
+    """An orchestrator that is an agent itself cannot beat, either. A child that is no agent does it for its agent."""
+    lock = "import sqlite3, sys; input(); d = sqlite3.connect(sys.argv[1], isolation_level=None)"
+    command = [sys.executable, "-c", f"{lock}; d.execute('BEGIN IMMEDIATE'); print(flush=True); input()"]
+    pipe = subprocess.PIPE
+    for of_an_agent in (True, False):
+        with subprocess.Popen([*command, str(documented.path)], stdin=pipe, stdout=pipe, text=True) as child:
+            assert child.stdin is not None and child.stdout is not None
+            pids = {"above": os.getpid(), "child": child.pid if of_an_agent else 4242}
+            for agent_id, pid in pids.items():
+                documented.sql("DELETE FROM agent_lifecycle WHERE agent_id = ?", agent_id)
+                documented.insert(agent_id=agent_id, status="running", pid=pid, created_at=..., last_heartbeat="b")
+            print(file=child.stdin, flush=True)
+            child.stdout.readline()
+            hindered = {key for key, one in found(documented).items() if one.unheard}
+            child.kill()
+        assert hindered & pids.keys() == ({"above"} if of_an_agent else {"child"})

@@ -21,7 +21,7 @@ from typing import Any
 from watchdog.core.notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, kernel, relay_runs
-from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
+from watchdog.owner.sources.base import Became, End, Entry, Forgotten, living_first
 
 MOST_PROJECTS = 64
 _PROJECT = re.compile(r"[0-9a-f]{12}")
@@ -69,7 +69,7 @@ def discover(path: str) -> list[Entry]:
             failed.append(error)
     if failed and not found:
         raise failed[0]
-    return found[:MOST_ENTRIES]
+    return living_first(found)
 
 
 def forget(path: str, key: str, token: str, end: End) -> Forgotten:
@@ -275,6 +275,5 @@ def _internal(name: str) -> bool:
 
 def _seconds(value: object) -> float | None:
     """Milliseconds in the lists of 1.x, seconds in a broker's."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value / 1000 if value > 1e11 else float(value)
+    told = files.number(value)
+    return told / 1000 if told is not None and told > 1e11 else told

@@ -13,9 +13,11 @@ Killed before the rename we leave no more than a file beside; between the rename
 the next try, or the program's next write, puts right.
 """
 
+import contextlib
 import json
 import os
 import stat
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -140,7 +142,7 @@ def _place(path: str) -> _Place | None:
 
 def _rows(place: _Place) -> list[Row]:
     if not os.path.lexists(place.database):
-        return _stored(place, None)
+        return _sessions(place, _yaml().load_again(files.read(place.yaml)[0]))
     with files.database(place.database) as database:
         return _stored(place, database)
 
@@ -150,11 +152,15 @@ def _stored(place: _Place, database: Any) -> list[Row]:
     if database is None:
         document = _yaml().load(files.read(place.yaml)[0])
     elif {"name", "status", "data"} <= files.columns(database, "sessions"):
-        document = {"tmux_sessions": [_json(one["data"]) for one in database.execute("SELECT data FROM sessions")]}
+        document = {"tmux_sessions": list(_each(database))}
     elif {"id", "data"} <= files.columns(database, "state"):
         document = _json(database.execute("SELECT data FROM state WHERE id = 1").fetchone()["data"])
     else:
         document = None
+    return _sessions(place, document)
+
+
+def _sessions(place: _Place, document: Any) -> list[Row]:
     listed = document.get("tmux_sessions") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise OwnerCallFailed("not_understood", f"{place.yaml}: its sessions are not understood")
@@ -163,6 +169,13 @@ def _stored(place: _Place, database: Any) -> list[Row]:
         for row in listed
         if isinstance(row, dict) and isinstance(row.get("name"), str) and isinstance(row.get("status"), str)
     ]
+
+
+def _each(database: Any) -> Iterator[Any]:
+    """The rows; one that is no JSON is nobody's."""
+    for one in database.execute("SELECT data FROM sessions"):
+        with contextlib.suppress(OwnerCallFailed):
+            yield _json(one["data"])
 
 
 def _json(text: object) -> Any:

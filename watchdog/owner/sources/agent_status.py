@@ -6,12 +6,14 @@ Times are naive local ones.
 
 import contextlib
 import json
+import math
 import os
+import zoneinfo
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import files
+from watchdog.owner.sources import files, kernel
 from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Forgotten
 
 PREFIX = "agent_status/"
@@ -86,18 +88,35 @@ def forget(folder: str, key: str, token: str, end: End) -> Forgotten:
     return Forgotten(became, words[became])
 
 
-def epoch(text: str) -> float | None:
+def epoch(text: str, pid: int | None) -> float | None:
     """A time as these programs write it: naive with a T is local, naive with a space UTC (CURRENT_TIMESTAMP).
 
+    Local is what it is for the process `pid`, which may have a TZ of its own. In the hour that comes twice when summer
+    ends, and where that zone is not known here, nothing tells which time it was: infinite, later than all others.
     Whole seconds are cut off, not rounded: it was up to a second later.
     """
     try:
         when = datetime.fromisoformat(text)
-        if when.tzinfo is None and "T" not in text:
+        if when.tzinfo is None and "T" in text:
+            when = when.replace(tzinfo=_zone(pid))
+            if when.timestamp() != when.replace(fold=1).timestamp():
+                return math.inf
+        elif when.tzinfo is None:
             when = when.replace(tzinfo=UTC)
         return when.timestamp() + (0.0 if "." in text else 1.0)
+    except zoneinfo.ZoneInfoNotFoundError:
+        return math.inf
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def _zone(pid: int | None) -> tzinfo | None:
+    """The zone that a process was started with; None: the machine's. Raises ZoneInfoNotFoundError."""
+    name = "" if pid is None else kernel.environ(pid).get("TZ", "").removeprefix(":")
+    try:
+        return zoneinfo.ZoneInfo(name) if name else None
+    except (ValueError, OSError):  # a path, a rule of POSIX
+        raise zoneinfo.ZoneInfoNotFoundError(name) from None
 
 
 def _told(folder: str, name: str) -> Told | None:
@@ -110,7 +129,7 @@ def _told(folder: str, name: str) -> Told | None:
         return None
     beat, kind = data.get("last_heartbeat"), data.get("agent_type")
     beat = beat if isinstance(beat, str) and len(beat) <= 64 else ""
-    since = epoch(beat)
+    since = epoch(beat, kernel.as_pid(data["pid"]))
     ahead = since is not None and since > datetime.now(UTC).timestamp() + 1
     return Told(
         key=f"{PREFIX}{name}",

@@ -51,6 +51,7 @@ class Entry:
     parent: str | None = None  # the name of another entry
     beat: str | None = None  # its last heartbeat as it stands there: other content is a new beat
     promise: float | None = None  # seconds of silence that the program's own rhythm allows; None: none is counted
+    holders: tuple[int, ...] = ()  # no agent: nobody reads this registry, as this process, below these, stands still
     unheard: str = ""  # why no beat could be written now (another's lock is on the file), if so
     state: str | None = None  # as `core.model.State`
     note: str = ""
@@ -112,6 +113,11 @@ class Source:
     discover: Discover
     forget: Forget | None = None
     variable: str = ""
+
+
+def living_first(entries: list[Entry]) -> list[Entry]:
+    """As many as one look may tell, and of the ended only whom that leaves a place."""
+    return sorted(entries, key=lambda one: not one.living)[:MOST_ENTRIES]
 
 
 def entry_json(entry: Entry) -> dict[str, object]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources.base import LONGEST
 
 MOST_BYTES = 4 << 20  # of one file that is read whole
 READ_WAIT, WRITE_WAIT = 1.0, 5.0  # seconds for another's lock on a database; hcom and agent-relay wait 5 s themselves
@@ -185,7 +186,8 @@ def within(text: str, edit: Callable[[str], str], *steps: Step) -> str:
 def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
     """An SQLite database, opened anew; one transaction, committed at the end of the block when it is for writing.
 
-    Raises OSError; OwnerCallFailed: `busy` when another holds its lock, `unreadable`, and `not_ours`.
+    Words that are no UTF-8 spoil themselves alone. Raises OSError; OwnerCallFailed: `busy` when another holds its lock,
+    `unreadable`, and `not_ours`.
     """
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -193,14 +195,7 @@ def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
     if status.st_uid != os.geteuid():
         raise OwnerCallFailed("not_ours", f"{path} belongs to another uid")
     try:
-        uri = f"file:{quote(path)}?mode={'rw' if write else 'ro'}"
-        connection = sqlite3.connect(
-            uri, uri=True, timeout=WRITE_WAIT if write else READ_WAIT, isolation_level=None, check_same_thread=False
-        )
-        with contextlib.closing(connection):
-            connection.row_factory = sqlite3.Row
-            connection.execute("PRAGMA foreign_keys = ON")
-            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        with contextlib.closing(_begun(path, write=write)) as connection:
             try:
                 yield connection
             except BaseException:
@@ -210,6 +205,47 @@ def database(path: str, *, write: bool = False) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         busy = getattr(error, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
         raise OwnerCallFailed("busy" if busy else "unreadable", f"{path}: {error}") from None
+    except UnicodeEncodeError:
+        raise OwnerCallFailed("not_understood", f"{path}: what is to be written again is no UTF-8") from None
+
+
+def _begun(path: str, *, write: bool) -> sqlite3.Connection:
+    """A connection in a transaction that has its lock.
+
+    A writer that was killed in its COMMIT leaves a journal, and nobody reads before SQLite has rolled that back, which
+    it does for whoever opens the file for writing, and for him alone (SQLITE_READONLY_ROLLBACK).
+    """
+    try:
+        return _connected(path, "rw" if write else "ro", write=write)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorname != "SQLITE_READONLY_ROLLBACK":
+            raise
+    return _connected(path, "rw", write=False)
+
+
+def _connected(path: str, mode: str, *, write: bool) -> sqlite3.Connection:
+    wait = WRITE_WAIT if write else READ_WAIT
+    connection = sqlite3.connect(
+        f"file:{quote(path)}?mode={mode}", uri=True, timeout=wait, isolation_level=None, check_same_thread=False
+    )
+    try:
+        broken = "surrogateescape" if write else "replace"  # what is written again keeps its bytes, or is refused
+        connection.text_factory = lambda data: data.decode("utf-8", broken)
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        connection.execute("PRAGMA schema_version").fetchone()  # BEGIN alone reads nothing
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def number(value: object) -> float | None:
+    """A number that can be a time; None for all else: JSON has numbers of any length, and SQLite infinite ones."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LONGEST:
+        return None
+    return float(value)
 
 
 def columns(database: sqlite3.Connection, table: str) -> set[str]:

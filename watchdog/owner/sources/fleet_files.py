@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from watchdog.owner.sources import files, kernel
 RUNNING, ENDED = ("running", "retrying"), ("completed", "failed", "cancelled")
 TASK = re.compile(r"task-[a-z0-9]{4,20}")  # as the program itself checks it
 MOST_BYTES = 65536  # of one file; those that were seen have 200
+Everybody = Callable[[], dict[int, kernel.Process]]  # this uid's processes: a scan of /proc
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +98,13 @@ def read_task(place: str, key: str) -> Task:
     )
 
 
-def lives(task: Task) -> bool:
+def lives(task: Task, everybody: Everybody = kernel.own_processes) -> bool:
     """Whether the wrapper may be there: a process of that pid which began before it was written down, or runs it.
 
     No pid says nothing: then it is whoever runs this task's script.
     """
     if task.pid is None or task.written is None:
-        return is_run(task.task_id)
+        return is_run(task.task_id, everybody)
     process = kernel.process(task.pid)
     if process is None:
         return False
@@ -115,6 +116,6 @@ def runs(key: str, process: kernel.Process) -> bool:
     return any(word.endswith(f"/{key}/run.sh") for word in process.words[:4])
 
 
-def is_run(key: str) -> bool:
+def is_run(key: str, everybody: Everybody = kernel.own_processes) -> bool:
     """Whether any process of this uid was."""
-    return any(runs(key, one) for one in kernel.own_processes().values())
+    return any(runs(key, one) for one in everybody().values())

@@ -12,6 +12,7 @@ signal leaves `running` (or `retrying`) and the pid file for ever, which `forget
 was asked for in the program's own tracker and is in no release (0.4.2): its readers show a status as it stands.
 """
 
+import functools
 import os
 import stat
 import time
@@ -21,7 +22,18 @@ from signal import Signals
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, fleet_members, kernel
 from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
-from watchdog.owner.sources.fleet_files import ENDED, RUNNING, TASK, Task, directory_of, lives, opened, read_task, runs
+from watchdog.owner.sources.fleet_files import (
+    ENDED,
+    RUNNING,
+    TASK,
+    Everybody,
+    Task,
+    directory_of,
+    lives,
+    opened,
+    read_task,
+    runs,
+)
 
 RHYTHM = 660.0  # seconds without a touch of `activity` that are nothing unusual: twice its 300, and a minute
 LAUNCH = 60.0  # seconds that a launch may take, by the program's own supervisor
@@ -39,7 +51,8 @@ def discover(path: str) -> list[Entry]:
     try:
         members = fleet_members.folders()
         names = [name for name in sorted(os.listdir(top)) if TASK.fullmatch(name)]
-        entries = (entry for name in names if (entry := _entry(path, top, name, members)) is not None)
+        everybody = functools.cache(kernel.own_processes)  # once for all tasks without a pid
+        entries = (one for name in names if (one := _entry(path, top, name, members, everybody)) is not None)
         found = [entry for entry, _ in zip(entries, range(MOST_ENTRIES), strict=False)]
         return [*found, *fleet_members.elsewhere()][:MOST_ENTRIES]
     finally:
@@ -104,7 +117,7 @@ def _utc(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _entry(path: str, top: int, name: str, members: dict[str, str]) -> Entry | None:
+def _entry(path: str, top: int, name: str, members: dict[str, str], everybody: Everybody) -> Entry | None:
     """None: it does not run, or its files are just changing, or not understood."""
     try:
         with directory_of(top, name) as place:
@@ -116,8 +129,8 @@ def _entry(path: str, top: int, name: str, members: dict[str, str]) -> Entry | N
         return None
     process = None if task.pid is None else kernel.process(task.pid)
     ours = process is not None and runs(name, process)
-    failed = _failed_to_start(task)
-    cwd = _cwd(task) if ours or lives(task) else None
+    failed = _failed_to_start(task, everybody)
+    cwd = _cwd(task) if ours or lives(task, everybody) else None
     member = members.get(cwd or "")
     notes = [f"member {member}" if member else "", f"retry {task.retries}" if task.status == "retrying" else ""]
     return Entry(
@@ -141,10 +154,10 @@ def _entry(path: str, top: int, name: str, members: dict[str, str]) -> Entry | N
     )
 
 
-def _failed_to_start(task: Task) -> str:
+def _failed_to_start(task: Task, everybody: Everybody) -> str:
     """Why nobody is behind it, where there is no pid and should be one; else nothing."""
     age = time.time() - max(task.changed, task.written or 0.0)
-    if task.pid is not None or age < LAUNCH or lives(task):
+    if task.pid is not None or age < LAUNCH or lives(task, everybody):
         return ""
     return f"its launch failed: no pid was written down in {LAUNCH:.0f}s, and nothing runs its script"
 

@@ -24,7 +24,7 @@ from watchdog.core.notify import printable
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, hcom_runs, kernel
-from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
+from watchdog.owner.sources.base import Became, End, Entry, Forgotten, living_first
 
 SCHEMAS = range(18, 21)  # `user_version` of the layouts that we write to
 LISTENING, WORKING, IN_A_TOOL = 120.0, 300.0, 660.0  # seconds of silence
@@ -58,8 +58,8 @@ OR_NULL = (
     "tag",
 )
 SUBSCRIBED = (
-    "key LIKE 'events_sub:%' AND json_extract(value, '$.caller') = ?"
-    " AND COALESCE(json_extract(value, '$.delivery_only'), 0) != 1"
+    "key LIKE 'events_sub:%' AND CASE WHEN json_valid(value) THEN json_extract(value, '$.caller') = ?"
+    " AND COALESCE(json_extract(value, '$.delivery_only'), 0) != 1 END"
 )
 Row = dict[str, Any]
 
@@ -75,7 +75,7 @@ def discover(root: str) -> list[Entry]:
             bound = _bound(database)
     except FileNotFoundError:
         return []
-    scripts = hcom_runs.scripts(root, [created for row in rows if (created := _number(row.get("created_at")))])
+    scripts = hcom_runs.scripts(root, [created for row in rows if (created := files.number(row.get("created_at")))])
     shown = {_text(row, "name"): _shown(row) for row in rows}
     found = []
     for row in rows:
@@ -83,7 +83,7 @@ def discover(root: str) -> list[Entry]:
             found.append(_entry(root, row, shown, bound, launched, scripts))
     taken = {entry.pid for entry in found}
     found += [_leftover(root, pid, one, uid) for pid, one in launched.items() if pid not in taken and one.get("names")]
-    return found[:MOST_ENTRIES]
+    return living_first(found)
 
 
 def forget(root: str, key: str, token: str, end: End) -> Forgotten:
@@ -126,7 +126,7 @@ def _entry(
 ) -> Entry:
     """One row. Raises ValueError when it names nobody."""
     name = _text(row, "name")
-    created = _number(row.get("created_at"))
+    created = files.number(row.get("created_at"))
     if not name or not name.isprintable() or created is None:
         raise ValueError("a row without a name or a time")
     status, context, detail = (_text(row, key) for key in ("status", "status_context", "status_detail"))
@@ -136,7 +136,7 @@ def _entry(
     ticks, boot_id, since = None, None, None
     if pid is not None and not remote:
         noted = _text(launch, "pid_identity")
-        since = _number(entry.get("launched_at")) if name in entry.get("names", ()) else None
+        since = files.number(entry.get("launched_at")) if name in entry.get("names", ()) else None
         ticks, boot_id, since = hcom_runs.identity(pid, noted, bound.get(name, []), since, created)
     session = _text(row, "session_id")
     return Entry(
@@ -171,7 +171,7 @@ def _entry(
 def _leftover(root: str, pid: int, one: Row, uid: int) -> Entry:
     """A process of an agent that was stopped and went on, or whose row was lost: ended by a person's word alone."""
     name = next(str(name) for name in one["names"])
-    since = _number(one.get("launched_at"))
+    since = files.number(one.get("launched_at"))
     process, tag = _text(one, "process_id"), _text(one, "tag")
     ticks, boot_id, since = hcom_runs.identity(pid, "", [process] if process else [], since, since)
     return Entry(
@@ -316,7 +316,3 @@ def _resume(root: str, name: str) -> str:
 def _text(row: Mapping[str, Any], key: str) -> str:
     value = row.get(key)
     return value if isinstance(value, str) else ""
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -37,7 +37,7 @@ def _entries(data: object) -> dict[str, dict[str, Any]]:
     return {
         pid: one
         for pid, one in data.items()
-        if pid.isascii() and pid.isdigit() and isinstance(one, dict) and isinstance(one.get("names"), list)
+        if re.fullmatch("[0-9]{1,10}", pid) and isinstance(one, dict) and isinstance(one.get("names"), list)
     }
 
 

@@ -39,9 +39,13 @@ def discover(path: str) -> list[Entry]:
             uid = os.stat(path).st_uid
             rows = _rows(database, _columns(database))
     except OwnerCallFailed as error:
-        if error.reason == "busy" and blocker is not None:  # it stopped in the middle of its COMMIT: nobody can read
-            raise OwnerCallFailed("busy", f"{error}: process {blocker} holds the lock") from None
-        raise
+        if error.reason != "busy" or blocker is None:
+            raise
+        words = f"{error}: process {blocker} holds the lock"
+        if not sqlite_locks.stands_still(blocker) or sqlite_locks.holder(path) != blocker:
+            raise OwnerCallFailed("busy", words) from None
+        above = tuple(sqlite_locks.above(blocker))  # it stopped in the middle of its COMMIT: nobody can read
+        return [Entry("lock", f"{blocker}", "lock", os.geteuid(), holders=above, note=printable(f"{words}, stopped"))]
     beats = agent_status.read(_status_files(path))
     found = []
     for row in rows:
@@ -52,8 +56,8 @@ def discover(path: str) -> list[Entry]:
     found += [_of_file(told) for told in beats.values() if told.pid not in known]
     if blocker is None:
         return found[:MOST_ENTRIES]
-    excused = sqlite_locks.above(blocker)
-    return [_unheard(entry, blocker, excused) for entry in found[:MOST_ENTRIES]]
+    nearest = next((pid for pid in sqlite_locks.above(blocker) if pid in known), None)
+    return [_unheard(entry, blocker, nearest) for entry in found[:MOST_ENTRIES]]
 
 
 def forget(path: str, key: str, token: str, end: End) -> Forgotten:
@@ -117,7 +121,7 @@ def _entry(row: Row, uid: int, beats: dict[str, agent_status.Told]) -> Entry | N
         name=f"{kind or 'agent'}-{agent_id}" if isinstance(agent_id, int) else printable(agent_id),
         uid=uid,
         pid=pid,
-        since=_since(row),
+        since=_since(row, pid),
         type=kind,
         task=_text(row["task_id"]) or None,
         worktree=_text(row["worktree_path"]) or None,
@@ -144,9 +148,12 @@ def _of_file(told: agent_status.Told) -> Entry:
     )
 
 
-def _unheard(entry: Entry, blocker: int, excused: set[int]) -> Entry:
-    """Nobody but who holds the lock can write; whose beats are in a file of his own is not hindered."""
-    if entry.pid in excused or entry.key.startswith(agent_status.PREFIX):
+def _unheard(entry: Entry, blocker: int, nearest: int | None) -> Entry:
+    """Nobody but who holds the lock can write; whose beats are in a file of his own is not hindered.
+
+    Where a child holds it, it is the nearest above that does: whoever started that one is hindered as all others are.
+    """
+    if (entry.pid is not None and entry.pid == nearest) or entry.key.startswith(agent_status.PREFIX):
         return entry
     return replace(entry, unheard=f"process {blocker} holds the lock of its registry")
 
@@ -156,9 +163,9 @@ def _token(row: Row) -> str:
     return f"{row['pid']} {next((row[name] for name in ('spawned_at', 'created_at', 'started_at') if row[name]), '')}"
 
 
-def _since(row: Row) -> float | None:
+def _since(row: Row, pid: int | None) -> float | None:
     """When the pid stood there at the latest. None as well where that lies ahead: its clock or zone is another."""
-    times = [when for name in _TIMES if (when := agent_status.epoch(_text(row[name]))) is not None]
+    times = [when for name in _TIMES if (when := agent_status.epoch(_text(row[name]), pid)) is not None]
     latest = max(times, default=None)
     return None if latest is None or latest > datetime.now(UTC).timestamp() + 2 else latest
 

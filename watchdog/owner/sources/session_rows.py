@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import claude, kernel
+from watchdog.owner.sources import claude, files, kernel
 from watchdog.owner.sources.base import Entry
 from watchdog.owner.terminals import tmux
 from watchdog.owner.terminals.base import Seen
@@ -182,8 +182,8 @@ def _since(row: Row) -> float | None:
     times = []
     for key in _WRITTEN:
         value = row.get(key)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            times.append(float(value))
+        if (told := files.number(value)) is not None:
+            times.append(told)
         elif isinstance(value, str):
             try:
                 times.append(datetime.fromisoformat(value).astimezone(UTC).timestamp())

@@ -28,17 +28,26 @@ def holder(path: str) -> int | None:
     return first if _holder(path) == first else None
 
 
-def above(pid: int) -> set[int]:
-    """That process and those that started it: what a child does for its agent is the agent's doing."""
-    found: set[int] = set()
+def above(pid: int) -> list[int]:
+    """That process, then those that started it: what a child does for its agent is the agent's doing."""
+    found: list[int] = []
     while pid > 1 and pid not in found and len(found) < MOST_ABOVE:
-        found.add(pid)
+        found.append(pid)
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
                 pid = int(file.read().rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             break
     return found
+
+
+def stands_still(pid: int) -> bool:
+    """Whether it was stopped by a signal: it does nothing until another continues it."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] == b"T"
+    except (OSError, IndexError):
+        return False
 
 
 def _holder(path: str) -> int | None:

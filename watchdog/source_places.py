@@ -1,0 +1,95 @@
+"""Whose each `[[source]]` is, and what is kept of it from one look to the next."""
+
+import asyncio
+import os
+import pwd
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from watchdog import entries
+from watchdog.control.desk import Json
+from watchdog.core.model import Identity
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources.base import Entry
+
+DEADLINE = 3.0  # seconds for the account of one user
+TOLD_AT_ONCE = 16  # drifts of one look: of 256 that are new each time the log would hold nothing else
+Heard = tuple[str, str]  # the agent, and the key of its entry: it may have several in one registry
+
+
+@dataclass(slots=True)
+class Place:
+    """One registry: how its looks went, what each agent's entry said last, and who is shown but not watched."""
+
+    uid: int
+    late: int = 0
+    failed: int = 0
+    not_before: float = 0.0
+    told: bool = False
+    held_by: tuple[int, ...] = ()  # at the last look: who stands still with its lock, so that nobody can read it
+    heard: dict[Heard, tuple[str | None, str | None, str]] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
+    named: dict[Heard, tuple[Identity, ...]] = field(default_factory=dict)  # further processes, at the last look
+    shown: list[Json] = field(default_factory=list)
+    lines: int = 0  # of drifts, at this look
+    drifts: dict[str, float] = field(default_factory=dict)  # told already, and when last seen (monotonic)
+
+    def show(self, kind: str, entry: Entry, why: str) -> None:
+        """In `list`, and not watched."""
+        self.shown.append(entries.shown(kind, entry, self.uid, why))
+
+    def drifts_anew(self, entry: Entry, now: float) -> bool:
+        """Whether that is to be told: once as long as it lasts, whatever its words are by then, and of many some."""
+        anew = entry.key not in self.drifts
+        if anew and self.lines >= TOLD_AT_ONCE:
+            return False
+        self.lines += anew
+        self.drifts[entry.key] = now
+        return anew
+
+
+class Accounts:
+    """The uids of users by their names. NSS may take minutes (a directory server that is away): one question each."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, asyncio.Future[int | None]] = {}
+        self._known: dict[str, int] = {}
+
+    async def uid(self, user: str) -> int:
+        """Of that user; of none ourselves. While NSS does not answer, what it said last.
+
+        Raises OwnerCallFailed: there is no such user (any more), or nothing is known yet.
+        """
+        if not user:
+            return os.geteuid()
+        answer = self._asked.get(user)
+        if answer is None:
+            answer = self._asked[user] = _ask(user)
+        if not (await asyncio.wait([answer], timeout=0.0 if user in self._known else DEADLINE))[0]:
+            if user in self._known:
+                return self._known[user]
+            raise OwnerCallFailed("unknown_user", f"nothing has told yet which uid {user} has (NSS does not answer)")
+        self._asked.pop(user, None)
+        found = answer.result()
+        if found is None:
+            self._known.pop(user, None)
+            raise OwnerCallFailed("not_permitted", f"there is no user {user} any more")
+        self._known[user] = found
+        return found
+
+
+def _ask(user: str) -> asyncio.Future[int | None]:
+    """In a thread of its own, which nobody waits for at our end."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[int | None] = loop.create_future()
+
+    def work() -> None:
+        found = None
+        with suppress(KeyError):
+            found = pwd.getpwnam(user).pw_uid
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(answer.set_result, found)
+
+    threading.Thread(target=work, daemon=True).start()
+    return answer
