@@ -78,9 +78,7 @@ def register(arguments: argparse.Namespace) -> int:
     # Last, and a comment: `eval $(...)` without quotes joins the lines.
     say(f"# agent {clean(answer.get('agent_id'))} ({clean(answer.get('name'))})")
     if arguments.pid is None and not arguments.queued:
-        warn(
-            "no --pid: it is starting, and later failed to start, until its pid is told (PATCH /v1/agents/ID) or it beats"
-        )
+        warn("no --pid: it is starting, later failed to start, until its pid is told (PATCH /v1/agents/ID) or it beats")
     if arguments.worktree is not None and not os.path.isdir(arguments.worktree):
         warn(f"--worktree {clean(arguments.worktree)} is not there yet")
     notes = answer.get("notes")
