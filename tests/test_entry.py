@@ -73,3 +73,15 @@ def test_a_daemon_that_is_ready_collects_garbage_and_passes_over_what_it_importe
     world.start(daemon=(sys.executable, "-c", tell + "sys.exit(code)"))
     assert world.stop() == 0
     assert (world.dir / "gc").read_text() == "True True"
+
+
+def test_an_environment_with_the_other_watchdog_is_refused(world: World, tmp_path: Path) -> None:
+    """Which of the two packages of one name was installed last, nobody can say."""
+    (tmp_path / "watchdog-6.0.0.dist-info").mkdir()
+    (tmp_path / "watchdog-6.0.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: watchdog\nVersion: 6.0.0\n"
+    )
+    world.start(wait=False, PYTHONPATH=str(tmp_path))
+    assert world.daemon is not None
+    assert world.daemon.wait(20) == 78
+    assert "holds watchdog 6.0.0 too" in world.log.read_text()

@@ -9,6 +9,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
@@ -161,9 +162,11 @@ def _share_one_heap() -> None:
 
 
 def _refuse_name_clash() -> None:
-    """PyPI's `watchdog` overwrites our package silently when both are installed in one environment."""
-    owners = sorted(set(importlib.metadata.packages_distributions().get("watchdog", [])))
-    if any(name.lower() != "agent-watchdogd" for name in owners):
-        raise ConfigError(
-            [f"this environment holds {' and '.join(owners)}: both own the package `watchdog`; right: one of our own"]
-        )
+    """PyPI's `watchdog` overwrites our package silently when both are installed in one environment.
+
+    Asked for by that name: to ask each distribution what it owns, as `doctor` does, takes 30 ms and 1.4 MB.
+    """
+    with suppress(importlib.metadata.PackageNotFoundError):
+        found = importlib.metadata.distribution("watchdog")
+        other = f"{found.name} {found.version} too, which owns the same package"
+        raise ConfigError([f"this environment holds {other}; right: one of our own"])

@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -425,7 +426,8 @@ def test_a_layout_that_is_not_understood_is_left_alone(tmp_path: Path) -> None:
 def test_without_ruamel_the_source_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The helper serves all else."""
     made = Registry(tmp_path / ".mam", "yaml")
-    monkeypatch.setattr(agent_sessions, "yaml_rows", None)
+    monkeypatch.delattr("watchdog.owner.sources.yaml_rows", raising=False)
+    monkeypatch.setitem(sys.modules, "watchdog.owner.sources.yaml_rows", None)  # as if its import failed
     with pytest.raises(OwnerCallFailed, match=r"ruamel\.yaml is missing"):
         made.entries()
 

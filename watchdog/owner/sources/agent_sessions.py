@@ -39,11 +39,6 @@ from watchdog.owner.sources.session_rows import (
     unlisted,
 )
 
-try:
-    from watchdog.owner.sources import yaml_rows
-except ImportError:  # the helper runs without ruamel.yaml, and serves all other sources
-    yaml_rows = None  # type: ignore[assignment] # told by `_yaml`
-
 NAMES = (".mam/agent-sessions.yaml", ".hermes/agent-sessions.yaml", "agent-sessions.yaml")
 ENDED = ("stopped", "terminated", "archived")
 
@@ -122,8 +117,12 @@ def _writing(place: _Place) -> AbstractContextManager[Any]:
 
 
 def _yaml() -> Any:
-    if yaml_rows is None:
-        raise OwnerCallFailed("not_installed", "ruamel.yaml is missing: agent_sessions cannot be read without it")
+    try:
+        from watchdog.owner.sources import yaml_rows  # lazily: 1.5 MB, also of the daemon's; and it may not be there
+    except ImportError:
+        raise OwnerCallFailed(
+            "not_installed", "ruamel.yaml is missing: agent_sessions cannot be read without it"
+        ) from None
     return yaml_rows
 
 
