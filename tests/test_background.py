@@ -8,7 +8,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -186,6 +186,19 @@ def test_the_starter_tells_why_the_daemon_could_not_start(world: World) -> None:
     assert not default_pid_file(world).exists()
     log = (world.state / "agent-watchdogd.log").read_text()
     assert "daemon.failed" in log
+
+
+@pytest.mark.parametrize(("make", "why"), [(os.mkdir, "Is a directory"), (os.mkfifo, "No such device or address")])
+def test_a_log_that_cannot_be_opened_is_said_in_one_line(world: World, make: Callable[[Path], None], why: str) -> None:
+    """No traceback in the terminal, and no wait for the reader of a FIFO."""
+    make(world.log)
+    world.configure(log={"file": str(world.log)})
+
+    done = start(world)
+
+    assert done.returncode == 78
+    assert done.stderr == f"agent-watchdogd: log.file: {world.log}: {why}; right: a file that we may write\n"
+    assert not default_pid_file(world).exists()
 
 
 def test_it_starts_with_its_standard_streams_closed(world: World) -> None:

@@ -132,7 +132,10 @@ def with_log_file(settings: Settings) -> Settings:
 
 
 def _open_log(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
+    try:  # O_NONBLOCK: a FIFO without a reader is an error, not a wait
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
+    except OSError as error:
+        raise ConfigError([f"log.file: {path}: {error.strerror}; right: a file that we may write"]) from None
 
 
 def _refuse_manager(environ: Mapping[str, str]) -> None:
