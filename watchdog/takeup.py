@@ -17,6 +17,7 @@ from watchdog.kill_worker import DEAD, KillWorker
 from watchdog.logs import Log
 from watchdog.placement import Placement
 from watchdog.processes.identity import presence
+from watchdog.processes.signals import ancestors
 from watchdog.prompts import TOLD
 from watchdog.recording import restore
 from watchdog.registry.rows import AgentRow, Problem, RequestRow
@@ -67,8 +68,14 @@ class TakeUp:
         store, copies = self._store.store, self._hearing.read_copies()
         rows, problems = await self._store.read(store.live_agents, self._host)
         requests, others = await self._store.read(store.open_requests, self._host)
+        above = {row.agent_id for row in rows if self._is_above(row.registration)}
+        problems += [
+            Problem(agent_id, "pid: its process started this daemon, which cannot end it") for agent_id in above
+        ]
         self._quarantine([*problems, *others])
         for row in rows:
+            if row.agent_id in above:
+                continue
             agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
             restore(agent, row)
             if agent.state is State.WAITING or agent.reg.pane is not None:
@@ -98,6 +105,12 @@ class TakeUp:
         for agent in self._fleet:
             if agent.reg.boot_id != self._boot_id and agent.request_id is None:
                 await self._worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
+
+    def _is_above(self, reg: Registration) -> bool:
+        """An agent in which this daemon was started: its tree is not to be ended while it itself is spared."""
+        if reg.identity is None or reg.identity.pid not in ancestors():
+            return False
+        return presence(reg.identity, None, host=self._host) is not Presence.ABSENT
 
     async def _readopt(self, copies: list[AgentRow], unread: set[str]) -> None:
         """Registered agents that live and that the registry does not know, or not with their process.

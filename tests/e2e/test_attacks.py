@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.processes.conftest import needs_root
-from tests.world import BIN, World, alive, environ_of, pids_with, wait_for
+from tests.world import BIN, World, alive, environ_of, pids_with, started_at, wait_for
 
 
 @pytest.mark.faults
@@ -217,3 +217,26 @@ def test_an_agent_that_cannot_tell_its_pid_is_judged_by_what_it_says(world: Worl
 def pids_of(agent: dict[str, Any]) -> list[int]:
     """Who carries its mark."""
     return pids_with("AGENT_WATCHDOG_ID", str(agent["agent_id"]))
+
+
+@pytest.mark.faults
+def test_a_daemon_that_an_agent_started_ends_nothing_below_that_agent(world: World) -> None:
+    """`agent-watchdogd` typed in a registered shell: it was spared as our ancestor, and all else below it was ended."""
+    world.start()
+    world.registered("shell", "sleep", "1000")
+    world.stop()
+    go = world.dir / "go"
+    below = f'sleep 1000 & until [ -e {go} ]; do sleep 0.05; done; echo $! >{go}; "$@"; :'
+    before = len(world.events())
+    world.start(wait=False, prefix=("sh", "-c", below, "sh"))
+    assert world.daemon is not None
+    ticks = started_at(world.daemon.pid)
+    world.sql(f"UPDATE agent_lifecycle SET pid = {world.daemon.pid}, start_ticks = {ticks}, pidfd_inode = NULL")
+    go.touch()
+    world.wait_event("row.quarantined", after=before)
+    world.wait_event("daemon.ready", after=before)
+
+    assert world.cli("kill", "shell", check=False).returncode == 1
+    assert alive(int(go.read_text()))
+    assert alive(world.daemon.pid)
+    assert world.count("kill.requested") == 0
