@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -65,6 +66,19 @@ def test_the_start_proves_which_process_it_is(child: Entry) -> None:
     assert standing(replace(child, ticks=ticks + 1)) is Standing.GONE
     assert standing(replace(child, since=time.time())) is Standing.PROVED
     assert standing(replace(child, since=time.time() - 3600)) is Standing.GONE
+
+
+def test_the_number_of_a_thread_is_no_process_and_is_not_gone() -> None:
+    """Some programs note a thread's own number; one that a thread got later was another's."""
+    code = "import threading, time; threading.Thread(target=lambda: (print(threading.get_native_id(), flush=True),"
+    command = [sys.executable, "-c", f"{code} time.sleep(60))).start()"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        thread = Entry(key="k", token="t", name="n", uid=ME, pid=int(process.stdout.readline()))
+        assert standing(thread) is standing(replace(thread, since=time.time())) is Standing.UNSEEN
+        assert standing(replace(thread, since=time.time() - 3600)) is Standing.GONE
+        process.kill()
+    assert standing(thread) is Standing.GONE
 
 
 def test_what_is_never_an_agent_or_anothers_is_left_alone(child: Entry) -> None:

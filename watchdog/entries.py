@@ -72,6 +72,8 @@ def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found
     try:
         taken = claim(entry.pid, Peer(uid, uid, os.getpid()), fleet, host)
     except ProcessNotFound as error:
+        if _is_thread(entry, now):
+            return Found(Standing.UNSEEN, f"its pid, {entry.pid}, is the number of a thread")
         return Found(Standing.GONE, str(error).removeprefix("pid: "))
     except Unseen as error:
         return Found(Standing.UNSEEN, str(error))
@@ -86,6 +88,20 @@ def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found
     if began(taken.identity, now) > entry.since + SLACK:
         return Found(Standing.GONE, f"process {entry.pid} began after the entry was written")
     return Found(Standing.PROVED, taken=taken)
+
+
+def _is_thread(entry: Entry, now: Instant) -> bool:
+    """Whether its number is a thread's, which /proc has and never lists (proc(5)), and perhaps of the one it means."""
+    pid = entry.pid or 0
+    try:
+        if procfs.status_value(pid, "Tgid") == str(pid):
+            return False  # what is left of a process
+        ticks = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{pid}/stat")).start_ticks
+    except (OSError, ValueError):
+        return False
+    if entry.ticks is not None:
+        return entry.ticks == ticks
+    return entry.since is None or _epoch(ticks, now) <= entry.since + SLACK
 
 
 def tells(entry: Entry) -> bool:
@@ -105,7 +121,11 @@ def names(entry: Entry, agent: Agent, boot_id: str, now: Instant) -> bool:
 
 def began(identity: Identity, now: Instant) -> float:
     """When a process of this boot was started, in epoch seconds of the clock as it is now."""
-    return now.wall.timestamp() - (now.boot - identity.start_ticks / procfs.TICKS_PER_SECOND)
+    return _epoch(identity.start_ticks, now)
+
+
+def _epoch(ticks: int, now: Instant) -> float:
+    return now.wall.timestamp() - (now.boot - ticks / procfs.TICKS_PER_SECOND)
 
 
 def further(entry: Entry, uid: int, fleet: Fleet, host: str) -> tuple[Identity, ...]:

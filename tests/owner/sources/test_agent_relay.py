@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.owner.sources.relay_home import PROJECT, RelayHome, printed
 from tests.world import wait_for
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources import agent_relay, kernel
+from watchdog.owner.sources import agent_relay, files, kernel
 from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry
 
 ENDED = 1_900_000_060.0
@@ -345,3 +346,34 @@ def test_who_is_only_registered_leaves_the_others_their_place(home: RelayHome) -
     entries = agent_relay.discover(str(home.root))
     assert len(entries) == MOST_ENTRIES
     assert (entries[0].name, entries[0].since) == ("Beta", None)
+
+
+@pytest.mark.parametrize("with_messages", [False, True])
+@pytest.mark.parametrize("step", ["database", agent_relay.CONNECTED, agent_relay.WORKERS])
+def test_an_end_that_a_fault_stopped_is_done_again(
+    home: RelayHome, monkeypatch: pytest.MonkeyPatch, step: str, with_messages: bool
+) -> None:
+    """Its session does not stay open because its lists were put right first, nor the other way round."""
+    home.connected("Alpha")
+    home.registered("Alpha")
+    home.workers({"name": "Alpha", "pid": 4000000, "spawnedAt": 1_900_000_000_000})
+    home.session("Alpha")
+    entry = found(home)["Alpha"]
+    end = replace(KILLED, with_messages=with_messages)
+    with monkeypatch.context() as broken:
+        fault = OSError(28, "no space")
+
+        def fails(path: str, edit: files.Edit, change: Any = files.change) -> bool:
+            if path.endswith(step):
+                raise fault
+            return bool(change(path, edit))
+
+        broken.setattr(files, "change", fails)
+        if step == "database":
+            broken.setattr(agent_relay, "_close", lambda *_: (_ for _ in ()).throw(fault))
+        with pytest.raises(OSError, match="no space"):
+            agent_relay.forget(str(home.root), entry.key, entry.token, end)
+    assert agent_relay.forget(str(home.root), entry.key, entry.token, end).became is Became.DONE
+    assert ("Alpha" in found(home)) is not with_messages
+    assert with_messages or not found(home)["Alpha"].living
+    assert [row[6] is not None for row in home.rows("sessions")] == [True] * (not with_messages)

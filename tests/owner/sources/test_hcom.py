@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sqlite3
 import subprocess
 import time
@@ -392,3 +393,10 @@ def test_a_subscription_that_is_no_json_keeps_no_end_from_being_written(home: Hc
     home.database.execute("INSERT INTO kv VALUES ('events_sub:1', '{half')")
     assert hcom.forget(str(home.root), "luna", only(home).token, KILLED).became is Became.DONE
     assert home.rows("kv") == [("events_sub:1", "{half")]
+
+
+def test_the_command_to_resume_is_one_that_can_be_typed(tmp_path: Path) -> None:
+    """A row's name may hold what a shell would run; a directory's may have a space."""
+    home = HcomHome(tmp_path / "a b")
+    home.add("x; id", PROCESS, pid=4000000)
+    assert shlex.split(only(home).resume or "") == [f"HCOM_DIR={home.root}", "hcom", "r", "x; id"]

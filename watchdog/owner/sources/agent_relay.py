@@ -10,6 +10,7 @@ At an end the agent goes from the lists of those who live, its session is closed
 was registered once stays known, as agent-relay itself keeps it for a day, unless its messages are to go, too.
 """
 
+import contextlib
 import os
 import re
 import sqlite3
@@ -55,6 +56,11 @@ class _Lists:
         said = (self.session.get(name), worker.get("spawnedAt"), kept.get("started_at"), kept.get("pid"))
         return " ".join("-" if one is None else str(one) for one in said)
 
+    def is_run(self, name: str, token: str) -> bool:
+        """Whether the name means that run, or what a fault has left of it."""
+        was, now = token.split(" "), self.token(name).split(" ")
+        return len(was) == len(now) and all(one in (former, "-") for former, one in zip(was, now, strict=True))
+
 
 def discover(path: str) -> list[Entry]:
     """Every agent of every data directory there. Raises OSError, OwnerCallFailed when none could be read."""
@@ -79,26 +85,19 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
     if data not in _projects(path):
         return Forgotten(Became.GONE, f"{data} is not there")
     store = os.path.join(data, "messages.sqlite")
-    if os.path.lexists(store):
-        with files.database(store, write=True) as database:
-            done = _forget(database, data, name, token, end)
-    else:
-        done = _forget(None, data, name, token, end)
-    left = relay_runs.clear(name, end.temp) if done.became is Became.DONE else []
-    return Forgotten(done.became, "; removed ".join((done.message, *left)))
-
-
-def _forget(database: sqlite3.Connection | None, data: str, name: str, token: str, end: End) -> Forgotten:
-    """The database is committed when this returns, the last of all: what a fault stops is done again as a whole."""
-    lists = _read(data, database)
-    if name not in lists.names():
-        return Forgotten(Became.GONE, f"agent-relay has no {name} any more")
-    if lists.token(name) != token:
-        return Forgotten(Became.CHANGED, f"{name} is another run by now")
-    where = [word for word, done in _cut(data, name, end.with_messages) if done]
-    if database is not None:
-        where += _close(database, name, lists.session.get(name), end)
-    return Forgotten(Became.DONE, f"{name} taken from agent-relay's {', '.join(where) or 'lists already'}")
+    closed = list[str]()
+    with files.database(store, write=True) if os.path.lexists(store) else contextlib.nullcontext() as database:
+        lists = _read(data, database)
+        if name not in lists.names():
+            return Forgotten(Became.GONE, f"agent-relay has no {name} any more")
+        if not lists.is_run(name, token):
+            return Forgotten(Became.CHANGED, f"{name} is another run by now")
+        if database is not None:
+            closed = _close(database, name, lists.session.get(name), end)
+    # Committed. What a fault stops from here on still stands in a list, and is found and done again.
+    where = [word for word, done in _cut(data, name, end.with_messages) if done] + closed
+    words = f"{name} taken from agent-relay's {', '.join(where) or 'lists already'}"
+    return Forgotten(Became.DONE, "; removed ".join((words, *relay_runs.clear(name, end.temp))))
 
 
 def _cut(data: str, name: str, everywhere: bool) -> Iterable[tuple[str, bool]]:

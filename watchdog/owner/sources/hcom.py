@@ -14,6 +14,7 @@ count a bit longer, and a tool may take ten minutes.
 import contextlib
 import json
 import os
+import shlex
 import sqlite3
 import stat
 from collections.abc import Mapping
@@ -310,7 +311,9 @@ def _command(root: str) -> tuple[str, ...]:
 
 
 def _resume(root: str, name: str) -> str:
-    return " ".join((*_command(root), "r", name)).removeprefix("env ")
+    """As a person types it: a name is a word of a database, which may hold any."""
+    where = f"HCOM_DIR={shlex.quote(root)} " if len(_command(root)) > 1 else ""
+    return f"{where}hcom r {shlex.quote(name)}"
 
 
 def _text(row: Mapping[str, Any], key: str) -> str:
