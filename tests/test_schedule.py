@@ -164,6 +164,29 @@ def test_a_job_that_raises_each_time_is_told_once() -> None:
     assert all("job.failed" in line for line in told)
 
 
+def test_a_job_that_the_end_breaks_off_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    """A daemon that is told to stop while it looks for leftovers: its log ended with a traceback of apscheduler's."""
+
+    async def main() -> None:
+        schedule, begun = Schedule(Clock(), get_logger()), asyncio.Event()
+
+        async def long() -> None:
+            begun.set()
+            await asyncio.sleep(100)
+
+        schedule.every(INTERVAL, "reap", long)
+        schedule.start()
+        async with asyncio.timeout(20):
+            await begun.wait()
+        schedule.pause()
+        schedule.shutdown()
+        await asyncio.sleep(0.1)
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    assert caplog.messages == []
+
+
 def test_who_looks_after_the_scheduler_does_not_die_unseen(impatient: None) -> None:
     """Case H12: its own error, too, ends the daemon; else the scheduler could stop later and nobody would know."""
 

@@ -80,6 +80,8 @@ class Schedule:
             try:
                 await job()
                 self._failed.discard(name)
+            except asyncio.CancelledError:
+                return  # by `shutdown`: no fault, and apscheduler would log a traceback of it
             except Exception as error:  # noqa: BLE001 - one run's fault; the next one comes, and says no more of the same
                 if name not in self._failed:
                     self._failed.add(name)
