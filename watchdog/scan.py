@@ -81,8 +81,8 @@ class Scanner:
 def _seen(seen: table.ProcessTable, root: tree.Root, marks: frozenset[str]) -> tree.Root:
     """With what this scan saw of its main process, for as long as that is there."""
     main = seen.find(root.main)
-    home = None if main is None or main.stat.dead else main.cgroup
-    return replace(root, marks=marks, home_cgroup=home or root.home_cgroup)
+    home = (None if main is None or main.stat.dead else main.cgroup) or root.home_cgroup
+    return root if (marks, home) == (root.marks, root.home_cgroup) else replace(root, marks=marks, home_cgroup=home)
 
 
 def _completed(members: tuple[TreeMember, ...]) -> tuple[TreeMember, ...]:

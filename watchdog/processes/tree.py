@@ -174,7 +174,7 @@ class _Sorting:
             around = {root.parent_id} if root.parent_id in self.roots else set()
             row = self.table.find(root.main)
             if row is not None:
-                around |= {self.mains[above] for above in self.table.ancestry(row.stat.pid) if above in self.mains}
+                around |= {self.mains[above] for above in self.above[agent_id] if above in self.mains}
                 if row.marker in self.roots and self.roots[row.marker].owner_uid == row.uid:
                     around.add(row.marker)
                 for mark in row.vendors or ():
