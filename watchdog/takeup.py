@@ -20,7 +20,7 @@ from watchdog.processes.identity import presence
 from watchdog.processes.signals import ancestors
 from watchdog.prompts import TOLD
 from watchdog.recording import restore
-from watchdog.registry.rows import AgentRow, Problem, RequestRow
+from watchdog.registry.rows import AgentRow, HoldRow, Problem, RequestRow
 from watchdog.registry.store import AsyncStore
 
 EXPIRY = ("agent.expires_soon",)
@@ -141,11 +141,11 @@ class TakeUp:
 
     async def orders(self) -> None:
         """Orders that somebody else committed for agents of ours, from time to time."""
-        store = self._store.store
+        known, ids = self._holds.ids(), [agent.agent_id for agent in self._fleet]
         try:
-            await self._agree_on_holds()  # first: who was held before he was to be ended is not ended
-            await self._find_rowless()
-            requests, problems = await self._store.read(store.open_requests, self._host)
+            held, lost, (requests, problems) = await self._store.read(self._stored, ids)
+            self._agree_on_holds(held, known)  # first: who was held before he was to be ended is not ended
+            await self._restore_rowless(lost)
             self._quarantine(problems)
             for request in requests:
                 agent = self._fleet.get(request.agent_id)
@@ -157,10 +157,17 @@ class TakeUp:
         except Conflict as error:  # somebody broke the row since
             self._log.event("row.quarantined", why=str(error))
 
-    async def _agree_on_holds(self) -> None:
-        """Holds on agents of ours that another host's operator put or lifted."""
-        known = self._holds.ids()
-        stored = await self._store.read(self._store.store.active_holds, self._host)
+    def _stored(self, ids: list[str]) -> tuple[list[HoldRow], set[str], tuple[list[RequestRow], list[Problem]]]:
+        """In a reader's thread, all in one turn (it costs as much as a query): holds, the rowless, orders.
+
+        Orders are read first: a hold that was put before one of them is then seen.
+        """
+        store = self._store.store
+        orders = store.open_requests(self._host)
+        return store.active_holds(self._host), store.without_row(ids, self._host), orders
+
+    def _agree_on_holds(self, stored: list[HoldRow], known: frozenset[int]) -> None:
+        """Holds on agents of ours that another host's operator put or lifted; `known` before they were read."""
         begun, ended = self._holds.agree(stored, known)
         for event, rows in (("hold.started", begun), ("hold.ended", ended)):
             for row in rows:
@@ -168,13 +175,12 @@ class TakeUp:
                 name = agent.reg.name if agent else None
                 self._log.event(event, agent_id=row.agent_id, name=name, reason="operator", why=row.reason)
 
-    async def _find_rowless(self) -> None:
+    async def _restore_rowless(self, lost: set[str]) -> None:
         """Living agents whose row somebody removed: told once, and written anew when they beat; no process is touched.
 
         Without a row nothing could be ordered for them, and a daemon after us would not know them.
         """
-        store, ids = self._store.store, [agent.agent_id for agent in self._fleet]
-        lost = await self._store.read(store.without_row, ids, self._host)
+        store = self._store.store
         self._rowless = {agent_id: beats for agent_id, beats in self._rowless.items() if agent_id in lost}
         for agent in filter(None, map(self._fleet.get, sorted(lost))):
             log = self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
