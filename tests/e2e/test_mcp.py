@@ -201,7 +201,12 @@ def test_a_daemon_that_hangs_holds_up_no_other_call_and_no_end(tmp_path: Path) -
 def test_an_interrupt_ends_it_while_it_waits_on_stdin(tmp_path: Path) -> None:
     """Ctrl-C of who tries it in a terminal; it dies of it, as the other verbs do."""
     command = [str(BIN / "agent-watchdog"), "--socket", str(tmp_path / "control.sock"), "mcp"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as asked:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # `make test &` ignores it
+    ) as asked:
         assert asked.stdin is not None
         assert asked.stdout is not None
         asked.stdin.write(GREETING)
