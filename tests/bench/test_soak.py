@@ -125,7 +125,8 @@ def reload(world: World) -> None:
     if turn % 3 == 2:
         text += "[nonsense]\n"
     elif turn % 3:
-        text += '[[hook]]\nname = "temp_dir"\nrun = "temp_dir"\n[[hook]]\nname = "own"\non = ["killed"]\ncommand = ["/bin/true"]\n'
+        text += '[[hook]]\nname = "temp_dir"\nrun = "temp_dir"\n'  # else it would stay behind
+        text += '[[hook]]\nname = "own"\non = ["killed"]\ncommand = ["/bin/true"]\n'
     world.config.write_text(re.sub("max_per_minute = .*", f"max_per_minute = {1000 + turn}", text))
     assert world.daemon is not None
     world.daemon.send_signal(signal.SIGHUP)
