@@ -54,7 +54,8 @@ def warnings(settings: Settings) -> list[str]:
             for number, root in enumerate(settings.cleanup.roots)
             if not os.path.isdir(root)
         ]
-    found += [f"source[{number}].{words}" for number, one in enumerate(settings.sources) for words in _source(one)]
+    named = settings.config.source or ()  # a user's own shipped one is read as soon as it is there
+    found += [f"source[{number}].{words}" for number, one in enumerate(named) for words in _source(one)]
     run = {hook.run for hook in settings.hooks}
     if settings.hooks and (left := [hook.name for hook in DEFAULT_HOOKS if hook.run not in run]):
         found.append(
