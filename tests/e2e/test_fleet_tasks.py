@@ -45,7 +45,7 @@ def test_a_task_whose_wrapper_was_killed_is_closed_and_an_innocent_process_lives
     for name, pid in (("gone", gone.pid), ("reused", innocent.pid), ("unborn", None)):
         place = world.dir / "fleet" / f"task-{name}"
         place.mkdir(parents=True)
-        (place / "status.json").write_text(LINE.replace("zz99", name))
+        (place / "status.json").write_text(LINE.replace(KEY, f"task-{name}"))
         os.utime(place / "status.json", (1600000000, 1600000000))
         if pid is not None:
             (place / "task.pid").write_text(f"{pid}\n")

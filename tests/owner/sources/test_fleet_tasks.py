@@ -15,9 +15,9 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import fleet_tasks, kernel
 from watchdog.owner.sources.base import Became, End, Entry, entry_json, entry_of
 
-KEY = "task-zz99"
+KEY = f"task-{os.getpid():x}zz"  # of one process that runs tests: another's wrapper would be this task's
 LINE = (
-    '{"taskId":"task-zz99","status":"running","started":"2030-01-02T03:04:05Z",'
+    f'{{"taskId":"{KEY}","status":"running","started":"2030-01-02T03:04:05Z",'
     '"updated":"2030-01-02T03:04:05Z","exitCode":null,"retries":0}\n'
 )
 # A wrapper as the program makes one: it writes its status and pid, has a loop beside it that touches `activity`, and
@@ -126,7 +126,7 @@ def test_a_killed_wrapper_is_cancelled_and_nothing_else_changes(tasks: Tasks) ->
 
     assert became is Became.DONE
     assert (place / "status.json").read_text() == (
-        '{"taskId":"task-zz99","status":"cancelled","started":"2030-01-02T03:04:05Z",'
+        f'{{"taskId":"{KEY}","status":"cancelled","started":"2030-01-02T03:04:05Z",'
         '"updated":"2030-01-02T03:05:05Z","exitCode":137,"retries":0}\n'
     )
     assert (place / "status.json").stat().st_mode & 0o777 == 0o640
@@ -239,12 +239,13 @@ def test_another_run_and_what_ended_by_itself_stay_as_they_are(tasks: Tasks) -> 
 
 @pytest.mark.parametrize(
     "line",
-    ["", "[]", LINE[:40], LINE.replace("running", "paused"), LINE.replace("zz99", "zz98"), '{"status":"running"}'],
+    ["", "[]", LINE[:40], LINE.replace("running", "paused"), LINE.replace(KEY, "task-else"), '{"status":"running"}'],
+    ids=["empty", "list", "half", "unknown status", "another task's", "short"],
 )
 def test_what_is_not_understood_is_passed_over_and_left(tasks: Tasks, line: str) -> None:
     """A half written status, another layout, another task's."""
     place = tasks.wrote(line=line, pid="4194304")
-    tasks.wrote("task-good", LINE.replace("zz99", "good"), "4194304")
+    tasks.wrote("task-good", LINE.replace(KEY, "task-good"), "4194304")
 
     assert [entry.key for entry in fleet_tasks.discover(str(tasks.path))] == ["task-good"]
     with pytest.raises(OwnerCallFailed):
@@ -258,9 +259,9 @@ def test_no_link_is_followed(tasks: Tasks, tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "status.json").write_text(LINE)
     (tasks.path / KEY).symlink_to(elsewhere)
-    linked = tasks.wrote("task-link", LINE.replace("zz99", "link"))
+    linked = tasks.wrote("task-link", LINE.replace(KEY, "task-link"))
     (linked / "task.pid").symlink_to(elsewhere / "status.json")
-    os.mkfifo(tasks.wrote("task-fifo", LINE.replace("zz99", "fifo")) / "task.pid")
+    os.mkfifo(tasks.wrote("task-fifo", LINE.replace(KEY, "task-fifo")) / "task.pid")
 
     assert fleet_tasks.discover(str(tasks.path)) == []
     for key in (KEY, "task-link", "task-fifo", "../x"):
