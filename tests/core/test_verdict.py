@@ -59,6 +59,16 @@ CASES = [
         Verdict.HEALTHY,
     ),
     (
+        "who lives without a promise or a pid has a time to live",
+        seen(presence=Presence.NO_PID, promised=False, members=1, ttl_left=seconds(0)),
+        Verdict.EXPIRED,
+    ),
+    (
+        "who lives without a promise or a pid may linger",
+        seen(presence=Presence.NO_PID, promised=False, members=1, state=State.DONE, state_age=seconds(9999)),
+        Verdict.LINGERING,
+    ),
+    (
         "a promise without a first beat is starting",
         seen(has_beaten=False, age=seconds(299), silence=seconds(299)),
         Verdict.STARTING,

@@ -97,7 +97,7 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
     # Who promised a beat every four hours may take four hours for the first one.
     limit = max(policy.start_limit, seen.after) if seen.promised else policy.start_limit
     if seen.presence is Presence.NO_PID and not seen.promised and seen.members:
-        return Judgement(Verdict.HEALTHY, f"no process id was told, and {seen.members} of its processes live")
+        return None  # no process id was told, and it needs none
     if seen.presence is Presence.NO_PID and not (seen.promised and seen.has_beaten):
         what = "no process id yet"
     elif seen.promised and not seen.has_beaten:
@@ -145,6 +145,8 @@ def _healthy(seen: Observation, policy: Policy) -> Judgement | None:
         stands -= seen.ttl_warning
     if not seen.promised:
         line = "no heartbeat was promised: judged by process, exit and TTL alone"
+        if seen.presence is Presence.NO_PID:
+            line = f"no process id was told, and {seen.members} of its processes live"
         return Judgement(Verdict.HEALTHY, line, stands=stands)
     if seen.silence < seen.after and not _progress_stands(seen, policy):
         stands = min(stands, seen.after - seen.silence)
