@@ -592,6 +592,16 @@ def test_a_tree_that_obeys_costs_no_word_of_its_grace(scene: Scene) -> None:
     assert scene.graces == []
 
 
+def test_no_grace_is_told_of_whom_no_term_could_reach(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later attempt that may signal him gives him TERM and all of it, not what is left of somebody else's."""
+    agent = scene.python('subprocess.Popen(["sleep", "1000"])\nopen("up", "w")\ntime.sleep(1000)')
+    assert agent.identity is not None
+    main = agent.identity.pid, agent.identity.start_ticks
+    monkeypatch.setattr(scene.fleet, "processes_but", lambda _: frozenset({main}))
+    assert scene.end(agent, grace=3.0).reason == "protected"
+    assert (scene.graces, scene.left()) == ([], [agent.identity.pid])
+
+
 def test_a_grace_that_was_given_before_is_not_given_again(scene: Scene) -> None:
     """All had TERM 60 s ago, and 30 s were promised: KILL comes at once, and no second TERM."""
     agent = scene.python(DEAF + 'open("up", "w")\ntime.sleep(1000)')

@@ -207,9 +207,13 @@ class Ending:
         return replace(kill, round_since=now if kill.round_since is None else kill.round_since)
 
     async def _wait(self, until: float, kill: Kill) -> None:
-        """Until an exit, a raised `force`, or the instant. A grace that goes on is told, so that none is begun anew."""
+        """Until an exit, a raised `force`, or the instant. A grace that goes on is told, so that none is begun anew.
+
+        But not while somebody was refused: a later attempt may reach him, who has had no TERM.
+        """
         hurry, tell = self._plan.hurry, kill.started + TELL
-        if kill.main_termed and kill.killing_since is None and self._told not in (True, kill.rest_termed):
+        polite = kill.main_termed and kill.killing_since is None and not any(m.refused for m in self._roll.alive())
+        if polite and self._told not in (True, kill.rest_termed):
             if self._clock.mono() >= tell:
                 self._told = kill.rest_termed
                 await self._termed(kill.started, kill.rest_termed)
