@@ -58,6 +58,7 @@ class TakeUp:
         self._host = host
         self._boot_id = boot_id
         self._quarantined: set[Problem] = set()  # said already
+        self._above: dict[str, Registration] = {}  # agents in which this daemon was started
         self._rowless: dict[str, int] = {}  # agents without a row, and their beats when that was seen
 
     async def everything(self) -> None:
@@ -75,19 +76,9 @@ class TakeUp:
         self._quarantine([*problems, *others])
         for row in rows:
             if row.agent_id in above:
-                continue
-            agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
-            restore(agent, row)
-            if agent.state is State.WAITING or agent.reg.pane is not None:
-                last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
-                agent.needed_human = last == HUMAN[0]
-                if agent.state is State.WAITING:
-                    agent.state_age = agent.policy.prompt_limit if agent.needed_human else ZERO
-                elif agent.needed_human:
-                    agent.sights.prompt = Sight(TOLD, agent.policy.prompt_limit)
-            if agent.expires_soon:
-                agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
-            self._hearing.readmit(agent, row)
+                self._above[row.agent_id] = row.registration
+            else:
+                await self._readmit(row)
         await self._readopt(copies, {problem.agent_id for problem in problems})
         self._placement.take_up()
         for request in requests:
@@ -105,6 +96,32 @@ class TakeUp:
         for agent in self._fleet:
             if agent.reg.boot_id != self._boot_id and agent.request_id is None:
                 await self._worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
+
+    async def _readmit(self, row: AgentRow) -> None:
+        store = self._store.store
+        agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
+        restore(agent, row)
+        if agent.state is State.WAITING or agent.reg.pane is not None:
+            last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
+            agent.needed_human = last == HUMAN[0]
+            if agent.state is State.WAITING:
+                agent.state_age = agent.policy.prompt_limit if agent.needed_human else ZERO
+            elif agent.needed_human:
+                agent.sights.prompt = Sight(TOLD, agent.policy.prompt_limit)
+        if agent.expires_soon:
+            agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
+        self._hearing.readmit(agent, row)
+
+    async def _readmit_above(self) -> None:
+        """Who started this daemon and has ended, or is above it no more, is an agent like any other."""
+        over = {agent_id for agent_id, reg in self._above.items() if not self._is_above(reg)}
+        if over:
+            rows, _ = await self._store.read(self._store.store.live_agents, self._host)
+            for row in (row for row in rows if row.agent_id in over):
+                await self._readmit(row)
+                del self._above[row.agent_id]
+            for agent_id in over:
+                self._above.pop(agent_id, None)  # its row is closed, or broken
 
     def _is_above(self, reg: Registration) -> bool:
         """An agent in which this daemon was started: its tree is not to be ended while it itself is spared."""
@@ -141,8 +158,9 @@ class TakeUp:
 
     async def orders(self) -> None:
         """Orders that somebody else committed for agents of ours, from time to time."""
-        known, ids = self._holds.ids(), [agent.agent_id for agent in self._fleet]
         try:
+            await self._readmit_above()
+            known, ids = self._holds.ids(), [agent.agent_id for agent in self._fleet]
             held, lost, (requests, problems) = await self._store.read(self._stored, ids)
             self._agree_on_holds(held, known)  # first: who was held before he was to be ended is not ended
             await self._restore_rowless(lost)

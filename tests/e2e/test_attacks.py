@@ -240,3 +240,8 @@ def test_a_daemon_that_an_agent_started_ends_nothing_below_that_agent(world: Wor
     assert alive(int(go.read_text()))
     assert alive(world.daemon.pid)
     assert world.count("kill.requested") == 0
+
+    world.daemon.kill()  # the shell; the daemon goes on as an orphan
+    world.daemon.wait()
+    world.wait_event("agent.gone", after=before, name="shell")
+    world.wait_status("shell", "completed", "failed")
