@@ -4,6 +4,7 @@ import asyncio
 import os
 import pwd
 import threading
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,13 @@ import pytest
 
 from watchdog import source_places
 from watchdog.clock import Clock
+from watchdog.core.model import Policy, Registration, Status
 from watchdog.errors import OwnerCallFailed
-from watchdog.fleet import Fleet
+from watchdog.fleet import Agent, Fleet
 from watchdog.keys import Source
 from watchdog.owner.sources.base import Entry, entry_json
-from watchdog.sources import Sources
+from watchdog.processes import identity
+from watchdog.sources import MOST_LISTED, Sources
 
 
 def test_the_usual_place_of_two_users_is_two_registries() -> None:
@@ -36,6 +39,38 @@ def test_the_usual_place_of_two_users_is_two_registries() -> None:
         ("agent-of-0", 0),
         ("agent-of-65534", 65534),
     }
+
+
+def test_an_agent_whose_entries_get_other_keys_has_some_of_them() -> None:
+    """All are written with it, and its end closes them: each look would add to what the registry and we hold of it."""
+    looks = count()
+    here = identity.read_identity(os.getpid(), "host")
+    assert here is not None
+    reg = Registration("a", "a", os.geteuid(), "host", identity.boot_id(), identity=here)
+    agent, fleet = Agent(reg, Policy(), Status.RUNNING), Fleet()
+    fleet.add(agent)
+
+    async def call(uid: int, call: str, args: dict[str, Any], timeout: float) -> list[dict[str, object]]:
+        look, which = next(looks), dict[str, Any](pid=here.pid, ticks=here.start_ticks)
+        return [entry_json(Entry(f"k{look}-{number}", "t", "a", uid, **which)) for number in range(200)]
+
+    def ask(*_: object) -> asyncio.Future[None]:
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        written.set_result(None)
+        return written
+
+    settings = SimpleNamespace(sources=(Source(kind="hcom", path="/nowhere"),), policy_for=lambda _: Policy())
+    store = SimpleNamespace(ask=ask, store=SimpleNamespace(set_entries=None))
+    desk = SimpleNamespace(settings=settings, fleet=fleet, clock=Clock(), host="host", store=store)
+    desk.boot_id = identity.boot_id()
+    sources = Sources(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    for _ in range(2):
+        asyncio.run(sources.look())
+
+    assert len(agent.reg.entries) == MOST_LISTED == 256
+    shown = sources.shown()
+    assert len(shown) == 400 - 256
+    assert shown[0]["why"] == "a stands in 256 entries already"
 
 
 def test_a_user_that_nobody_can_look_up_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

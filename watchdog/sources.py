@@ -24,7 +24,7 @@ from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, Wa
 from watchdog.fleet import Agent
 from watchdog.ghosts import Ghosts
 from watchdog.keys import Source
-from watchdog.owner.sources.base import Entry
+from watchdog.owner.sources.base import MOST_ENTRIES, Entry
 from watchdog.owners import Owners
 from watchdog.processes.identity import presence
 from watchdog.source_places import Accounts, Place
@@ -32,6 +32,7 @@ from watchdog.source_places import Accounts, Place
 DEADLINE = 3.0  # seconds for one look
 PATIENCE = 60.0  # seconds until a registry on which two helpers in a row hung is read again
 MOST_TEMP = 32  # files that one entry leaves behind
+MOST_LISTED = MOST_ENTRIES  # of one agent: a program that gives its entry another key at each look has more and more
 MISSED = 2  # looks that do not find an entry, until it counts as taken away: a file may be just being replaced
 Known = tuple[Agent, Listed]
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
@@ -211,6 +212,8 @@ class Sources:
         """An agent that came another way stands there too: the entry is closed with it."""
         listed = entries.listed(kind, path, entry, entries.tells(entry))
         others = tuple(one for one in agent.reg.entries if (one.kind, one.path, one.key) != (kind, path, entry.key))
+        if len(others) >= MOST_LISTED:
+            raise Conflict(f"{agent.reg.name} stands in {len(others)} entries already")
         await self._keep(agent, (*others, listed))
 
     async def _refresh(self, place: Place, agent: Agent, own: Listed, entry: Entry) -> None:
