@@ -230,6 +230,19 @@ def test_another_run_of_that_name_stays(home: RelayHome) -> None:
     assert [row[6] for row in home.rows("sessions")] == [None, None]
 
 
+def test_another_run_that_is_only_connected_yet_stays(home: RelayHome, started: list[subprocess.Popen[bytes]]) -> None:
+    """Without a session, and spawned by nobody, it looks like what a fault has left of the former one; but it runs."""
+    connected = home.connected("Alpha")
+    home.workers({"name": "Alpha", "pid": 4000000, "spawnedAt": 1_900_000_000_000})
+    alpha = found(home)["Alpha"]
+    home.workers()
+    started.append(home.wrapper("Alpha"))
+    wait_for(lambda: found(home)["Alpha"].also, "the wrapper and what it wraps")
+    before = connected.read_text()
+    assert agent_relay.forget(str(home.root), alpha.key, alpha.token, KILLED).became is Became.CHANGED
+    assert connected.read_text() == before
+
+
 def test_a_store_of_another_layout_is_left_alone(home: RelayHome) -> None:
     """What is not as we know it is not written; the lists are put in order all the same."""
     connected = home.connected("Alpha")

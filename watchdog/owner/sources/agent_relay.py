@@ -90,7 +90,7 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
         lists = _read(data, database)
         if name not in lists.names():
             return Forgotten(Became.GONE, f"agent-relay has no {name} any more")
-        if not lists.is_run(name, token):
+        if not lists.is_run(name, token) or (lists.token(name) != token and _runs(lists, name)):
             return Forgotten(Became.CHANGED, f"{name} is another run by now")
         if database is not None:
             closed = _close(database, name, lists.session.get(name), end)
@@ -98,6 +98,11 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
     where = [word for word, done in _cut(data, name, end.with_messages) if done] + closed
     words = f"{name} taken from agent-relay's {', '.join(where) or 'lists already'}"
     return Forgotten(Became.DONE, "; removed ".join((words, *relay_runs.clear(name, end.temp))))
+
+
+def _runs(lists: _Lists, name: str) -> bool:
+    """Whether somebody of that name runs there: of him nothing may be written down yet, as of what a fault has left."""
+    return any(run.name == name and run.belongs_to(lists.data, lists.root) for run in relay_runs.running())
 
 
 def _cut(data: str, name: str, everywhere: bool) -> Iterable[tuple[str, bool]]:
