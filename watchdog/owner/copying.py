@@ -66,6 +66,8 @@ def content(top: str) -> Iterator[tuple[str, bytes]]:
                 yield os.path.relpath(path, top), b"link " + os.fsencode(os.readlink(path))
             elif name in names:
                 yield os.path.relpath(path, top), b"directory"
+            elif not stat.S_ISREG(os.lstat(path).st_mode):
+                yield os.path.relpath(path, top), b"other"  # a FIFO would hold us for ever
             else:
                 with open(path, "rb") as file:
                     yield os.path.relpath(path, top), b"file " + hashlib.file_digest(file, "sha256").digest()

@@ -9,11 +9,14 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import socket
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
 from watchdog.owner import paths
+
+_WRITES = re.compile(r"\S+ .w.s .* /")  # proc(5), maps: shared, so that what is written is the file's
 
 
 class _Names:
@@ -73,6 +76,21 @@ def _mapped(pid: str) -> set[str]:
             return {"/" + line.rstrip("\n").partition(" /")[2] for line in lines if " /" in line}
     except OSError:  # another uid's, or gone
         return set()
+
+
+def is_mapped_to_write(path: str) -> bool:
+    """Whether a process has a file below `path` mapped so that it can write to it. Otherwise as `occupant`."""
+    names = _Names(path)
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as lines:
+                found = [line.rstrip("\n").partition(" /")[2] for line in lines if _WRITES.match(line)]
+        except OSError:  # another uid's, or gone
+            continue
+        known = names.of(pid) if found else ()
+        if any(paths.is_below("/" + file.removesuffix(" (deleted)"), name) for file in found for name in known):
+            return True
+    return False
 
 
 def occupant(path: str) -> str | None:

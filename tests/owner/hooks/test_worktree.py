@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -389,6 +390,30 @@ def test_killed_before_a_changed_tree_went_back_the_next_run_looks_at_it_anew(
     assert set(others) <= set(repository.listed())
 
 
+def test_a_changed_tree_whose_branch_is_taken_meanwhile_comes_back_beside_its_place(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And that is said: nobody would look for it there."""
+    path = repository.worktree("wt")
+
+    def write_and_die(*_: object) -> None:
+        (repository.trash / AGENT / "tree" / "late").write_text("of the last moment\n")
+        raise SystemExit
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(sys.modules[worktree.__module__], "_changed", write_and_die)
+        run(path)
+    git(repository.main, "worktree", "prune")
+    git(repository.main, "worktree", "add", "-q", str(repository.place / "elsewhere" / "wt"), "wt")
+
+    result = run(path)
+
+    beside = repository.place / "wt.restored"
+    assert (beside / "late").read_text() == "of the last moment\n"
+    assert result.outcome is HookOutcome.KEPT and str(beside) in result.message, result.message
+    assert not (repository.place / f".agent-watchdog-trash-{os.geteuid()}").exists()
+
+
 def pruned(repository: Repository, *, reused: bool) -> list[str]:
     """The entry of a tree in the trash is gone; with `reused` its name is another worktree's now. Returns that one."""
     git(repository.main, "worktree", "prune")
@@ -535,6 +560,75 @@ def test_who_used_it_has_it(repository: Repository, use: Any, mode: str) -> None
     assert (result.outcome, result.details) == (HookOutcome.KEPT, {})
     assert "it was in use, and was changed since" in result.message
     assert path.is_dir()
+
+
+MAPPER = """
+import mmap, sys
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0)
+mapped[0] = ord("O")
+print("mapped", flush=True)
+sys.stdin.readline()
+mapped[0] = ord("o")
+mapped.close()
+print("written", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_who_can_write_by_a_mapping_has_it(repository: Repository) -> None:
+    """mmap(2): a write to a page that is written to already changes no time of its file, so nobody could tell."""
+    path = repository.worktree()
+    (path / ".env").write_text("mine\n")
+    argv = [sys.executable, "-c", MAPPER, str(path / ".env")]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as somebody:
+        assert somebody.stdin and somebody.stdout
+        assert somebody.stdout.readline() == "mapped\n"
+        first = run(path)
+        somebody.stdin.write("\n")
+        somebody.stdin.flush()
+        assert somebody.stdout.readline() == "written\n"
+
+    assert (first.outcome, "in_use" in first.details) == (HookOutcome.KEPT, False), first.message
+
+
+LATER = """
+import mmap, sys
+with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+    mapped[0]
+    mapped[0] = ord("M")
+"""
+
+
+def test_where_no_time_tells_of_a_write_its_content_does() -> None:
+    """On tmpfs one that maps a file, reads a page and writes to it changes no time; else it goes as anywhere."""
+    with tempfile.TemporaryDirectory(prefix="aw-t", dir="/dev/shm") as place:
+        repository = Repository(Path(place))
+        former = []
+        for name in ("written", "left"):
+            path = repository.worktree(name)
+            (path / ".env").write_text("mine\n")
+            somebody = sitting(path)
+            former.append(run(path))
+            left(somebody)
+        subprocess.run([sys.executable, "-c", LATER, str(repository.place / "written" / ".env")], check=True)
+
+        told = [again(repository.place / name, one) for name, one in zip(("written", "left"), former, strict=True)]
+
+        assert [one.outcome for one in told] == [HookOutcome.KEPT, HookOutcome.DONE], told
+
+
+def test_a_fifo_in_gits_entry_holds_nobody(repository: Repository) -> None:
+    """Only its owner makes one there; it is looked at, never opened."""
+    path = repository.worktree()
+    os.mkfifo(repository.main / ".git" / "worktrees" / "wt" / "pipe")
+    somebody = sitting(path)
+    try:
+        first, second = run(path), again(path, run(path))
+    finally:
+        left(somebody)
+
+    assert [one.details["in_use"] for one in (first, second)] == [True, True]
 
 
 def test_a_reason_that_does_not_pass_by_itself_is_none_to_look_again(repository: Repository) -> None:

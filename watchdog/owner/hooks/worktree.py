@@ -240,11 +240,12 @@ def _put_back(parent: int, name: str, agent_id: str, path: str) -> bool:
         if _entry_there(common, entry, container):
             os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
             trash.sync(parent)
+            told = ""
         else:  # somebody's `git worktree prune` took it meanwhile
-            restoring.restore(agent_id, [common])
-            if not os.path.lexists(path):
-                return False  # its branch is checked out elsewhere: it lies beside its place, and stays
+            told = str(restoring.restore(agent_id, [common])["message"])
         _undo(Git(common, GIT_SECONDS, git_dir=common), parent, container, common, agent_id)
+    if not os.path.lexists(path):  # its branch is checked out elsewhere: it lies beside its place, and stays
+        raise PathRefused("beside", told)
     return True
 
 
