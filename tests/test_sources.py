@@ -41,6 +41,21 @@ def test_the_usual_place_of_two_users_is_two_registries() -> None:
     }
 
 
+def test_a_registry_that_is_named_twice_is_read_once() -> None:
+    """A look would count as two: nobody would have the second one in which an entry that was being replaced is back."""
+    asked = list[str]()
+
+    async def call(uid: int, call: str, args: dict[str, Any], timeout: float) -> list[dict[str, object]]:
+        asked.append(args["path"])
+        return []
+
+    named = tuple(Source(kind="hcom", path=path) for path in ("/srv/a", "/srv/a", "/srv/b"))
+    desk = SimpleNamespace(settings=SimpleNamespace(sources=named), fleet=Fleet(), clock=Clock())
+    asyncio.run(Sources(desk, SimpleNamespace(call=call)).look())  # type: ignore[arg-type]
+
+    assert asked == ["/srv/a", "/srv/b"]
+
+
 def test_an_agent_whose_entries_get_other_keys_has_some_of_them() -> None:
     """All are written with it, and its end closes them: each look would add to what the registry and we hold of it."""
     looks = count()

@@ -59,11 +59,10 @@ class Sources:
         self.jobs = {"sources": self.look, "ghosts": self._ghosts.round}  # neither waits for the other
 
     async def look(self) -> None:
-        """Each source once."""
-        there = [(source, source.place()) for source in self._desk.settings.sources]
-        wanted = {(source.kind, path) for source, path in there}
-        self._places = {key: place for key, place in self._places.items() if key in wanted}
-        await asyncio.gather(*(self._look(*one) for one in there))
+        """Each source once, also one that is named twice: then as it was named last."""
+        there = {(source.kind, source.place()): source for source in self._desk.settings.sources}
+        self._places = {key: place for key, place in self._places.items() if key in there}
+        await asyncio.gather(*(self._look(source, path) for (_, path), source in there.items()))
         writes, self._writes = self._writes, []
         for write in writes:
             with suppress(WatchdogError):  # that the registry takes nothing is told by the sweep
