@@ -16,11 +16,18 @@ from watchdog.holds import Holds
 from watchdog.logs import Log
 from watchdog.orders import ASKING, BEFORE_SIGNALS, OWN, Order, withdrawn
 from watchdog.processes.identity import presence
-from watchdog.processes.signals import Guard
+from watchdog.processes.signals import Guard, is_ancestor
 from watchdog.registry.store import AsyncStore
 from watchdog.roll import release
 
+STARTED_US = "its process started this daemon, which cannot end it"
 LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
+
+
+def started_us(agent: Agent) -> bool:
+    """Whether this daemon runs below it: it would be spared as our ancestor, and all else of its tree be ended."""
+    main = agent.identity
+    return main is not None and is_ancestor(main.pid) and presence(main, agent.pidfd) is not Presence.ABSENT
 
 
 class Spoke(Exception):

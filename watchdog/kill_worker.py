@@ -19,7 +19,7 @@ from functools import partial
 from watchdog import resuming
 from watchdog.asking import Asking
 from watchdog.chronicle import Chronicle
-from watchdog.claiming import Claiming, Spoke
+from watchdog.claiming import STARTED_US, Claiming, Spoke, started_us
 from watchdog.clock import Clock
 from watchdog.closing import Closing, NotOurs
 from watchdog.core.conversations import conversation_of
@@ -97,11 +97,13 @@ class KillWorker:
         """Commit an order to end one agent and start on it; returns its id.
 
         `beats` is the agent's `renewed` at the look that decided (None: now); one more withdraws a stall. One is open
-        per agent: a second only raises `force` of the first. Raises Conflict in observe mode.
+        per agent: a second only raises `force` of the first. Raises Conflict in observe mode, and for who started us.
         """
         beats = agent.renewed if beats is None else beats
         if self.observe and reason not in DEAD:
             raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
+        if started_us(agent):
+            raise Conflict(f"{agent.reg.name}: {STARTED_US}; right: end it from outside, or start the daemon elsewhere")
         async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
                 open_one = self._orders.get(agent.request_id)

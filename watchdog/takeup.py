@@ -5,6 +5,7 @@ the daemon of that host finds it here. So does an order of our own whose commit 
 """
 
 from watchdog.claimant import gone
+from watchdog.claiming import STARTED_US, started_us
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.core.model import KillOptions, Presence, Reason, Registration, State, Status
@@ -17,7 +18,6 @@ from watchdog.kill_worker import DEAD, KillWorker
 from watchdog.logs import Log
 from watchdog.placement import Placement
 from watchdog.processes.identity import presence
-from watchdog.processes.signals import ancestors
 from watchdog.prompts import TOLD
 from watchdog.recording import restore
 from watchdog.registry.rows import AgentRow, HoldRow, Problem, RequestRow
@@ -58,7 +58,6 @@ class TakeUp:
         self._host = host
         self._boot_id = boot_id
         self._quarantined: set[Problem] = set()  # said already
-        self._above: dict[str, Registration] = {}  # agents in which this daemon was started
         self._rowless: dict[str, int] = {}  # agents without a row, and their beats when that was seen
 
     async def everything(self) -> None:
@@ -69,22 +68,28 @@ class TakeUp:
         store, copies = self._store.store, self._hearing.read_copies()
         rows, problems = await self._store.read(store.live_agents, self._host)
         requests, others = await self._store.read(store.open_requests, self._host)
-        above = {row.agent_id for row in rows if self._is_above(row.registration)}
-        problems += [
-            Problem(agent_id, "pid: its process started this daemon, which cannot end it") for agent_id in above
-        ]
         self._quarantine([*problems, *others])
         for row in rows:
-            if row.agent_id in above:
-                self._above[row.agent_id] = row.registration
-            else:
-                await self._readmit(row)
+            agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
+            restore(agent, row)
+            if agent.state is State.WAITING or agent.reg.pane is not None:
+                last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
+                agent.needed_human = last == HUMAN[0]
+                if agent.state is State.WAITING:
+                    agent.state_age = agent.policy.prompt_limit if agent.needed_human else ZERO
+                elif agent.needed_human:
+                    agent.sights.prompt = Sight(TOLD, agent.policy.prompt_limit)
+            if agent.expires_soon:
+                agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
+            self._hearing.readmit(agent, row)
+            if started_us(agent):
+                self._quarantine([Problem(agent.agent_id, f"pid: {STARTED_US}")])
         await self._readopt(copies, {problem.agent_id for problem in problems})
         self._placement.take_up()
         for request in requests:
             found = self._fleet.get(request.agent_id)
             if found is not None:
-                if self.settings.observe and gone(request.claimed_by, self._host):
+                if (self.settings.observe or started_us(found)) and gone(request.claimed_by, self._host):
                     self._worker.let_go(request, found)
                 self._begin(request, found)
             elif request.reason is Reason.ORPHANED and gone(request.claimed_by, self._host):
@@ -96,38 +101,6 @@ class TakeUp:
         for agent in self._fleet:
             if agent.reg.boot_id != self._boot_id and agent.request_id is None:
                 await self._worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
-
-    async def _readmit(self, row: AgentRow) -> None:
-        store = self._store.store
-        agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
-        restore(agent, row)
-        if agent.state is State.WAITING or agent.reg.pane is not None:
-            last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
-            agent.needed_human = last == HUMAN[0]
-            if agent.state is State.WAITING:
-                agent.state_age = agent.policy.prompt_limit if agent.needed_human else ZERO
-            elif agent.needed_human:
-                agent.sights.prompt = Sight(TOLD, agent.policy.prompt_limit)
-        if agent.expires_soon:
-            agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
-        self._hearing.readmit(agent, row)
-
-    async def _readmit_above(self) -> None:
-        """Who started this daemon and has ended, or is above it no more, is an agent like any other."""
-        over = {agent_id for agent_id, reg in self._above.items() if not self._is_above(reg)}
-        if over:
-            rows, _ = await self._store.read(self._store.store.live_agents, self._host)
-            for row in (row for row in rows if row.agent_id in over):
-                await self._readmit(row)
-                del self._above[row.agent_id]
-            for agent_id in over:
-                self._above.pop(agent_id, None)  # its row is closed, or broken
-
-    def _is_above(self, reg: Registration) -> bool:
-        """An agent in which this daemon was started: its tree is not to be ended while it itself is spared."""
-        if reg.identity is None or reg.identity.pid not in ancestors():
-            return False
-        return presence(reg.identity, None, host=self._host) is not Presence.ABSENT
 
     async def _readopt(self, copies: list[AgentRow], unread: set[str]) -> None:
         """Registered agents that live and that the registry does not know, or not with their process.
@@ -158,9 +131,8 @@ class TakeUp:
 
     async def orders(self) -> None:
         """Orders that somebody else committed for agents of ours, from time to time."""
+        known, ids = self._holds.ids(), [agent.agent_id for agent in self._fleet]
         try:
-            await self._readmit_above()
-            known, ids = self._holds.ids(), [agent.agent_id for agent in self._fleet]
             held, lost, (requests, problems) = await self._store.read(self._stored, ids)
             self._agree_on_holds(held, known)  # first: who was held before he was to be ended is not ended
             await self._restore_rowless(lost)
@@ -225,11 +197,14 @@ class TakeUp:
         self._begin(request, agent)
 
     def _begin(self, request: RequestRow, agent: Agent) -> None:
-        """Go on with it. Observe mode ends nobody who may live, and a living daemon's claim is its own."""
+        """Go on with it. Observe mode ends nobody who may live, and a living daemon's claim is its own.
+
+        That of an agent that started this daemon waits until it has ended.
+        """
         lost = agent.reg.boot_id != self._boot_id
         if self.settings.observe and not lost and request.reason not in DEAD:
             return
-        if gone(request.claimed_by, self._host):
+        if gone(request.claimed_by, self._host) and not started_us(agent):
             self._worker.resume(request, agent, lost=lost)
 
     async def _let_orphans_go(self, request: RequestRow) -> None:

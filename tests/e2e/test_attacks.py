@@ -236,7 +236,9 @@ def test_a_daemon_that_an_agent_started_ends_nothing_below_that_agent(world: Wor
     world.wait_event("row.quarantined", after=before)
     world.wait_event("daemon.ready", after=before)
 
-    assert world.cli("kill", "shell", check=False).returncode == 1
+    refused = world.cli("kill", "shell", check=False)
+    assert (refused.returncode, "its process started this daemon" in refused.stdout + refused.stderr) == (1, True)
+    assert world.agents(all_=False)["shell"]["status"] == "running"  # its worktree and temp dir are in use
     assert alive(int(go.read_text()))
     assert alive(world.daemon.pid)
     assert world.count("kill.requested") == 0

@@ -61,7 +61,7 @@ def ancestors() -> frozenset[int]:
     return _above()[0]
 
 
-def _is_ancestor(pid: int) -> bool:
+def is_ancestor(pid: int) -> bool:
     """Whether that process stands above ours now.
 
     Nobody ever comes to: an orphan passes to one who stands above it already (PR_SET_CHILD_SUBREAPER, prctl(2)). So who
@@ -178,7 +178,7 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None) -> Iterator[i
         raise SignalRefused("other_host", f"pid {pid} was read on host {identity.host!r}, this is {guard.host!r}")
     if pid == os.getpid():
         raise SignalRefused("self", f"pid {pid} is the daemon itself")
-    if _is_ancestor(pid):
+    if is_ancestor(pid):
         raise SignalRefused("ancestor", f"pid {pid} is an ancestor of the daemon")
     if (pid, identity.start_ticks) in guard.protected:
         raise SignalRefused("other_agent", f"pid {pid} belongs to another agent, or is spared")
