@@ -443,7 +443,7 @@ def test_trash_that_is_a_link_or_open_to_others_is_refused(root: Path, tmp_path:
 
 def test_many_at_once_share_one_trash(root: Path) -> None:
     """Whoever empties it takes it away, perhaps under the others' hands; each finds or makes it again."""
-    for number in range(200):
+    for number in range(80):
         (root / f"work{number}").mkdir()
 
     def one(number: int) -> HookResult:
