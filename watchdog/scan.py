@@ -21,7 +21,7 @@ class Scanner:
         self._host = host
         self._running: asyncio.Task[Trees] | None = None
         self._next: asyncio.Task[Trees] | None = None
-        self._previous: table.ProcessTable | None = None
+        self._previous: table.Read | None = None
         self.ghosts: dict[str, Agent] = {}  # ended agents whose orphans are looked for, or are being ended
 
     async def trees(self) -> Trees:
@@ -60,19 +60,20 @@ class Scanner:
 
     def _look(self, roots: list[tree.Root]) -> tuple[list[tree.Root], Trees]:
         """In the executor: scan, see whose the marks are, sort, and pin down who is new. Also what to remember."""
-        self._previous = table.scan(
+        seen = table.scan(
             self._host,
             frozenset(root.owner_uid for root in roots),
             cgroups_of=frozenset(root.main.pid for root in roots if root.main is not None),
             own_cgroups=frozenset(root.cgroup for root in roots if root.cgroup is not None),
             previous=self._previous,
         )
+        self._previous = seen.read()
         sources = [vendors.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
-        made = vendors.made_inside(self._previous, sources)
-        roots = [_seen(self._previous, root, made.get(root.agent_id, frozenset())) for root in roots]
-        found = tree.trees(self._previous, roots)
+        made = vendors.made_inside(seen, sources)
+        roots = [_seen(seen, root, made.get(root.agent_id, frozenset())) for root in roots]
+        found = tree.trees(seen, roots)
         for root in roots:
-            found[root.agent_id] += memory.unseen(self._previous, root)
+            found[root.agent_id] += memory.unseen(seen, root)
         if pidfd_inodes_work():
             found = {agent_id: _completed(members) for agent_id, members in found.items()}
         return roots, found

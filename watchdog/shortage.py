@@ -26,7 +26,7 @@ def note(agent: Agent, known: dict[str, int | None] | None = None) -> None:
         counts = oom.counts_of(main.pid, {} if known is None else known)
     except OSError:
         return
-    if presence(main, agent.pidfd) is Presence.ALIVE:  # so they were read of this process
+    if counts != agent.oom_counts and presence(main, agent.pidfd) is Presence.ALIVE:  # so this process was read
         agent.oom_counts = counts
 
 

@@ -15,7 +15,7 @@ from watchdog.processes import cgroups, procfs
 from watchdog.processes import identity as identities
 from watchdog.processes import table as tables
 from watchdog.processes.memory import unseen, with_inodes
-from watchdog.processes.table import ProcessTable, scan
+from watchdog.processes.table import scan
 from watchdog.processes.tree import Root, trees
 
 UIDS = frozenset({os.getuid()})
@@ -40,11 +40,11 @@ def settled(*pids: int) -> None:
     until(lambda: all(procfs.read(f"/proc/{pid}/comm") == b"sleep\n" for pid in pids), "sleeping")
 
 
-def look(*roots: Root, remembered: ProcessTable | None = None) -> dict[str, dict[int, TreeMember]]:
+def look(*roots: Root) -> dict[str, dict[int, TreeMember]]:
     """pid -> member of each agent, by one real scan."""
     mains = frozenset(root.main.pid for root in roots if root.main is not None)
     own = frozenset(root.cgroup for root in roots if root.cgroup is not None)
-    found = trees(scan(HOST, UIDS, cgroups_of=mains, own_cgroups=own, previous=remembered), roots)
+    found = trees(scan(HOST, UIDS, cgroups_of=mains, own_cgroups=own), roots)
     return {
         agent.removesuffix(f"-{_run}"): {member.identity.pid: member for member in members}
         for agent, members in found.items()
@@ -80,6 +80,40 @@ def test_every_way_out_is_found(family: Family) -> None:
     assert via["double"] == "marker"
     assert via["orphan"] == "session"
     assert via["stray"] == "descent"
+
+
+def test_marks_are_read_again_of_who_began_another_program_and_of_nobody_else(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`exec` leaves pid and start as they were; no program begins without a page fault."""
+    quiet = family.start("sleep", "300", env=marked("a"))
+    other = family.start("sh", "-c", f"read x; AGENT_WATCHDOG_ID=b-{_run} exec sleep 300", env=marked("a"))
+    marks_of, asked = tables.marks_of, list[int]()
+
+    def counted(pid: int, proc_fd: int) -> tables.Marks:
+        asked.append(pid)
+        return marks_of(pid, proc_fd)
+
+    monkeypatch.setattr(tables, "marks_of", counted)
+    seen = [scan(HOST, UIDS)]
+
+    def at_rest() -> bool:
+        asked.clear()
+        seen.append(scan(HOST, UIDS, previous=seen[-1].read()))
+        both = {quiet.pid, other.pid}
+        return not both & {*asked} and {seen[-1].rows[pid].marker for pid in both} == {f"a-{_run}"}
+
+    until(at_rest, "both wait for something, and are not asked again")
+    before = seen[-1]
+    assert other.stdin is not None
+    os.write(other.stdin.fileno(), b"\n")
+    until(
+        lambda: scan(HOST, UIDS, previous=before.read()).rows[other.pid].marker == f"b-{_run}", "it is another's by now"
+    )
+    asked.clear()
+    after = scan(HOST, UIDS, previous=before.read())
+    assert (after.find(before.identity(other.pid)), quiet.pid in asked) == (after.rows[other.pid], False)
+    assert after.rows[quiet.pid].marks == before.rows[quiet.pid].marks
 
 
 def test_what_is_left_of_a_tree_is_known_again_after_its_main_process_has_gone(family: Family) -> None:

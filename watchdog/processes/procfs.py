@@ -29,6 +29,7 @@ class Stat(NamedTuple):
     threads: int
     start_ticks: int
     rss_pages: int
+    faults: int = 0  # of pages, so far, exec or not: no program begins without one. 0 where the kernel does not tell
 
     @property
     def dead(self) -> bool:
@@ -58,6 +59,7 @@ def parse_stat(data: bytes) -> Stat:
         threads=int(fields[17]),
         start_ticks=int(fields[19]),
         rss_pages=int(fields[21]),
+        faults=int(fields[7]) + int(fields[9]),
     )
 
 

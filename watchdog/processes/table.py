@@ -37,6 +37,8 @@ _NEEDLES = tuple((name, f"\0{name}=".encode()) for name in (MARKER, *VENDOR_MARK
 
 
 Marks = tuple[str | None, frozenset[str] | None, int | None]  # marker, vendors, terminal of a `Row`
+Read = Mapping[int, tuple[int, int, Marks]]  # of each process whose marks were read, by pid: start ticks, faults, marks
+_UNMARKED: Marks = (None, frozenset(), None)  # as nearly all are: one for them all
 
 
 class Row(NamedTuple):
@@ -64,6 +66,14 @@ class ProcessTable:
     scanner_pid: int
     rows: Mapping[int, Row] = field(default_factory=dict)
     unreadable: frozenset[int] = frozenset()  # there, but stat, owner or marks could not be read
+
+    def read(self) -> Read:
+        """What the next scan needs of this one: a quarter of what all rows take."""
+        return {
+            pid: (row.stat.start_ticks, row.stat.faults, _UNMARKED if row.marks == _UNMARKED else row.marks)
+            for pid, row in self.rows.items()
+            if row.vendors is not None
+        }
 
     def find(self, identity: Identity | None) -> Row | None:
         """The row of exactly that process, as far as a table can tell (it knows no pidfd inodes)."""
@@ -100,14 +110,15 @@ def scan(
     *,
     cgroups_of: frozenset[int] = frozenset(),
     own_cgroups: frozenset[str] = frozenset(),
-    previous: ProcessTable | None = None,
+    previous: Read | None = None,
 ) -> ProcessTable:
     """Read /proc once. Raises LookFailed when /proc itself cannot be listed.
 
     `uids`: owners of agents; marks are read of their processes alone. `cgroups_of`: pids (main processes) whose
     cgroup is wanted in any case; `own_cgroups`: the agents' own; all in them are told, whoever's they are.
-    `previous`: the last table; of a process in uninterruptible sleep the marks are taken from there, because reading
-    its memory can block as long as it sleeps.
+    `previous`: of the last scan. Marks are taken from there of a process that has had no page fault since: it has begun
+    no other program, as none begins without one, and reading them is half of a scan's time. So they are of a process in
+    uninterruptible sleep, because reading its memory can block as long as it sleeps.
     """
     try:
         proc_fd = os.open(procfs.PROC, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -131,7 +142,7 @@ def scan(
             cgroup = pid in cgroups_of or (parent is not None and parent.stat.name in SERVICE_MANAGERS)
             if marks or cgroup:
                 try:
-                    rows[pid] = _with_details(row, proc_fd, marks, cgroup, previous)
+                    rows[pid] = _with_details(row, proc_fd, marks, cgroup, previous or {})
                 except OSError:
                     unreadable.add(pid)
         # Asked last: a number that passed on since its line was read then stands for the one that is gone.
@@ -197,12 +208,11 @@ def _read(path: str, proc_fd: int) -> bytes:
         os.close(fd)
 
 
-def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, previous: ProcessTable | None) -> Row:
+def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, previous: Read) -> Row:
     pid = row.stat.pid
     try:
         if want_marks:
-            before = _seen_before(row, previous) if row.stat.state == "D" else None
-            marker, vendors, terminal = marks_of(pid, proc_fd) if before is None else before.marks
+            marker, vendors, terminal = _read_before(row, previous) or marks_of(pid, proc_fd)
             row = row._replace(marker=marker, vendors=vendors, terminal=terminal)
         if want_cgroup or row.marker is not None or row.vendors:
             row = row._replace(cgroup=procfs.cgroup_path(procfs.read(f"{pid}/cgroup", dir_fd=proc_fd)))
@@ -211,11 +221,16 @@ def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, p
     return row
 
 
-def _seen_before(row: Row, previous: ProcessTable | None) -> Row:
-    before = previous.rows.get(row.stat.pid) if previous is not None else None
-    if before is None or before.stat.start_ticks != row.stat.start_ticks:
+def _read_before(row: Row, previous: Read) -> Marks | None:
+    """Its marks at the last scan, where they are the same now, or must not be read (OSError: and were not, either)."""
+    start, faults, marks = previous.get(row.stat.pid, (-1, 0, None))
+    if start != row.stat.start_ticks:
+        marks = None
+    if row.stat.state != "D":
+        return marks if faults == row.stat.faults > 0 else None
+    if marks is None:
         raise OSError("in uninterruptible sleep and not seen before")
-    return before
+    return marks
 
 
 def marks_of(pid: int, proc_fd: int) -> Marks:
