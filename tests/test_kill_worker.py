@@ -793,3 +793,38 @@ def test_a_grace_goes_on_after_a_restart(termed: object, began: float | None) ->
     order.take_over(1000.0)
     assert order.grace_began(timedelta(seconds=60), 1000.0) == began
     assert order.outcome == {"message": "m"}
+
+
+def test_that_an_agent_has_gone_is_logged_at_once_and_once_while_the_registry_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fact, and no act: whoever reads the log waits for no disk. The order is committed before anything is done."""
+    caplog.set_level("INFO")
+
+    def gone() -> int:
+        return sum("agent.gone" in str(record.msg) for record in caplog.records)
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            process.kill()
+            process.wait()
+            said: list[int] = []
+            write = made.store.write
+
+            async def away(method: Any, *args: Any, **kwargs: Any) -> Any:
+                if method.__name__ == "open_request":
+                    said.append(gone())
+                    if len(said) < 3:
+                        raise RegistryUnavailable("away")
+                return await write(method, *args, **kwargs)
+
+            monkeypatch.setattr(made.store, "write", away)
+            for _ in range(2):
+                with pytest.raises(RegistryUnavailable):
+                    await made.worker.request(agent, Reason.GONE, KillOptions(), "daemon", "it ended")
+            order = await made.worker.request(agent, Reason.GONE, KillOptions(), "daemon", "it ended")
+            await made.worker.finished(order, 20)
+            assert (said, gone()) == ([1, 1, 1], 1)
+            assert (await made.told(agent))[1] == ["done"]
+
+    asyncio.run(story())

@@ -106,11 +106,13 @@ class KillWorker:
             raise Conflict(f"{agent.reg.name}: {STARTED_US}; right: end it from outside, or start the daemon elsewhere")
         async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
-                open_one = self._orders.get(agent.request_id)
-                if open_one is not None:  # else it is done, and can be asked for
+                if open_one := self._orders.get(agent.request_id):  # else it is done, and can be asked for
                     open_one.press(options, by)
                 return agent.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
+            if reason in DEAD and event not in agent.said:  # a fact and no act: the line of it waits for no disk
+                agent.said.add(event)
+                self._logged(agent).event(event, reason=reason, by=by, why=why)
             row = await self._store.write(
                 self._store.store.open_request,
                 secrets.token_hex(8),
@@ -130,7 +132,8 @@ class KillWorker:
             if reason is Reason.ORPHANED:
                 self._scanner.ghosts[agent.agent_id] = agent
             self._begin(order)
-        self._logged(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
+        if reason not in DEAD:
+            self._logged(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
 
     def resume(self, row: RequestRow, agent: Agent, *, lost: bool = False) -> None:

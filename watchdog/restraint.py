@@ -42,7 +42,7 @@ class Restraint:
         self._holds = holds
         self._log = log
         self._kills: deque[float] = deque()
-        self._last: Instant | None = None
+        self._last: Instant | None = None  # of a look at everybody
         self._unsettled, self._until = "", 0.0  # why we do not trust our own watch, and until when
         self.doubts: dict[Veto, _Doubt] = {}
 
@@ -56,8 +56,13 @@ class Restraint:
             self._kills.popleft()
         return len(self._kills) >= self._settings().kill.max_per_minute
 
+    @property
+    def last(self) -> float | None:
+        """Monotonic seconds of the last look at everybody."""
+        return None if self._last is None else self._last.mono
+
     def tick(self, interval: float) -> tuple[float | None, bool]:
-        """A look begins: monotonic seconds of the last one, and whether what we missed since may be our own fault."""
+        """A look at everybody begins: monotonic seconds of the last one, and whether we may have missed words since."""
         now = self._clock.now()
         last, self._last = self._last, now
         if last is None:

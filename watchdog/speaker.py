@@ -45,6 +45,7 @@ class Speaker:
     lease_since: float | None = None
     tool_since: float | None = None
     # what was watched
+    reckoned: float = float("-inf")  # monotonic instant up to which that was reckoned
     age: timedelta = ZERO
     silence: timedelta = ZERO
     forgiven: timedelta = ZERO  # of it: it may have spoken and we could not hear it

@@ -138,7 +138,8 @@ class Sweeper:
         async with self.lock:
             now = self._clock.now()
             try:
-                self.reckon()
+                agents = list(agents)
+                self._reckon(agents, self.restraint.last)
                 looks = [look for agent in agents if (look := self._judge(agent, self._presence(agent), now))]
                 gone = [look for look in looks if look.judgement.verdict is Verdict.GONE]
                 await self._decide(gone, self.restraint.of_all(now, self._recorded))
@@ -166,13 +167,19 @@ class Sweeper:
     def reckon(self) -> None:
         """Reckon watched time: at most two intervals, however long we were away (suspended, stopped, starved)."""
         last, missed = self.restraint.tick(self._interval)
+        self._reckon(self._fleet, last)
+        if missed:
+            for agent in self._fleet:
+                agent.forgive()
+
+    def _reckon(self, agents: Iterable[Agent], last: float | None) -> None:
+        """The time since the look at everybody at `last` (None: there was none), or since one at that agent alone."""
         now = self._clock.mono()
         if last is None:
             return
-        for agent in self._fleet:
-            agent.watch(last, now, 2 * self._interval)
-            if missed:
-                agent.forgive()
+        for agent in agents:
+            agent.watch(max(last, agent.reckoned), now, 2 * self._interval)
+            agent.reckoned = now
 
     def _presence(self, agent: Agent) -> Presence:
         """What the kernel says of the main process: its pidfd, which has not become readable, else a look at /proc.
