@@ -153,8 +153,7 @@ class KillWorker:
     def veto(self, agent: Agent, why: str) -> None:
         """Call off the order to end it for silence, if nobody was signalled yet: the silence may be our fault."""
         order = self._orders.get(agent.request_id or "")
-        silent = order is not None and order.reason in (Reason.STALLED, Reason.FAILED_TO_START)
-        if order is not None and silent and order.step in ASKING:
+        if order is not None and order.reason in (Reason.STALLED, Reason.FAILED_TO_START) and order.step in ASKING:
             order.vetoed = why
             order.again.set()
 
@@ -167,8 +166,7 @@ class KillWorker:
 
         One that is done is the registry's: nobody may ever ask, and an outcome has 15 KB and more.
         """
-        order = self._orders.get(request_id)
-        if order is not None:
+        if order := self._orders.get(request_id):
             with suppress(TimeoutError):
                 await asyncio.wait_for(order.done.wait(), timeout)
             return order.result
