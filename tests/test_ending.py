@@ -605,7 +605,7 @@ def test_no_grace_is_told_of_whom_no_term_could_reach(scene: Scene, monkeypatch:
 def test_a_grace_that_was_given_before_is_not_given_again(scene: Scene) -> None:
     """All had TERM 60 s ago, and 30 s were promised: KILL comes at once, and no second TERM."""
     agent = scene.python(DEAF + 'open("up", "w")\ntime.sleep(1000)')
-    ended = scene.end(agent, grace=30.0, started=time.monotonic() - 60, begun=True)
+    ended = scene.end(agent, grace=30.0, termed=(time.monotonic() - 60, True), begun=True)
     assert (ended.reason, scene.left(), scene.graces) == (None, [], [])
     assert {name for name, _ in scene.sent} <= {"SIGSTOP", "SIGKILL"}
 
@@ -616,6 +616,26 @@ def test_what_is_left_of_a_grace_is_given(scene: Scene) -> None:
         'signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), open("saved", "w"), os._exit(0)))\n'
         'open("up", "w")\ntime.sleep(1000)'
     )
-    ended = scene.end(agent, grace=60.0, started=time.monotonic() - 10, begun=True)
+    ended = scene.end(agent, grace=60.0, termed=(time.monotonic() - 10, True), begun=True)
     assert (ended.reason, {name for name, _ in scene.sent}) == (None, {"SIGTERM"})
     assert (scene.dir / "saved").exists()
+
+
+@pytest.mark.parametrize("late", ["term_main", "term_rest"])
+def test_whoever_gets_term_late_gets_the_time_to_obey_it(scene: Scene, late: str) -> None:
+    """A disk or a host that holds us up for longer than the grace: it counts from the TERM that goes out."""
+    save = """
+def save(name):
+    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), open(name, "w"), os._exit(0)))
+child = os.fork()
+save("saved" if child else "child")
+open("up" if child else "below", "w")
+time.sleep(1000)"""
+    agent = scene.python(save)
+    wait_for(lambda: (scene.dir / "below").exists(), "its child is up")
+    scene.before[late] = lambda: time.sleep(2.5)
+
+    ended = scene.end(agent, grace=2.0)
+
+    assert (ended.reason, {name for name, _ in scene.sent}) == (None, {"SIGTERM"})
+    assert (scene.dir / "saved").exists() and (scene.dir / "child").exists()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from watchdog.clock import Clock
-from watchdog.core.ladder import END_PHASE, Kill, Move, next_step
+from watchdog.core.ladder import END_PHASE, Kill, Move, asked, next_step
 from watchdog.core.model import Identity, Polite, TreeMember
 from watchdog.enclosure import Enclosure, thaw
 from watchdog.processes import evidence
@@ -64,7 +64,7 @@ class Plan:
     cgroup: str | None = None  # its own
     begun: bool = False  # an attempt before this one has signalled: what it saw before is the evidence
     stopped: tuple[TreeMember, ...] = ()  # an attempt before this one was in its end phase with these
-    started: float | None = None  # when the grace began that an attempt before this one has given (monotonic)
+    termed: tuple[float, bool] | None = None  # when the grace began that an attempt before this gave; whether to all
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -116,8 +116,9 @@ class Ending:
             if not plan.begun:
                 snapshot = await asyncio.to_thread(evidence.snapshot, [m.seen for m in roll.alive()])
                 await self._intend("looked", roll.seen(), snapshot)
-            started = self._clock.mono() if plan.started is None else plan.started
-            self._kill = replace(self._kill, started=started)
+            started, everybody = (self._clock.mono(), False) if plan.termed is None else plan.termed
+            before = plan.termed is not None
+            self._kill = replace(self._kill, started=started, main_asked=before, rest_asked=everybody)
             while True:
                 alive = roll.alive()
                 if alive and all(m.refused for m in alive):
@@ -200,7 +201,7 @@ class Ending:
         """What an act changes in the state: nothing that was seen before it is fresh any more."""
         kill, now = replace(self._kill, fresh=False, stable=False), self._clock.mono()
         if move not in END_PHASE:
-            return kill
+            return asked(kill, move, now)
         kill = replace(kill, killing_since=now if kill.killing_since is None else kill.killing_since)
         if move is Move.KILL:
             return replace(kill, round_since=None, killed_until=now + RESEND)
@@ -219,6 +220,7 @@ class Ending:
                 await self._termed(kill.started, kill.rest_termed)
             else:
                 until = min(until, tell)
+        self._kill = asked(kill, Move.WAIT, self._clock.mono())
         await self._roll.exit_or(hurry, until - self._clock.mono())
         if hurry.is_set():
             self._plan.force = True

@@ -280,7 +280,7 @@ class KillWorker:
             cgroup=agent.cgroup,
             begun=order.step not in BEFORE_SIGNALS,
             stopped=order.members if order.step in END_PHASE else (),
-            started=order.grace_began(grace, self._clock.mono()),
+            termed=order.termed,
         )
 
         async def intend(step: str, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:

@@ -113,13 +113,6 @@ class Order:
         self.termed = started, everybody
         return {**(self.outcome or {}), "termed": {"boot_id": boot_id(), "mono": started, "all": everybody}}
 
-    def grace_began(self, grace: timedelta, now: float) -> float | None:
-        """When, in a former attempt; None: in none. The rest gets half of it, as ever, if it had no TERM yet."""
-        if self.termed is None:
-            return None
-        started, everybody = self.termed
-        return started if everybody else max(started, now - grace.total_seconds() / 2)
-
     def attempted(self, ended: Ended) -> None:
         """Add what one attempt did; who was alive before it and is not on its roll has ended in between."""
         self.touched = self.touched or ended.signalled

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchdog.core.ladder import END_PHASE, STOP_LIMIT, Kill, Move, Next, next_rung, next_step, parents_first
+from watchdog.core.ladder import END_PHASE, STOP_LIMIT, Kill, Move, Next, asked, next_rung, next_step, parents_first
 from watchdog.core.model import Policy, Polite, Step
 
 KILL = Kill(started=100.0, grace=timedelta(seconds=10), verify=timedelta(seconds=60), rest_alive=3, running=4)
@@ -48,6 +48,15 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
         (replace(END, freezable=True), 110, Next(Move.FREEZE)),
         (replace(END, freezable=True, running=0), 110, Next(Move.FREEZE)),
         (replace(LOOKED, freezable=True), 100, Next(Move.TERM_MAIN)),
+        # whoever comes too late has sent no TERM yet: it is sent, and the grace counts from there
+        (KILL, 900, Next(Move.TERM_MAIN)),
+        (replace(LOOKED, polite=Polite.ALL), 900, Next(Move.TERM_ALL)),
+        (replace(KILL, polite=Polite.ALL), 900, Next(Move.LOOK)),
+        (replace(LOOKED, main_termed=True, main_asked=True), 900, Next(Move.TERM_REST)),
+        (replace(LOOKED, main_termed=True, main_asked=True, rest_asked=True), 110, Next(Move.STOP)),
+        (replace(LOOKED, main_asked=True, rest_asked=True), 110, Next(Move.STOP)),
+        (replace(LOOKED, grace=timedelta()), 900, Next(Move.STOP)),
+        (replace(LOOKED, main_alive=False, rest_termed=True), 900, Next(Move.STOP)),
         (GONE, 100, Next(Move.LOOK)),
         (replace(GONE, fresh=True), 100, Next(Move.LOOK)),
         (replace(GONE, stable=True), 100, Next(Move.VERIFIED)),
@@ -57,6 +66,31 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
 def test_each_state_has_its_next_step(kill: Kill, now: float, expected: Next) -> None:
     """TERM main, the rest at half of the grace or when main has gone; at its end stop, KILL, look again."""
     assert expected == next_step(kill, now)
+
+
+@pytest.mark.parametrize(
+    ("kill", "move", "now", "began", "rest_asked"),
+    [
+        (KILL, Move.TERM_MAIN, 101, 100, False),
+        (KILL, Move.TERM_MAIN, 130, 129, False),
+        (KILL, Move.TERM_ALL, 130, 129, True),
+        (replace(KILL, main_asked=True), Move.TERM_MAIN, 130, 100, False),
+        (replace(KILL, main_asked=True), Move.TERM_REST, 106, 100, True),
+        (replace(KILL, main_asked=True), Move.TERM_REST, 130, 124, True),
+        (replace(KILL, main_asked=True), Move.TERM_ALL, 130, 124, True),
+        (replace(KILL, main_asked=True, rest_asked=True), Move.TERM_REST, 130, 100, True),
+        (replace(KILL, main_asked=True, rest_asked=True), Move.TERM_ALL, 130, 100, True),
+        (KILL, Move.WAIT, 103, 100, False),
+        (TERMED, Move.WAIT, 106, 100, True),
+        (replace(KILL, rest_alive=0), Move.WAIT, 101, 100, True),
+    ],
+)
+def test_a_grace_counts_from_the_term_that_went_out(
+    kill: Kill, move: Move, now: float, began: float, rest_asked: bool
+) -> None:
+    """Nine tenths of it for the main process at least, four for the rest; once, for whoever forks on."""
+    after = asked(kill, move, now)
+    assert (after.started, after.rest_asked) == (began, rest_asked)
 
 
 @given(
@@ -71,6 +105,8 @@ def test_each_state_has_its_next_step(kill: Kill, now: float, expected: Next) ->
         freezable=st.booleans(),
         main_termed=st.booleans(),
         rest_termed=st.booleans(),
+        main_asked=st.booleans(),
+        rest_asked=st.booleans(),
         force=st.booleans(),
         polite=st.sampled_from(Polite),
         killing_since=st.none() | st.floats(100, 200),
@@ -168,7 +204,7 @@ def test_a_tree_that_forks_while_it_is_ended_leaves_nobody(
                     process.termed |= step.move is Move.TERM_ALL or (process is tree.all[0]) is (
                         step.move is Move.TERM_MAIN
                     )
-                kill = replace(kill, fresh=False)
+                kill = replace(asked(kill, step.move, now), fresh=False)
             case Move.STOP:
                 for process in known:
                     process.stopped = True
@@ -181,7 +217,7 @@ def test_a_tree_that_forks_while_it_is_ended_leaves_nobody(
                 since = kill.killing_since or now
                 kill = replace(kill, fresh=False, killing_since=since, round_since=None, killed_until=now + 0.2)
             case Move.WAIT:
-                now = step.until
+                kill, now = asked(kill, step.move, now), step.until
             case _:
                 pytest.fail(f"it has no cgroup: {step}")
         now += 0.05
@@ -196,7 +232,7 @@ def test_every_kill_comes_to_an_end(deaths: list[int], polite: Polite, freezable
     kill, now, dying = replace(KILL, polite=polite, freezable=freezable), 100.0, iter(deaths)
     for _ in range(10_000):
         step = next_step(kill, now)
-        acted = replace(kill, fresh=False, stable=False)
+        acted = replace(asked(kill, step.move, now), fresh=False, stable=False)
         match step.move:
             case Move.VERIFIED | Move.GIVE_UP:
                 assert now <= 100 + 10 + 60 + 1
@@ -220,7 +256,7 @@ def test_every_kill_comes_to_an_end(deaths: list[int], polite: Polite, freezable
             case Move.LOOK:
                 kill = replace(kill, fresh=True, stable=not (kill.main_alive or kill.rest_alive))
             case Move.WAIT:
-                fallen = next(dying, 0)
+                kill, fallen = asked(kill, step.move, now), next(dying, 0)
                 if fallen:
                     now = min(step.until, now + 0.01)
                     kill = replace(

@@ -50,7 +50,7 @@ def one_beat(world: World, name: str) -> None:
 @pytest.mark.parametrize("how", [pytest.param("registered", marks=heavy), "run"])
 def test_a1_what_a_dead_main_process_left_is_ended(world: World, how: str) -> None:
     """Only the main process is killed: its six leftovers are ended, two look-alikes that are nobody's live."""
-    world.configure(**{**TIMES, "stall": {"after_seconds": 600}})
+    world.configure(**{**TIMES, "stall": {"after_seconds": 600}, "kill": {"grace_seconds": 4}})
     with_servers(world)
     world.start()
     began = datetime.now(UTC)

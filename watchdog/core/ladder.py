@@ -3,17 +3,19 @@
 next_step(): the next move of one kill. Pure; the worker looks, asks, commits the intent, acts, and asks again.
 
 TERM (and CONT, so that a stopped process can act on it) -> grace -> freeze, or STOP until a look finds nothing new ->
-KILL -> look again until a look finds nothing new. One monotonic deadline serves the whole tree.
+KILL -> look again until a look finds nothing new. One monotonic deadline serves the whole tree; it counts from the TERM
+that went out, so that however late we come nobody loses by it (`asked`).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from watchdog.core.model import Policy, Polite, Step
 
+LATE = 0.1  # of the grace may have passed before a TERM has gone out that was due
 STOP_LIMIT = 2.0  # seconds that one round of the end phase stops and looks before it sends KILL to whom it knows
 
 
@@ -55,7 +57,7 @@ class Kill:
     `main_alive`, `rest_alive` and `running` come from the last look and from pidfds since.
     """
 
-    started: float
+    started: float  # from where the grace counts
     grace: timedelta
     verify: timedelta
     polite: Polite = Polite.MAIN_FIRST
@@ -66,6 +68,8 @@ class Kill:
     stable: bool = False  # nobody lived when the last look began, and it found nobody new
     main_termed: bool = False
     rest_termed: bool = False
+    main_asked: bool = False  # TERM went out to it, so that the grace began, in this attempt or before it
+    rest_asked: bool = False  # the same, or there was nobody when the grace's end began to be waited for
     freezable: bool = False  # the last look found nobody else's in its own cgroup, and this round has not frozen it yet
     running: int = 0  # who of the living is neither frozen nor stopped by us, and could be
     killing_since: float | None = None  # the end phase
@@ -86,12 +90,13 @@ def next_step(kill: Kill, now: float) -> Next:
 
     1. Nobody alive: a look that began after the last one died, and finds nothing new, verifies it.
     2. In the end phase, or when the grace is over, or by force: rounds of stopping and KILL, until `verify` is over.
+       The grace is not over for whom we were too late to send TERM to.
     3. Else the polite phase: the main process first and the rest at half of the grace or when it has gone, or all.
     """
     if not kill.main_alive and not kill.rest_alive:
         return Next(Move.VERIFIED if kill.stable else Move.LOOK)
     deadline = kill.started + kill.grace.total_seconds()
-    if kill.killing_since is not None or kill.force or now >= deadline:
+    if kill.killing_since is not None or kill.force or (now >= deadline and not _owed(kill)):
         return _end(kill, now)
     if kill.polite is Polite.ALL:
         if not (kill.main_termed and kill.rest_termed):
@@ -106,6 +111,35 @@ def next_step(kill: Kill, now: float) -> Next:
             return Next(Move.TERM_REST if kill.fresh else Move.LOOK)
         return Next(Move.WAIT, half)
     return Next(Move.WAIT, deadline)
+
+
+def asked(kill: Kill, move: Move, now: float) -> Kill:
+    """What a TERM that has gone out, or the wait for the grace's end, changes: how long the grace is.
+
+    From then on the main process has all of it, the rest half; less by LATE at most. The first TERM of each counts.
+    """
+    match move:
+        case Move.TERM_MAIN | Move.TERM_ALL if not kill.main_asked:
+            everybody = kill.rest_asked or move is Move.TERM_ALL
+            return replace(kill, main_asked=True, rest_asked=everybody, started=_began(kill, now, LATE))
+        case Move.TERM_REST | Move.TERM_ALL if not kill.rest_asked:
+            return replace(kill, rest_asked=True, started=_began(kill, now, 0.5 + LATE))
+        case Move.WAIT:
+            waited_out = kill.rest_termed or not kill.rest_alive
+            return replace(kill, rest_asked=kill.rest_asked or waited_out)
+    return kill
+
+
+def _began(kill: Kill, now: float, gone: float) -> float:
+    """From where it counts, when no more than this share of it may be gone."""
+    return max(kill.started, now - gone * kill.grace.total_seconds())
+
+
+def _owed(kill: Kill) -> bool:
+    """Whether somebody lives whom no TERM was sent to although there is a grace."""
+    main = kill.main_alive and not kill.main_termed and not kill.main_asked
+    rest = kill.rest_alive and not kill.rest_termed and not kill.rest_asked
+    return bool(kill.grace and (main or rest))
 
 
 def _end(kill: Kill, now: float) -> Next:
