@@ -201,7 +201,7 @@ def test_a_hold_before_the_first_signal_calls_any_order_off(
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            agent.status = Status.STARTING
+            agent.status, agent.beats = Status.STARTING, 0
             made.store.before = (while_writing, lambda: made.hold(None if on_all else agent.agent_id))
             reason = Reason.FAILED_TO_START if by == "daemon" else Reason.OPERATOR
             order = await made.worker.request(agent, reason, KillOptions(), by)
@@ -211,6 +211,109 @@ def test_a_hold_before_the_first_signal_calls_any_order_off(
             assert await made.worker.finished(order, 0) == outcome, "who asks later reads it from the registry"
             assert (await made.told(agent))[1] == ["withdrawn"]
             assert (agent.status, agent.request_id, process.poll()) == (Status.STARTING, None, None)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("while_writing", ["open_request", "claim_request", "transition", "save_step"])
+@pytest.mark.parametrize("reason", [Reason.FAILED_TO_START, Reason.LINGERING])
+def test_its_word_before_the_first_signal_calls_off_what_the_want_of_one_asked_for(
+    tmp_path: Path, while_writing: str, reason: Reason
+) -> None:
+    """Its first heartbeat comes after all; or who said `done` has got more to do. To say `done` again is no word."""
+    failed = reason is Reason.FAILED_TO_START
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            agent.beats, agent.state = (0, None) if failed else (1, State.DONE)
+            made.store.before = (while_writing, lambda: made.beat(agent))
+            await made.worker.finished(await made.worker.request(agent, reason, KillOptions(), "daemon"), 20)
+            assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
+            assert (agent.status, agent.request_id, process.poll()) == (Status.RUNNING, None, None)
+
+            agent.beats, agent.state = (0, None) if failed else (1, State.DONE)
+            done = Beat(state=State.DONE)
+            if not failed:
+                made.store.before = (while_writing, lambda: agent.beat(done, 0.0, datetime.now(UTC)))
+            await made.worker.finished(await made.worker.request(agent, reason, KillOptions(), "daemon"), 20)
+            assert (await made.told(agent))[1] == ["withdrawn", "done"]
+            assert process.wait(5) == -signal.SIGTERM
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("by", ["daemon", "uid 0"])
+@pytest.mark.parametrize("where", ["asks", "waits for a slot", "is claimed"])
+def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: Path, by: str, where: str) -> None:
+    """However far an order has come that has signalled nobody: it is called off, and its agent is what it was."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            if where == "asks":
+                agent.hears = by != "daemon"  # else a person's order does not wait
+                order = await asking(made, agent, ASK, by)
+                made.worker.adopt(observe=True)
+            else:
+                reason = Reason.STALLED if by == "daemon" else Reason.OPERATOR
+                made.worker.slots = slot = asyncio.Semaphore(1)
+                await slot.acquire()
+                if where == "is claimed":
+                    made.store.before = ("transition", lambda: made.worker.adopt(observe=True))
+                order = await made.worker.request(agent, reason, KillOptions(), by, beats=agent.renewed)
+                await asyncio.sleep(0.1)
+                if where == "waits for a slot":
+                    made.worker.adopt(observe=True)
+                slot.release()
+            outcome = await made.worker.finished(order, 20)
+            assert outcome is not None and "only observes" in str(outcome["message"])
+            assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
+            assert (agent.status, agent.request_id, process.poll()) == (Status.RUNNING, None, None)
+
+    asyncio.run(story())
+
+
+def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: Path) -> None:
+    """It is tried neither by time nor when it goes; its row is not closed; then the order goes on at once."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            made.spare = frozenset({"sleep"})
+            await made.worker.finished(await made.order(agent), 20)
+            async with asyncio.timeout(20):
+                while (await made.told(agent))[0] is not Status.UNKILLABLE:
+                    await asyncio.sleep(0.01)
+            claims = made.store.claims
+
+            made.spare = frozenset()
+            made.worker.adopt(observe=True)
+            await asyncio.sleep(0.3)
+            assert (process.poll(), made.store.claims) == (None, claims)
+            assert await made.told(agent) == (Status.UNKILLABLE, ["claimed"])
+            process.kill()
+            await asyncio.sleep(0.3)
+            assert await made.told(agent) == (Status.UNKILLABLE, ["claimed"])
+
+            made.worker.adopt(observe=False)
+            async with asyncio.timeout(20):
+                while await made.told(agent) != (Status.FAILED, ["done"]):  # by somebody else's KILL
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(story())
+
+
+def test_who_wants_no_cleanup_gets_none_though_an_order_was_open(tmp_path: Path) -> None:
+    """The daemon had ordered the same end a moment before; it is stored, for a daemon after it. So is his grace."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, _):
+            order = await asking(made, agent, ASK)
+            wish = KillOptions(cleanup=False, grace=timedelta(seconds=7))
+            assert await made.worker.request(agent, Reason.OPERATOR, wish, "uid 0") == order
+            outcome = await made.worker.finished(order, 20)
+            assert outcome is not None and "cleanup" not in outcome
+            (row,) = await made.store.read(made.store.store.requests_of, agent.agent_id)
+            assert (row.options["cleanup"], row.options["grace_seconds"]) == (False, 7)
+            assert outcome["grace_period_seconds"] == 7
 
     asyncio.run(story())
 

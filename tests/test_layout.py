@@ -68,6 +68,7 @@ RANK = {
     "enclosure": 6,
     "ending": 7,
     "journal": 7,
+    "order_rows": 3,
     "orders": 8,
     "closing": 9,
     "telling": 9,

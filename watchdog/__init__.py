@@ -28,6 +28,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     resuming     which conversation an agent is in, captured before its end
     asking       has an agent end by itself, before any signal
     orders       a kill request in memory, and how its outcome is told
+    order_rows   the same as JSON in its row
     testimony    what each source said of an agent right before its first signal
     telling      what an order says of its attempts: each thing once
     ending       one tree: look, next step, commit, act, look again

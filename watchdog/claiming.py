@@ -14,7 +14,7 @@ from watchdog.fleet import Agent
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.logs import Log
-from watchdog.orders import ASKING, BEFORE_SIGNALS, OWN, Order, withdrawn
+from watchdog.orders import ASKING, BEFORE_SIGNALS, OWN, WORDLESS, Order, withdrawn
 from watchdog.processes.identity import presence
 from watchdog.processes.signals import Guard, is_ancestor
 from watchdog.registry.store import AsyncStore
@@ -86,7 +86,7 @@ class Claiming:
             await self._closing.let_go(agent)  # first: as soon as the order is gone the next look may give another
             await self._withdraw(order, "its row was closed by somebody else")
             return False
-        if order.reason is Reason.STALLED and order.step in ASKING and agent.reg.source == "run":
+        if order.reason in WORDLESS and order.step in ASKING and agent.reg.source == "run":
             await asyncio.sleep(LAST_WORD)
         # No await from here to the end of the claim: a beat that came meanwhile, or lay with `run`, counts, as does
         # a hold; to later ones the status says that they come too late.
@@ -108,8 +108,8 @@ class Claiming:
         return await self._withdraw(order, "its order is not ours any more")
 
     def listen(self, order: Order) -> None:
-        """Until the first signal goes out, a beat still withdraws a stall. Raises Spoke."""
-        if order.reason is Reason.STALLED and not order.begun:
+        """Until the first signal goes out, its word still withdraws what the want of one asked for. Raises Spoke."""
+        if order.reason in WORDLESS and not order.begun:
             self._hearing.sockets.drain(order.agent.agent_id)
             if why := order.spoke():
                 raise Spoke(why)

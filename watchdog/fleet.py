@@ -86,6 +86,11 @@ class Agent(Speaker):
         return frozenset([(one.pid, one.start_ticks) for one in known])
 
     @property
+    def started(self) -> bool:
+        """Whether what one waits for has come that starts: its first beat, where it promised any, or a process."""
+        return self.beats > 0 if self.promised else self.identity is not None or bool(self.members)
+
+    @property
     def cgroup(self) -> str | None:
         """The cgroup v2 that is its own, as /proc/PID/cgroup names it; nobody but `run` makes one of that name."""
         path = self.reg.cgroup

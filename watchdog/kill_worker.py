@@ -8,7 +8,6 @@ the same story after its restart (`resume`). Many orders run at once; each waits
 """
 
 import asyncio
-import os
 import resource
 import secrets
 from collections.abc import Callable
@@ -24,14 +23,15 @@ from watchdog.clock import Clock
 from watchdog.closing import Closing, NotOurs
 from watchdog.core.conversations import conversation_of
 from watchdog.core.ladder import END_PHASE
-from watchdog.core.model import KillOptions, Polite, Reason, Step, TreeMember
-from watchdog.ending import Ended, Ending, Plan
+from watchdog.core.model import KillOptions, Reason, Step, TreeMember
+from watchdog.ending import Ended, Ending
 from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
 from watchdog.fleet import Agent
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.logs import Log
-from watchdog.orders import ASKING, BEFORE_SIGNALS, Order, from_json, member_of, result_of, to_json, withdrawn
+from watchdog.order_rows import from_json, member_of, to_json
+from watchdog.orders import ASKING, OWN, Order, result_of, withdrawn
 from watchdog.owners import Owners
 from watchdog.panes import Panes
 from watchdog.processes.signals import Guard
@@ -42,6 +42,7 @@ from watchdog.scan import Scanner
 from watchdog.telling import Telling
 from watchdog.testimony import testimony
 
+OBSERVES = 'the daemon only observes (mode = "observe"): it ends nothing'
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
 BACK_OFF = (5.0, 15.0, 60.0, 300.0, 900.0)  # seconds between attempts at what cannot be ended
 
@@ -78,18 +79,25 @@ class KillWorker:
         self._owners = owners
         self._panes = panes
         self._log = log
-        self._me = f"daemon {os.getpid()}"
         self.observe = observe
         self.allow(parallel)
         self._orders: dict[str, Order] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def allow(self, parallel: int) -> None:
-        """So many kills at once from now on, or fewer: each holds a descriptor for every process of its tree.
+        """So many kills at once, or fewer: each holds a descriptor for every process of its tree.
 
         Slots that this replaces are used up by who waits for them.
         """
         self.slots = asyncio.Semaphore(min(parallel, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+
+    def adopt(self, *, observe: bool) -> None:
+        """Only observe from now on, or not any more. An attempt that has begun is finished; no other one begins."""
+        self.observe = observe
+        for order in self._orders.values():
+            former, order.stayed = order.stayed, OBSERVES if observe and order.reason not in DEAD else None
+            if order.stayed != former:
+                order.again.set()
 
     async def request(
         self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "", beats: int | None = None
@@ -97,17 +105,18 @@ class KillWorker:
         """Commit an order to end one agent and start on it; returns its id.
 
         `beats` is the agent's `renewed` at the look that decided (None: now); one more withdraws a stall. One is open
-        per agent: a second only raises `force` of the first. Raises Conflict in observe mode, and for who started us.
+        per agent: a second only presses the first. Raises Conflict in observe mode, and for who started us.
         """
         beats = agent.renewed if beats is None else beats
         if self.observe and reason not in DEAD:
-            raise Conflict('the daemon only observes (mode = "observe"): it ends nothing')
+            raise Conflict(OBSERVES)
         if started_us(agent):
             raise Conflict(f"{agent.reg.name}: {STARTED_US}; right: end it from outside, or start the daemon elsewhere")
         async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
-                if open_one := self._orders.get(agent.request_id):  # else it is done, and can be asked for
-                    open_one.press(options, by)
+                open_one = self._orders.get(agent.request_id)  # else it is done, and can be asked for
+                if open_one and (stored := open_one.press(options, by)):
+                    await self._store.write(self._store.store.save_options, open_one.request_id, stored)
                 return agent.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             if reason in DEAD and event not in agent.said:  # a fact and no act: the line of it waits for no disk
@@ -151,9 +160,9 @@ class KillWorker:
         self._logged(agent).event("kill.resumed", request_id=order.request_id, step=order.step or "requested")
 
     def veto(self, agent: Agent, why: str) -> None:
-        """Call off the order to end it for silence, if nobody was signalled yet: the silence may be our fault."""
+        """Call off the daemon's order to end it, if nobody was signalled yet: its silence may be our fault, or none."""
         order = self._orders.get(agent.request_id or "")
-        if order is not None and order.reason in (Reason.STALLED, Reason.FAILED_TO_START) and order.step in ASKING:
+        if order is not None and order.reason in OWN and order.step in ASKING:
             order.vetoed = why
             order.again.set()
 
@@ -211,7 +220,7 @@ class KillWorker:
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
                 if order.first(repr(error)):
                     self._logged(order.agent).event("kill.failed", exc_info=error, request_id=order.request_id)
-            await until_gone(order.ended.alive, order.again, pause)
+            await until_gone(() if order.stayed else order.ended.alive, order.again, pause)
         self._orders.pop(order.request_id, None)
         if order.reason is Reason.ORPHANED:
             self._scanner.ghosts.pop(order.agent.agent_id, None)
@@ -232,6 +241,8 @@ class KillWorker:
                 order.conversation = await resuming.conversation(order.agent, self._owners)
             await self._asking.ask(order)
             async with self.slots:
+                if order.stayed and order.under_way:
+                    return False
                 claim = self._claiming.claim_orphans if orphans else self._claiming.claim
                 if not await claim(order):
                     return True
@@ -264,24 +275,11 @@ class KillWorker:
         """Whether nothing of the tree is ended: there is none, we only observe, or it was never ours to end."""
         agent = order.agent
         not_ours = agent.reg.told_of and Step.KILL not in agent.policy.ladder
-        return self.observe or order.reason is Reason.LOST or (order.reason is Reason.GONE and not_ours)
+        return order.reason is Reason.LOST or (order.reason is Reason.GONE and (self.observe or not_ours))
 
     async def _end(self, order: Order) -> Ended:
-        agent, policy = order.agent, order.agent.policy
-        grace = policy.grace if order.options.grace is None else order.options.grace
-        gone = order.reason is Reason.GONE
-        order.plan = Plan(
-            agent_id=agent.agent_id,
-            main=agent.identity,
-            grace=grace,
-            verify=policy.verify,
-            polite=Polite.ALL if gone else policy.polite,
-            force=order.options.force,
-            cgroup=agent.cgroup,
-            begun=order.step not in BEFORE_SIGNALS,
-            stopped=order.members if order.step in END_PHASE else (),
-            termed=order.termed,
-        )
+        agent = order.agent
+        order.plan = order.planned()
 
         async def intend(step: str, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
             self._claiming.listen(order)

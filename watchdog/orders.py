@@ -7,20 +7,22 @@ import asyncio
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from watchdog.claimant import claimant
 from watchdog.core.conversations import RESUME, Conversation, conversation_json, conversation_of
 from watchdog.core.ladder import END_PHASE
-from watchdog.core.model import Identity, KillOptions, Reason, Status, TreeMember
+from watchdog.core.model import Identity, KillOptions, Polite, Reason, State, Status, TreeMember
 from watchdog.ending import Ended, Plan
 from watchdog.fleet import Agent
 from watchdog.holds import Holds
+from watchdog.order_rows import to_json
 from watchdog.processes.identity import boot_id
 from watchdog.registry.rows import RequestRow
 
 OWN = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
+WORDLESS = OWN - {Reason.EXPIRED}  # for want of a word, which may still come
 ASKING = frozenset({"", "asked", "program", "keys"})  # steps, as they are committed, before the claim
 BEFORE_SIGNALS = ASKING | {"looked"}  # at which nobody has got a signal
 FAULTS = frozenset(  # that the kernel, or abort(3), sends for what a process itself did (signal(7))
@@ -50,6 +52,7 @@ class Order:
     pressed: bool = False  # somebody wants it ended without asking any longer
     wanted: bool = False  # by a person too, whoever ordered it first
     vetoed: str | None = None  # why it is called off, if nothing was signalled yet
+    stayed: str | None = None  # why nobody is ended at all: called off as well, whoever wants it, or it waits
     processes: dict[Identity, dict[str, object]] = field(default_factory=dict)  # of all attempts, how each ended
     shortage: str | None = None  # the kernel ended it for want of memory
     members: tuple[TreeMember, ...] = ()
@@ -85,6 +88,11 @@ class Order:
         return {} if self.conversation is None else {"conversation": conversation_json(self.conversation)}
 
     @property
+    def under_way(self) -> bool:
+        """Whether it has signalled somebody, or found that it could not: it is finished, not called off."""
+        return self.begun or self.agent.status is Status.UNKILLABLE
+
+    @property
     def holders(self) -> tuple[str, str | None]:
         """Whose claim on it is ours to use: this daemon's, or that of the one whom it succeeds."""
         return claimant(self.agent.reg.host), self.former
@@ -113,6 +121,22 @@ class Order:
         self.termed = started, everybody
         return {**(self.outcome or {}), "termed": {"boot_id": boot_id(), "mono": started, "all": everybody}}
 
+    def planned(self) -> Plan:
+        """What one attempt is to do."""
+        agent, options = self.agent, self.options
+        return Plan(
+            agent_id=agent.agent_id,
+            main=agent.identity,
+            grace=agent.policy.grace if options.grace is None else options.grace,
+            verify=agent.policy.verify,
+            polite=Polite.ALL if self.reason is Reason.GONE else agent.policy.polite,
+            force=options.force,
+            cgroup=agent.cgroup,
+            begun=self.step not in BEFORE_SIGNALS,
+            stopped=self.members if self.step in END_PHASE else (),
+            termed=self.termed,
+        )
+
     def attempted(self, ended: Ended) -> None:
         """Add what one attempt did; who was alive before it and is not on its roll has ended in between."""
         self.touched = self.touched or ended.signalled
@@ -126,20 +150,26 @@ class Order:
         self.result = result
         self.done.set()
 
-    def press(self, options: KillOptions, by: str) -> None:
+    def press(self, options: KillOptions, by: str) -> dict[str, object] | None:
         """A second request while this one is open: more force counts, and what could not be ended is tried at once.
 
-        One that asks nobody ends the asking. No heartbeat and no doubt of the daemon's calls off what a person wants.
+        One that asks nobody ends the asking. No heartbeat and no doubt of the daemon's calls off what a person wants,
+        and who wants no cleanup gets none. Returns what is to be stored, if that changes how it is to be done.
         """
         self.again.set()
         self.pressed = self.pressed or options.ask is None
+        mine, theirs = self.options, options
         if by != "daemon":
             self.wanted = True
-            self.options = replace(self.options, only_ask=False, cancel=self.options.cancel or options.cancel)
-        if options.force and not self.options.force:
-            self.options = replace(self.options, force=True)
+            grace = mine.grace if theirs.grace is None else theirs.grace
+            cleanup, cancel = mine.cleanup and theirs.cleanup, mine.cancel or theirs.cancel
+            mine = replace(mine, only_ask=False, grace=grace, cleanup=cleanup, cancel=cancel)
+        if theirs.force and not mine.force:
+            mine = replace(mine, force=True)
             if self.plan is not None:
                 self.plan.hurry.set()
+        changed, self.options = mine != self.options, mine
+        return to_json(mine, self.beats, self.why) if changed else None
 
     def reprieve(self, holds: Holds, now: datetime) -> str | None:
         """Why it is called off before the claim, if it is: a heartbeat since the look that decided, or a hold.
@@ -147,18 +177,29 @@ class Order:
         What an earlier boot left is no matter for a hold: there is nobody to spare.
         """
         agent = self.agent
-        why = self.spoke() or (None if self.begun or self.wanted else self.vetoed)
+        why = self.spoke() or (None if self.under_way else self.stayed or (None if self.wanted else self.vetoed))
         if why is not None:
             return why
-        begun = self.begun or agent.status is Status.UNKILLABLE
         held = holds.against(agent.agent_id, now, own=self.by == "daemon" and not self.wanted)
-        return None if begun or held is None or self.reason is Reason.LOST else f"held before the first signal: {held}"
+        return (
+            None
+            if self.under_way or held is None or self.reason is Reason.LOST
+            else f"held before the first signal: {held}"
+        )
 
     def spoke(self) -> str | None:
-        """Whether a heartbeat since the look that decided withdraws it; once a signal was on its way none does."""
-        if self.reason is not Reason.STALLED or self.wanted or self.begun or self.agent.status is Status.UNKILLABLE:
+        """Whether a word since the look that decided withdraws it; once a signal was on its way none does."""
+        agent = self.agent
+        if self.wanted or self.under_way:
             return None
-        return None if self.agent.renewed == self.beats else "a heartbeat came before the first signal"
+        match self.reason:
+            case Reason.STALLED if agent.renewed != self.beats:
+                return "a heartbeat came before the first signal"
+            case Reason.FAILED_TO_START if agent.started:
+                return "it has started before the first signal"
+            case Reason.LINGERING if agent.state is not State.DONE:
+                return f"it says {agent.state} before the first signal, no longer done"
+        return None
 
 
 def withdrawn(agent_id: str, why: object = "withdrawn") -> dict[str, object]:
@@ -275,44 +316,3 @@ def end_words(
         "conversation": None if conversation is None else conversation.id,
         "with_messages": options.with_messages,
     }
-
-
-def to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:
-    return {
-        "force": options.force,
-        "grace_seconds": None if options.grace is None else options.grace.total_seconds(),
-        "cleanup": options.cleanup,
-        "ask_seconds": None if options.ask is None else options.ask.total_seconds(),
-        "only_ask": options.only_ask,
-        "cancel": options.cancel,
-        "with_messages": options.with_messages,
-        "beats": beats,
-        "why": why,
-    }
-
-
-def from_json(stored: dict[str, object]) -> tuple[KillOptions, int, str]:
-    beats = stored.get("beats")
-    options = KillOptions(
-        force=stored.get("force") is True,
-        grace=_seconds(stored.get("grace_seconds")),
-        cleanup=stored.get("cleanup") is not False,
-        ask=_seconds(stored.get("ask_seconds")),
-        only_ask=stored.get("only_ask") is True,
-        cancel=stored.get("cancel") is True,
-        with_messages=stored.get("with_messages") is True,
-    )
-    return options, beats if isinstance(beats, int) else 0, str(stored.get("why", ""))
-
-
-def _seconds(stored: object) -> timedelta | None:
-    return timedelta(seconds=stored) if isinstance(stored, int | float) else None
-
-
-def member_of(stored: dict[str, object]) -> TreeMember:
-    """A member as it was committed. A stored one is only a memory: `pin` asks the kernel before anything is done."""
-    fields = dict(stored)
-    identity = fields.pop("identity")
-    if not isinstance(identity, dict):
-        raise TypeError(f"a member of a kill request has no identity: {stored}")
-    return TreeMember(identity=Identity(**identity), **fields)  # type: ignore[arg-type] # checked by its constructor's use

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from watchdog.core.model import ENDED, Identity, Policy, Presence, Registration, Step, TreeMember
 from watchdog.fleet import Agent, Fleet
-from watchdog.orders import member_of
+from watchdog.order_rows import member_of
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
 from watchdog.processes.table import ProcessTable

@@ -31,7 +31,8 @@ from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
 from watchdog.leftovers import Leftover, OwnersPlaces
 from watchdog.logs import Log
-from watchdog.orders import end_words, from_json
+from watchdog.order_rows import from_json
+from watchdog.orders import end_words
 from watchdog.orphans import Orphans
 from watchdog.owner.hooks import base
 from watchdog.placement import Placement

@@ -271,7 +271,7 @@ class Daemon:
         old, self.settings = self.settings, settings
         for part in (self.sweeper, self.desk, self.take_up, self.reaper):
             part.settings = settings
-        self.worker.observe = settings.observe
+        self.worker.adopt(observe=settings.observe)
         if settings.kill.parallel != old.kill.parallel:
             self.worker.allow(settings.kill.parallel)
         self.cleanup.adopt(settings.hooks, observe=settings.observe)

@@ -174,3 +174,19 @@ def test_doubt_calls_off_the_open_orders_of_those_whom_it_still_speaks_for() -> 
     ]
     assert called_off(looks, Limits(doubt=(Veto.PRESSURE, "busy"))) == [("1True", "busy")]
     assert called_off(looks, Limits()) == []
+
+
+def test_other_limits_call_off_the_open_orders_of_those_who_are_well_by_them() -> None:
+    """So does a ladder that ends nobody any more; a lingering or expired one is no matter for doubt."""
+    warns = Policy(ladder=(Step.WARN,))
+    looks = [
+        look("well", Verdict.HEALTHY, requested=True),
+        look("waits", Verdict.WAITING, requested=True),
+        look("no order", Verdict.HEALTHY),
+        look("late", Verdict.LATE, requested=True),
+        look("stalled", Verdict.STALLED, requested=True, policy=warns),
+        look("lingers", Verdict.LINGERING, requested=True),
+    ]
+    assert [name for name, _ in called_off(looks, Limits())] == ["well", "waits", "stalled"]
+    doubted = called_off(looks, Limits(doubt=(Veto.PRESSURE, "busy")))
+    assert [name for name, _ in doubted] == ["well", "waits", "late", "stalled"]

@@ -22,7 +22,7 @@ from watchdog.core.model import ENDED, LIVE, KillOptions, Reason, Status
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict, Forbidden, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
-from watchdog.orders import to_json
+from watchdog.order_rows import to_json
 from watchdog.recording import restore
 from watchdog.registry.rows import AgentRow, HoldRow, RequestRow
 from watchdog.registry.schema import OPEN_STATUSES

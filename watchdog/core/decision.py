@@ -111,12 +111,25 @@ def asked_first(decision: Decision, policy: Policy) -> KillOptions:
 
 
 def called_off(looks: Iterable[Look], limits: Limits) -> list[tuple[str, str]]:
-    """Whose open order for silence doubt calls off if it has signalled nobody yet, and why: agent ids and reasons."""
-    if limits.doubt is None:
-        return []
-    return [
-        (look.agent_id, limits.doubt[1]) for look in looks if look.requested and look.doomed_for < limits.doubt_limit
-    ]
+    """Whose open order of the daemon's is called off if it has signalled nobody yet, and why: agent ids and reasons.
+
+    Doubt does it to one for silence. So does what makes it well again, or ends nobody: other limits, or another ladder.
+    """
+    found = []
+    for look in looks:
+        verdict, line = look.judgement.verdict, look.judgement.line
+        if not look.requested:
+            continue
+        if verdict in (Verdict.HEALTHY, Verdict.WAITING):
+            found.append((look.agent_id, f"it is {verdict}: {line}"))
+        elif not {Step.STOP, Step.KILL}.intersection(look.policy.ladder):
+            found.append((look.agent_id, "its ladder ends nobody any more"))
+        elif limits.doubt is not None and look.doomed_for < limits.doubt_limit and verdict not in _TIMED:
+            found.append((look.agent_id, limits.doubt[1]))
+    return found
+
+
+_TIMED = frozenset({Verdict.EXPIRED, Verdict.LINGERING})  # no silence, and so no fault of ours
 
 
 def mass_stall(looks: Iterable[Look], count: int, fraction: float, others: int = 0) -> str | None:

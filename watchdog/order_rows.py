@@ -1,0 +1,46 @@
+"""A kill request as JSON in its row, and back: how it is to be done, and who belongs to the tree."""
+
+from datetime import timedelta
+
+from watchdog.core.model import Identity, KillOptions, TreeMember
+
+
+def to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:
+    return {
+        "force": options.force,
+        "grace_seconds": None if options.grace is None else options.grace.total_seconds(),
+        "cleanup": options.cleanup,
+        "ask_seconds": None if options.ask is None else options.ask.total_seconds(),
+        "only_ask": options.only_ask,
+        "cancel": options.cancel,
+        "with_messages": options.with_messages,
+        "beats": beats,
+        "why": why,
+    }
+
+
+def from_json(stored: dict[str, object]) -> tuple[KillOptions, int, str]:
+    beats = stored.get("beats")
+    options = KillOptions(
+        force=stored.get("force") is True,
+        grace=_seconds(stored.get("grace_seconds")),
+        cleanup=stored.get("cleanup") is not False,
+        ask=_seconds(stored.get("ask_seconds")),
+        only_ask=stored.get("only_ask") is True,
+        cancel=stored.get("cancel") is True,
+        with_messages=stored.get("with_messages") is True,
+    )
+    return options, beats if isinstance(beats, int) else 0, str(stored.get("why", ""))
+
+
+def _seconds(stored: object) -> timedelta | None:
+    return timedelta(seconds=stored) if isinstance(stored, int | float) else None
+
+
+def member_of(stored: dict[str, object]) -> TreeMember:
+    """A member as it was committed. A stored one is only a memory: `pin` asks the kernel before anything is done."""
+    fields = dict(stored)
+    identity = fields.pop("identity")
+    if not isinstance(identity, dict):
+        raise TypeError(f"a member of a kill request has no identity: {stored}")
+    return TreeMember(identity=Identity(**identity), **fields)  # type: ignore[arg-type] # checked by its constructor's use
