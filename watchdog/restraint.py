@@ -102,13 +102,14 @@ class Restraint:
         silent = any(look.judgement.verdict in (Verdict.LATE, Verdict.STALLED, Verdict.STARTING) for look in looks)
         asked = silent or Veto.PRESSURE in self.doubts
         self._doubt(Veto.PRESSURE, pressure.pressed(hold.cpu_pressure_percent) if asked else None)
-        mass = mass_stall(looks, hold.mass_stall_count, hold.mass_stall_fraction, others)
+        limit = timedelta(seconds=hold.max_seconds)
+        mass = mass_stall(looks, hold.mass_stall_count, hold.mass_stall_fraction, others, limit)
         self._doubt(Veto.MASS_STALL, mass)
         on = ((veto, doubt.why) for veto, doubt in self.doubts.items() if not doubt.lifted)
         return replace(
             self.of_all(now, recorded),
             doubt=next(on, None),
-            doubt_limit=timedelta(seconds=hold.max_seconds),
+            doubt_limit=limit,
             budget=max(0, self._settings().kill.max_per_minute - len(self._kills)),
         )
 

@@ -90,6 +90,16 @@ def test_many_silent_at_once_is_a_mass_stall(silent: int, healthy: int, expected
     assert expected is (mass_stall(looks, 3, 0.5) is not None)
 
 
+def test_who_does_not_start_is_silent_too_and_who_has_been_for_long_is_no_sign() -> None:
+    """Six that wait for the same provider are no six faults; old sorrows hold nobody back."""
+    starting = [look(f"s{n}", Verdict.STARTING, overdue=True) for n in range(3)]
+    assert mass_stall(starting, 3, 0.5) is not None
+    assert mass_stall([look(f"s{n}", Verdict.STARTING) for n in range(3)], 3, 0.5) is None
+    old = [look(f"o{n}", Verdict.STALLED, doomed_for=timedelta(minutes=15)) for n in range(3)]
+    assert mass_stall([*old, look("new", Verdict.STALLED)], 3, 0.5) is None
+    assert mass_stall([*old, look("new", Verdict.STALLED)], 3, 0.5, limit=timedelta(hours=1)) is not None
+
+
 looks_lists = st.lists(
     st.builds(
         look,

@@ -13,6 +13,8 @@ from watchdog.core.ladder import next_rung
 from watchdog.core.model import KillOptions, Policy, Reason, State, Step, Verdict
 from watchdog.core.verdict import Judgement, span
 
+DOUBT_LIMIT = timedelta(minutes=15)  # as shipped: `hold.max_seconds`
+
 
 class Action(StrEnum):
     """What a sweep does about one agent."""
@@ -67,7 +69,7 @@ class Limits:
     hold: str | None = None
     hold_by: Veto = Veto.OPERATOR
     doubt: tuple[Veto, str] | None = None
-    doubt_limit: timedelta = timedelta(minutes=15)  # no agent's end is held back for longer by it
+    doubt_limit: timedelta = DOUBT_LIMIT  # no agent's end is held back for longer by it
     budget: int = 10
 
 
@@ -132,13 +134,20 @@ def called_off(looks: Iterable[Look], limits: Limits) -> list[tuple[str, str]]:
 _TIMED = frozenset({Verdict.EXPIRED, Verdict.LINGERING})  # no silence, and so no fault of ours
 
 
-def mass_stall(looks: Iterable[Look], count: int, fraction: float, others: int = 0) -> str | None:
+def mass_stall(
+    looks: Iterable[Look], count: int, fraction: float, others: int = 0, limit: timedelta = DOUBT_LIMIT
+) -> str | None:
     """The reason to suspect ourselves: `count` agents and `fraction` of those that promised beats are silent.
 
-    `others` are how many more promised beats and are not silent.
+    Whose first beat does not come in time is silent. Whose end was asked for by then for the `limit` fell silent at
+    another time: a ladder that ends nobody, or a hold, keeps such for days. `others` promised beats and are not silent.
     """
     bound = [look for look in looks if look.promised and look.judgement.verdict is not Verdict.GONE]
-    silent = sum(look.judgement.verdict in (Verdict.LATE, Verdict.STALLED) for look in bound)
+    silent = sum(
+        (look.judgement.overdue or look.judgement.verdict in (Verdict.LATE, Verdict.STALLED))
+        and look.doomed_for < limit
+        for look in bound
+    )
     among = len(bound) + others
     if silent >= count and silent >= fraction * among:
         return f"mass stall: {silent} of {among} agents fell silent together; the fault may be ours"

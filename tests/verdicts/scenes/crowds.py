@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tests.verdicts.hours import BEAT, Hours, Spoken, every, scene
 from tests.verdicts.scenes.an_hour import AFTER, CONFIRMED, dies, lease, lives, state
-from tests.verdicts.table import EXPIRED, LINGERING
+from tests.verdicts.table import EXPIRED, LINGERING, NEVER_STARTED
 
 FELL, LENGTH = 300.0, 1800.0
 HELD = 900.0  # seconds that a hold of our own lasts at most, in the shipped file
@@ -39,6 +39,9 @@ BACK = "12 of 20 fall silent for ten minutes"
 STAY = "12 of 20 fall silent for ever"
 FREED = "12 of 20 fall silent, an operator unholds after 3 min"
 FEW = "12 of 20 fall silent, 10 of them for ten minutes"
+SLOW = "6 of 8 promise a heartbeat that comes after ten minutes"
+OLD = "4 have been silent for half an hour, and their ladder ends nobody"
+START, PROMISE = 300.0, {"stall_after_seconds": 120}
 SILENT = every(30, FELL)
 AGAIN = every(30, LENGTH, start=FELL + 600)
 MASS = [
@@ -96,6 +99,44 @@ MASS = [
             of_twelve(dies("mute", f"{FEW}: the other two", FELL + 600, SILENT, slack=CONFIRMED), 2),
             others(8, FEW),
         ],
+    ),
+    scene(
+        "6 of 8 start late",
+        LENGTH + 600,
+        [
+            of_twelve(lives("slow", f"{SLOW}: they", every(30, LENGTH + 600, start=600), body=PROMISE), 6),
+            of_twelve(lives("others", f"{SLOW}: those that beat", every(30, LENGTH + 600)), 2),
+        ],
+    ),
+    scene(
+        "6 of 8 never start",
+        LENGTH,
+        [
+            of_twelve(
+                dies(
+                    "never",
+                    "6 of 8 promise a heartbeat that never comes: each, after 15 min",
+                    START + HELD,
+                    right=NEVER_STARTED,
+                    slack=60 + 2 * CONFIRMED,
+                    body=PROMISE,
+                ),
+                6,
+            ),
+            of_twelve(
+                lives("others", "6 of 8 promise a heartbeat that never comes: those that beat", every(30, LENGTH)), 2
+            ),
+        ],
+    ),
+    scene(
+        "4 of 7 are silent for long",
+        2 * LENGTH,
+        [
+            of_twelve(lives("old", f"{OLD}: they", SILENT, body={"type": "warned"}), 4),
+            dies("mute", f"{OLD}: one that falls silent then", LENGTH + 600 + AFTER, every(30, LENGTH + 600)),
+            replace(others(2, OLD), says=every(30, 2 * LENGTH)),
+        ],
+        more='[[policy]]\nmatch = { type = "warned" }\nladder = ["warn"]\n',
     ),
 ]
 
