@@ -33,7 +33,42 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "a look that never comes": (b"[sweep]\ninterval_seconds = 0", "sweep.interval_seconds: 0 is wrong"),
     "half a look": (b"[stall]\nconfirm_sweeps = 1.5", "stall.confirm_sweeps: 1.5 is wrong; right: a valid integer"),
     "true is no number": (b"[kill]\nparallel = true", "kill.parallel: True is wrong"),
-    "a date is no number": (b"[kill]\ngrace_seconds = 2026-01-01", "kill.grace_seconds: "),
+    "a date is no number": (
+        b"[kill]\ngrace_seconds = 2026-01-01",
+        "kill.grace_seconds: 2026-01-01 is wrong; right: a",
+    ),
+    "a time is no number": (b"[stall]\nafter_seconds = 00:02:00", "stall.after_seconds: 00:02:00 is wrong; right: a v"),
+    "a word is no list": (b"[kill]\nladder = 'kill'", "kill.ladder: 'kill' is wrong; right: a list"),
+    "a list of nothing": (b"[kill]\nladder = []", "kill.ladder: [] is wrong; right: at least one"),
+    "a word is no table": (b"[[policy]]\nmatch = 'claude'", "policy[0].match: 'claude' is wrong; right: a table"),
+    "a list is no word": (b"[[policy]]\nmatch = { type = ['a'] }", "policy[0].match.type: ['a'] is wrong; right: a te"),
+    "a pattern of names": (
+        b"[[policy]]\nmatch = { name = 'w-*' }",
+        "policy[0].match.name: 'w-*' fits no agent: a name",
+    ),
+    "a name of nothing": (b"[[policy]]\nmatch = { name = '' }", "policy[0].match.name: '' fits no agent: a name must"),
+    "a name that is a target": (b"[[policy]]\nmatch = { name = 'all' }", "policy[0].match.name: 'all' fits no agent: "),
+    "a pattern of types": (
+        b"[[policy]]\nmatch = { type = 'cl*' }",
+        "policy[0].match.type: 'cl*' must be one whole",
+    ),
+    "a type with a space": (
+        b"[[policy]]\nmatch = { type = 'a ' }",
+        "policy[0].match.type: 'a ' must be one whole",
+    ),
+    "a pattern of tags": (b"[[policy]]\nmatch = { tag = 'b?' }", "policy[0].match.tag: 'b?' must be one whole word"),
+    "a tag of nothing": (b"[[policy]]\nmatch = { tag = '' }", "policy[0].match.tag: '' is wrong"),
+    "a path that is spared": (b"[kill]\nspare = ['/bin/tmux']", "kill.spare[0]: '/bin/tmux' must be a program's name"),
+    "a pattern that is spared": (b"[kill]\nspare = ['pg*']", "kill.spare[0]: 'pg*' must be a program's name"),
+    "a group with NUL": (b'[control]\nadmin_group = "a\\u0000"', "control.admin_group: 'a\\x00' is no group"),
+    "a directory that cuts a URL": (b"[daemon]\nstate_dir = '/a?b'", "daemon.state_dir: '/a?b' holds ? or %"),
+    "a directory that a URL reads": (b"[daemon]\nstate_dir = '/a%41'", "daemon.state_dir: '/a%41' holds ? or %"),
+    "a parameter of SQLite": (b"[registry]\nurl = 'sqlite:////x.db?mode=ro'", "registry.url: 'sqlite://…' must be pr"),
+    "a registry with % in it": (
+        b"[registry]\nurl = 'sqlite:////x%41.db'",
+        "registry.url: 'sqlite:////x%41.db' must",
+    ),
+    "a registry with NUL": (b'[registry]\nurl = "sqlite:////x\\u0000"', "registry.url: 'sqlite:////x\\x00' must be"),
     "a list is no number": (b"[kill]\ngrace_seconds = [10]", "kill.grace_seconds: [10] is wrong"),
     "a table is no number": (b"[kill.grace_seconds]\nx = 1", "kill.grace_seconds: {'x': 1} is wrong"),
     "a number is no table": (b"kill = 3", "kill: 3 is wrong"),
@@ -50,7 +85,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "a key of parts without end": (b"a." * 20_000 + b"a = 1", "a key of more than 100 parts"),
     "a key of nothing": (b"'' = 1", "'': unknown key; "),
     "a host that holds an @": (b"[daemon]\nhost = 'a@b'", "daemon.host: 'a@b' must hold no @"),
-    "a byte order mark": (b"\xef\xbb\xbf[kill]\ngrace_seconds = 5", "not TOML: "),
+    "a byte order mark": (b"\xef\xbb\xbf[kill]\ngrace_seconds = 5", "begins with a byte order mark, "),
     "another encoding": ("[daemon]\nhost = 'ä'".encode("latin-1"), "not UTF-8 (byte 17)"),
     "UTF-16": ("[kill]".encode("utf-16"), "not UTF-8 (byte 0)"),
     "JSON": (b'{"kill": {"grace_seconds": 5}}', "not TOML: "),
@@ -399,6 +434,54 @@ def test_a_directory_as_registry_is_told_before_a_start(tmp_path: Path) -> None:
 
     assert done.returncode == 78
     assert f"{path}: registry.url: {tmp_path} is a link, a directory or the like; right: the path" in done.stderr
+
+
+def test_what_a_start_would_not_find_or_make_is_told_before_it() -> None:
+    """A registry in a directory that is not there, one that lies below a file, a parameter that libpq does not know."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "f.toml")
+
+        done = check(path, f"""[daemon]\nstate_dir = "{path}/s"\n[registry]\nurl = "sqlite:///{directory}/x/r.db"\n""")
+
+        assert (done.returncode, done.stderr) == (
+            78,
+            f"agent-watchdogd: {path}: daemon.state_dir: {path}/s cannot be made: {path} is no directory\n"
+            f"{path}: registry.url: there is no directory {directory}/x; right: one that is there\n",
+        )
+        server = check(path, """[registry]\nurl = "postgresql://h/d?foo=1"\n""")
+        assert server.returncode == 78
+        assert server.stderr.startswith(f"agent-watchdogd: {path}: registry.url: ")
+        if os.geteuid():
+            other = check(path, """[daemon]\nstate_dir = "/usr/x/y"\n""")
+            assert (
+                f"daemon.state_dir: /usr/x/y cannot be made: uid {os.geteuid()} may not write to /usr\n" in other.stderr
+            )
+
+
+def test_lists_and_types_that_say_less_than_they_seem_to_are_warnings(tmp_path: Path) -> None:
+    """Who spares a program of his own would have tmux's server ended; a policy for `Claude` fits nobody."""
+    path = tmp_path / "f.toml"
+    policy = """[[policy]]\nmatch = {{ type = "{}" }}\nspare = {}\n"""
+
+    done = check(path, """[kill]\nspare = ["mine", "screen"]\n""" + policy.format("Claude", '["mine"]'))
+
+    assert (done.returncode, done.stdout) == (0, f"{path}: fine\n")
+    first, second, third = done.stderr.splitlines()
+    assert f"{path}: kill.spare: yours replaces the shipped names; not among them: tmux: server, zellij, ssh-" in first
+    assert f"{path}: policy[0].spare: yours replaces the shipped names; not among them: tmux: server, scr" in second
+    assert third.endswith(f"{path}: policy[0].match.type: 'Claude' is not 'claude', as such agents are registered")
+    assert check(path, "[kill]\nspare = []\n" + policy.format("mine", "[]")).stderr == ""
+
+
+def test_a_file_that_is_not_there_is_named_whole(tmp_path: Path) -> None:
+    """A relative name in $AGENT_WATCHDOG_CONFIG says nothing in a log."""
+    environ = {**os.environ, "AGENT_WATCHDOG_CONFIG": "none.toml"}
+
+    done = subprocess.run(
+        [DAEMON, "--check"], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (78, f"agent-watchdogd: {tmp_path}/none.toml: no such file\n")
 
 
 def test_a_grace_of_zero_kills_at_once(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 from shutil import which
 
 from watchdog.config import Settings, sqlite_file
-from watchdog.errors import UnsafeDirectory
-from watchdog.keys import DEFAULT_HOOKS, Source
+from watchdog.core.vendors import EXIT_KEYS
+from watchdog.errors import ConfigError, UnsafeDirectory
+from watchdog.keys import DEFAULT_HOOKS, Kill, Source
 from watchdog.places import look_at_directory
 
 # What stays where a hook of ours is left out.
@@ -34,9 +35,15 @@ def problems(settings: Settings) -> list[str]:
             look_at_directory(directory, mode)
         except UnsafeDirectory as error:
             found.append(f"daemon.{key}: {error}")
+        if (words := _cannot_be_made(directory)) is not None:
+            found.append(f"daemon.{key}: {directory} cannot be made: {words}")
     registry = sqlite_file(settings.registry_url)
-    if os.path.islink(registry) or (os.path.lexists(registry) and not os.path.isfile(registry)):
+    if settings.config.registry.url and registry and not os.path.isdir(os.path.dirname(registry)):
+        found.append(f"registry.url: there is no directory {os.path.dirname(registry)}; right: one that is there")
+    elif os.path.islink(registry) or (os.path.lexists(registry) and not os.path.isfile(registry)):
         found.append(f"registry.url: {registry} is a link, a directory or the like; right: the path of a file")
+    if not registry:
+        found += _database(settings.registry_url)
     log = settings.log.file
     if os.path.islink(log) or os.path.isdir(log):
         found.append(f"log.file: {log} is a link or a directory; right: a file")
@@ -56,6 +63,22 @@ def warnings(settings: Settings) -> list[str]:
         ]
     named = settings.config.source or ()  # a user's own shipped one is read as soon as it is there
     found += [f"source[{number}].{words}" for number, one in enumerate(named) for words in _source(one)]
+    config = settings.config
+    lists = {"kill.spare": config.kill.spare} | {
+        f"policy[{number}].spare": policy.spare or () for number, policy in enumerate(config.policy)
+    }
+    shipped = Kill().spare
+    found += [
+        f"{key}: yours replaces the shipped names; not among them: {', '.join(left)}; such a program is ended with the"
+        " agent that started it, whoever else uses it; right: list those that you want, too"
+        for key, mine in lists.items()
+        if mine and (left := [name for name in shipped if name not in mine])
+    ]
+    found += [
+        f"policy[{number}].match.type: {kind!r} is not {kind.lower()!r}, as such agents are registered"
+        for number, policy in enumerate(config.policy)
+        if (kind := policy.match.type or "") not in EXIT_KEYS and kind.lower() in EXIT_KEYS
+    ]
     run = {hook.run for hook in settings.hooks}
     if settings.hooks and (left := [hook.name for hook in DEFAULT_HOOKS if hook.run not in run]):
         found.append(
@@ -64,6 +87,28 @@ def warnings(settings: Settings) -> list[str]:
             f""" ([[hook]], name = "{left[0]}", run = "{left[0]}")"""
         )
     return [f"{where(settings)}: {words}" for words in found]
+
+
+def _cannot_be_made(directory: str) -> str | None:
+    """Why a directory that is not there would not be there after a start, either."""
+    above = directory
+    while not os.path.lexists(above) and above != "/":
+        above = os.path.dirname(above)
+    if above == directory:
+        return None
+    if not os.path.isdir(above):
+        return f"{above} is no directory"
+    return None if os.access(above, os.W_OK | os.X_OK) else f"uid {os.geteuid()} may not write to {above}"
+
+
+def _database(url: str) -> Iterator[str]:
+    """What is wrong with the address of a server, as far as that can be said without it."""
+    from watchdog.registry.engines import Engines  # 0.3 s, which no other check needs
+
+    try:
+        Engines(url).close()
+    except ConfigError as error:
+        yield from error.problems
 
 
 def _source(source: Source) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from datetime import date, time
 from typing import Any
 
 from pydantic import BaseModel
@@ -9,6 +10,15 @@ from pydantic import BaseModel
 from watchdog.core.redaction import hide_password
 from watchdog.keys import Config
 from watchdog.values import suggest
+
+# pydantic speaks of Python's types; what stands in TOML has other names.
+_WORDS = {
+    "tuple_type": "a list",
+    "string_type": "a text",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "too_short": "at least one",
+}
 
 
 def explain(problem: dict[str, Any]) -> str:
@@ -22,7 +32,7 @@ def explain(problem: dict[str, Any]) -> str:
     if kind == "missing":
         return f"{key}: is missing"
     message = str(problem["msg"]).removeprefix("Value error, ")
-    message = message.removeprefix("Input should be ")
+    message = _WORDS.get(kind, message.removeprefix("Input should be "))
     if kind != "value_error":
         message = f"{_shown(key, given)} is wrong; right: {message}"
     elif not isinstance(given, dict):
@@ -40,7 +50,7 @@ def _shown(key: str, given: object) -> str:
     if key == "registry.url" and ("@" in str(given) or "?" in str(given)):  # who knows where, as it cannot be read
         kind, colon, _ = str(given).partition("://")
         return repr(f"{kind}://…" if colon and kind.replace("+", "").isalnum() else "…")
-    text = hide_password(repr(given))
+    text = given.isoformat() if isinstance(given, date | time) else hide_password(repr(given))
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 

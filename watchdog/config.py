@@ -35,7 +35,7 @@ from watchdog.keys import (
     Source,
 )
 from watchdog.places import Places, places_for
-from watchdog.values import suggest
+from watchdog.values import plain_in_url, suggest
 
 _LARGEST = 1 << 20  # bytes of a file; the shipped one with all its comments has 8 KiB
 _ENDLESS_KEY = re.compile(
@@ -142,6 +142,8 @@ def parse(text: bytes, path: str) -> Config:
     """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; right: ...`."""
     if len(text) > _LARGEST:
         raise ConfigError([f"{path}: is larger than {_LARGEST} bytes; right: what config/agent-watchdog.toml shows"])
+    if text.startswith(b"\xef\xbb\xbf"):
+        raise ConfigError([f"{path}: begins with a byte order mark, which TOML does not know; right: UTF-8 without it"])
     if _ENDLESS_KEY.search(text):
         raise ConfigError([f"{path}: a key of more than 100 parts; right: section.key"])
     try:
@@ -170,6 +172,11 @@ def settings_of(config: Config, file: str | None, places: Places) -> Settings:
     if len(os.fsencode(runtime_dir)) > _SOCKET_ROOM:
         problems.append(
             f"daemon.runtime_dir: {runtime_dir!r} is too long for sockets in it; right: at most {_SOCKET_ROOM} bytes"
+        )
+    if not config.registry.url and not plain_in_url(state_dir):
+        problems.append(
+            f"daemon.state_dir: {state_dir!r} holds ? or %, which a database's URL takes for something else;"
+            " right: another directory, or registry.url"
         )
     registry_url = config.registry.url or f"sqlite:///{state_dir}/registry.db"
     if config.log.file and _is_ours(config.log.file, file, state_dir, runtime_dir, registry_url):

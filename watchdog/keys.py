@@ -15,6 +15,7 @@ from watchdog.owner.sources import SOURCES
 from watchdog.values import (
     Account,
     Address,
+    AgentName,
     Command,
     Count,
     Database,
@@ -29,6 +30,8 @@ from watchdog.values import (
     Programs,
     Seconds,
     SecondsOrZero,
+    Tag,
+    Type,
     suggest,
 )
 
@@ -156,9 +159,9 @@ class Hook(_Section):
 class Match(_Section):
     """`match` of a `[[policy]]`: all that are given must fit."""
 
-    type: str | None = None
-    name: str | None = None
-    tag: str | None = None
+    type: Type | None = None
+    name: AgentName | None = None
+    tag: Tag | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "Match":

@@ -40,9 +40,9 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--pidfile is for --daemonize")
     try:
         descriptors.refuse_too_few()
-        if options.check:
-            return _check(config.load(options.config), Supervisor(os.environ))
         read = _reader(options)
+        if options.check:
+            return _check(read(), Supervisor(os.environ))
         if options.daemonize:
             return background.run_detached(read(), options.pidfile, partial(_run, read))
         return _run(read, read(), Supervisor(os.environ))

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field
 
 from watchdog.catalogue import CATALOGUE
 from watchdog.core.model import Step
+from watchdog.core.names import name_problem
 from watchdog.untold import UNTOLD
 
 DRIVERS = ("sqlite", "sqlite+pysqlite", "postgres", "postgresql", "postgresql+psycopg")  # registry.engines knows these
@@ -61,7 +62,14 @@ def _database(url: str) -> str:
         raise ValueError("must have a port of digits, or none, as in postgresql://user@host:5432/name") from None
     if driver.startswith("sqlite") and not place.startswith("//"):
         raise ValueError("must name an absolute file, as in sqlite:////var/lib/x.db")
+    if driver.startswith("sqlite") and not plain_in_url(place):
+        raise ValueError("must be printable, without ? (it takes no parameters) and %, as in sqlite:////var/lib/x.db")
     return url
+
+
+def plain_in_url(path: str) -> bool:
+    """Whether a path means itself in a URL of SQLite's: what comes after a ? is cut off, %41 is an A."""
+    return path.isprintable() and not {"?", "%"} & set(path)
 
 
 def _log_file(path: str) -> str:
@@ -103,7 +111,7 @@ def _group(name: str) -> str:
     if name:
         try:
             grp.getgrnam(name)
-        except KeyError:
+        except (KeyError, ValueError):
             raise ValueError("is no group of this machine; right: a name that `getent group` knows") from None
     return name
 
@@ -114,6 +122,24 @@ def _account(name: str) -> str:
             pwd.getpwnam(name)
         except (KeyError, ValueError):
             raise ValueError("is no user of this machine; right: a name that `getent passwd` knows") from None
+    return name
+
+
+def _agent(name: str) -> str:
+    if (problem := name_problem(name)) is not None:
+        raise ValueError(f"fits no agent: a name {problem}; right: one whole name, or a tag that several have")
+    return name
+
+
+def _whole(word: str) -> str:
+    if not word.isprintable() or word != word.strip() or set("*?[]") & set(word):
+        raise ValueError("must be one whole word, as agents have it; patterns are none")
+    return word
+
+
+def _program(name: str) -> str:
+    if not name.isprintable() or set("/*?") & set(name):
+        raise ValueError("must be a program's name as `ps -o comm` shows it: no path, no pattern")
     return name
 
 
@@ -140,7 +166,10 @@ Group = Annotated[str, AfterValidator(_group)]
 Account = Annotated[str, AfterValidator(_account)]
 Address = Annotated[str, AfterValidator(_address)]
 Event = Annotated[str, AfterValidator(_event)]
-Programs = tuple[Annotated[str, Field(min_length=1)], ...]
+AgentName = Annotated[str, AfterValidator(_agent)]
+Type = Annotated[str, AfterValidator(_whole)]  # empty: agents without one
+Tag = Annotated[str, Field(min_length=1), AfterValidator(_whole)]
+Programs = tuple[Annotated[str, Field(min_length=1), AfterValidator(_program)], ...]
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
