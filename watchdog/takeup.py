@@ -26,6 +26,8 @@ from watchdog.registry.store import AsyncStore
 EXPIRY = ("agent.expires_soon",)
 HUMAN = ("agent.needs_human", "agent.human_answered")
 OPEN = frozenset({"open", "claimed", "unkillable"})
+# The registry's version before all else was read, holds, the rowless, and orders.
+_Stored = tuple[object | None, list[HoldRow], set[str], tuple[list[RequestRow], list[Problem]]]
 
 
 class TakeUp:
@@ -59,6 +61,7 @@ class TakeUp:
         self._boot_id = boot_id
         self._quarantined: set[Problem] = set()  # said already
         self._rowless: dict[str, int] = {}  # agents without a row, and their beats when that was seen
+        self._idle: object | None = None  # the registry's version in which there was nothing to do
 
     async def everything(self) -> None:
         """Agents and open orders, at start. An agent of another boot is lost.
@@ -133,7 +136,11 @@ class TakeUp:
         """Orders that somebody else committed for agents of ours, from time to time."""
         known, ids = self._holds.ids(), [agent.agent_id for agent in self._fleet]
         try:
-            held, lost, (requests, problems) = await self._store.read(self._stored, ids)
+            stored = await self._store.read(self._stored, ids, self._idle)
+            if stored is None:
+                return
+            version, held, lost, (requests, problems) = stored
+            self._idle = None if held or lost or requests or problems else version
             self._agree_on_holds(held, known)  # first: who was held before he was to be ended is not ended
             await self._restore_rowless(lost)
             self._quarantine(problems)
@@ -147,14 +154,17 @@ class TakeUp:
         except Conflict as error:  # somebody broke the row since
             self._log.event("row.quarantined", why=str(error))
 
-    def _stored(self, ids: list[str]) -> tuple[list[HoldRow], set[str], tuple[list[RequestRow], list[Problem]]]:
-        """In a reader's thread, all in one turn (it costs as much as a query): holds, the rowless, orders.
+    def _stored(self, ids: list[str], idle: object | None) -> _Stored | None:
+        """In a reader's thread, all in one turn (it costs as much as a query). None: nobody has committed since `idle`.
 
         Orders are read first: a hold that was put before one of them is then seen.
         """
         store = self._store.store
+        version = store.engines.version()
+        if version is not None and version == idle:
+            return None
         orders = store.open_requests(self._host)
-        return store.active_holds(self._host), store.without_row(ids, self._host), orders
+        return version, store.active_holds(self._host), store.without_row(ids, self._host), orders
 
     def _agree_on_holds(self, stored: list[HoldRow], known: frozenset[int]) -> None:
         """Holds on agents of ours that another host's operator put or lifted; `known` before they were read."""

@@ -105,3 +105,21 @@ def test_what_can_never_be_a_registry_is_a_fault_of_the_configuration(tmp_path: 
     assert refused.value.exit_code == 78
     with pytest.raises(RegistryUnavailable):
         Store(f"sqlite:///{tmp_path}/later/registry.db").open()
+
+
+def test_each_commit_is_seen_by_whoever_asks_for_the_version(store: Store, database: Path) -> None:
+    """Ours and another program's; nothing else changes it, and files that were made anew begin anew."""
+    first = store.engines.version()
+    assert first is not None
+    assert store.agents() == []
+    assert store.engines.version() == first
+    add(store, "a1")
+    second = store.engines.version()
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("UPDATE agent_lifecycle SET note = 'theirs'")
+    third = store.engines.version()
+    Path(f"{database}-wal").unlink()
+    with pytest.raises(RegistryUnavailable, match="-wal or -shm was removed"):
+        store.engines.version()
+    assert store.engines.trouble is not None
+    assert len({first, second, third, store.engines.version()}) == 4

@@ -53,6 +53,7 @@ class Files:
         self._opened: tuple[int, int] | None = None  # the database
         self._beside: tuple[tuple[int, int] | None, ...] = ()  # the other two
         self._anchor: sqlite3.Connection | None = None
+        self._anchors = 0  # made so far
         self._lock = threading.Lock()
         self._users = 0  # transactions that are open
 
@@ -102,6 +103,17 @@ class Files:
             with self._lock:
                 self._users -= 1
 
+    def version(self) -> tuple[int, int] | None:
+        """What each commit changes, whoever's it is (PRAGMA data_version). Raises RegistryUnavailable.
+
+        It tells one connection what others have done, and ours writes nothing but a checkpoint. None: not opened yet.
+        """
+        with self.in_use(), self._named():
+            if self._anchor is None:
+                return None
+            anchors, told = self._anchors, self._anchor.execute("PRAGMA data_version").fetchone()
+            return anchors, int(told[0])
+
     def _look(self) -> None:
         if _file(self._path) != self._opened:
             raise RegistryUnavailable(
@@ -131,6 +143,7 @@ class Files:
 
     def _hold(self) -> None:
         self._anchor = _connect(self._path, self._busy_timeout, "PRAGMA query_only=OFF")
+        self._anchors += 1
         self._anchor.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the other two
         self._beside = self._found()
 
