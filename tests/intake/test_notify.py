@@ -1,6 +1,7 @@
 """The daemon's notify sockets: who sent what, and that nobody is lost or starved."""
 
 import asyncio
+import itertools
 import os
 import socket
 import subprocess
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from watchdog.intake.notify import Message, NotifySockets
+from watchdog.intake.notify import REST, Message, NotifySockets
 
 
 @pytest.fixture
@@ -109,6 +110,43 @@ def test_a_flood_on_one_socket_loses_nothing_on_another(directory: str) -> None:
     heard = listen(directory, talk, lambda heard: done.is_set() and sum(agent == "b" for agent, _ in heard) >= 200)
 
     assert sum(agent == "b" for agent, _ in heard) == 200
+
+
+def test_a_lone_message_is_read_at_once_by_one_look(directory: str) -> None:
+    """No look follows it; the next one, if it comes before the rest is over, is read then."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        heard: list[float] = []
+        looks: list[float] = []
+        sockets = NotifySockets(directory, lambda agent, message: heard.append(loop.time()))
+        drain = sockets.drain_all
+
+        def look() -> bool:
+            looks.append(loop.time())
+            return drain()
+
+        sockets.drain_all = look  # type: ignore[method-assign]
+        path = sockets.open("a", os.geteuid())
+
+        async def until(count: int) -> None:
+            async with asyncio.timeout(10):
+                while len(heard) < count:
+                    await asyncio.sleep(0.001)
+
+        began = loop.time()
+        send(path)
+        await until(1)
+        if loop.time() - began < REST:  # a machine that stood still meanwhile proves nothing
+            await asyncio.sleep(2 * REST)
+            assert len(looks) == 1
+        for _ in range(3):
+            send(path)
+            await until(len(heard) + 1)
+        assert all(later - sooner >= REST - 0.001 for sooner, later in itertools.pairwise(looks))
+        sockets.close_all()
+
+    asyncio.run(main())
 
 
 def test_an_oversized_datagram_is_marked_and_costs_nothing_else(directory: str) -> None:

@@ -54,6 +54,7 @@ class NotifySockets:
         self._sockets: dict[str, socket.socket] = {}
         self._agents: dict[int, str] = {}  # by descriptor
         self._ready = select.epoll()  # itself readable while one of the sockets is (epoll(7))
+        self._looked = float("-inf")  # by the loop's clock
         self._resting: asyncio.TimerHandle | None = None
 
     def open(self, agent_id: str, owner_uid: int) -> str:
@@ -175,12 +176,20 @@ class NotifySockets:
         listener.close()
 
     def _readable(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._ready)
-        self._look()
+        """Read at once, if the last look is long enough ago; no timer, as one costs as much as all the rest."""
+        loop = asyncio.get_running_loop()
+        rest = self._looked + REST - loop.time()
+        if rest > 0:
+            loop.remove_reader(self._ready)
+            self._resting = loop.call_later(rest, self._look)
+        else:
+            self._looked = loop.time()
+            self.drain_all()
 
     def _look(self) -> None:
         """Read, and look again after the rest; when nothing waited then, the next message is read at once."""
         loop = asyncio.get_running_loop()
+        self._looked = loop.time()
         self._resting = loop.call_later(REST, self._look)  # first: whatever goes wrong in it, the next look comes
         if not self.drain_all():
             self._resting.cancel()
