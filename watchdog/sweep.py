@@ -174,11 +174,11 @@ class Sweeper:
 
     def _reckon(self, agents: Iterable[Agent], last: float | None) -> None:
         """The time since the look at everybody at `last` (None: there was none), or since one at that agent alone."""
-        now = self._clock.mono()
+        now, most = self._clock.mono(), 2 * self._interval
         if last is None:
             return
         for agent in agents:
-            agent.watch(max(last, agent.reckoned), now, 2 * self._interval)
+            agent.watch(max(last, agent.reckoned), now, most)
             agent.reckoned = now
 
     def _presence(self, agent: Agent) -> Presence:
@@ -189,11 +189,12 @@ class Sweeper:
         """
         if agent.identity is None:
             return Presence.NO_PID
-        if agent.pidfd is not None and not agent.ended:
-            also = () if self.settings.observe or agent.reg.told_of else agent.reg.entries
-            gone = any(presence(one, None) is Presence.ABSENT for entry in also for one in entry.also)
-            return Presence.ABSENT if gone else Presence.ALIVE
-        return presence(agent.identity, agent.pidfd)
+        if agent.pidfd is None or agent.ended:
+            return presence(agent.identity, agent.pidfd)
+        also = [one for entry in agent.reg.entries for one in entry.also]  # of most agents there is none
+        if also and not self.settings.observe and not agent.reg.told_of:
+            return Presence.ABSENT if any(presence(one, None) is Presence.ABSENT for one in also) else Presence.ALIVE
+        return Presence.ALIVE
 
     async def _scan_if_needed(self, now: float, seen: list[tuple[Agent, Presence]], doubtful: list[Agent]) -> None:
         """One /proc scan: once a minute, when somebody may be late and activity must be known, and of who is new.
