@@ -275,6 +275,19 @@ def test_no_word_switches_the_watch_off_for_ever() -> None:
         assert "6h is the most" in one.asked_too_much
 
 
+def test_who_has_yet_to_start_gets_one_fresh_limit_too() -> None:
+    """His first heartbeat may have come while nobody was there; once, however often that happens."""
+    one = Agent(agent().reg, Policy(after=timedelta(seconds=100)), Status.RUNNING, promised=True)
+    one.watch(0.0, 290.0, 300.0)
+    for _ in range(3):
+        one.forgive()
+    one.watch(290.0, 399.0, 300.0)
+    assert not judge(one.observe(Presence.ALIVE, 399.0, 10.0), one.policy).overdue
+    one.watch(399.0, 401.0, 300.0)
+    one.forgive()
+    assert judge(one.observe(Presence.ALIVE, 401.0, 10.0), one.policy).overdue
+
+
 def test_who_may_not_have_been_heard_gets_one_fresh_limit_in_one_silence() -> None:
     """A gap after 100 s of silence: 120 s more; each further gap adds none, so that a stalled one is found."""
     one = agent()

@@ -152,6 +152,7 @@ class Agent(Speaker):
             promised=self.promised,
             has_beaten=self.beats > 0,
             age=self.age,
+            forgiven=self.forgiven,
             silence=self.counted,
             after=self.after,
             state=self.state,

@@ -152,6 +152,8 @@ def test_starting_is_overdue_after_the_limit() -> None:
     assert judge(seen(presence=Presence.NO_PID, has_beaten=False, age=seconds(300), members=1), POLICY).overdue
     assert judge(seen(has_beaten=False, age=seconds(300)), POLICY).overdue
     assert not judge(seen(has_beaten=False, age=seconds(299)), POLICY).overdue
+    assert not judge(seen(has_beaten=False, age=seconds(399), forgiven=seconds(100)), POLICY).overdue
+    assert judge(seen(has_beaten=False, age=seconds(400), forgiven=seconds(100)), POLICY).overdue
 
 
 def test_a_slow_rhythm_gets_a_long_start() -> None:

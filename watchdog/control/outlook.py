@@ -46,9 +46,8 @@ def _by_verdict(agent: Agent) -> list[str]:
         case Verdict.STARTING:
             what = "A pid" if agent.identity is None else "A first heartbeat"
             limit = max(policy.start_limit, agent.after) if agent.promised else policy.start_limit
-            return [
-                f"{what} within {span(max(ZERO, limit - agent.age))}; else it counts as failed to start and is ended."
-            ]
+            left = max(ZERO, limit + agent.forgiven - agent.age)
+            return [f"{what} within {span(left)}; else it counts as failed to start and is ended."]
         case Verdict.EXPIRED:
             return ["Nothing: its time to live is over."]
         case Verdict.LINGERING:

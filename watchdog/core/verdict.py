@@ -20,8 +20,9 @@ class Observation:
     """What one sweep saw of one agent.
 
     `silence` counts from the last beat, or from the end of a lease or declared tool, whichever came last; without any
-    beat, from registration. `late_looks` is how many earlier looks in a row found it silent. `unread` is how long its
-    only beat, a file, could not be read (None: read, or it beats elsewhere).
+    beat, from registration. `forgiven`: more of it, in which a word may have missed us. `late_looks` is how many
+    earlier looks in a row found it silent. `unread` is how long its only beat, a file, could not be read (None: read,
+    or it beats elsewhere).
     """
 
     presence: Presence
@@ -29,6 +30,7 @@ class Observation:
     promised: bool = False
     has_beaten: bool = False
     age: timedelta = ZERO
+    forgiven: timedelta = ZERO
     silence: timedelta = ZERO
     after: timedelta = timedelta(seconds=120)
     state: State | None = None
@@ -96,6 +98,7 @@ def _unknown(seen: Observation, policy: Policy) -> Judgement | None:
 def _starting(seen: Observation, policy: Policy) -> Judgement | None:
     # Who promised a beat every four hours may take four hours for the first one.
     limit = max(policy.start_limit, seen.after) if seen.promised else policy.start_limit
+    limit += seen.forgiven
     if seen.presence is Presence.NO_PID and not seen.promised and seen.members:
         return None  # no process id was told, and it needs none
     if seen.presence is Presence.NO_PID and not (seen.promised and seen.has_beaten):
