@@ -50,7 +50,7 @@ class Demo:
         self.title("three agents begin:  agent-watchdog run --name NAME -- CMD")
         world.run("healthy", *world.script("agent.py", "beat=0.5"), options=("--stall-after", "4s"))
         options = ("--stall-after", "4s", "--task", "T-1", "--worktree", str(tree), "--temp-dir", "auto")
-        world.run("stubborn", *world.script("stubborn.sh", "2"), options=options, TMPDIR=str(world.dir))
+        world.run("stubborn", *world.script("stubborn.sh"), options=options, TMPDIR=str(world.dir))
         world.run("crashed", "sleep", "600")
         agents = {name: world.wait_status(name, "running") for name in ("healthy", "stubborn", "crashed")}
         self.command("list")

@@ -45,6 +45,6 @@ class FakeVendor:
     def _line(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, f"the fake agent has ended: {self.process.wait(5)}"
+        assert line, f"the fake agent has ended: {self.process.wait(60)}"
         answer: dict[str, Any] = json.loads(line)
         return answer

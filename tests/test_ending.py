@@ -79,7 +79,7 @@ class Scene:
         path = self.dir / name
         return path.read_text() if path.exists() else ""
 
-    def end(self, agent: Agent, *, grace: float = 0.3, verify: float = 10.0, **options: object) -> Ended:
+    def end(self, agent: Agent, *, grace: float = 0.3, verify: float = 60.0, **options: object) -> Ended:
         """End the agent's tree; `before[STEP]` is done when that intent is committed."""
         plan = Plan(
             agent.agent_id,
@@ -291,10 +291,10 @@ def test_who_ends_right_before_it_is_waited_for_is_not_waited_for(
 
     monkeypatch.setattr(roll.Roll, "exit_or", late)
     began = time.monotonic()
-    ended = scene.end(agent, grace=15)
+    ended = scene.end(agent, grace=100)
 
     assert ended.reason is None
-    assert time.monotonic() - began < 10, "the grace was waited for"
+    assert time.monotonic() - began < 60, "the grace was waited for"
 
 
 def test_fifty_that_ignore_term_are_ended_by_one_deadline(scene: Scene) -> None:
@@ -579,9 +579,9 @@ def test_a_grace_that_runs_is_told_of_the_main_process_and_then_of_all(scene: Sc
     )
     scene.before["term_rest"] = lambda: scene.graces.append((0.0, False))
     began = time.monotonic()
-    assert scene.end(agent, grace=3.0).reason is None
+    assert scene.end(agent, grace=8.0).reason is None
     main, half, everybody = scene.graces
-    assert began < main[0] == everybody[0] < began + 2.0
+    assert began < main[0] == everybody[0] < began + 3.5
     assert (main[1], half[0], everybody[1]) == (False, 0.0, True)
 
 
@@ -633,9 +633,9 @@ open("up" if child else "below", "w")
 time.sleep(1000)"""
     agent = scene.python(save)
     wait_for(lambda: (scene.dir / "below").exists(), "its child is up")
-    scene.before[late] = lambda: time.sleep(2.5)
+    scene.before[late] = lambda: time.sleep(4.5)
 
-    ended = scene.end(agent, grace=2.0)
+    ended = scene.end(agent, grace=4.0)
 
     assert (ended.reason, {name for name, _ in scene.sent}) == (None, {"SIGTERM"})
     assert (scene.dir / "saved").exists() and (scene.dir / "child").exists()

@@ -38,7 +38,7 @@ def test_a_signal_during_the_import_ends_it_without_a_word(
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == b"importing\n"
         process.send_signal(number)
-        assert process.wait(20) == -number
+        assert process.wait(60) == -number
         assert process.stderr.read() == b""
 
 
@@ -47,7 +47,7 @@ def test_signals_that_its_starter_blocked_and_ignored_reach_it(world: World) -> 
     block = "import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals());"
     ignore = "signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     world.start(prefix=(sys.executable, "-c", block + ignore))
-    world.run("one", "true", options=("--temp-dir", "auto")).wait(20)
+    world.run("one", "true", options=("--temp-dir", "auto")).wait(60)
     assert world.wait_event("cleanup.hook_finished", hook="temp_dir")["outcome"] == "done"
     assert world.daemon is not None
     world.daemon.send_signal(signal.SIGHUP)
@@ -60,7 +60,7 @@ def test_too_few_descriptors_are_said_before_anything_is_opened(world: World, al
     """With 20 it ended in a traceback, with 100 no hook's child could be wired; 75, as for all that may pass."""
     world.start(wait=False, prefix=("prlimit", f"--nofile={allowed}:{allowed}"))
     assert world.daemon is not None
-    assert world.daemon.wait(20) == 75
+    assert world.daemon.wait(60) == 75
     assert world.log.read_text() == (
         f"agent-watchdogd: only {allowed} file descriptors are allowed, and 128 are the least to work with;"
         " right: `ulimit -n 65536` in a shell, LimitNOFILE=65536 in a unit\n"
@@ -83,5 +83,5 @@ def test_an_environment_with_the_other_watchdog_is_refused(world: World, tmp_pat
     )
     world.start(wait=False, PYTHONPATH=str(tmp_path))
     assert world.daemon is not None
-    assert world.daemon.wait(20) == 78
+    assert world.daemon.wait(60) == 78
     assert "holds watchdog 6.0.0 too" in world.log.read_text()

@@ -48,7 +48,7 @@ class Looking:
     async def look(self, kind: Kind | str, by: Callable[[], None] | None = None) -> None:
         """Look, and wait for the answer."""
         (by or self.growth.look)()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self.inquiries.waiting((self.agent.agent_id, kind)) is not None:
                 await asyncio.sleep(0.01)
 

@@ -349,7 +349,7 @@ class Journald:
 
     def start(self) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
         self.socket.bind(str(self.path))
 
     def stop(self) -> None:

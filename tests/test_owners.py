@@ -226,7 +226,7 @@ def test_a_call_that_hangs_in_a_fifo_changes_nothing_for_others(tmp_path: Path) 
                 for uid in uids:
                     began = time.monotonic()
                     await them.call(uid, "ping", {}, 20)
-                    assert time.monotonic() - began < 5
+                    assert time.monotonic() - began < 15
             with pytest.raises(OwnerCallFailed) as failure:
                 await hanging
             assert failure.value.reason == "late"

@@ -118,7 +118,7 @@ def test_a_job_that_raises_comes_again() -> None:
         schedule = Schedule(Clock(), get_logger())
         schedule.every(timedelta(seconds=0.1), "sweep", job)
         schedule.start()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await third.wait()
         schedule.pause()
         schedule.shutdown()
@@ -149,7 +149,7 @@ def test_a_job_that_raises_each_time_is_told_once() -> None:
         schedule = Schedule(Clock(), get_logger())
         schedule.every(timedelta(seconds=0.05), "orders", job)
         schedule.start()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await done.wait()
         schedule.pause()
         schedule.shutdown()
@@ -176,7 +176,7 @@ def test_a_job_that_the_end_breaks_off_is_no_fault(caplog: pytest.LogCaptureFixt
 
         schedule.every(INTERVAL, "reap", long)
         schedule.start()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await begun.wait()
         schedule.pause()
         schedule.shutdown()
@@ -196,7 +196,7 @@ def test_who_looks_after_the_scheduler_does_not_die_unseen(impatient: None) -> N
         schedule.start()
         await runs.reach(1)
         schedule._check = lambda: 1 / 0  # type: ignore[method-assign,assignment] # any error
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await schedule.dead.wait()
         schedule.pause()
         schedule.shutdown()
@@ -213,7 +213,7 @@ def test_a_scheduler_that_runs_nothing_any_more_is_dead(impatient: None) -> None
         schedule.start()
         await runs.reach(1)
         schedule._scheduler.pause()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await schedule.dead.wait()
         schedule.shutdown()
 
@@ -232,7 +232,7 @@ def test_a_run_that_never_returns_is_death_too(impatient: None) -> None:
 
         schedule.every(timedelta(seconds=0.3), "sweep", job, watched=True)
         schedule.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await begun.wait()
             await schedule.dead.wait()
         schedule.pause()

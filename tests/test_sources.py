@@ -96,7 +96,7 @@ def test_a_user_that_nobody_can_look_up_holds_up_no_other(monkeypatch: pytest.Mo
     def getpwnam(name: str) -> SimpleNamespace:
         asked.append(name)
         if asked.count(name) > 1:
-            hangs.wait(20)
+            hangs.wait(60)
         return SimpleNamespace(pw_uid=uids[name])
 
     monkeypatch.setattr(pwd, "getpwnam", getpwnam)

@@ -13,6 +13,8 @@ append=SECONDS[/TIMES]@FILE  adds a line to that file each SECONDS, as a transcr
 print=SECONDS[/TIMES]  says another line to its terminal each SECONDS       draw      turns a spinner and counts there
 prompt                 asks for a permission on its terminal, beats meanwhile, and goes on when it is answered
 loop=SECONDS           asks by HTTP before each tool call of that length, writes it down, and ends when told to stop
+
+In place of TIMES in `beat`, of SECONDS in `for` and `loop`: the name of a file in the world, until which it goes on.
 """
 
 import json
@@ -109,7 +111,27 @@ def post_beat(**words: object) -> dict[str, object]:
         connection.close()
 
 
-def loop(seconds: float) -> None:
+def number_of(value: str) -> float | None:
+    """None: it is the name of a file in the world."""
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def is_there(name: str) -> bool:
+    return os.path.exists(os.path.join(os.environ["WORLD"], name))
+
+
+def call(value: str) -> None:
+    """A tool call takes so many seconds, or until that file is there."""
+    seconds = number_of(value)
+    time.sleep(seconds or 0)
+    while seconds is None and not is_there(value):
+        time.sleep(0.02)
+
+
+def loop(length: str) -> None:
     with open(os.path.join(os.environ["WORLD"], "calls"), "a", buffering=1) as calls:
         while True:
             told = post_beat(tool="build", tool_limit_seconds=60).get("stop")
@@ -117,7 +139,7 @@ def loop(seconds: float) -> None:
                 calls.write(f"told {json.dumps(told)}\n")
                 os._exit(0)
             calls.write("begun\n")
-            time.sleep(seconds)
+            call(length)
             calls.write("done\n")
 
 
@@ -133,11 +155,12 @@ def main() -> None:
                 signal.signal(number, signal.SIG_IGN)
         elif key == "beat":
             seconds, _, count = value.partition("/")
-            every, times = float(seconds), int(count) if count else None
-            if times is not None:
-                for _ in range(times):
+            every, done = float(seconds), 0
+            if count:
+                while done < int(count) if count.isdigit() else not (done and is_there(count)):
                     beat(speaker, progress)
                     time.sleep(every)
+                    done += 1
                 every = None
         elif key == "state":
             speaker.say("WATCHDOG=1", f"X_AGENT_STATE={value}")
@@ -146,7 +169,7 @@ def main() -> None:
         elif key == "progress":
             progress = value
         elif key == "for":
-            last(float(value), speaker, every, progress)
+            last(number_of(value), speaker, every, progress, until=value)
             every = None
         elif key == "spin":
             beat(speaker, None)
@@ -167,7 +190,7 @@ def main() -> None:
             sys.stdin.readline()
             print("\n" * 50 + "at work", flush=True)
         elif key == "loop":
-            loop(float(value))
+            loop(value)
         elif key == "witness":
             witness()
         elif key == "nest":
@@ -278,11 +301,14 @@ def beat(speaker: Speaker, progress: str | None) -> None:
     speaker.say("WATCHDOG=1", *([f"X_AGENT_PROGRESS={progress}"] if progress else []))
 
 
-def last(seconds: float | None, speaker: Speaker, every: float | None, progress: str | None) -> None:
+def last(seconds: float | None, speaker: Speaker, every: float | None, progress: str | None, until: str = "") -> None:
+    """For so long, or until that file is there, or for ever."""
     end = None if seconds is None else time.monotonic() + seconds
     while end is None or time.monotonic() < end:
+        if end is None and until and is_there(until):
+            return
         if every is None:
-            time.sleep(1000 if end is None else max(0.0, end - time.monotonic()))
+            time.sleep((0.05 if until else 1000) if end is None else max(0.0, end - time.monotonic()))
         else:
             beat(speaker, progress)
             time.sleep(every)

@@ -22,7 +22,7 @@ T = TypeVar("T")
 Answer = tuple[int, dict[str, object]]
 
 
-def wait_for(look: Callable[[], T], seconds: float = 10.0) -> T:
+def wait_for(look: Callable[[], T], seconds: float = 60.0) -> T:
     """The first true thing that `look` sees; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -63,7 +63,7 @@ class FakeDaemon:
     def stop(self) -> None:
         if self._listener is not None and self._thread is not None:
             self._listener.shutdown(socket.SHUT_RDWR)
-            self._thread.join(10)
+            self._thread.join(60)
             self._listener.close()
             os.unlink(self.path)
             self._listener = None
@@ -82,7 +82,7 @@ class FakeDaemon:
             except OSError:
                 return
             with connection:
-                connection.settimeout(10)
+                connection.settimeout(60)
                 with contextlib.suppress(OSError):
                     self._one(connection)
 

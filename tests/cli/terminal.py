@@ -40,7 +40,7 @@ class Terminal:
         """Keys as they are; `\\x03` is Ctrl-C, `\\x1a` Ctrl-Z."""
         os.write(self.master, keys.encode())
 
-    def expect(self, text: str, seconds: float = 10.0) -> str:
+    def expect(self, text: str, seconds: float = 60.0) -> str:
         """Read until `text` has come; what came before it. What follows it is kept for the next time."""
         deadline = time.monotonic() + seconds
         while text not in self.text:

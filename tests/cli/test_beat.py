@@ -21,7 +21,7 @@ def beat(environment: dict[str, str], *arguments: str, **more: str) -> subproces
         env={**environment, **more},
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=60,
         check=False,
     )
 
@@ -31,7 +31,7 @@ def notify(runtime: Path) -> Iterator[socket.socket]:
     """A bound notify socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(str(runtime / "n"))
-        server.settimeout(10)
+        server.settimeout(60)
         yield server
 
 
@@ -60,7 +60,7 @@ def test_tells_an_abstract_socket(environment: dict[str, str]) -> None:
     name = f"aw-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind("\0" + name)
-        server.settimeout(10)
+        server.settimeout(60)
         assert beat(environment, NOTIFY_SOCKET="@" + name).returncode == 0
         assert server.recv(4096) == b"WATCHDOG=1"
 
@@ -103,7 +103,7 @@ def test_waits_half_a_second_for_a_full_queue_without_burning_cpu(
     done = beat(environment, NOTIFY_SOCKET=str(notify.getsockname()))
     after = os.times()
     assert (done.returncode, done.stderr) == (0, "")
-    assert 0.5 <= time.monotonic() - began < 3
+    assert 0.5 <= time.monotonic() - began < 20
     assert after.children_user + after.children_system - before.children_user - before.children_system < 0.4
 
 
@@ -144,7 +144,7 @@ def test_what_the_agent_works_on_is_not_imported(
     assert daemon.seen("POST", "/v1/agents/alpha/beat")
     run = [PROGRAM, "run", "--name", "alpha", "--", "printenv", "PYTHONPATH"]
     ran = subprocess.run(
-        run, env={**environment, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=20, check=False
+        run, env={**environment, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=60, check=False
     )
     assert (ran.returncode, ran.stdout) == (0, f"{tmp_path}\n"), ran.stderr
 

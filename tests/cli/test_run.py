@@ -17,7 +17,7 @@ def test_registers_then_tells_the_pid_then_how_it_ended(start: Start, daemon: Fa
     wrapper = start(
         "run", "--name", "alpha", "--stall-after", "2m", "--tag", "a", "--tag", "b", "--", "sh", "-c", "exit 3"
     )
-    assert wrapper.wait(10) == 3
+    assert wrapper.wait(60) == 3
     register, pid, end = daemon.requests
     assert (register.method, register.path) == ("POST", "/v1/agents")
     assert register.body["name"] == "alpha"
@@ -32,7 +32,7 @@ def test_registers_then_tells_the_pid_then_how_it_ended(start: Start, daemon: Fa
 def test_the_agent_knows_who_it_is(start: Start, daemon: FakeDaemon) -> None:
     """Marker, notify socket and control socket are in its environment; a service manager's own words are not."""
     wrapper = start("run", "--", "env", WATCHDOG_USEC="1000", WATCHDOG_PID="1", LISTEN_FDS="1")
-    seen = dict(line.split("=", 1) for line in wrapper.communicate(timeout=10)[0].splitlines() if "=" in line)
+    seen = dict(line.split("=", 1) for line in wrapper.communicate(timeout=60)[0].splitlines() if "=" in line)
     body = daemon.requests[0].body
     assert seen["AGENT_WATCHDOG_ID"] == body["agent_id"]
     assert seen["NOTIFY_SOCKET"] == body["notify_socket"]
@@ -43,21 +43,21 @@ def test_the_agent_knows_who_it_is(start: Start, daemon: FakeDaemon) -> None:
 
 def test_parent_is_the_agent_in_whose_environment_it_is_started(start: Start, daemon: FakeDaemon) -> None:
     """`parent` defaults to AGENT_WATCHDOG_ID; --parent says otherwise."""
-    start("run", "--", "true", AGENT_WATCHDOG_ID="f" * 32).wait(10)
-    start("run", "--parent", "boss", "--", "true", AGENT_WATCHDOG_ID="f" * 32).wait(10)
+    start("run", "--", "true", AGENT_WATCHDOG_ID="f" * 32).wait(60)
+    start("run", "--parent", "boss", "--", "true", AGENT_WATCHDOG_ID="f" * 32).wait(60)
     assert [r.body["parent"] for r in daemon.seen("POST")] == ["f" * 32, "boss"]
 
 
 def test_an_agent_without_a_name_is_called_after_its_program(start: Start, daemon: FakeDaemon) -> None:
     """The program's name and a suffix, so that two of them can live."""
-    start("run", "--", "/bin/true").wait(10)
+    start("run", "--", "/bin/true").wait(60)
     assert str(daemon.requests[0].body["name"]).startswith("true-")
 
 
 def test_paths_are_registered_as_absolute_ones(start: Start, daemon: FakeDaemon, tmp_path: Path) -> None:
     """The daemon stands elsewhere."""
     wrapper = start("run", "--worktree", "w", "--temp-dir", "t", "--beat-file", "b", "--log", "l", "--", "true")
-    _, err = wrapper.communicate(timeout=10)
+    _, err = wrapper.communicate(timeout=60)
     body = daemon.requests[0].body
     assert [body[key] for key in ("worktree", "temp_dir", "beat_file", "log")] == [str(tmp_path / x) for x in "wtbl"]
     assert f"--worktree {tmp_path}/w is not there yet" in err
@@ -67,7 +67,7 @@ def test_paths_are_registered_as_absolute_ones(start: Start, daemon: FakeDaemon,
 def test_dies_of_the_signal_that_the_agent_died_of(start: Start, daemon: FakeDaemon, number: int) -> None:
     """Whoever waits for us sees a death by signal, not an exit with 128 + n; and no core file of ours."""
     wrapper = start("run", "--", sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)})")
-    assert wrapper.wait(10) == -number
+    assert wrapper.wait(60) == -number
     assert daemon.requests[-1].body == {"exit_signal": number}
 
 
@@ -77,7 +77,7 @@ def test_dies_of_the_signal_that_the_agent_died_of(start: Start, daemon: FakeDae
 def test_says_why_a_command_cannot_be_run(start: Start, daemon: FakeDaemon, command: str, status: int) -> None:
     """127 and 126, as shells have them, told to the daemon as well."""
     wrapper = start("run", "--", command)
-    _, stderr = wrapper.communicate(timeout=10)
+    _, stderr = wrapper.communicate(timeout=60)
     assert wrapper.returncode == status
     assert f"cannot run {command}: " in stderr
     assert daemon.requests[-1].body == {"exit_code": status}
@@ -88,7 +88,7 @@ def test_a_script_without_a_first_line_is_run_by_sh(start: Start, tmp_path: Path
     script = tmp_path / "script"
     script.write_text("exit 5\n")
     script.chmod(0o755)
-    assert start("run", "--", "./script").wait(10) == 5
+    assert start("run", "--", "./script").wait(60) == 5
 
 
 def test_the_command_waits_until_the_daemon_knows_its_pid(start: Start, daemon: FakeDaemon, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_command_waits_until_the_daemon_knows_its_pid(start: Start, daemon: 
         return None
 
     daemon.answer = late
-    start("run", "--", "touch", "started").wait(10)
+    start("run", "--", "touch", "started").wait(60)
     assert seen_before == [False]
     assert (tmp_path / "started").exists()
 
@@ -111,13 +111,13 @@ def test_a_daemon_that_does_not_answer_costs_seconds_not_the_agent(start: Start,
     """Registering, pid and report are bounded: 2 + 1 + 1 s."""
 
     def hang(_request: Request) -> Answer | None:
-        time.sleep(20)
+        time.sleep(30)
         return None
 
     daemon.answer = hang
     began = time.monotonic()
-    assert start("run", "--", "sh", "-c", "exit 4").wait(15) == 4
-    assert time.monotonic() - began < 8
+    assert start("run", "--", "sh", "-c", "exit 4").wait(60) == 4
+    assert time.monotonic() - began < 20, "one answer was waited for"
     daemon.stop = lambda: None  # type: ignore[method-assign]  # its thread still sleeps
 
 
@@ -131,7 +131,7 @@ def test_runs_without_a_daemon_and_registers_when_it_comes(
     request = wait_for(lambda: absent_daemon.seen("POST", "/agents"))[0]
     assert (request.body["name"], request.body["pid"]) == ("early", pid)
     wrapper.terminate()
-    _, stderr = wrapper.communicate(timeout=10)
+    _, stderr = wrapper.communicate(timeout=60)
     assert stderr.count("\n") == 1
     assert "no daemon at" in stderr
     assert absent_daemon.requests[-1].body == {"exit_signal": signal.SIGTERM}
@@ -151,7 +151,7 @@ def test_a_daemon_that_is_busy_is_not_called_absent(start: Start, daemon: FakeDa
     refuse[0] = False
     wait_for(lambda: any(word.get("note") == "kept" for word in daemon.beats()))
     wrapper.terminate()
-    said = wrapper.communicate(timeout=10)[1]
+    said = wrapper.communicate(timeout=60)[1]
     assert "g: the daemon cannot take it in yet (close some); tried again" in said
     assert "no daemon" not in said
 
@@ -170,7 +170,7 @@ def test_the_end_is_told_though_the_registration_was_not_answered(start: Start, 
 
     daemon.answer = answer
     wrapper = start("run", "--name", "short", "--", "true")
-    assert wrapper.wait(15) == 0
+    assert wrapper.wait(60) == 0
     ends = daemon.seen("PATCH", key="exit_code")
     assert [end.body for end in ends] == [{"exit_code": 0}] * 4
     assert daemon.requests[-1] is ends[-1]
@@ -180,8 +180,8 @@ def test_an_agent_that_nobody_knows_delays_no_end_for_long(start: Start, daemon:
     """Bounded by three seconds."""
     daemon.answer = lambda request: (503 if request.method == "POST" else 404, {"message": "no"})
     began = time.monotonic()
-    assert start("run", "--", "sh", "-c", "exit 3").wait(15) == 3
-    assert time.monotonic() - began < 6
+    assert start("run", "--", "sh", "-c", "exit 3").wait(60) == 3
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_odd_surroundings_are_told_in_one_line(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -228,7 +228,7 @@ def test_six_descriptors_are_enough(environment: dict[str, str], daemon: FakeDae
         env=environment,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
@@ -238,15 +238,15 @@ def test_six_descriptors_are_enough(environment: dict[str, str], daemon: FakeDae
 
 def test_says_that_no_beat_is_promised(start: Start, daemon: FakeDaemon) -> None:
     """Without --stall-after, one line; with it, none."""
-    assert "no beat is promised" in start("run", "--", "true").communicate(timeout=10)[1]
-    assert start("run", "--stall-after", "1m", "--", "true").communicate(timeout=10)[1] == ""
+    assert "no beat is promised" in start("run", "--", "true").communicate(timeout=60)[1]
+    assert start("run", "--stall-after", "1m", "--", "true").communicate(timeout=60)[1] == ""
 
 
 def test_a_refused_registration_starts_nothing(start: Start, daemon: FakeDaemon, tmp_path: Path) -> None:
     """A name that is taken was asked for on purpose; what we made for the agent is removed again."""
     daemon.answer = lambda _request: (409, {"error": "conflict", "message": "the name alpha is taken"})
     wrapper = start("run", "--name", "alpha", "--temp-dir", "auto", "--", "touch", "started", TMPDIR=str(tmp_path))
-    _, stderr = wrapper.communicate(timeout=10)
+    _, stderr = wrapper.communicate(timeout=60)
     assert wrapper.returncode == 1
     assert "the name alpha is taken" in stderr
     assert list(tmp_path.iterdir()) == []
@@ -255,7 +255,7 @@ def test_a_refused_registration_starts_nothing(start: Start, daemon: FakeDaemon,
 def test_makes_a_temp_dir_with_our_mark(start: Start, daemon: FakeDaemon, tmp_path: Path) -> None:
     """--temp-dir auto: 0700, the agent's id inside, TMPDIR set, registered."""
     wrapper = start("run", "--name", "a", "--temp-dir", "auto", "--", "sh", "-c", "echo $TMPDIR", TMPDIR=str(tmp_path))
-    made = Path(wrapper.communicate(timeout=10)[0].strip())
+    made = Path(wrapper.communicate(timeout=60)[0].strip())
     body = daemon.requests[0].body
     assert made.parent == tmp_path
     assert body["temp_dir"] == str(made)
@@ -284,7 +284,7 @@ def test_makes_a_temp_dir_with_our_mark(start: Start, daemon: FakeDaemon, tmp_pa
 def test_a_call_not_understood_ends_with_64(start: Start, arguments: list[str], said: str) -> None:
     """Never 2: that would tell a vendor's hook runner to block the agent."""
     wrapper = start("run", *arguments)
-    _, stderr = wrapper.communicate(timeout=10)
+    _, stderr = wrapper.communicate(timeout=60)
     assert wrapper.returncode == 64
     assert said in stderr
 
@@ -295,7 +295,7 @@ def test_term_to_the_wrapper_ends_the_agent(start: Start, daemon: FakeDaemon) ->
     pid = int(str(wait_for(lambda: daemon.seen("PATCH", key="pid"))[0].body["pid"]))
     wait_for(lambda: Path(f"/proc/{pid}/comm").read_text() == "sleep\n")
     wrapper.terminate()
-    assert wrapper.wait(10) == -signal.SIGTERM
+    assert wrapper.wait(60) == -signal.SIGTERM
     assert not lives(pid)
 
 
@@ -315,7 +315,7 @@ def test_each_signal_reaches_the_agent_once(start: Start, daemon: FakeDaemon, tm
         wrapper.send_signal(number)
         assert wrapper.stdout.readline() == f"{int(number)}\n"
     wrapper.terminate()
-    assert wrapper.communicate(timeout=10)[0] == ""
+    assert wrapper.communicate(timeout=60)[0] == ""
 
 
 def test_the_agent_dies_with_a_killed_wrapper(start: Start, daemon: FakeDaemon) -> None:
@@ -351,9 +351,9 @@ def test_orphans_of_the_agent_come_to_the_wrapper_and_are_reaped(
 
 def test_does_not_wait_for_what_the_agent_leaves(start: Start, daemon: FakeDaemon, tmp_path: Path) -> None:
     """The daemon ends leftovers; the shell that waits for us is not kept."""
-    wrapper = start("run", "--", "sh", "-c", "sleep 60 >&- 2>&- & echo $! > left; exit 6")
+    wrapper = start("run", "--", "sh", "-c", "sleep 1000 >&- 2>&- & echo $! > left; exit 6")
     try:
-        assert wrapper.wait(5) == 6
+        assert wrapper.wait(60) == 6
     finally:
         os.kill(int((tmp_path / "left").read_text()), signal.SIGKILL)
 
@@ -361,8 +361,8 @@ def test_does_not_wait_for_what_the_agent_leaves(start: Start, daemon: FakeDaemo
 def test_the_agent_gets_signals_as_if_we_were_not_there(start: Start) -> None:
     """Mask and dispositions: what our caller ignores or blocks, and nothing that Python ignores for itself."""
     command = ["grep", "^Sig[BI]", "/proc/self/status"]
-    without_us = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
-    out, _ = start("run", "--", *command).communicate(timeout=10)
+    without_us = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    out, _ = start("run", "--", *command).communicate(timeout=60)
     assert out == without_us
     assert not int(out.split()[3], 16) & 1 << (signal.SIGPIPE - 1)
 
@@ -373,7 +373,7 @@ def test_what_was_ignored_stays_ignored(environment: dict[str, str], tmp_path: P
     agent = "awk '/^SigIgn/ { print } END { exit 9 }' /proc/self/status"
     script = f"trap '' HUP CHLD; exec {PROGRAM} run -- {agent}"
     done = subprocess.run(
-        ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=10
+        ["bash", "-c", script], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 9
     ignored = int(done.stdout.split()[1], 16)
@@ -383,14 +383,14 @@ def test_what_was_ignored_stays_ignored(environment: dict[str, str], tmp_path: P
 
 def test_no_descriptor_of_ours_leaks_into_the_agent(start: Start, daemon: FakeDaemon) -> None:
     """Standard streams only."""
-    out, _ = start("run", "--", "sh", "-c", "ls /proc/$$/fd").communicate(timeout=10)
+    out, _ = start("run", "--", "sh", "-c", "ls /proc/$$/fd").communicate(timeout=60)
     assert out.split() == ["0", "1", "2"]
 
 
 def test_standard_input_is_the_agents(environment: dict[str, str]) -> None:
     """Pipes pass us by."""
     done = subprocess.run(
-        [PROGRAM, "run", "--", "cat"], env=environment, input="through\n", capture_output=True, text=True, timeout=10
+        [PROGRAM, "run", "--", "cat"], env=environment, input="through\n", capture_output=True, text=True, timeout=60
     )
     assert done.stdout == "through\n"
 
@@ -412,7 +412,7 @@ def test_registers_again_with_a_daemon_that_has_forgotten_it(start: Start, daemo
     assert [("pid" in r.body) for r in registrations] == [False, True]
     assert daemon.beats()[1]["note"] == "kept"
     again.terminate()
-    assert again.wait(10) == -signal.SIGTERM
+    assert again.wait(60) == -signal.SIGTERM
 
 
 def test_a_registration_whose_answer_was_lost_is_found_again(start: Start, daemon: FakeDaemon) -> None:
@@ -430,7 +430,7 @@ def test_a_registration_whose_answer_was_lost_is_found_again(start: Start, daemo
     wait_for(daemon.beats)
     assert [r.method for r in daemon.requests] == ["POST", "POST", "PATCH", "POST"]
     wrapper.terminate()
-    assert wrapper.communicate(timeout=10)[1].count("\n") == 2, "not there, no beat promised"
+    assert wrapper.communicate(timeout=60)[1].count("\n") == 2, "not there, no beat promised"
 
 
 def test_a_name_that_is_taken_by_the_time_the_daemon_comes_is_told_at_the_end(start: Start, daemon: FakeDaemon) -> None:
@@ -447,7 +447,7 @@ def test_a_name_that_is_taken_by_the_time_the_daemon_comes_is_told_at_the_end(st
     time.sleep(1.2)  # longer than a retry after a daemon that was away
     assert len(daemon.seen("POST")) == 2, "not asked again each second"
     wrapper.terminate()
-    assert wrapper.communicate(timeout=10)[1].splitlines()[-1].endswith("another living agent has the name")
+    assert wrapper.communicate(timeout=60)[1].splitlines()[-1].endswith("another living agent has the name")
 
 
 def test_stays_below_ten_megabytes(start: Start, daemon: FakeDaemon) -> None:

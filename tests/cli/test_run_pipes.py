@@ -40,7 +40,7 @@ def test_nobody_reads_what_it_says_and_the_agent_runs(place: Path) -> None:
     os.close(reading)
     try:
         process = run(place, "/bin/sh", "-c", "exit 5", stderr=writing)
-        assert process.wait(30) == 5
+        assert process.wait(60) == 5
     finally:
         os.close(writing)
 

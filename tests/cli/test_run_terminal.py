@@ -312,7 +312,7 @@ class _Tmux:
 
     def do(self, *arguments: str) -> str:
         return subprocess.run(
-            [*self.command, *arguments], env=self.environment, capture_output=True, text=True, check=True, timeout=10
+            [*self.command, *arguments], env=self.environment, capture_output=True, text=True, check=True, timeout=60
         ).stdout
 
     def type(self, line: str) -> None:
@@ -326,7 +326,7 @@ class _Tmux:
         return self.do("capture-pane", "-p", "-J")
 
     def close(self) -> None:
-        subprocess.run([*self.command, "kill-server"], capture_output=True, timeout=10, check=False)
+        subprocess.run([*self.command, "kill-server"], capture_output=True, timeout=60, check=False)
 
 
 def _comm(pid: int) -> str:

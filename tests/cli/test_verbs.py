@@ -133,7 +133,7 @@ def test_register_prints_lines_for_eval(office: Office, capsys: pytest.CaptureFi
             ["sh", "-ec", f'{script}\necho "$AGENT_WATCHDOG_ID $AGENT_WATCHDOG_SOCKET"'],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             env={"PATH": os.environ["PATH"]},
         )
         assert shell.stdout.split() == [agent.agent_id, office.socket_path], shell.stderr
@@ -224,7 +224,7 @@ def test_a_terminal_gets_a_table_in_colour_and_none_with_no_color(office: Office
         except OSError:  # EIO: the other side is closed
             pass
         os.close(ours)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         seen[colour] = text.decode()
     assert "\x1b[31mstalled" in seen[""]
     assert "\x1b[31m" not in seen["1"]
@@ -326,8 +326,8 @@ def test_events_prints_and_follows_over_a_restart(office: Office, capfd: pytest.
         wait_for(lambda: lines and lines[-1]["evidence"]["name"] == "gamma", "the event after the restart")  # type: ignore[index]
     finally:
         process.terminate()
-        process.wait(20)
-        reader.join(20)
+        process.wait(60)
+        reader.join(60)
         process.stdout.close()
         process.stderr.close()
     ids = [line["id"] for line in lines]

@@ -41,7 +41,7 @@ ALICE, BOB = 61001, 61002  # uids that nobody has
 _CALL = """
 import json, socket, sys
 path, method, target, body = sys.argv[1:]
-s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(path)
+s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(path)
 head = f"{method} {target} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n"
 head += f"Content-Length: {len(body.encode())}\\r\\n\\r\\n"
 s.sendall((head + body).encode())
@@ -137,13 +137,13 @@ class Office:
         self._up.clear()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
-        assert self._up.wait(20)
+        assert self._up.wait(60)
         assert self._failure is None, self._failure
 
     def stop(self) -> None:
         if self._thread is not None:
             self.loop.call_soon_threadsafe(self._told.set)
-            self._thread.join(20)
+            self._thread.join(60)
             assert not self._thread.is_alive()
             self._thread = None
 
@@ -198,7 +198,7 @@ class Office:
             return await result if isinstance(result, Awaitable) else result
 
         coroutine: Coroutine[Any, Any, T] = run()
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(20)
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
 
     def agent(self, name: str) -> Agent:
         """The living agent of that name, as the daemon has it."""
@@ -264,12 +264,12 @@ class Office:
         """End one of ours and reap it."""
         process = next(process for process in self.processes if process.pid == pid)
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
     def connect(self) -> socket.socket:
         """A bare connection."""
         connection = socket.socket(socket.AF_UNIX)
-        connection.settimeout(20)
+        connection.settimeout(60)
         connection.connect(self.socket_path)
         return connection
 
@@ -278,7 +278,7 @@ class Office:
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
-            process.wait(10)
+            process.wait(60)
 
 
 def make_office(config: str = "") -> Iterator[Office]:

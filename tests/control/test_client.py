@@ -42,7 +42,7 @@ def answering(path: str, *pieces: bytes) -> Iterator[None]:
         try:
             yield
         finally:
-            thread.join(10)
+            thread.join(60)
     os.unlink(path)
 
 
@@ -113,7 +113,7 @@ def refusing(path: str) -> Iterator[None]:
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     yield
-    thread.join(10)
+    thread.join(60)
     listener.close()
 
 

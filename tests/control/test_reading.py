@@ -100,7 +100,7 @@ def test_a_follower_sees_everything_once_it_happens_and_over_a_restart(office: O
         office.register(f"agent-{number}")
     wait_for(lambda: len(seen) == 20, "20 events")
     office.stop()
-    reader.join(10)
+    reader.join(60)
     assert not reader.is_alive()
     office.start()
     reader = threading.Thread(target=follow)
@@ -110,7 +110,7 @@ def test_a_follower_sees_everything_once_it_happens_and_over_a_restart(office: O
     ids = [event["id"] for event in seen]
     assert ids == sorted(set(ids))
     office.stop()
-    reader.join(10)
+    reader.join(60)
 
 
 def test_a_follower_who_does_not_read_stops_nobody(office: Office) -> None:

@@ -40,7 +40,7 @@ async def ask(port: int, request: str = "GET /metrics", host: str = "127.0.0.1")
     reader, writer = await asyncio.open_connection(host, port)
     writer.write(f"{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
     try:
-        return (await asyncio.wait_for(reader.read(), 10)).decode()
+        return (await asyncio.wait_for(reader.read(), 60)).decode()
     except ConnectionResetError:
         return ""
     finally:
@@ -130,13 +130,13 @@ def test_strangers_cost_neither_descriptors_nor_log_lines(
             port = free_port()
             await made.keep(f"127.0.0.1:{port}")
             silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(30)]
-            ended = [await asyncio.wait_for(reader.read(), 10) for reader, _ in silent]
+            ended = [await asyncio.wait_for(reader.read(), 60) for reader, _ in silent]
             assert ended == [b""] * 30, "each was closed by us"
             for _, writer in silent:
                 writer.close()
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"\x16\x03\x01 hello\r\n\r\n")
-            await asyncio.wait_for(reader.read(), 10)
+            await asyncio.wait_for(reader.read(), 60)
             writer.close()
             assert (await ask(port)).startswith("HTTP/1.1 200")
 

@@ -177,7 +177,7 @@ def play(world: World) -> None:
     before = len(world.events())
     world.start()
     os.kill(victim, signal.SIGSTOP)
-    world.wait_event("kill.finished", after=before, name="victim", seconds=60)
+    world.wait_event("kill.finished", after=before, name="victim")
     wait_for(lambda: not alive(victim), "the stalled agent is ended")
     settled = {"row.quarantined", "agent.ended", "kill.unkillable", "kill.held"}
 
@@ -187,7 +187,7 @@ def play(world: World) -> None:
     # Nothing to say of these: another host's, and those that still start.
     quiet = {ids[w] for w in ("another host", "no pid, but it runs", "the last year")}
     try:
-        wait_for(lambda: set(ids.values()) - told() <= quiet, "each row is settled", 60)
+        wait_for(lambda: set(ids.values()) - told() <= quiet, "each row is settled")
     except AssertionError:
         left = [what for what, agent_id in ids.items() if agent_id not in told() | quiet]
         raise AssertionError(f"not settled: {left}\n{world.cli('list', check=False).stdout}") from None

@@ -60,7 +60,7 @@ def bystander(world: World, role: str, *command: str, orphan: bool = False) -> i
     start = ("sh", "-c", '"$@" & exit', "sh", *command) if orphan else command
     process = world.spawn(*start, ROLE=role)
     if orphan:
-        process.wait(20)
+        process.wait(60)
     return next(iter(told(world, role, 1)))
 
 

@@ -36,7 +36,7 @@ def test_kill_ends_what_ignores_the_hangup_of_its_pane_and_the_row_is_stopped(wo
 
         world.cli("kill", NAME, "--grace", "1s")
 
-        wait_for(lambda: made.stored()["status"] == "stopped", "its row is closed", 30)
+        wait_for(lambda: made.stored()["status"] == "stopped", "its row is closed")
         assert not alive(int(ran.stdout))
         assert world.count("source.drift") == 1
         assert (made.stored()["resumable"], made.stored()["termination_mode"]) == (True, "graceful")

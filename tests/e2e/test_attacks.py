@@ -86,6 +86,9 @@ def test_an_orphan_with_an_empty_environment_is_ended_with_its_agent(world: Worl
                 os.kill(pid, 9)
 
 
+WAITS = 'until [ -e "$WORLD/go" ]; do sleep 0.1; done; exit 1'
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_who_drops_root_is_owned_by_whom_he_became(world: World) -> None:
     """The hooks of an agent that root started and that became uid 12003 run as 12003."""
@@ -96,9 +99,10 @@ def test_who_drops_root_is_owned_by_whom_he_became(world: World) -> None:
     with world.config.open("a") as config:
         config.write(f'[[hook]]\nname = "who"\non = ["failed"]\ncommand = ["/bin/sh", "-c", "id -u > {seen}"]\n')
     world.start()
-    world.run("dropper", "setpriv", "--reuid=12003", "--clear-groups", "/bin/sh", "-c", "sleep 4; exit 1")
+    world.run("dropper", "setpriv", "--reuid=12003", "--clear-groups", "/bin/sh", "-c", WAITS)
 
     world.wait_event("agent.owner_changed", name="dropper", uid=12003)
+    (world.dir / "go").touch()
     world.wait_status("dropper", "failed")
 
     assert seen.read_text() == "12003\n"
@@ -110,10 +114,12 @@ def test_a_registry_that_was_deleted_ends_nobody(world: World) -> None:
     if world.server is not None:
         pytest.skip("the registry is no file here")
     world.start()
-    world.run("mute", *world.script("agent.py", "beat=0.3/2"))
+    world.run("mute", *world.script("agent.py", "beat=0.3/hush"))
+    world.wait_event("agent.first_beat", name="mute")
     agent = world.wait_status("mute", "running")
     registry, aside = world.state / "registry.db", world.state / "aside"
     registry.rename(aside)
+    (world.dir / "hush").touch()
 
     world.wait_event("registry.unavailable")
     world.wait_event("kill.held", name="mute")
@@ -156,7 +162,7 @@ def test_a_tree_of_more_processes_than_we_may_have_descriptors_is_ended(world: W
     world.start(prefix=("prlimit", "--nofile=256:256"))
     crowd = "trap '' TERM; for i in $(seq 400); do sleep 1000 & done; touch up; wait; wait"
     (world.run if by_run else world.registered)("crowd", "sh", "-c", crowd)
-    wait_for((world.dir / "up").exists, "all are there", 60)
+    wait_for((world.dir / "up").exists, "all are there")
     agent = world.wait_status("crowd", "running")
 
     world.cli("kill", "crowd")
@@ -189,7 +195,7 @@ def test_an_agent_that_cannot_tell_its_pid_is_judged_by_what_it_says(world: Worl
     """`run` in a container with pids of its own, and the daemon's socket: it beats, or works and promised nothing, so
     it has started. Who falls silent there, or promised and never beat, is ended by his mark; who is over, closed.
     """
-    world.configure(stall={"after_seconds": 3, "start_limit_seconds": 4}, log={"level": "debug"})
+    world.configure(stall={"after_seconds": 3, "start_limit_seconds": 10}, log={"level": "debug"})
     world.start()
     beats = "while :; do agent-watchdog beat; sleep 0.5; done"
     promise = ("--stall-after", "3s")

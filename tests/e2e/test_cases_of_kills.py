@@ -31,7 +31,7 @@ heavy = pytest.mark.faults
 TIMES: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},
     "stall": {"after_seconds": 2, "start_limit_seconds": 60},
-    "kill": {"grace_seconds": 1.5},
+    "kill": {"grace_seconds": 5},
     "log": {"level": "debug"},
 }
 
@@ -50,7 +50,7 @@ def one_beat(world: World, name: str) -> None:
 @pytest.mark.parametrize("how", [pytest.param("registered", marks=heavy), "run"])
 def test_a1_what_a_dead_main_process_left_is_ended(world: World, how: str) -> None:
     """Only the main process is killed: its six leftovers are ended, two look-alikes that are nobody's live."""
-    world.configure(**{**TIMES, "stall": {"after_seconds": 600}, "kill": {"grace_seconds": 4}})
+    world.configure(**{**TIMES, "stall": {"after_seconds": 600}})
     with_servers(world)
     world.start()
     began = datetime.now(UTC)
@@ -282,7 +282,7 @@ def test_d5_an_order_for_a_former_run_leaves_its_successor_alone(world: World) -
     second = world.spawn("sh", "-c", f"cd {worktree} && exec {agent}")
     body = {"name": "alpha", "pid": second.pid, "worktree": str(worktree)}
     assert world.ask("POST", "/v1/agents", body)[0] == 409, "two living agents of one name"
-    wait_for(lambda: world.ask("POST", "/v1/agents", body)[0] == 201, "alpha's second run is taken in", 40)
+    wait_for(lambda: world.ask("POST", "/v1/agents", body)[0] == 201, "alpha's second run is taken in")
 
     assert world.json("kill", former)["message"].startswith("already dead")
     (request,) = world.story(former)["requests"]
@@ -333,7 +333,7 @@ def test_d5_who_is_replaced_in_his_worktree_leaves_it_to_his_successor(world: Wo
     world.run("alpha", *world.script("agent.py", "beat=0.3"), options=(*options, "--replace"))
     wait_for(lambda: world.agents()["alpha"]["beats"], "the second")
 
-    assert first.wait(20) != 0
+    assert first.wait(60) != 0
     assert world.story(former["agent_id"])["agent"]["status"] == "stopped"
     assert (worktree / "README").read_text() == "hello\n"
 
@@ -345,7 +345,7 @@ def test_d5_who_is_replaced_in_his_worktree_leaves_it_to_his_successor(world: Wo
 def test_d7_a_server_that_others_use_lives_on(world: World, shared: str) -> None:
     """Its parent is process 1, as the daemon's is; the second agent goes on being answered."""
     spare = {"spare": ["mcp-shared"]} if shared == "spared by name" else {}
-    world.configure(**{**TIMES, "stall": {"after_seconds": 600}, "kill": {"grace_seconds": 1.5, **spare}})
+    world.configure(**{**TIMES, "stall": {"after_seconds": 600}, "kill": {**TIMES["kill"], **spare}})
     world.start(prefix=("setsid", "--fork"))
     door = world.dir / "door"
     server = [sys.executable, "-c", SHARED, "mcp-server", "--stdio", str(door)]
@@ -405,7 +405,7 @@ time.sleep(1000)
 
 def test_f5_an_entry_stays_until_its_process_has_gone(world: World) -> None:
     """One never starts right, one renames itself and falls silent: both trees are ended by what they are."""
-    world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 4}, "kill": {"grace_seconds": 3}})
+    world.configure(**{**TIMES, "stall": {"after_seconds": 2, "start_limit_seconds": 4}})
     world.start()
     world.registered("late", *world.script("agent.py", "deaf", "grandchild", "sleep"), stall_after_seconds=2)
     renamed = world.registered("renamed", sys.executable, "-c", RENAMED)
@@ -415,7 +415,7 @@ def test_f5_an_entry_stays_until_its_process_has_gone(world: World) -> None:
     assert {n: len(pids) for n, pids in trees.items()} == {"late": 2, "renamed": 1}
     one_beat(world, "renamed")
 
-    world.wait_event("kill.signal_sent", name="late", seconds=30)
+    world.wait_event("kill.signal_sent", name="late")
     assert world.story("late")["agent"]["status"] == "ending"
     assert all(alive(pid) for pid in trees["late"])
     assert world.wait_status("late", "failed")["pid"] in trees["late"]
@@ -431,7 +431,7 @@ def frozen_agent(world: World, freezer: Path) -> int:
         **{
             **TIMES,
             "stall": {"after_seconds": 600},
-            "kill": {"grace_seconds": 0.5, "verify_seconds": 1, "parallel": 1},
+            "kill": {"grace_seconds": 0.5, "verify_seconds": 3, "parallel": 1},
         }
     )
     repository = make_repository(world.dir / "repo")
@@ -475,7 +475,7 @@ def test_h14_who_cannot_be_ended_holds_nobody_up_and_closes_by_himself(world: Wo
 
 
 @heavy
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 @needs_v1("freezer")
 def test_f5_who_cannot_be_ended_is_tried_again_with_growing_pauses(world: World) -> None:
     """The order stays open and the agent's row with it, whatever the attempts find; told once."""
@@ -487,10 +487,10 @@ def test_f5_who_cannot_be_ended_is_tried_again_with_growing_pauses(world: World)
             begun.setdefault(str(world.sql("SELECT claimed_at FROM kill_request")[0][0]), time.monotonic())
             return len(begun) >= 4
 
-        wait_for(attempts, "three more attempts", 90)
+        wait_for(attempts, "three more attempts", 150)
         first, *pauses = [after - before for before, after in pairwise(begun.values())]
         assert pauses[0] > 1.3 * first
         assert pauses[1] > 1.3 * pauses[0]
         assert world.count("kill.unkillable", name="frozen") == 1
         (freezer / "freezer.state").write_text("THAWED")
-        world.wait_status("frozen", "killed", seconds=90)
+        world.wait_status("frozen", "killed", seconds=120)

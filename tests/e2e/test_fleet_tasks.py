@@ -27,7 +27,7 @@ def test_cancel_ends_the_wrapper_and_nothing_is_started_again(world: World) -> N
 
     assert world.ask("POST", "/v1/cancel", {"targets": [f"task:{KEY}"]})[0] == 200
 
-    wait_for(lambda: not (place / "task.pid").exists(), "its pid file goes", 30)
+    wait_for(lambda: not (place / "task.pid").exists(), "its pid file goes")
     (command_pid,) = (int(line) for line in (place / "pids").read_text().splitlines())
     assert not alive(wrapper.pid) and not alive(command_pid)
     assert "retry" not in (place / "task.log").read_text()

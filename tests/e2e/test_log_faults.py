@@ -51,7 +51,7 @@ def test_a_reader_of_the_log_that_is_stopped_stops_no_kill(world: World) -> None
     world.start(prefix=("/bin/sh", "-c", 'exec "$@" 2>"$0"', str(fifo)))
     reader.send_signal(signal.SIGSTOP)
     end_a_silent_agent(world, "alpha")
-    wait_for(lambda: "its reader has stopped" in str(log_of(world)["error"]), "status tells of it", 30)
+    wait_for(lambda: "its reader has stopped" in str(log_of(world)["error"]), "status tells of it")
     end_a_silent_agent(world, "beta")
     assert world.count("kill.finished") == 0, "nobody has read it"
 

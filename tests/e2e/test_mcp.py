@@ -119,7 +119,7 @@ def test_who_is_asked_to_stop_hears_it_in_the_answer_to_its_beat(world: World) -
         world.wait_event("stop.asked", name="self")
         assert (await ask("beat", agent=marker))["stop"]["reason"].startswith("asked for by")
         agent.kill()
-        assert stop.wait(20) == 0
+        assert stop.wait(60) == 0
         wait_for(lambda: world.agents()["self"]["status"] == "stopped" or None, "its row is closed")
 
     converse(world, talk)
@@ -193,7 +193,7 @@ def test_a_daemon_that_hangs_holds_up_no_other_call_and_no_end(tmp_path: Path) -
                 looked.sendall(b'HTTP/1.1 200 OK\r\n\r\n{"agent": {"name": "a"}}')
             assert json.loads(asked.stdout.readline())["id"] == 99
             asked.stdin.close()
-            assert asked.wait(10) == 0
+            assert asked.wait(60) == 0
         for one in waiting:
             one.close()
 
@@ -216,7 +216,7 @@ def test_an_interrupt_ends_it_while_it_waits_on_stdin(tmp_path: Path) -> None:
         asked.send_signal(signal.SIGINT)
 
         try:
-            assert asked.wait(10) == -signal.SIGINT
+            assert asked.wait(60) == -signal.SIGINT
         finally:
             asked.kill()
 

@@ -69,7 +69,7 @@ def test_a_command_that_hangs_is_ended_and_told_once(world: World) -> None:
     world.wait_sweeps(10)
 
     assert world.count("notify.failed") == 0, "it hangs still"
-    world.wait_event("notify.failed", about="agent.registered", outcome="timeout", seconds=40)
+    world.wait_event("notify.failed", about="agent.registered", outcome="timeout")
     wait_for(lambda: len(pids.read_text().split()) == 2, "the second event", seconds=40)
     assert not alive(int(pids.read_text().split()[0]))
     world.stop()

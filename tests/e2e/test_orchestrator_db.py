@@ -87,8 +87,8 @@ def test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else(
     stopped = agent(world, made, "stopped", "beat=0.3", "beats=12", f"stop={stop}")
     world.start()
     wait_for(lambda: {"lives", "stopped"} <= shown(world).keys(), "both are known")
-    wait_for(lambda: not alive(stopped.pid), "it is ended", 30)
-    wait_for(lambda: made.agent("stopped")["status"] == "killed", "its row is closed", 30)
+    wait_for(lambda: not alive(stopped.pid), "it is ended")
+    wait_for(lambda: made.agent("stopped")["status"] == "killed", "its row is closed")
     before = made.agent("lives")["last_heartbeat"]
     wait_for(lambda: made.agent("lives")["last_heartbeat"] != before, "the other beats on")
     assert alive(lives.pid) and made.agent("lives")["status"] == "running"

@@ -17,7 +17,7 @@ def in_pane(world: World, name: str, *words: str) -> None:
     """An agent in the one pane of a tmux server of this world's."""
     command = [str(BIN / "agent-watchdog"), "run", "--name", name, "--", *world.script("agent.py", *words)]
     tmux = ["tmux", "-S", str(world.dir / "tmux"), "-f", "/dev/null", "new-session", "-d", shlex.join(command)]
-    subprocess.run(tmux, cwd=world.dir, env=world.environ, check=True, timeout=20)
+    subprocess.run(tmux, cwd=world.dir, env=world.environ, check=True, timeout=60)
     world.wait_event("agent.first_beat", name=name)
 
 
@@ -57,7 +57,7 @@ def test_a_daemon_killed_beside_its_keys_types_none_again(world: World) -> None:
     )
     wait_for(lambda: (world.dir / "stuck.at").exists() or None, "it types")
     world.crash()
-    assert stop.wait(20) == 69
+    assert stop.wait(60) == 69
     stuck.unlink()
     world.start()
     world.wait_status("talker", "stopped")
@@ -101,7 +101,7 @@ def test_a_prompt_that_only_its_pane_shows_is_told_once_and_so_is_its_end(world:
     assert world.count("agent.needs_human") == 1
 
     keys = ["tmux", "-S", str(world.dir / "tmux"), "send-keys", "-t", "%0", "1", "Enter"]
-    subprocess.run(keys, check=True, timeout=20)
+    subprocess.run(keys, check=True, timeout=60)
     world.wait_event("agent.human_answered", name="asks")
     assert world.agents()["asks"]["status"] == "running"
     assert (world.witnessed(), world.count("kill.requested")) == ([], 0)
@@ -122,7 +122,7 @@ def wrapped_in_pane(world: World, name: str, *words: str, ends: str = "exec sh")
 
 def panes_of(world: World) -> list[str]:
     asked = ["tmux", "-S", str(world.dir / "tmux"), "list-panes", "-a", "-F", "#{pane_id}"]
-    return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout.split()
+    return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.split()
 
 
 def test_a_killed_agents_pane_is_closed_and_its_last_screen_kept(world: World) -> None:
@@ -177,7 +177,7 @@ def test_a_terminal_that_hangs_delays_a_kill_by_its_limit(world: World) -> None:
     world.start()
     pane = wrapped_in_pane(world, "talker", "read")
     asked = ["tmux", "-S", str(world.dir / "tmux"), "display-message", "-p", "#{pid}"]
-    server = int(subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout)
+    server = int(subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout)
     wait_for(lambda: world.story("talker")["agent"]["pane"], "its pane is known")
     os.kill(server, signal.SIGSTOP)
     try:

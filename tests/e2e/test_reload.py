@@ -49,7 +49,7 @@ def test_new_limits_hold_for_agents_that_live(world: World) -> None:
 
     assert told["changed"] == ["stall.after_seconds", "sweep.interval_seconds"]
     world.wait_status("silent", "killed")
-    silent.wait(20)
+    silent.wait(60)
     assert alive(well.pid)
     assert world.json("status")["interval_seconds"] == 0.25
 
@@ -80,7 +80,7 @@ def test_every_part_follows(world: World, tmp_path: Path) -> None:
     world.daemon.send_signal(signal.SIGHUP)
     wait_for(lambda: log.exists() and "config.reloaded" in log.read_text(), "the new log file")
     wait_for(lambda: "sweep.finished" in log.read_text(), "the new level")
-    world.run("one", "true").wait(20)
+    world.run("one", "true").wait(60)
     wait_for(lambda: '"observed"' in log.read_text(), "only observed")
     assert not marker.exists()
 
@@ -88,7 +88,7 @@ def test_every_part_follows(world: World, tmp_path: Path) -> None:
     world.config.write_text(text.replace(str(log), ""))
     reload(world, "config.reloaded")
     assert figures(port)['cleanup_failures_total{hook="mark"}'] == 0, "so that it can be seen to rise"
-    world.run("two", "true").wait(20)
+    world.run("two", "true").wait(60)
     wait_for(marker.exists, "the hook of the new file")
 
 
@@ -165,7 +165,7 @@ def test_keys_that_make_another_daemon_wait_for_a_restart(world: World) -> None:
     assert told["waiting_for_restart"] == ["daemon.host", "daemon.state_dir"]
     assert world.json("status")["config_waiting"] == ["daemon.host", "daemon.state_dir"]
     assert not other.exists()
-    world.run("after", "true").wait(20)
+    world.run("after", "true").wait(60)
     world.wait_status("after", "completed")
 
 
@@ -185,7 +185,7 @@ def test_a_storm_of_reloads_disturbs_no_kill_and_no_beat(world: World) -> None:
     world.configure(stall={"after_seconds": 3}, kill={"grace_seconds": 2})
     world.start()
     well = world.run("well", *world.script("agent.py", "beat=0.2"))
-    stubborn = world.run("stubborn", *world.script("stubborn.sh"), options=("--stall-after", "60s"))
+    stubborn = world.run("stubborn", *world.script("stubborn.sh", "never"), options=("--stall-after", "60s"))
     world.wait_event("agent.pid_known", name="stubborn")
     world.wait_event("agent.first_beat", name="well")
     assert world.daemon is not None
@@ -200,8 +200,8 @@ def test_a_storm_of_reloads_disturbs_no_kill_and_no_beat(world: World) -> None:
         world.daemon.send_signal(signal.SIGHUP)
         time.sleep(0.005)  # a storm, not one signal: pending ones are merged by the kernel
 
-    assert '"success": true' in ending.communicate(timeout=30)[0]
-    stubborn.wait(20)
+    assert '"success": true' in ending.communicate(timeout=60)[0]
+    stubborn.wait(60)
     world.wait_event("config.reloaded")
     assert world.count("kill.finished") == 1
     assert world.count("agent.late") == 0
@@ -213,17 +213,17 @@ def test_a_flood_of_reloads_loses_no_word_to_stop(world: World) -> None:
     """Thousands a second, more than any loop reads: not a line on stderr, a reload a second, and TERM counts."""
     world.start()
     assert world.daemon is not None
-    before, until, sent = len(world.events()), time.monotonic() + 3, 0
-    while time.monotonic() < until:
+    before, began, sent = len(world.events()), time.monotonic(), 0
+    while time.monotonic() < began + 3:
         os.kill(world.daemon.pid, signal.SIGHUP)
         sent += 1
     world.wait_event("config.reloaded", after=before)
-    reloads = world.count("config.reloaded")
+    reloads, took = world.count("config.reloaded"), time.monotonic() - began
     for turn in range(20_000):
         os.kill(world.daemon.pid, signal.SIGTERM if turn == 10_000 else signal.SIGHUP)
 
-    assert world.daemon.wait(20) == 0
-    assert sent > 5_000 and 1 <= reloads <= 5
+    assert world.daemon.wait(60) == 0
+    assert sent > 5_000 and 1 <= reloads <= 2 + took
     assert world.count("daemon.stopping", signal="SIGTERM") == 1
     left = [line for line in world.log.read_text().splitlines() if not line.startswith("{")]
     assert not left, "\n".join(left)
@@ -234,7 +234,7 @@ def test_systemd_hears_of_it(world: World) -> None:
     """RELOADING=1 with our monotonic clock, then READY=1 with what came of it (sd_notify(3), Type=notify-reload)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(world.dir / "manager"))
-        manager.settimeout(20)
+        manager.settimeout(60)
 
         def hear(word: str) -> dict[str, str]:
             while True:
@@ -293,7 +293,7 @@ def test_a_reload_while_a_hook_runs_disturbs_neither(world: World, tmp_path: Pat
     plain = world.config.read_text()
     world.config.write_text(plain + slow + after)
     world.start()
-    world.run("one", "true").wait(20)
+    world.run("one", "true").wait(60)
     wait_for(lambda: ran.exists() and ran.read_text() == "begun\n", "the hook")
 
     world.config.write_text(plain + after.replace("echo after", "echo other"))  # the running one is gone from it
@@ -305,7 +305,7 @@ def test_a_reload_while_a_hook_runs_disturbs_neither(world: World, tmp_path: Pat
     world.wait_status("one", "completed")
 
     assert ran.read_text().splitlines() == ["begun", "end", "after"]
-    world.run("two", "true").wait(20)
+    world.run("two", "true").wait(60)
     world.wait_status("two", "completed")
     assert ran.read_text().splitlines()[3:] == ["other"]
     assert not world.count("cleanup.hook_failed") and not world.count("cleanup.hook_retried")
@@ -334,5 +334,5 @@ busy.set()
 @pytest.mark.faults
 def test_a_signal_in_the_very_moment_of_the_end_leaves_no_traceback() -> None:
     """Of "Signal 1 ignored due to race condition", a few times in ten thousand ends in a flood."""
-    done = subprocess.run([sys.executable, "-c", FLOODED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", FLOODED], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.test_claude_sessions import session
-from tests.world import World, alive, wait_for
+from tests.world import World, wait_for
 
 ID = str(uuid.uuid4())  # each process that runs tests has its own: who carries one keeps it from being purged
 # As Claude Code does: at its end it takes its own entry of the list away.
@@ -30,8 +30,7 @@ def claude(world: World, name: str) -> tuple[int, Path]:
     process = world.registered(
         name, sys.executable, "-c", AGENT, environ={"CLAUDE_CONFIG_DIR": str(home)}, type="claude", task="T-1"
     )
-    while not (world.dir / "ready").exists():
-        assert alive(process.pid)
+    wait_for((world.dir / "ready").exists, "it is up")
     session(home, process.pid, sessionId=ID, cwd=str(world.dir))
     transcript = home / "projects" / "-srv-app" / f"{ID}.jsonl"
     transcript.parent.mkdir(parents=True, exist_ok=True)

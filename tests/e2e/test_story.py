@@ -20,7 +20,7 @@ def test_a_silent_agent_is_ended_whole_and_cleaned_up(world: World) -> None:
     world.start()
     world.run(
         "alpha",
-        *world.script("stubborn.sh", "2"),
+        *world.script("stubborn.sh", "hush"),
         options=("--stall-after", "3s", "--task", "T-1", "--worktree", "wt-alpha", "--temp-dir", "auto"),
     )
     agent = world.wait_status("alpha", "running")
@@ -29,6 +29,8 @@ def test_a_silent_agent_is_ended_whole_and_cleaned_up(world: World) -> None:
     wait_for(lambda: len(pids_with("AGENT_WATCHDOG_ID", agent["agent_id"])) >= 4, "wrapper, child and grandchild live")
     processes = pids_with("AGENT_WATCHDOG_ID", agent["agent_id"])
     assert any(os.getsid(pid) == pid for pid in processes), "one has a session of its own"
+    world.wait_event("agent.first_beat", name="alpha")
+    (world.dir / "hush").touch()
 
     ended = world.wait_status("alpha", "killed")
 
@@ -105,21 +107,22 @@ def test_a_shared_worktree_goes_with_its_last_agent(world: World) -> None:
     ("ending", "status", "code", "number"),
     [("exit=0", "completed", 0, None), ("exit=3", "failed", 3, None), ("sleep", "failed", None, 9)],
 )
-def test_an_end_of_its_own_is_found_within_a_second(
+def test_an_end_of_its_own_is_found_without_a_look(
     world: World, ending: str, status: str, code: int | None, number: int | None
 ) -> None:
     """Exit 0, exit 3, and SIGKILL by somebody else: found by pidfd, recorded, cleaned up, nobody signalled."""
-    world.configure(sweep={"interval_seconds": 5}, stall={"after_seconds": 60})
+    world.configure(sweep={"interval_seconds": 300}, stall={"after_seconds": 600})
     world.start()
-    world.run("gamma", *world.script("agent.py", "for=1", ending), options=("--temp-dir", "auto"))
+    world.run("gamma", *world.script("agent.py", "for=go", ending), options=("--temp-dir", "auto"))
     agent = world.wait_status("gamma", "running")
     temp_dir = Path(world.json("why", "gamma")["agent"]["temp_dir"])
     if number is not None:
         os.kill(agent["pid"], signal.SIGKILL)
+    (world.dir / "go").touch()
     wait_for(lambda: not alive(agent["pid"]), "the agent ends")
 
-    world.wait_event("agent.gone", seconds=1.0, name="gamma")
-    ended = world.wait_status("gamma", status, seconds=5)
+    world.wait_event("agent.gone", name="gamma")
+    ended = world.wait_status("gamma", status)
 
     assert (code, number) == (ended["exit_code"], ended["exit_signal"])
     assert not temp_dir.exists()
@@ -155,7 +158,7 @@ def test_who_promised_no_beat_lives(world: World) -> None:
         "no heartbeat is promised" in (world.dir / "quiet.out").read_text()
         or "promise" in (world.dir / "quiet.out").read_text()
     )
-    assert loud.wait(10) != 0
+    assert loud.wait(60) != 0
 
 
 def test_rows_without_optional_fields_are_closed_like_any_other(world: World) -> None:
@@ -168,8 +171,8 @@ def test_rows_without_optional_fields_are_closed_like_any_other(world: World) ->
     world.wait_status("plain", "completed")
     world.wait_status("temp", "completed")
 
-    assert plain.wait(10) == 0
-    assert temp.wait(10) == 0
+    assert plain.wait(60) == 0
+    assert temp.wait(60) == 0
 
 
 def test_observe_mode_decides_the_same_and_touches_nothing(world: World) -> None:
@@ -179,7 +182,7 @@ def test_observe_mode_decides_the_same_and_touches_nothing(world: World) -> None
     agent = world.wait_status("epsilon", "running")
     said = world.wait_event("kill.observed", name="epsilon")
     gone = world.run("zeta", *world.script("agent.py", "exit=0"), options=("--temp-dir", "auto"))
-    assert gone.wait(10) == 0
+    assert gone.wait(60) == 0
     temp_dir = Path(world.json("why", "zeta")["agent"]["temp_dir"])
     world.wait_status("zeta", "completed")
 
@@ -219,7 +222,7 @@ def test_a_second_daemon_says_who_runs_already(world: World) -> None:
         env=world.environ,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=60,
     )
 
     assert second.returncode == 75

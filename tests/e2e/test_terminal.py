@@ -1,5 +1,6 @@
 """An interactive agent at a terminal, watched by a real daemon: as without us, and known to it in each state."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from tests.cli.terminal import a_terminal
@@ -8,8 +9,12 @@ from tests.world import World, alive, pids_with, wait_for
 
 def named(program: str, agent_id: str) -> list[int]:
     """Processes of an agent that run that program by now."""
-    found = pids_with("AGENT_WATCHDOG_ID", agent_id)
-    return [pid for pid in found if Path(f"/proc/{pid}/comm").read_text() == f"{program}\n"]
+    found = []
+    for pid in pids_with("AGENT_WATCHDOG_ID", agent_id):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            if Path(f"/proc/{pid}/comm").read_text() == f"{program}\n":
+                found.append(pid)
+    return found
 
 
 def stopped(pid: int) -> bool:

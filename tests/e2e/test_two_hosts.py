@@ -156,7 +156,7 @@ def test_a_second_daemon_of_a_host_is_refused_while_the_first_is_heard(server: S
         pid = agent(first, "a1", "beat=0.3")
         second.start(wait=False)
         assert second.daemon is not None
-        assert second.daemon.wait(40) == 75
+        assert second.daemon.wait(60) == 75
         assert "another agent-watchdogd of host 'same'" in second.log.read_text()
         assert alive(pid)
         assert first.agents()["a1"]["status"] == "running"

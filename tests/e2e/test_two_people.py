@@ -250,7 +250,7 @@ def test_agents_of_each_stall_are_ended_and_cleaned_as_their_owner(world: World,
         )
     world.start()
     for person in people:
-        person.run("same-name", "grandchild", "beat=0.3/8", options=("--temp-dir", "auto", "--stall-after", "3s"))
+        person.run("same-name", "grandchild", "beat=0.3/hush", options=("--temp-dir", "auto", "--stall-after", "3s"))
 
     def both_beat() -> list[dict[str, Any]] | None:
         found = [agent for agent in world.json("list")["agents"] if agent["beats"] >= 2]
@@ -270,12 +270,13 @@ def test_agents_of_each_stall_are_ended_and_cleaned_as_their_owner(world: World,
         left.write_text("a file of theirs")
         os.chown(left, uid, uid)
     assert {agent["owner_uid"] for agent in running} == {12001, 12002}
+    (world.dir / "hush").touch()
 
     def ended() -> list[dict[str, Any]] | None:
         agents = world.json("list", "--all")["agents"]
         return agents if [a["status"] for a in agents] == ["killed", "killed"] else None
 
-    wait_for(ended, "both are ended", 40)
+    wait_for(ended, "both are ended")
 
     assert not any(alive(pid) for pid in family)
     assert not any(path.exists() for path in temp_dirs)

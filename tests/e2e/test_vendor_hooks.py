@@ -69,7 +69,7 @@ def test_run_and_hooks_are_one_agent(world: World) -> None:
     program = f'exec -a claude "{sys.executable}" "{AGENT}" "{HOOK}" <"{orders}"'
     runs = [world.run("straight", "bash", "-c", program), world.run("wrapped", "bash", "-c", f"({program}); :")]
     for run in runs:
-        assert run.wait(20) == 0
+        assert run.wait(60) == 0
     found = {agent["name"]: agent for agent in agents(world)}
     assert {name: (a["source"], a["type"], a["beats"], a["state"]) for name, a in found.items()} == {
         "straight": ("run", "claude", 3, "done"),
@@ -133,7 +133,7 @@ def test_a_cancelled_loop_ends_after_its_present_tool(world: World) -> None:
     run = world.run("loop", "bash", "-c", program, options=("--task", "T-1"))
     wait_for(lambda: [a for a in agents(world) if a["beats"] > 2], "it works")
     assert world.cli("cancel", "T-1").returncode == 0
-    assert run.wait(20) == 0
+    assert run.wait(60) == 0
     answer = json.loads((world.dir / "loop.out").read_text().splitlines()[-1])
     assert answer["tools"] > 0
     assert json.loads(answer["stdout"])["continue"] is False

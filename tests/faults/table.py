@@ -37,9 +37,12 @@ class Run:
         self.notes.append(figure)
 
     def within(self, took: float, limit: float, what: str) -> None:
-        """A time in seconds, and its limit: that of a machine without other work, for FULL=1; else 5 times as much."""
+        """A time in seconds, and its limit on a machine without other work, for FULL=1; else it is only told.
+
+        Beside other work it says more of that: what must end at all has the limit of the daemon, the client or the row.
+        """
         self.note(f"{took:.2f} s {what}")
-        assert took <= (limit if FULL else 5 * limit), f"{took:.2f} s {what}, of {limit:g} s"
+        assert took <= limit or not FULL, f"{took:.2f} s {what}, of {limit:g} s"
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Row:
     share: int = SHARE
     alike: bool = False
     root: bool | None = None
-    limit: float = 120
+    limit: float = 240
 
     @property
     def times(self) -> int:

@@ -32,7 +32,7 @@ def listen(
         paths = {name: sockets.open(name, os.geteuid()) for name in ("a", "b")}
         speaker = threading.Thread(target=talk, args=(paths,))
         speaker.start()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not until(heard):
                 await asyncio.sleep(0.02)
         await asyncio.to_thread(speaker.join)

@@ -117,7 +117,7 @@ def purged(told: dict[str, object], *, dry_run: bool) -> dict[str, object]:
                 raise
             return None
 
-    return wait_for(tried, "no other Claude Code runs", 60)
+    return wait_for(tried, "no other Claude Code runs")
 
 
 @pytest.mark.parametrize("vendor", ["claude", "codex", "agy"])

@@ -219,7 +219,7 @@ def test_kitty_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         kitty = subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             place = Path(directory)
-            socket = wait_for(lambda: next((str(one) for one in place.glob("k-*")), None), "kitty listens", 40)
+            socket = wait_for(lambda: next((str(one) for one in place.glob("k-*")), None), "kitty listens")
             if kitty.poll() is not None:
                 pytest.skip("kitty does not start here (no OpenGL)")
             control = ["kitty", "@", "--to", f"unix:{socket}"]
@@ -233,7 +233,7 @@ def test_kitty_itself(monkeypatch: pytest.MonkeyPatch) -> None:
             found = pane_with(first)
             assert (found.terminal, found.pane, found.own, found.server_pid) == ("kitty", window, True, kitty.pid)
             panes.type_keys(first, int(started_at(first) or 0), ["bye", "Enter"])
-            wait_for(lambda: "got bye" in lines_of(first, pane_json(found)) or None, "it read the line", 40)
+            wait_for(lambda: "got bye" in lines_of(first, pane_json(found)) or None, "it read the line")
             agent = child_of(first)
             known = pane_with(agent)
             end(agent)

@@ -166,7 +166,7 @@ def test_a_v1_freezer_is_seen_and_swallows_even_kill(family: Family) -> None:
         child.send_signal(signal.SIGKILL)
         assert child.poll() is None
         (directory / "freezer.state").write_text("THAWED")
-        assert child.wait(20) == -signal.SIGKILL
+        assert child.wait(60) == -signal.SIGKILL
 
 
 @needs_v1("memory")
@@ -190,7 +190,7 @@ def test_who_is_ended_for_want_of_memory_is_counted(family: Family) -> None:
         wait_readable(pidfd)
         os.close(pidfd)
 
-        assert child.wait(20) == -signal.SIGKILL
+        assert child.wait(60) == -signal.SIGKILL
         assert oom.kills_in(str(own)) == 1
         until(lambda: _removed(own), "removed")
         assert oom.kills_in(str(own)) is None

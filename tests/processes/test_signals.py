@@ -67,7 +67,7 @@ def test_a_verified_process_gets_the_signal(family: Family, sent: list[int]) -> 
     pin = identities.pin(identity)
     assert pin is not None
     assert send(identity, signal.SIGTERM, GUARD, pin) is SendResult.SENT
-    assert child.wait(20) == -signal.SIGTERM
+    assert child.wait(60) == -signal.SIGTERM
     assert send(identity, signal.SIGKILL, GUARD, pin) is SendResult.GONE
     os.close(pin)
     assert sent == [signal.SIGTERM]
@@ -191,7 +191,7 @@ def test_an_agent_that_calls_itself_a_spared_program_is_none(family: Family, tmp
         if process is agent:
             guard = dataclasses.replace(spare, main=identity)
             assert send(identity, signal.SIGTERM, guard, fd) is SendResult.SENT
-            assert agent.wait(20) == -signal.SIGTERM
+            assert agent.wait(60) == -signal.SIGTERM
         assert fd is not None
         os.close(fd)
 

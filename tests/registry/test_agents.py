@@ -37,7 +37,7 @@ def test_of_many_that_change_a_status_at_once_one_wins(store: Store) -> None:
     barrier, won = threading.Barrier(8), []
 
     def claim(number: int) -> None:
-        barrier.wait(10)
+        barrier.wait(60)
         if store.transition("a1", {Status.RUNNING}, Status.ENDING, now=NOW, who=f"t{number}", why="race"):
             won.append(number)
 
@@ -47,7 +47,7 @@ def test_of_many_that_change_a_status_at_once_one_wins(store: Store) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     slow.close()
     assert len(won) == 1
     assert [event.who for event in quick.events(0) if event.event == "agent.ending"] == [f"t{won[0]}"]

@@ -34,7 +34,7 @@ class Disk:
     def _commit(self, _connection: object) -> None:
         self.commits += 1
         self.reached.set()
-        assert self.free.wait(20)
+        assert self.free.wait(60)
 
     @asynccontextmanager
     async def busy(self, registry: AsyncStore) -> AsyncIterator[Asked]:

@@ -70,7 +70,7 @@ def test_events_come_in_the_order_of_their_ids_and_by_owner(store: Store, databa
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     everything = store.events(0)
     assert [event.id for event in everything] == list(range(1, 41))
     assert [event.id for event in store.events(35, limit=3)] == [36, 37, 38]

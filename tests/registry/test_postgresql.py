@@ -88,7 +88,7 @@ def test_of_many_that_change_a_status_at_once_one_wins(store: Store) -> None:
     barrier, won = threading.Barrier(4), []
 
     def claim(number: int) -> None:
-        barrier.wait(10)
+        barrier.wait(60)
         if store.transition("a1", {Status.RUNNING}, Status.ENDING, now=NOW, who=str(number), why="race"):
             won.append(number)
 
@@ -96,7 +96,7 @@ def test_of_many_that_change_a_status_at_once_one_wins(store: Store) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert len(won) == 1
 
 

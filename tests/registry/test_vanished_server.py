@@ -43,7 +43,7 @@ class Way:
         self._over.set()
         self.open.set()
         for thread in self._threads:
-            thread.join(20)
+            thread.join(60)
         self._listener.close()
 
     def _start(self, what: object, *arguments: object) -> None:

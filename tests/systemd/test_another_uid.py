@@ -174,10 +174,10 @@ def test_a_helper_that_hangs_is_ended_with_its_unit(served: Machine) -> None:
         return [line.split()[0] for line in listed.splitlines()]
 
     hers = partial(helpers, served.run("id", "-u", "alice").stdout.strip())
-    wait_for(lambda: len(hers()) == 1, "one helper of alice, that of a test before this one may still be there", 60)
+    wait_for(lambda: len(hers()) == 1, "one helper of alice, that of a test before this one may still be there")
     (first,) = hers()
     served.systemctl("kill", "--signal=STOP", first)
-    wait_for(lambda: hers() and first not in hers(), "another helper in its place", 60)
+    wait_for(lambda: hers() and first not in hers(), "another helper in its place")
     served.systemctl("stop", "agent-watchdog")
 
     wait_for(lambda: not helpers("*"), "no helper without a daemon")

@@ -87,7 +87,7 @@ def test_sweeps_feed_the_watchdog(machine: Machine) -> None:
     first = start(machine, again=True)
     before = machine.show(UNIT, "WatchdogTimestampMonotonic")["WatchdogTimestampMonotonic"]
     until = time.monotonic() + 6
-    wait_for(lambda: time.monotonic() > until, "six seconds", 10)
+    wait_for(lambda: time.monotonic() > until, "six seconds")
 
     assert main_pid(machine) == first
     assert int(machine.show(UNIT, "WatchdogTimestampMonotonic")["WatchdogTimestampMonotonic"]) > int(before) + 4_000_000
@@ -101,7 +101,7 @@ def test_a_stop_amid_a_kill_that_outlasts_the_watchdog(machine: Machine) -> None
     machine.start("killer", BIN / "agent-watchdog", "kill", "stubborn")
     machine.wait_event("kill.signal_sent", name="stubborn")
     until = time.monotonic() + 4
-    wait_for(lambda: time.monotonic() > until, "twice the watchdog's limit", 10)
+    wait_for(lambda: time.monotonic() > until, "twice the watchdog's limit")
     assert main_pid(machine) == first
 
     before = time.monotonic()
@@ -112,7 +112,7 @@ def test_a_stop_amid_a_kill_that_outlasts_the_watchdog(machine: Machine) -> None
     assert is_alive(machine, pid)
     start(machine)
     machine.wait_event("kill.resumed", name="stubborn")
-    machine.wait_event("kill.finished", name="stubborn", seconds=40)
+    machine.wait_event("kill.finished", name="stubborn")
     assert not is_alive(machine, pid)
 
 

@@ -21,7 +21,7 @@ class Manager:
         self.path = path
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(path)
-        self.socket.settimeout(10)
+        self.socket.settimeout(60)
 
     def hear(self) -> list[str]:
         return self.socket.recv(4096).decode().split("\n")

@@ -19,7 +19,7 @@ from typing import Any
 from tests.bench.crowd import Crowd
 from tests.faults.crash.own import own_daemon
 from tests.verdicts.table import Came, Row, Scene, judged, together
-from tests.world import started_at
+from tests.world import PATIENCE, started_at
 from watchdog.clock import Clock, Instant
 from watchdog.control import client
 from watchdog.core.model import Status
@@ -36,7 +36,7 @@ format = "json"
 """
 TABLES = {"hold": {"cpu_pressure_percent": 100}}  # the machine that runs the tests may be as busy as it likes
 BEAT = "WATCHDOG=1"
-END = 20.0  # seconds of ours that an order to end a sleeping process may take
+END = PATIENCE  # seconds of ours that an order to end a sleeping process may take
 
 
 class MovedClock(Clock):
@@ -111,7 +111,7 @@ class Hours:
     async def ask(self, method: str, path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         """One request on the control socket: status and answer."""
         return await asyncio.to_thread(
-            client.request, method, path, dict(body), socket_path=f"{self.directory}/control.sock", timeout=20
+            client.request, method, path, dict(body), socket_path=f"{self.directory}/control.sock", timeout=PATIENCE
         )
 
     async def come(self, row: Spoken) -> None:

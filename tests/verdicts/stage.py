@@ -20,7 +20,7 @@ TIMES: dict[str, dict[str, Any]] = {
     "log": {"level": "debug"},
 }
 SPEAKS = ("beat=", "state=", "lease=", "say=WATCHDOG", "thread=", "busy=", "nest=")
-ENDS_WITHIN = 60.0  # seconds for the last of those that are to be ended
+ENDS_WITHIN = 90.0  # seconds for the last of those that are to be ended
 SWEEPS = 4  # that must pass without a wish to end one that lives
 
 
@@ -67,7 +67,7 @@ class Stage:
                 self.processes[row.name] = self.world.registered(row.name, *command, environ=environ, **body)
         for row in rows:
             if any(word in row.words for word in SPEAKS):
-                self.world.wait_event("agent.first_beat", seconds=60, name=row.name)
+                self.world.wait_event("agent.first_beat", name=row.name)
         for name, agent in self.agents().items():
             if agent["pid"]:
                 self.born[name] = (agent["pid"], started_at(agent["pid"]))
@@ -101,7 +101,7 @@ class Stage:
                 if times:
                     with suppress(AssertionError):  # the same
                         self.world.wait_event(event, seconds=ENDS_WITHIN, name=row.name)
-        self.world.wait_sweeps(SWEEPS, 60)
+        self.world.wait_sweeps(SWEEPS)
 
     def came(self, row: Actor) -> Came:
         """By the log, and by the kernel: who is said to have been ended is dead, and nobody else."""

@@ -24,8 +24,8 @@ MAIN = "tests.faults.crash.failpoints"
 ROOT = Path(__file__).parents[3]
 TIMES: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.3},
-    "stall": {"after_seconds": 0.9, "start_limit_seconds": 60},
-    "kill": {"grace_seconds": 0.6, "verify_seconds": 20},
+    "stall": {"after_seconds": 2, "start_limit_seconds": 60},
+    "kill": {"grace_seconds": 0.6, "verify_seconds": 60},
     "registry": {"url": ""},
 }
 HOOK = """
@@ -81,23 +81,28 @@ class Story:
         self.world.start(daemon=(sys.executable, "-m", MAIN, str(path)), PYTHONPATH=str(ROOT))
 
     def agents(self) -> None:
-        """The silent one, with all that it has, and the bystander."""
+        """The one that falls silent when it is told to (`hush`), with all that it has, and the bystander."""
         world = self.world
-        world.run("well", *world.script("agent.py", "witness", "beat=0.2"))
+        world.run("well", *world.script("agent.py", "witness", "beat=0.2"), options=("--stall-after", "30s"))
         world.sql("INSERT INTO orchestrator_task (task_id, status, created_at) VALUES ('T-1', 'running', '2026-01-01')")
         self.wrapper = world.run(
             "mute",
-            *world.script("agent.py", "deaf", "grandchild", "beat=0.1/4"),
+            *world.script("agent.py", "deaf", "grandchild", "beat=0.1/hush"),
             options=("--worktree", str(self.tree), "--temp-dir", "auto", "--task", "T-1"),
             TMPDIR=str(self.temporary),
         )
-        self.agent_id = world.wait_event("agent.registered", name="mute", seconds=60)["agent_id"]
+        self.agent_id = world.wait_event("agent.registered", name="mute")["agent_id"]
 
         def both() -> list[int] | None:
             return them if len(them := self.members()) == 2 else None
 
-        self.family = set(wait_for(both, "the agent and its grandchild live", 60))
-        world.wait_event("agent.first_beat", name="well", seconds=60)
+        self.family = set(wait_for(both, "the agent and its grandchild live"))
+        for name in ("well", "mute"):
+            world.wait_event("agent.first_beat", name=name)
+
+    def hush(self) -> None:
+        """From now on its time runs."""
+        (self.world.dir / "hush").touch()
 
     def members(self) -> list[int]:
         """Living processes of the silent agent; its wrapper is none of them."""
@@ -113,7 +118,7 @@ class Story:
                 return "died"
             return "ended" if self.closed() and self.world.count("agent.ended", name="mute") else None
 
-        return wait_for(look, "the daemon dies or ends its story", 60) == "died"
+        return wait_for(look, "the daemon dies or ends its story") == "died"
 
     def closed(self) -> bool:
         """Whether the last rows are written."""
@@ -128,7 +133,7 @@ class Story:
 
     def end(self) -> End:
         """Wait until all is over, end the daemon, and look at what there is."""
-        wait_for(self.closed, "the silent agent's row is closed", 60)
+        wait_for(self.closed, "the silent agent's row is closed")
         living = {"well": alive(self.world.story("well")["agent"]["pid"]), "mute": bool(self.members())}
         assert self.world.stop() == 0
         wait_for(lambda: self.wrapper.poll() is not None, "its wrapper ends as it ended")
@@ -249,6 +254,7 @@ def tell(at: Effect | None, *, after: bool = False) -> tuple[End, Story, bool]:
     with telling() as story:
         story.start(Plan(str(story.trace), at, after))
         story.agents()
+        story.hush()
         struck = story.died()
         if struck:
             story.world.start()

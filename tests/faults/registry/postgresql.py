@@ -209,7 +209,7 @@ def terminated_inside(site: Site) -> Iterator[None]:
     )
     with psycopg.connect(site.server.url(site.name), autocommit=True) as other:
         other.execute(b"SELECT pg_advisory_lock(%d)" % IN_ORDER)
-        wait_for(lambda: site.server.sql(waits), "the daemon is inside a transaction", 40)
+        wait_for(lambda: site.server.sql(waits), "the daemon is inside a transaction")
     yield
 
 
@@ -217,7 +217,7 @@ def terminated_inside(site: Site) -> Iterator[None]:
 def unanswered(site: Site) -> Iterator[None]:
     """The server commits the order, and the connection breaks before the daemon hears of it."""
     site.way.swallow = b"COMMIT"
-    assert site.way.swallowed.wait(40)
+    assert site.way.swallowed.wait(60)
     yield
 
 

@@ -51,15 +51,16 @@ def outlive(world: World, fault: Fault[S], site: S) -> None:
     world.wait_event("agent.first_beat", name="half")
     world.spawn("agent-watchdog", "kill", "half", "--grace", "6s")
     world.wait_event("kill.signal_sent", name="half")
-    world.run("mute", *world.script("agent.py", "beat=0.3/4"))
+    world.run("mute", *world.script("agent.py", "beat=0.3/hush"))
     mute = world.wait_status("mute", "running")
     world.wait_event("agent.first_beat", name="mute")
 
     with fault.inject(site):
+        (world.dir / "hush").touch()
         if fault.end is not End.UNSEEN:
-            world.wait_event("registry.unavailable", seconds=40)
+            world.wait_event("registry.unavailable")
         if fault.end in (End.HELD, End.RESTART, End.AWAY):
-            world.wait_event("agent.stalled", name="mute", seconds=40)
+            world.wait_event("agent.stalled", name="mute")
             time.sleep(LONG if fault.end is End.AWAY else 0)
             assert alive(mute["pid"])
             assert world.count("kill.signal_sent", name="mute") == 0
@@ -67,9 +68,9 @@ def outlive(world: World, fault: Fault[S], site: S) -> None:
 
     anew = fault.end is End.RESTART
     if fault.end is not End.UNSEEN and not anew:
-        world.wait_event("registry.recovered", seconds=40)
+        world.wait_event("registry.recovered")
     for name, pid in (("mute", mute["pid"]), ("half", half["pid"])):
-        world.wait_status(name, "killed", seconds=40)
+        world.wait_status(name, "killed")
         assert not alive(pid)
         assert world.count("kill.finished", name=name) == 1
     assert alive(well["pid"])

@@ -62,6 +62,7 @@ def rebooted(_: End, point: Point) -> str | None:
         world = story.world
         story.start(Plan(str(story.trace), point.at, point.after))
         story.agents()
+        story.hush()
         assert story.died()
         (pid, boot) = story.rows("SELECT pid, boot_id FROM agent_lifecycle WHERE name = 'mute'")[0]
         story.end_family()
@@ -81,8 +82,8 @@ def rebooted(_: End, point: Point) -> str | None:
             )
         before = world.count("kill.signal_sent")
         world.start()
-        world.wait_status("mute", "lost", seconds=60)
-        world.wait_status("well", "lost", seconds=60)
+        world.wait_status("mute", "lost")
+        world.wait_status("well", "lost")
         words = []
         if world.stop() != 0 or not alive(impostor.pid) or world.witnessed():
             words.append(f"the impostor: {world.witnessed()}")
@@ -102,6 +103,7 @@ def put_back(expected: End, point: Point) -> str | None:
         story.start(Plan(str(story.trace), point.at, point.after))
         story.agents()
         copy = story.copy_of_registry()
+        story.hush()
         assert story.died()
         untouched = not any(effect.name in KILLING for effect, _ in effects(story.trace))
         for path in world.state.glob("registry.db*"):
@@ -135,6 +137,7 @@ def strace_sees_no_other_signal(run: Run) -> None:
             options = ("-D", "-f", "-qq", "--decode-fds=pidfd", "-e", "signal=none", "-e", f"trace={calls}")
             story.world.start(prefix=("strace", *options, "-o", str(out)))
             story.agents()
+            story.hush()
             end = story.end()
             assert not end.strangers
             sent = _judged(out, story.family)

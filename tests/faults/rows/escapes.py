@@ -29,7 +29,7 @@ def survivors(world: World, names: list[str], pinned: dict[int, int]) -> list[st
 def kinds_of(world: World, name: str) -> dict[str, int]:
     """Who was started, as the agent has written it down."""
     path = world.dir / name
-    wait_for(path.exists, f"{name} is up", 60)
+    wait_for(path.exists, f"{name} is up")
     words = path.read_text().split()
     return dict(zip(words[::2], map(int, words[1::2]), strict=True))
 

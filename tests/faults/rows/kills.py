@@ -50,7 +50,7 @@ GRACE = 30.0 if FULL else 10.0
 
 def stubborn(run: Run) -> None:
     """All ordered to end by one call."""
-    with running(kill={"grace_seconds": GRACE, "max_per_minute": 1000}) as world:
+    with running(kill={"grace_seconds": GRACE}) as world:
         names = [f"s{number}" for number in range(100)]
         for name in names:
             world.registered(name, "sh", "-c", "trap '' TERM; sleep 1000 & wait")

@@ -180,7 +180,7 @@ def ends_itself(world: World, *, by_run: bool) -> None:
         world.run("self", sys.executable, "-c", SUICIDE)
     else:
         world.registered("self", sys.executable, "-c", SUICIDE)
-    world.wait_event("agent.ended", name="self", seconds=40)
+    world.wait_event("agent.ended", name="self")
     story = world.story("self")
     assert story["agent"]["status"] == "killed"
     (request,) = story["requests"]

@@ -362,7 +362,7 @@ def test_a_lock_of_hcoms_is_waited_for_and_then_told(home: HcomHome, monkeypatch
     with pytest.raises(OwnerCallFailed) as caught:
         hcom.forget(str(home.root), "mira", token, KILLED)
     assert caught.value.reason == "busy"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60
     assert only(home).name == "mira"
     other.close()
 

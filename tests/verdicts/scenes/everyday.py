@@ -111,9 +111,9 @@ CAPS = [
 ]
 IN_PANES = [
     lives("scrolls", "in a pane, silent, and writes words", "print=0.3", silent=SILENT),
-    dies("spins", "in a pane, silent, with a spinner and a timer alone", "draw", 4.0, latest=8.0),
+    dies("spins", "in a pane, silent, with a spinner and a timer alone", "draw", 4.0),
     dies("scrolled", "in a pane, silent, and writes no more", "print=0.3/20", 7.0),
-    dies("mute", "in a pane, silent, and writes nothing", "sleep", 4.0, latest=8.0),
+    dies("mute", "in a pane, silent, and writes nothing", "sleep", 4.0),
 ]
 CAPPED = [dies("scrolls", "in a pane, writes words for longer than busy_limit", "print=0.3", 7.0)]
 

@@ -19,7 +19,7 @@ def obeyed(steps: int) -> Mapping[str, int]:
 def obey(stage: Stage) -> None:
     """One rests when it was warned, one when it was nudged, one when it was asked; each as soon as it is told."""
     for step, name in zip(STEPS, ("warned", "nudged", "asked"), strict=True):
-        stage.world.wait_event(step, name=name, seconds=60)
+        stage.world.wait_event(step, name=name)
         status, _ = stage.world.ask("POST", f"/v1/agents/{name}/beat", {"state": "idle"})
         assert status in (200, 204)
 
