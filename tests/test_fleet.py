@@ -1,5 +1,6 @@
 """Silence is watched, not computed; names and targets find exactly who is meant."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -415,3 +416,27 @@ def test_an_agent_that_told_no_process_is_not_said_to_have_lost_one() -> None:
         for who in (agent(), agent(identity=Identity("host", "boot", 2, 7)))
     ]
     assert told == ["no process of it was ever told, so there was none to end", "there was no process left to end"]
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "number", "status"),
+    [
+        ("run", 0, None, Status.COMPLETED),
+        ("run", 1, None, Status.FAILED),
+        ("run", None, 9, Status.FAILED),
+        ("run", None, None, Status.FAILED),
+        ("register", None, None, Status.COMPLETED),  # nobody was to see it: before Linux 6.15 nobody ever does
+    ],
+)
+def test_a_success_that_its_run_did_not_see_is_none(
+    source: str, code: int | None, number: int | None, status: Status
+) -> None:
+    """Who has a `run` has a witness; one that is silent was killed too."""
+    who = agent()
+    who.reg = replace(who.reg, source=source)
+    who.exit_code, who.exit_signal, who.exit_told = code, number, "as somebody says"
+    order = orders.Order("r", who, Reason.GONE, KillOptions(), "daemon", "gone", 0)
+
+    assert orders.status_of(order, who) is status
+    assert orders.told(order).startswith("ended by ")
+    assert orders.told(order).endswith(" (as somebody says)")

@@ -92,7 +92,7 @@ class Shop:
             scanner=Scanner(self.fleet, executor, HOST),
             hearing=self.hearing,
             holds=self.holds,
-            closing=Closing(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, log),
+            closing=Closing(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, log, self.owners),
             guard=lambda _: Guard(host=HOST, spare=self.spare),
             chronicle=chronicle,
             log=log,

@@ -80,6 +80,8 @@ RANK = {
     "takeup": 11,
     "orphans": 9,
     "leftovers": 6,
+    "reports": 6,
+    "latecomers": 13,
     "reaper": 11,
     "sweep": 11,
     "control": 11,

@@ -22,6 +22,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     retention    forgets what ended long ago, a few rows at a time
     reaper       what dead agents left behind: looked for each ten minutes, put in order, shown by `reap`
     orphans      processes that outlived their agent
+    latecomers   agents whose whole life no daemon saw, as their `run` wrote it down
     leftovers    what else they left, asked of the owners' helpers
     kill_worker  claim -> end the tree, proved -> cleanup -> rows
     claiming     who takes an agent's row for an order, and until when a beat withdraws it
@@ -35,6 +36,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     enclosure    its own cgroup meanwhile: who is in it, freeze, kill as a whole, thaw
     roll         who belongs to it, each held by a pidfd, and what was sent to whom
     closing      the last part of an order: hooks, task row, our row
+    reports      how an agent ended, as its `run` wrote it down for a daemon that was away
     journal      cleanup hooks with the registry as their journal
     cleanup      which hooks run, in which order, how often
     hearing      what reaches us between sweeps: beats, exits

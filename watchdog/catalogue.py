@@ -182,7 +182,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "agent.crashed": Entry(
         WARNING,
-        "an agent ended by itself, and not well: by a signal, or with an exit status that is not 0",
+        "an agent ended by itself, and not well: by a signal, with an exit status that is not 0, or unseen",
         "`agent-watchdog why AGENT`: its last words, and how its conversation is taken up again",
     ),
     "agent.purged": Entry(INFO, "an operator had the conversation of an ended agent moved to the trash; says where"),
@@ -256,8 +256,8 @@ CATALOGUE: dict[str, Entry] = {
     "worktree.restored": Entry(INFO, "somebody had a worktree brought back from the trash; says where it is now"),
     "row.quarantined": Entry(
         ERROR,
-        "a row of the registry cannot be read and is left alone; the others are served",
-        "the line says what is wrong with it; mend or delete the row when the daemon is stopped",
+        "a row of the registry, or what a `run` left for it, cannot be read and is left alone; the others are served",
+        "the line says what is wrong with it; mend or delete the row when the daemon is stopped, the file at once",
     ),
     "hold.started": Entry(
         WARNING,

@@ -19,11 +19,13 @@ from watchdog.journal import Cleanup
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.orders import Order, by_itself, end_words, status_of, task_of, told
+from watchdog.owners import Owners
 from watchdog.processes import procfs
 from watchdog.processes.exits import exit_status
 from watchdog.processes.identity import boot_id, passed_on
 from watchdog.recording import row_of
 from watchdog.registry.store import AsyncStore
+from watchdog.reports import Reports
 from watchdog.telling import Telling
 
 RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
@@ -46,6 +48,7 @@ class Closing:
         chronicle: Chronicle,
         metrics: Metrics,
         log: Log,
+        owners: Owners,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -54,6 +57,7 @@ class Closing:
         self._chronicle = chronicle
         self._metrics = metrics
         self._log = log
+        self._reports = Reports(owners)
         self._me = f"daemon {os.getpid()}"
 
     async def prove(self, order: Order) -> None:
@@ -69,7 +73,7 @@ class Closing:
             why="what could not be ended is gone",
         ):
             agent.status = Status.ENDING
-        if agent.exit_code is None and agent.exit_signal is None:
+        if not agent.exit_known:
             await self._learn_exit(agent)
         order.shortage = shortage.told(agent)
         status = status_of(order, agent)
@@ -236,15 +240,19 @@ class Closing:
             raise NotOurs(f"kill request {order.request_id} is not ours any more: it is left alone")
 
     async def _learn_exit(self, agent: Agent) -> None:
-        """How the main process ended: the kernel's word through the pidfd, else `run`'s, else unknown."""
+        """How the main process ended: the kernel's word through the pidfd, else `run`'s, told or left, else unknown."""
         if agent.pidfd is not None:
             told = exit_status(agent.pidfd)
             if told is not None:
                 agent.exit_code, agent.exit_signal = told
                 return
-        deadline = self._clock.mono() + (RUN_REPORT if agent.reg.source == "run" else 0.0)
-        while agent.exit_code is None and agent.exit_signal is None and self._clock.mono() < deadline:
+        if agent.reg.source != "run" or (agent.wrapper is None and await self._reports.learn(agent)):
+            return
+        deadline = self._clock.mono() + RUN_REPORT
+        while not agent.exit_known and self._clock.mono() < deadline:
             await asyncio.sleep(0.05)
+        if agent.exit_known or (not await self._reports.learn(agent) and agent.exit_known):
+            agent.exit_told = ""
 
     def _logged(self, agent: Agent) -> Log:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)

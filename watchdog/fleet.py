@@ -69,6 +69,7 @@ class Agent(Speaker):
     cap_told: bool = False
     exit_code: int | None = None
     exit_signal: int | None = None
+    exit_told: str = ""  # by whom, if not by the kernel or `run` at once; or why nobody knows it
 
     @property
     def agent_id(self) -> str:
@@ -77,6 +78,10 @@ class Agent(Speaker):
     @property
     def identity(self) -> Identity | None:
         return self.reg.identity
+
+    @property
+    def exit_known(self) -> bool:
+        return self.exit_code is not None or self.exit_signal is not None
 
     @property
     def processes(self) -> frozenset[tuple[int, int]]:

@@ -222,7 +222,9 @@ def status_of(order: Order, agent: Agent) -> Status:
     """How the agent ended. Who was never signalled ended by himself, whatever we were about to do."""
     match Reason.GONE if by_itself(order) else order.reason:
         case Reason.GONE:
-            well = not agent.exit_code and not agent.exit_signal and not _ended_with_a_part(order)
+            # Who has a `run` has a witness: where that one is silent it was killed too, and nobody saw a success.
+            unseen = not agent.exit_known and agent.reg.source == "run"
+            well = not unseen and not agent.exit_code and not agent.exit_signal and not _ended_with_a_part(order)
             return Status.COMPLETED if well else Status.FAILED
         case Reason.FAILED_TO_START:
             return Status.FAILED
@@ -259,6 +261,7 @@ def told(order: Order) -> str:
             end = "ended by itself, exit status unknown"
         else:
             end = f"ended by itself with exit status {agent.exit_code}"
+        end += f" ({agent.exit_told})" if agent.exit_told and not order.shortage and not part else ""
         left = sum("after" in str(process["how"]) for process in order.processes.values()) - part
         return f"{end}; {left} processes that it left were ended" if left else end
     if not order.touched:

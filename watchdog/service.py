@@ -22,6 +22,7 @@ from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
+from watchdog.latecomers import Latecomers
 from watchdog.leftovers import OwnersPlaces
 from watchdog.lock import Locks, PidFile, invitation
 from watchdog.logs import Log
@@ -63,8 +64,7 @@ class Daemon:
         pid_file: PidFile | None,
     ) -> None:
         """`read` gives the settings of a reload (SIGHUP)."""
-        self.settings = settings
-        self.read = read
+        self.settings, self.read = settings, read
         self.supervisor = supervisor
         self.log = log
         self.sink = sink
@@ -97,9 +97,8 @@ class Daemon:
     async def _watch(self) -> None:
         """Until told to stop or the scheduler is dead: sweep sooner than the schedule does where there is a reason.
 
-        A reason is a new process, the next deadline of somebody's silence, or an operator's word (a reload among them).
-        It only makes the next look come sooner; what is done follows from that look. Many reasons at once share one:
-        early looks take a fifth of the time at most, and are a second apart at most; reloads a second apart at least.
+        A reason is a new process, the next deadline of somebody's silence, an operator's word. Many share one look:
+        early ones take a fifth of the time at most and are a second apart at most, reloads a second at least.
         """
         ends = [asyncio.create_task(self.stopping.wait()), asyncio.create_task(self.schedule.dead.wait())]
         while not any(end.done() for end in ends):
@@ -180,13 +179,14 @@ class Daemon:
         )
         panes = Panes(self.store, self.owners)
         self.hearing.known = panes.find
+        closing = Closing(self.store, clock, self.hearing, self.cleanup, self.chronicle, self.metrics, log, self.owners)
         self.worker = KillWorker(
             store=self.store,
             clock=clock,
             scanner=scanner,
             hearing=self.hearing,
             holds=self.holds,
-            closing=Closing(self.store, clock, self.hearing, self.cleanup, self.chronicle, self.metrics, log),
+            closing=closing,
             guard=lambda agent: self.fleet.guard(agent, self.host),
             chronicle=self.chronicle,
             owners=self.owners,
@@ -212,6 +212,7 @@ class Daemon:
             log=log,
         )
         self.hearing.ends.look = self.sweeper.look_at_ended
+        here = {"host": self.host, "boot_id": self.boot_id}
         self.take_up = TakeUp(
             fleet=self.fleet,
             store=self.store,
@@ -222,10 +223,8 @@ class Daemon:
             holds=self.holds,
             worker=self.worker,
             log=log,
-            host=self.host,
-            boot_id=self.boot_id,
+            **here,
         )
-        here = {"host": self.host, "boot_id": self.boot_id}
         orphans = Orphans(self.fleet, self.store, scanner, lambda reg: self.settings.policy_for(reg), **here)
         finders = orphans, OwnersPlaces(self.fleet, self.store, self.owners, clock, self.host), self.placement
         doers = self.cleanup, self.worker, self.holds, self.sweeper.restraint, log
@@ -294,6 +293,7 @@ class Daemon:
             self.schedule.every(self.settings.interval, job, do)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.every(reaper.EVERY, "reap", self.reaper.round)
+        self.schedule.every(reaper.EVERY, "reports", Latecomers(self.desk, self.owners).round)
         self.schedule.start()
         if self.stopping.is_set():
             return  # told to stop before we were ready: who waits for it is not told that we are

@@ -100,7 +100,9 @@ class Bench:
             scanner=Scanner(self.fleet, executor, HOST),
             hearing=self.hearing,
             holds=Holds(),
-            closing=Closing(self.store, self.clock, self.hearing, cleanup, self.chronicle, metrics, self.log),
+            closing=Closing(
+                self.store, self.clock, self.hearing, cleanup, self.chronicle, metrics, self.log, self.owners
+            ),
             guard=lambda _: Guard(host=HOST, protected=frozenset(), spare=frozenset()),
             chronicle=self.chronicle,
             log=self.log,

@@ -20,6 +20,7 @@ from watchdog.cli.resident.inbox import Inbox, open_inbox
 from watchdog.cli.resident.link import Link
 from watchdog.cli.resident.options import HELP, Options, is_utf8, parse_options
 from watchdog.cli.resident.prctl import become_subreaper, set_name
+from watchdog.cli.resident.report import Report
 from watchdog.control.client import find_socket
 from watchdog.errors import BadRequest, CannotStart, DaemonUnreachable, WatchdogError
 
@@ -62,6 +63,7 @@ class Wrapper:
         self.stopped = False  # as waitpid(2) told it last
         self.terminal = child.has_terminal()
         self.inbox: Inbox | None = None
+        self.report: Report | None = None
         self.link: Link
         self.mask: set[int] = set()
 
@@ -99,7 +101,7 @@ class Wrapper:
                 ignore_children=children_ignored,
             )
         except OSError as error:
-            self.link.tell_end(exit_code=CannotStart.exit_code)
+            self.link.tell_end({"exit_code": CannotStart.exit_code})
             self._turn_until(lambda: self.link.settled, DOUBTFUL_SECONDS if self.link.owes else REPORT_SECONDS)
             self._remove_temp_dir()
             reason = error.strerror
@@ -117,6 +119,8 @@ class Wrapper:
         if self.inbox is None:
             _say(f"{options.name}: no directory for its notify socket; it cannot beat by sd_notify")
         else:
+            told = options.socket or os.environ.get("AGENT_WATCHDOG_SOCKET")
+            self.report = Report(self.inbox.path, body, find_socket(options.socket) if told else None)
             _send_sigio(self.inbox.fileno())
 
     def _make_temp_dir(self) -> None:
@@ -256,11 +260,17 @@ class Wrapper:
         assert self.status is not None
         if error is not None:
             _say(f"cannot run {self.options.command[0]}: {os.strerror(error)}")
+        end: dict[str, object] = {"exit_code": os.waitstatus_to_exitcode(self.status)}
         if os.WIFSIGNALED(self.status):
-            self.link.tell_end(exit_signal=os.WTERMSIG(self.status))
-        else:
-            self.link.tell_end(exit_code=os.waitstatus_to_exitcode(self.status))
+            end = {"exit_signal": os.WTERMSIG(self.status)}
+        written = self.report is not None and self.link.refusal is None
+        unwritten = self.report.write(end) if self.report is not None and written else None
+        self.link.tell_end(end)
         self._turn_until(lambda: self.link.settled, DOUBTFUL_SECONDS if self.link.owes else REPORT_SECONDS)
+        if self.report is not None and self.link.knows_end:
+            self.report.remove()
+        elif unwritten is not None:
+            _say(f"{self.options.name}: no daemon was told how it ended, and none will know ({unwritten})")
         complaint = self.link.complaint or (str(self.link.refusal) if self.link.refusal is not None else None)
         if complaint is not None:
             _say(f"{self.options.name}: {complaint}")

@@ -26,6 +26,7 @@ from watchdog.owner.command import run_command, run_notice
 from watchdog.owner.conversations import conversation
 from watchdog.owner.hooks import BUILT_IN, base
 from watchdog.owner.purging import purge
+from watchdog.owner.reports import end_report, end_report_done, end_reports
 from watchdog.owner.restoring import restorable, restore
 from watchdog.owner.sources import source_discover, source_forget
 from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
@@ -109,6 +110,9 @@ CALLS: dict[str, Call] = {
     "pane_find": pane_find,
     "pane_screen": pane_screen,
     "pane_shows": pane_shows,
+    "end_report": end_report,
+    "end_reports": end_reports,
+    "end_report_done": end_report_done,
 }
 
 

@@ -102,14 +102,14 @@ def open_inbox(control_socket: str, agent_id: str) -> Inbox | None:
     beside = os.path.dirname(control_socket)
     for directory in ([beside] if os.path.isdir(beside) else []) + user_directories():
         try:
-            if _prepared(directory) and _prepared(f"{directory}/notify"):
+            if prepared(directory) and prepared(f"{directory}/notify"):
                 return Inbox(f"{directory}/notify/{agent_id}")
         except OSError:  # for example a path that is too long for a socket
             continue
     return None
 
 
-def _prepared(directory: str) -> bool:
+def prepared(directory: str) -> bool:
     """Make it where it is missing; False unless it is our own and nobody else can write there."""
     system = os.path.dirname(SYSTEM_SOCKET)
     if not os.path.lexists(directory):

@@ -33,6 +33,7 @@ class Link:
         self.complaint: str | None = None  # what else it did not take
         self.unreachable: str | None = None  # why the last try failed; None when the daemon answered
         self.busy = False  # it is there, but could not serve us
+        self.knows_end = False  # it has answered to how our agent ended
         self._pid: int | None = None
         self._pid_told = False
         self._pid_sent = False  # with the registration
@@ -56,9 +57,9 @@ class Link:
         """The agent has been started; before it executes its command."""
         self._pid = pid
 
-    def tell_end(self, *, exit_code: int | None = None, exit_signal: int | None = None) -> None:
-        """The agent has ended. Nothing else matters any more."""
-        self._end = {"exit_code": exit_code} if exit_signal is None else {"exit_signal": exit_signal}
+    def tell_end(self, end: dict[str, object]) -> None:
+        """The agent has ended, with an `exit_code` or by an `exit_signal`. Nothing else matters any more."""
+        self._end = end
         self._word = None
         self._not_before = 0.0
 
@@ -206,7 +207,7 @@ class Link:
         elif self._kind == "pid" and status != 404:
             self._pid_told, self._doubtful = True, False
         elif self._kind == "end":
-            self._end, self._over = None, True
+            self._end, self._over, self.knows_end = None, True, status != 404
 
     def _registration_answered(self, status: int, refused: str | None, now: float) -> None:
         if refused is None:
