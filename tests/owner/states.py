@@ -428,6 +428,30 @@ def split_index(path: Path, repository: Repository) -> None:
     git(path, "add", "newer")
 
 
+def notes_merging(path: Path, repository: Repository) -> None:
+    """A merge of notes stopped at a conflict, which is resolved in git's own entry alone."""
+    git(path, "notes", "add", "-m", "ours")
+    git(path, "notes", "--ref=other", "add", "-m", "theirs")
+    may_fail(path, "notes", "merge", "other")
+    (unresolved,) = (repository.main / ".git" / "worktrees" / "wt" / "NOTES_MERGE_WORKTREE").iterdir()
+    unresolved.write_text("resolved by hand\n")
+
+
+def grafted(path: Path, repository: Repository) -> None:
+    """A graft alone says that main holds its commit."""
+    commit(path)
+    commit(repository.main, "theirs\n")
+    names = [git(place, "rev-parse", "HEAD").strip() for place in (repository.main, path)]
+    (repository.main / ".git" / "info").mkdir(exist_ok=True)
+    (repository.main / ".git" / "info" / "grafts").write_text(" ".join(names) + "\n")
+
+
+def relative_pointer(path: Path, repository: Repository) -> None:
+    """Its .git names the entry by a relative path (worktree.useRelativePaths)."""
+    (path / ".git").write_text("gitdir: ../main/.git/worktrees/wt\n")
+    (path / "file").write_text("changed\n")
+
+
 def in_a_group(path: Path, repository: Repository) -> None:
     """A closed directory, whose files only the owner reads, in a repository that a group shares."""
     git(repository.main, "config", "core.sharedRepository", "group")
@@ -446,6 +470,7 @@ def rows() -> list[State]:
     by_itself = (clean, ignored_files, pushed)
     never = (
         locked, nested, nested_bare, nested_foreign, submodule, lock_file, index_truncated, pointer_broken, copied,
+        notes_merging,
     )  # fmt: skip
     work = (
         modified, same_size_and_time, filter_of_an_odd_name, untracked, staged, conflicted, rebase_stopped,
@@ -453,7 +478,7 @@ def rows() -> list[State]:
         three_kinds, staged_and_changed_again, detached_commit, squash_merged, line_endings, clean_filter,
         hooks_and_gpg_fail, odd_names, modes_and_links, large_and_binary, deleted, renamed, intent_to_add,
         cherry_pick_stopped, revert_stopped, am_stopped, rebase_with_autostash, conflict_resolved, amended,
-        unborn, refs_of_its_own, sparse, split_index, in_a_group,
+        unborn, refs_of_its_own, sparse, split_index, in_a_group, grafted, relative_pointer,
     )  # fmt: skip
     states = [State(make, kept=False) for make in by_itself]
     return states + [State(make) for make in work] + [State(make, rescued=False) for make in never]

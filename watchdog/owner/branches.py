@@ -24,7 +24,7 @@ def after(git: Git, manifest: Manifest, container: int, merged: str) -> str:
     if branch is None:
         return "it had no branch"
     short = branch.removeprefix("refs/heads/")
-    if merged != "delete":
+    if merged != "delete" or branch == short:  # HEAD may be on a tag, or on a remote's branch: none of ours to delete
         return f"its branch {short} stays"
     try:
         return _delete(git, branch, short, manifest, container)
@@ -38,6 +38,8 @@ def _delete(git: Git, branch: str, short: str, manifest: Manifest, container: in
         return f"its branch {short} is gone"
     if any(entry.get("branch") == branch for entry in worktrees.listed(git)):
         return f"its branch {short} stays: it is checked out elsewhere"
+    if branch in git.run("for-each-ref", "--format=%(symref)", "refs/heads/").split():
+        return f"its branch {short} stays: another name stands for it"
     copy = re.compile(rf"refs/remotes/[^/]+/{re.escape(short)}")
     holding = [name for name in worktrees.holders(git, tip, branch) if not copy.fullmatch(name)]
     if tip != manifest.head or not holding:

@@ -54,7 +54,9 @@ def environment() -> dict[str, str]:
         # A partial clone fetches what it misses, by programs that its config names: no transport at all (git(1)).
         "GIT_ALLOW_PROTOCOL": "none",
         "GIT_NO_LAZY_FETCH": "1",
+        # Commits have the parents that stand in them: what only a graft or a replacement holds goes with that.
         "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_GRAFT_FILE": os.devnull,
         "GIT_PAGER": "cat",
         "LC_ALL": "C",
     }

@@ -251,8 +251,9 @@ class _Restoring:
         copying.copy_tree(os.path.join(place, containers.ENTRY), self._container, BACK)
         back = os.path.join(place, BACK)
         _write(os.path.join(back, "locked"), f"{LOCK}: {self._manifest.agent_id}\n")
-        _write(os.path.join(back, "gitdir"), f"{plan.path}/.git\n")
-        _write(os.path.join(place, trash.TREE, ".git"), f"gitdir: {self._entry(plan.entry)}\n")
+        entry, pointer = self._entry(plan.entry), f"{plan.path}/.git"
+        _point(os.path.join(back, "gitdir"), "", entry, pointer)
+        _point(os.path.join(place, trash.TREE, ".git"), "gitdir: ", plan.path, entry)
         with suppress(FileExistsError):
             os.mkdir(os.path.join(self._common, "worktrees"), stat.S_IMODE(os.stat(self._common).st_mode))
         os.rename(back, self._entry(plan.entry))
@@ -307,11 +308,15 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _write(path: str, words: str) -> None:
-    """One line of git's own, as it writes them; a file that says so already is left as it is."""
-    data = os.fsencode(words)
-    with suppress(FileNotFoundError), open(path, "rb") as file:
-        if file.read() == data:
+def _point(file: str, before: str, place: str, target: str) -> None:
+    """One of git's pointers, read at `place`; one that leads to `target`, by a relative way too, stays as it is."""
+    with suppress(FileNotFoundError, UnicodeDecodeError), open(file, encoding="utf-8") as now:
+        if os.path.normpath(os.path.join(place, now.read().removeprefix(before).rstrip("\n"))) == target:
             return
+    _write(file, f"{before}{target}\n")
+
+
+def _write(path: str, words: str) -> None:
+    """One line of git's own, as it writes them."""
     with open(path, "wb") as file:
-        file.write(data)
+        file.write(os.fsencode(words))

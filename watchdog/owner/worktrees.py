@@ -29,6 +29,7 @@ AT_WORK = {
     "index.lock": "git holds the index (index.lock)",
     "HEAD.lock": "git holds HEAD (HEAD.lock)",
     "modules": "it has submodules",
+    "NOTES_MERGE_PARTIAL": "a merge of notes is in progress",  # what is resolved lies in git's entry alone
 }
 IN_USE = "in use: "  # how a reason begins that passes when whoever uses it has gone
 # Refs that keep commits alive after the worktree has gone. Stash, bisect and worktree-private ones do not count.

@@ -100,7 +100,7 @@ def test_what_changes_while_it_is_saved_is_not_moved(repository: Repository, mon
     assert not (repository.trash / AGENT).exists()
 
 
-@pytest.mark.parametrize("name", ["three_kinds", "conflicted", "modes_and_links", "clean"])
+@pytest.mark.parametrize("name", ["three_kinds", "conflicted", "modes_and_links", "clean", "relative_pointer"])
 def test_restore_brings_tree_index_and_branch_back(repository: Repository, name: str) -> None:
     """Byte for byte, from what lies in the repository alone."""
     path = repository.worktree()
@@ -177,3 +177,34 @@ def test_a_merged_branch_goes_and_comes_back_with_its_reflog(repository: Reposit
     restore(AGENT, [str(repository.main)])
     assert git(path, "symbolic-ref", "HEAD") == "refs/heads/wt\n"
     assert git(repository.main, "reflog", "wt") == log
+
+
+@pytest.mark.parametrize(
+    ("head", "target"),
+    [("refs/tags/first", None), ("refs/remotes/origin/main", None), ("refs/heads/wt", "refs/heads/it")],
+)
+def test_what_is_no_branch_or_has_another_name_stays(repository: Repository, head: str, target: str | None) -> None:
+    """HEAD may be on a tag, on a remote's branch, or on another name for a branch; that main holds it is not asked."""
+    path = repository.worktree()
+    git(repository.main, "tag", "first")
+    git(repository.main, "update-ref", "refs/heads/it", "main")
+    if target:
+        git(repository.main, "symbolic-ref", head, target)
+    (repository.main / ".git" / "worktrees" / "wt" / "HEAD").write_text(f"ref: {head}\n")
+    refs = git(repository.main, "for-each-ref")
+
+    told = run(path, MERGED)
+
+    assert told.outcome is HookOutcome.DONE, told.message
+    assert git(repository.main, "for-each-ref") == refs
+
+
+def test_a_branch_that_only_a_graft_calls_merged_stays(repository: Repository) -> None:
+    """Git takes the graft's parents for the commit's own; without it nothing would hold them."""
+    path = repository.worktree()
+    make("grafted", path, repository)
+
+    told = run(path, MERGED)
+
+    assert told.outcome is HookOutcome.KEPT, told.message
+    assert "wt" in git(repository.main, "for-each-ref", "--format=%(refname:short)").split()
