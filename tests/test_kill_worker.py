@@ -301,6 +301,31 @@ def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: 
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(
+    ("reason", "ends"), [(Reason.STOP, Status.STOPPED), (Reason.OPERATOR, Status.KILLED), (Reason.GONE, None)]
+)
+def test_the_daemons_order_becomes_the_persons_who_wants_the_same(
+    tmp_path: Path, reason: Reason, ends: Status | None
+) -> None:
+    """Stored, so that a daemon after it ends him as that person wanted, and does not judge him anew."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, _):
+            order = await asking(made, agent, ASK)
+            options = KillOptions(ask=timedelta(seconds=60) if reason is Reason.STOP else None)
+            assert await made.worker.request(agent, reason, options, "uid 0", "enough") == order
+            (row,) = await made.store.read(made.store.store.requests_of, agent.agent_id)
+            mine = (Reason.STALLED, "daemon", "silent") if ends is None else (reason, "uid 0", "enough")
+            assert (row.reason, row.by, row.options["why"]) == mine
+            if ends is not None:
+                made.beat(agent)
+                await made.worker.request(agent, Reason.OPERATOR, KillOptions(), "uid 0", "now")
+                await made.worker.finished(order, 20)
+                assert await made.told(agent) == (ends, ["done"])
+
+    asyncio.run(story())
+
+
 def test_who_wants_no_cleanup_gets_none_though_an_order_was_open(tmp_path: Path) -> None:
     """The daemon had ordered the same end a moment before; it is stored, for a daemon after it. So is his grace."""
 

@@ -115,8 +115,9 @@ class KillWorker:
         async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
                 open_one = self._orders.get(agent.request_id)  # else it is done, and can be asked for
-                if open_one and (stored := open_one.press(options, by)):
-                    await self._store.write(self._store.store.save_options, open_one.request_id, stored)
+                if open_one and (stored := open_one.press(reason, options, by, why)):
+                    change, now_by = self._store.store.change_request, open_one.by
+                    await self._store.write(change, open_one.request_id, open_one.reason, now_by, stored)
                 return agent.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             if reason in DEAD and event not in agent.said:  # a fact and no act: the line of it waits for no disk

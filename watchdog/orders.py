@@ -150,17 +150,20 @@ class Order:
         self.result = result
         self.done.set()
 
-    def press(self, options: KillOptions, by: str) -> dict[str, object] | None:
+    def press(self, reason: Reason, options: KillOptions, by: str, why: str) -> dict[str, object] | None:
         """A second request while this one is open: more force counts, and what could not be ended is tried at once.
 
-        One that asks nobody ends the asking. No heartbeat and no doubt of the daemon's calls off what a person wants,
-        and who wants no cleanup gets none. Returns what is to be stored, if that changes how it is to be done.
+        One that asks nobody ends the asking. The daemon's own becomes the person's who wants the same, for his reason:
+        no heartbeat, no doubt and no restart calls it off. Who wants no cleanup gets none. Returns the options to be
+        stored, with `reason` and `by`, if any of these changed.
         """
         self.again.set()
         self.pressed = self.pressed or options.ask is None
-        mine, theirs = self.options, options
+        mine, theirs, former = self.options, options, self.reason
         if by != "daemon":
             self.wanted = True
+            if former in OWN and not self.under_way and reason in (Reason.OPERATOR, Reason.STOP):
+                self.reason, self.by, self.why = reason, by, why
             grace = mine.grace if theirs.grace is None else theirs.grace
             cleanup, cancel = mine.cleanup and theirs.cleanup, mine.cancel or theirs.cancel
             mine = replace(mine, only_ask=False, grace=grace, cleanup=cleanup, cancel=cancel)
@@ -168,7 +171,8 @@ class Order:
             mine = replace(mine, force=True)
             if self.plan is not None:
                 self.plan.hurry.set()
-        changed, self.options = mine != self.options, mine
+        changed = mine != self.options or self.reason is not former
+        self.options = mine
         return to_json(mine, self.beats, self.why) if changed else None
 
     def reprieve(self, holds: Holds, now: datetime) -> str | None:

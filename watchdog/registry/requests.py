@@ -124,10 +124,11 @@ class RequestQueries(Queries):
         with self.engines.begin(self.engines.durable) as connection:
             return connection.execute(_STEP if by is None else _HELD_STEP, {**stored, **_holders(by)}).rowcount == 1
 
-    def save_options(self, request_id: str, options: Mapping[str, object]) -> bool:
-        """How it is to be done from now on. False when it is not open."""
+    def change_request(self, request_id: str, reason: Reason, by: str, options: Mapping[str, object]) -> bool:
+        """Why, by whom and how it is to be done from now on. False when it is not open."""
+        changed = {"key": request_id, "new_reason": reason.value, "new_by": by, "new_options": dump(options)}
         with self.engines.begin(self.engines.durable) as connection:
-            return connection.execute(_OPTIONS, {"key": request_id, "new": dump(options)}).rowcount == 1
+            return connection.execute(_CHANGE, changed).rowcount == 1
 
     def finish_request(
         self,
@@ -185,7 +186,11 @@ _CLAIM = (
     .values(status="claimed", claimed_by=bindparam("me"), claimed_at=bindparam("now"))
 )
 _STEP = update(kill_request).where(_KEY, _columns.status == "claimed")
-_OPTIONS = update(kill_request).where(_KEY, _columns.status.in_(OPEN_STATUSES)).values(options=bindparam("new"))
+_CHANGE = (
+    update(kill_request)
+    .where(_KEY, _columns.status.in_(OPEN_STATUSES))
+    .values(reason=bindparam("new_reason"), by_text=bindparam("new_by"), options=bindparam("new_options"))
+)
 _FINISH = update(kill_request).where(_KEY, _columns.status.in_(OPEN_STATUSES)).returning(_columns.agent_id)
 
 # That nobody else has claimed it. Made once: built anew for each write it took a seventh of the writer's time.
