@@ -11,7 +11,7 @@ from watchdog.clock import Clock
 from watchdog.copies import Copies
 from watchdog.core.model import Policy, Registration, Status
 from watchdog.fleet import Agent
-from watchdog.registry.codec import BadRow
+from watchdog.registry.cells import BadRow
 from watchdog.registry.written import from_line, from_registration, to_line
 
 SIMPLE = Registration("b" * 32, "beta", 1000, "h1", "b1", created_at=NOW)

@@ -15,7 +15,7 @@ from watchdog.errors import UnsafeDirectory
 from watchdog.fleet import Agent
 from watchdog.logs import Log
 from watchdog.places import ensure_directory
-from watchdog.registry.codec import BadRow
+from watchdog.registry.cells import BadRow
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.written import from_line, from_registration, to_line
 

@@ -137,7 +137,8 @@ class KillWorker:
                 event=event,
             )
             if row is None:
-                raise Conflict(f"another kill request for {agent.reg.name} is open already")
+                words = "is open already; one that the log calls row.quarantined has to be mended or deleted"
+                raise Conflict(f"another kill request for {agent.reg.name} {words}")
             order = Order(row.request_id, agent, reason, options, by, why, beats)
             if reason is Reason.ORPHANED:
                 self._scanner.ghosts[agent.agent_id] = agent

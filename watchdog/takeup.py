@@ -214,7 +214,10 @@ class TakeUp:
         lost = agent.reg.boot_id != self._boot_id
         if self.settings.observe and not lost and request.reason not in DEAD:
             return
-        if gone(request.claimed_by, self._host) and not started_us(agent):
+        seen = Presence.NO_PID if agent.identity is None else presence(agent.identity, agent.pidfd)
+        if request.step == "cleanup" and seen is Presence.ALIVE:
+            self._quarantine([Problem(agent.agent_id, "step: 'cleanup', but its main process lives")])
+        elif gone(request.claimed_by, self._host) and not started_us(agent):
             self._worker.resume(request, agent, lost=lost)
 
     async def _let_orphans_go(self, request: RequestRow) -> None:

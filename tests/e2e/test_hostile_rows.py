@@ -10,11 +10,16 @@ import pytest
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: namespaces, or acting as another uid")
 @pytest.mark.parametrize(
-    ("words", "told"), [((), "hostile rows survived: "), (("edited",), "rows edited under a running daemon survived: ")]
+    ("words", "told"),
+    [
+        (("hostile_rows",), "hostile rows survived: "),
+        (("hostile_rows", "edited"), "rows edited under a running daemon survived: "),
+        (("hostile_orders",), "hostile orders survived: "),
+    ],
 )
 def test_d4_and_h12_hostile_rows_end_in_one_error_each_and_harm_nobody(words: tuple[str, ...], told: str) -> None:
     """Pids 0, 1, -1, 2^31, paths /, .., $HOME and the rest: the one agent that stalls is ended, nobody else."""
-    program = [sys.executable, "-m", "tests.e2e.hostile_rows", *words]
+    program = [sys.executable, "-m", f"tests.e2e.{words[0]}", *words[1:]]
     done = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", *program],
         cwd=Path(__file__).parents[2],

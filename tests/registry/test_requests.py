@@ -10,6 +10,7 @@ from sqlalchemy import Connection, event
 from tests.registry.samples import HERE, NOW, add
 from watchdog.core.model import Reason
 from watchdog.errors import Conflict
+from watchdog.registry.codec import dump
 from watchdog.registry.store import Store
 
 
@@ -59,10 +60,12 @@ def test_a_step_is_on_disk_before_it_is_done(store: Store, database: Path) -> No
     store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
     assert not store.save_step("r1", "term")  # not claimed: nobody may act on it
     store.claim_request("r1", "one", NOW)
-    assert store.save_step("r1", "term", members=[{"pid": 5}], evidence={"e": 1})
+    who = {"host": "h", "boot_id": "b", "pid": 5, "start_ticks": 7, "pidfd_inode": None}
+    member = {"identity": who, "parent_pid": 2, "uid": 0, "name": "x", "state": "S", "via": "main"}
+    assert store.save_step("r1", "term", members=[member], evidence={"e": 1})
     other = sqlite3.connect(database)
     assert other.execute("SELECT step, members, evidence FROM kill_request").fetchall() == [
-        ("term", '[{"pid":5}]', '{"e":1}')
+        ("term", dump([member]), '{"e":1}')
     ]
     other.close()
     with store.engines.begin(store.engines.durable) as connection:
@@ -70,7 +73,7 @@ def test_a_step_is_on_disk_before_it_is_done(store: Store, database: Path) -> No
     assert store.save_step("r1", "kill")
     row = store.request("r1")
     assert row is not None
-    assert (row.step, row.members) == ("kill", ({"pid": 5},))
+    assert (row.step, row.members) == ("kill", (member,))
 
 
 def test_a_request_ends_once(store: Store) -> None:

@@ -5,6 +5,7 @@
     engines      connections: durable writes, fast writes, reads
     postgresql   PostgreSQL's own: limits on waiting, the lock by which a host's daemon is heard
     rows         what comes out: frozen values
+    cells        one column of a stored row -> its value
     codec        a database row -> such a value, or the reason why not
     agents, requests, history, health, retention    the queries, by subject
     store        `Store`, all queries in one, and `AsyncStore`, its door for the event loop

@@ -4,26 +4,29 @@ Rows can be edited by hand, and SQLite stores any type in any column; nothing he
 """
 
 import json
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
-from datetime import datetime, timedelta
-from enum import StrEnum
-from typing import TypeVar
+from collections.abc import Iterable
+from dataclasses import asdict, fields, replace
 
-from watchdog.core.model import Identity, Listed, Reason, Registration, State, Status, Step, Verdict
-from watchdog.errors import Conflict
+from watchdog.core.model import ENDED, Identity, Listed, Reason, Registration, State, Status, Step, TreeMember, Verdict
+from watchdog.registry.cells import (
+    BadRow,
+    Raw,
+    duration,
+    inner,
+    listing,
+    mapping,
+    moment,
+    number,
+    optional,
+    seconds,
+    text,
+    whole,
+    word,
+)
 from watchdog.registry.rows import AgentRow, EventRow, HoldRow, Json, RequestRow, RunRow, TaskRow
-from watchdog.registry.schema import PID_MAX
+from watchdog.registry.schema import OPEN_STATUSES, PID_MAX
 
-Raw = Mapping[str, object]
-E = TypeVar("E", bound=StrEnum)
-T = TypeVar("T")
-_LONGEST_SECONDS = 1e9  # 31 years; timedelta itself overflows at 8.6e13
-
-
-class BadRow(Conflict):
-    """A stored row that cannot be understood: names the column and the value."""
+_MEMBER = {field.name for field in fields(TreeMember)}
 
 
 def dump(value: object) -> str:
@@ -38,63 +41,63 @@ def entries_json(entries: Iterable[Listed]) -> str:
 
 def to_agent(raw: Raw) -> AgentRow:
     """Decode a row of `agent_lifecycle`."""
-    agent_id, host, boot_id = _text(raw, "agent_id"), _text(raw, "host"), _text(raw, "boot_id")
-    created_at = _time(raw, "created_at")
+    agent_id, host, boot_id = text(raw, "agent_id"), text(raw, "host"), text(raw, "boot_id")
+    created_at = moment(raw, "created_at")
     return AgentRow(
         registration=Registration(
             agent_id=agent_id,
-            name=_text(raw, "name"),
-            owner_uid=_int(raw, "owner_uid", 0, 2**32 - 1),
+            name=text(raw, "name"),
+            owner_uid=whole(raw, "owner_uid", 0, 2**32 - 1),
             host=host,
             boot_id=boot_id,
-            agent_type=_text(raw, "agent_type"),
-            tags=_list(raw, "tags", str),
-            task_id=_optional(raw, "task_id", _text),
-            parent_id=_optional(raw, "parent_id", _text),
+            agent_type=text(raw, "agent_type"),
+            tags=listing(raw, "tags", str),
+            task_id=optional(raw, "task_id", text),
+            parent_id=optional(raw, "parent_id", text),
             identity=_identity(raw, host, boot_id),
-            stall_after=_optional(raw, "stall_after_seconds", _duration),
-            interval=_optional(raw, "interval_seconds", _duration),
-            ttl=_optional(raw, "ttl_seconds", _duration),
-            worktree=_optional(raw, "worktree_path", _text),
-            temp_dir=_optional(raw, "temp_dir", _text),
-            beat_file=_optional(raw, "beat_file", _text),
-            log=_optional(raw, "log_path", _text),
-            transcript=_optional(raw, "transcript_path", _text),
-            cgroup=_optional(raw, "cgroup_path", _text),
-            pane=_optional(raw, "pane", _object),
-            source=_text(raw, "source"),
-            command=_optional(raw, "command", _text),
+            stall_after=optional(raw, "stall_after_seconds", duration),
+            interval=optional(raw, "interval_seconds", duration),
+            ttl=optional(raw, "ttl_seconds", duration),
+            worktree=optional(raw, "worktree_path", text),
+            temp_dir=optional(raw, "temp_dir", text),
+            beat_file=optional(raw, "beat_file", text),
+            log=optional(raw, "log_path", text),
+            transcript=optional(raw, "transcript_path", text),
+            cgroup=optional(raw, "cgroup_path", text),
+            pane=optional(raw, "pane", mapping),
+            source=text(raw, "source"),
+            command=optional(raw, "command", text),
             created_at=created_at,
-            entries=tuple(_entry(one) for one in _list(raw, "entries", dict)),
+            entries=tuple(_entry(one) for one in listing(raw, "entries", dict)),
         ),
-        status=_enum(raw, "status", Status),
-        version=_int(raw, "version", 0),
+        status=word(raw, "status", Status),
+        version=whole(raw, "version", 0),
         created_at=created_at,
-        state=None if raw["state"] is None else _enum(raw, "state", State),
-        verdict=None if raw["verdict"] is None else _enum(raw, "verdict", Verdict),
-        notify_socket=_optional(raw, "notify_socket", _text),
+        state=None if raw["state"] is None else word(raw, "state", State),
+        verdict=None if raw["verdict"] is None else word(raw, "verdict", Verdict),
+        notify_socket=optional(raw, "notify_socket", text),
         promised=bool(raw["promised"]),
-        beats=_int(raw, "beats", 0),
-        silence_seconds=_seconds(raw, "silence_seconds"),
-        watched_seconds=_seconds(raw, "watched_seconds"),
-        last_heartbeat=_optional(raw, "last_heartbeat", _time),
-        last_progress=_optional(raw, "last_progress", _float),
-        progress_silence_seconds=_seconds(raw, "progress_silence_seconds"),
-        lease_left_seconds=_optional(raw, "lease_left_seconds", _seconds),
-        tool=_optional(raw, "tool", _text),
-        tool_left_seconds=_optional(raw, "tool_left_seconds", _seconds),
-        note=_optional(raw, "note", _text),
-        speaker_pid=_optional(raw, "speaker_pid", _int),
+        beats=whole(raw, "beats", 0),
+        silence_seconds=seconds(raw, "silence_seconds"),
+        watched_seconds=seconds(raw, "watched_seconds"),
+        last_heartbeat=optional(raw, "last_heartbeat", moment),
+        last_progress=optional(raw, "last_progress", number),
+        progress_silence_seconds=seconds(raw, "progress_silence_seconds"),
+        lease_left_seconds=optional(raw, "lease_left_seconds", seconds),
+        tool=optional(raw, "tool", text),
+        tool_left_seconds=optional(raw, "tool_left_seconds", seconds),
+        note=optional(raw, "note", text),
+        speaker_pid=optional(raw, "speaker_pid", whole),
         hears=bool(raw["hears"]),
-        rung=None if raw["rung"] is None else _enum(raw, "rung", Step),
-        home_cgroup=_optional(raw, "home_cgroup", _text),
+        rung=None if raw["rung"] is None else word(raw, "rung", Step),
+        home_cgroup=optional(raw, "home_cgroup", text),
         members=_identities(raw, host, boot_id),
-        started_at=_optional(raw, "started_at", _time),
-        completed_at=_optional(raw, "completed_at", _time),
-        exit_code=_optional(raw, "exit_code", _int),
-        exit_signal=_optional(raw, "exit_signal", _int),
-        error_message=_optional(raw, "error_message", _text),
-        retry_count=_int(raw, "retry_count", 0),
+        started_at=optional(raw, "started_at", moment),
+        completed_at=optional(raw, "completed_at", moment),
+        exit_code=optional(raw, "exit_code", whole),
+        exit_signal=optional(raw, "exit_signal", whole),
+        error_message=optional(raw, "error_message", text),
+        retry_count=whole(raw, "retry_count", 0),
     )
 
 
@@ -102,78 +105,98 @@ def to_request(raw: Raw) -> RequestRow:
     """Decode a row of `kill_request` with the agent's `host` joined to it."""
     identity = None
     if raw["pid"] is not None:
-        identity = _identity({**raw, "pidfd_inode": None}, _text(raw, "host"), _text(raw, "boot_id"))
+        identity = _identity({**raw, "pidfd_inode": None}, text(raw, "host"), text(raw, "boot_id"))
+    outcome = mapping(raw, "outcome")
+    if raw["status"] == "claimed" and raw["claimed_by"] is None:
+        raise BadRow("claimed_by: None, though it is claimed: nobody could take it over")
+    if raw["status"] in OPEN_STATUSES and raw["step"] == "cleanup" and outcome.get("status") not in ENDED:
+        raise BadRow(f"outcome: at step 'cleanup' its status is {outcome.get('status')!r}, which is no end")
     return RequestRow(
-        request_id=_text(raw, "request_id"),
-        agent_id=_text(raw, "agent_id"),
-        reason=_enum(raw, "reason", Reason),
-        by=_text(raw, "by_text"),
-        status=_text(raw, "status"),
-        created_at=_time(raw, "created_at"),
-        by_uid=_optional(raw, "by_uid", _int),
-        options=_object(raw, "options"),
+        request_id=text(raw, "request_id"),
+        agent_id=text(raw, "agent_id"),
+        reason=word(raw, "reason", Reason),
+        by=text(raw, "by_text"),
+        status=text(raw, "status"),
+        created_at=moment(raw, "created_at"),
+        by_uid=optional(raw, "by_uid", whole),
+        options=_options(raw),
         identity=identity,
-        step=_optional(raw, "step", _text),
-        members=_list(raw, "members", dict),
-        evidence=_object(raw, "evidence"),
-        outcome=_object(raw, "outcome"),
-        claimed_by=_optional(raw, "claimed_by", _text),
-        claimed_at=_optional(raw, "claimed_at", _time),
-        finished_at=_optional(raw, "finished_at", _time),
+        step=optional(raw, "step", text),
+        members=to_members(raw),
+        evidence=mapping(raw, "evidence"),
+        outcome=outcome,
+        claimed_by=optional(raw, "claimed_by", text),
+        claimed_at=optional(raw, "claimed_at", moment),
+        finished_at=optional(raw, "finished_at", moment),
     )
 
 
 def to_members(raw: Raw) -> tuple[Json, ...]:
-    """Decode the members that a `kill_request` has committed."""
-    return _list(raw, "members", dict)
+    """Decode the members that a `kill_request` has committed: of each a `TreeMember` can be made."""
+    found = listing(raw, "members", dict)
+    for stored in found:
+        try:
+            who = inner(stored, "identity")
+            if set(stored) - _MEMBER or _identity(who, text(who, "host"), text(who, "boot_id")) is None:
+                raise BadRow(f"{stored!r} is no process")
+            for key in ("name", "state", "via"):
+                text(stored, key)
+            for key in ("parent_pid", "uid", "rss_bytes"):
+                whole({"rss_bytes": 0, **stored}, key, 0)
+            number({"cpu_seconds": 0, **stored}, "cpu_seconds")
+        except KeyError as error:
+            raise BadRow(f"members: {error} is missing") from None
+        except BadRow as error:
+            raise BadRow(f"members: {error}") from None
+    return found
 
 
 def to_run(raw: Raw) -> RunRow:
     """Decode a row of `cleanup_run`."""
     return RunRow(
-        run_id=_text(raw, "run_id"),
-        agent_id=_text(raw, "agent_id"),
-        hook=_text(raw, "hook"),
-        status=_text(raw, "status"),
-        attempts=_int(raw, "attempts", 0),
-        started_at=_time(raw, "started_at"),
-        request_id=_optional(raw, "request_id", _text),
-        message=_text(raw, "message"),
-        details=_object(raw, "details"),
-        finished_at=_optional(raw, "finished_at", _time),
+        run_id=text(raw, "run_id"),
+        agent_id=text(raw, "agent_id"),
+        hook=text(raw, "hook"),
+        status=text(raw, "status"),
+        attempts=whole(raw, "attempts", 0),
+        started_at=moment(raw, "started_at"),
+        request_id=optional(raw, "request_id", text),
+        message=text(raw, "message"),
+        details=mapping(raw, "details"),
+        finished_at=optional(raw, "finished_at", moment),
     )
 
 
 def to_task(raw: Raw) -> TaskRow:
     """Decode a row of `orchestrator_task`."""
     return TaskRow(
-        task_id=_text(raw, "task_id"),
-        status=_text(raw, "status"),
-        created_at=_time(raw, "created_at"),
-        assigned_agent=_optional(raw, "assigned_agent", _text),
-        error_message=_optional(raw, "error_message", _text),
-        started_at=_optional(raw, "started_at", _time),
-        completed_at=_optional(raw, "completed_at", _time),
-        updated_at=_optional(raw, "updated_at", _time),
-        retry_count=_int(raw, "retry_count", 0),
-        priority=_optional(raw, "priority", _int),
-        spec_id=_optional(raw, "spec_id", _text),
+        task_id=text(raw, "task_id"),
+        status=text(raw, "status"),
+        created_at=moment(raw, "created_at"),
+        assigned_agent=optional(raw, "assigned_agent", text),
+        error_message=optional(raw, "error_message", text),
+        started_at=optional(raw, "started_at", moment),
+        completed_at=optional(raw, "completed_at", moment),
+        updated_at=optional(raw, "updated_at", moment),
+        retry_count=whole(raw, "retry_count", 0),
+        priority=optional(raw, "priority", whole),
+        spec_id=optional(raw, "spec_id", text),
     )
 
 
 def to_event(raw: Raw) -> EventRow:
     """Decode a row of `lifecycle_event`."""
     return EventRow(
-        id=_int(raw, "id"),
-        at=_time(raw, "at"),
-        event=_text(raw, "event"),
-        who=_text(raw, "who"),
-        why=_text(raw, "why"),
-        agent_id=_optional(raw, "agent_id", _text),
-        from_status=_optional(raw, "from_status", _text),
-        to_status=_optional(raw, "to_status", _text),
-        evidence=_object(raw, "evidence"),
-        owner_uid=_optional(raw, "owner_uid", _int),
+        id=whole(raw, "id"),
+        at=moment(raw, "at"),
+        event=text(raw, "event"),
+        who=text(raw, "who"),
+        why=text(raw, "why"),
+        agent_id=optional(raw, "agent_id", text),
+        from_status=optional(raw, "from_status", text),
+        to_status=optional(raw, "to_status", text),
+        evidence=mapping(raw, "evidence"),
+        owner_uid=optional(raw, "owner_uid", whole),
         name=name if isinstance(name := raw["name"], str) else None,  # of another row, whose fault hides no event
     )
 
@@ -181,14 +204,25 @@ def to_event(raw: Raw) -> EventRow:
 def to_hold(raw: Raw) -> HoldRow:
     """Decode a row of `operator_hold`."""
     return HoldRow(
-        id=_int(raw, "id"),
-        agent_id=_optional(raw, "agent_id", _text),
-        reason=_text(raw, "reason"),
-        by_uid=_optional(raw, "by_uid", _int),
-        created_at=_time(raw, "created_at"),
-        until_at=_optional(raw, "until_at", _time),
-        ended_at=_optional(raw, "ended_at", _time),
+        id=whole(raw, "id"),
+        agent_id=optional(raw, "agent_id", text),
+        reason=text(raw, "reason"),
+        by_uid=optional(raw, "by_uid", whole),
+        created_at=moment(raw, "created_at"),
+        until_at=optional(raw, "until_at", moment),
+        ended_at=optional(raw, "ended_at", moment),
     )
+
+
+def _options(raw: Raw) -> Json:
+    """How an order is to be done; what is not said there has a default."""
+    options = mapping(raw, "options")
+    try:
+        for key in ("grace_seconds", "ask_seconds"):
+            optional({key: None, **options}, key, seconds)
+    except BadRow as error:
+        raise BadRow(f"options: {error}") from None
+    return options
 
 
 def _entry(stored: Json) -> Listed:
@@ -198,9 +232,9 @@ def _entry(stored: Json) -> Listed:
         made = Listed(**{**stored, "also": also})  # type: ignore[arg-type]
     except (KeyError, TypeError) as error:
         raise BadRow(f"entries: {error}") from None
-    for word in (made.kind, made.path, made.key, made.token):
-        if not isinstance(word, str):
-            raise BadRow(f"entries: {word!r} is not text")
+    for value in (made.kind, made.path, made.key, made.token):
+        if not isinstance(value, str):
+            raise BadRow(f"entries: {value!r} is not text")
     return replace(made, temp=tuple(made.temp), stop=None if made.stop is None else tuple(made.stop))
 
 
@@ -211,9 +245,9 @@ def _identity(raw: Raw, host: str, boot_id: str) -> Identity | None:
     return Identity(
         host=host,
         boot_id=boot_id,
-        pid=_int(raw, "pid", 2, PID_MAX),
-        start_ticks=_int(raw, "start_ticks", 0),
-        pidfd_inode=_optional(raw, "pidfd_inode", _int),
+        pid=whole(raw, "pid", 2, PID_MAX),
+        start_ticks=whole(raw, "start_ticks", 0),
+        pidfd_inode=optional(raw, "pidfd_inode", whole),
     )
 
 
@@ -225,84 +259,10 @@ def from_members(members: Iterable[Identity]) -> str:
 def _identities(raw: Raw, host: str, boot_id: str) -> tuple[Identity, ...]:
     """The same read back. Host and boot are the row's, so another boot's mean nobody."""
     found = []
-    for stored in _list(raw, "members", list):
+    for stored in listing(raw, "members", list):
         keys = ("pid", "start_ticks", "pidfd_inode")
         one = _identity(dict(zip(keys, stored, strict=True)), host, boot_id) if len(stored) == len(keys) else None
         if one is None:
             raise BadRow(f"members: {stored!r} is no process")
         found.append(one)
     return tuple(found)
-
-
-def _optional(raw: Raw, key: str, decode: Callable[[Raw, str], T]) -> T | None:
-    return None if raw[key] is None else decode(raw, key)
-
-
-def _text(raw: Raw, key: str) -> str:
-    value = raw[key]
-    if not isinstance(value, str):
-        raise BadRow(f"{key}: {value!r} is not text")
-    return value
-
-
-def _int(raw: Raw, key: str, least: int = -(2**63), most: int = 2**63 - 1) -> int:
-    value = raw[key]
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadRow(f"{key}: {value!r} is not a whole number")
-    if not least <= value <= most:
-        raise BadRow(f"{key}: {value} is not between {least} and {most}")
-    return value
-
-
-def _float(raw: Raw, key: str) -> float:
-    value = raw[key]
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadRow(f"{key}: {value!r} is not a number")
-    return float(value)
-
-
-def _seconds(raw: Raw, key: str) -> float:
-    value = _float(raw, key)
-    if not 0 <= value <= _LONGEST_SECONDS:
-        raise BadRow(f"{key}: {value} is not between 0 and {_LONGEST_SECONDS:.0f} seconds")
-    return value
-
-
-def _duration(raw: Raw, key: str) -> timedelta:
-    return timedelta(seconds=_seconds(raw, key))
-
-
-def _time(raw: Raw, key: str) -> datetime:
-    value = raw[key]
-    if not isinstance(value, datetime):
-        raise BadRow(f"{key}: {value!r} is not a time")
-    return value
-
-
-def _enum(raw: Raw, key: str, kind: type[E]) -> E:
-    try:
-        return kind(_text(raw, key))
-    except ValueError:
-        raise BadRow(f"{key}: {raw[key]!r} is none of {', '.join(kind)}") from None
-
-
-def _object(raw: Raw, key: str) -> Json:
-    value = _json(raw, key)
-    if not isinstance(value, dict):
-        raise BadRow(f"{key}: a JSON object is expected")
-    return value
-
-
-def _list(raw: Raw, key: str, kind: type[T]) -> tuple[T, ...]:
-    value = _json(raw, key)
-    if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
-        raise BadRow(f"{key}: a JSON list of {kind.__name__} is expected")
-    return tuple(value)
-
-
-def _json(raw: Raw, key: str) -> object:
-    try:
-        value: object = json.loads(_text(raw, key))
-    except (ValueError, RecursionError) as error:
-        raise BadRow(f"{key}: no JSON ({error})") from None
-    return value

@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import Select, bindparam, exists, select, text, update
 
 from watchdog.core.model import ENDED
-from watchdog.registry.codec import Raw, from_members, to_agent, to_members, to_run
+from watchdog.registry.cells import Raw
+from watchdog.registry.codec import from_members, to_agent, to_members, to_run
 from watchdog.registry.querying import Queries, values
 from watchdog.registry.rows import AgentRow, Json, RunRow, TreeRow
 from watchdog.registry.schema import LIVE_SQL, OPEN_STATUSES, agent_lifecycle, cleanup_run, kill_request

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Select, insert
 
 from watchdog.core.model import Status
-from watchdog.registry.codec import BadRow, Raw, dump
+from watchdog.registry.cells import BadRow, Raw
+from watchdog.registry.codec import dump
 from watchdog.registry.engines import Engines, in_order
 from watchdog.registry.rows import Problem
 from watchdog.registry.schema import lifecycle_event

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from watchdog.core.model import Identity, Registration, Status
-from watchdog.registry.codec import BadRow, dump, entries_json, to_agent
+from watchdog.registry.cells import BadRow
+from watchdog.registry.codec import dump, entries_json, to_agent
 from watchdog.registry.querying import seconds
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.schema import agent_lifecycle
