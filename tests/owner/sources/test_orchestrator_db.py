@@ -205,6 +205,40 @@ def test_a_time_that_lies_ahead_proves_nothing(documented: Orchestrator) -> None
     assert {one.since for one in found(documented).values()} == {None}
 
 
+@pytest.mark.parametrize(("ms", "when"), [(1, 1_735_787_046.0), (1000, 1_735_787_045.0), (1e-3, None)])
+def test_numbers_are_times_and_beats_and_a_text_is_a_pid(tmp_path: Path, ms: float, when: float | None) -> None:
+    """`UPDATE … SET last_heartbeat = unixepoch()`, or milliseconds, where a column has no type."""
+    bare = "CREATE TABLE agent_lifecycle (agent_id, agent_type, status, pid, created_at, last_heartbeat)"
+    made = Orchestrator(tmp_path / "data", bare)
+    made.insert(agent_id="a", status="running", pid="4201", created_at=1_735_787_045 * ms, last_heartbeat=1_735_787_105)
+
+    (before,) = orchestrator_db.discover(str(made.path))
+    made.sql("UPDATE agent_lifecycle SET last_heartbeat = last_heartbeat + 0.5")
+    (after,) = orchestrator_db.discover(str(made.path))
+
+    assert (before.pid, before.since, before.promise) == (4201, when, orchestrator_db.AFTER)
+    assert before.beat
+    assert after.beat not in (None, before.beat)
+    assert (after.token, after.pid) == (before.token, before.pid)
+    assert orchestrator_db.forget(str(made.path), "a", after.token, KILLED).became is Became.DONE
+
+
+def test_of_two_rows_of_one_id_each_is_closed_as_its_own(tmp_path: Path) -> None:
+    """A restart that keeps the id leaves the former row `running`; without a key a row may stand there twice."""
+    bare = "CREATE TABLE agent_lifecycle (agent_id, agent_type, status, pid, created_at, last_heartbeat)"
+    made = Orchestrator(tmp_path / "data", bare)
+    for pid in (4201, 4202, 4202):
+        made.insert(agent_id="a", status="running", pid=pid, created_at="2025-01-02 03:04:05")
+    newer, _, older = orchestrator_db.discover(str(made.path))
+
+    assert orchestrator_db.forget(str(made.path), "a", older.token, KILLED).became is Became.DONE
+    assert [row["status"] for row in made.sql("SELECT status FROM agent_lifecycle")] == ["killed", "running", "running"]
+    became = [orchestrator_db.forget(str(made.path), "a", newer.token, KILLED).became for _ in range(3)]
+
+    assert became == [Became.DONE, Became.DONE, Became.GONE]
+    assert {row["status"] for row in made.sql("SELECT status FROM agent_lifecycle")} == {"killed"}
+
+
 def test_a_status_file_without_a_row_is_an_agent_too(real: Orchestrator) -> None:
     """One that was started directly is in no table. A file that is half written is read at the next look."""
     write_status(real, "assistant", 77, state="idle")

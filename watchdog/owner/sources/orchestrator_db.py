@@ -9,6 +9,7 @@ What is written of an end: status, when and why, the exit status; of its task li
 """
 
 import os
+import re
 import signal
 import sqlite3
 from dataclasses import replace
@@ -66,18 +67,20 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
         return agent_status.forget(_status_files(path), key, token, end)
     with files.database(path, write=True) as database:
         columns = _columns(database)
-        row = next(iter(_rows(database, columns, key)), None)
-        if row is None:
+        rows = _rows(database, columns, key)
+        if not rows:
             return Forgotten(Became.GONE, "its row is not there")
-        if _token(row) != token:
+        runs = [row for row in rows if _token(row) == token]
+        if not runs:
             return Forgotten(Became.CHANGED, "its row is another run's by now")
+        row = next((one for one in runs if one["status"] in LIVING), runs[0])
         answer = Forgotten(Became.GONE, f"its row says {row['status']} already")
         if row["status"] in LIVING:
             _close(database, columns, row, end)
             task = _close_task(database, columns, row, end)
             answer = Forgotten(Became.DONE, f"status {_STATUS.get(end.status, 'failed')}{task}")
     told = beats.get(str(row["agent_type"])) if (beats := agent_status.read(_status_files(path))) else None
-    if told is not None and told.pid == row["pid"]:
+    if told is not None and told.pid == _pid(row):
         agent_status.forget(_status_files(path), told.key, told.token, end)  # also where we died right before it
     return answer
 
@@ -94,12 +97,12 @@ def _columns(database: sqlite3.Connection) -> set[str]:
 
 
 def _rows(database: sqlite3.Connection, columns: set[str], key: str | None = None) -> list[Row]:
-    """The living ones, the newest first; or that one, whatever its status."""
+    """The living ones, the newest first; or those of that id (a restart may keep it), whatever their status."""
     wanted = [name if name in columns else f"NULL AS {name}" for name in (*_WANTED, *_TIMES)]
     living = ", ".join(f"'{status}'" for status in LIVING)
     where = f"status IN ({living})" if key is None else "CAST(agent_id AS TEXT) = ?"
     query = f"SELECT rowid AS at, {', '.join(wanted)} FROM agent_lifecycle WHERE {where} ORDER BY rowid DESC LIMIT ?"  # noqa: S608 names of ours alone
-    bound = (MOST_ENTRIES,) if key is None else (key, 1)
+    bound = (MOST_ENTRIES,) if key is None else (key, MOST_ENTRIES)
     return [dict(row) for row in database.execute(query, bound)]
 
 
@@ -108,8 +111,8 @@ def _entry(row: Row, uid: int, beats: dict[str, agent_status.Told]) -> Entry | N
     agent_id, kind = row["agent_id"], _text(row["agent_type"])
     if not isinstance(agent_id, int | str) or not str(agent_id).strip():
         return None
-    pid = row["pid"] if type(row["pid"]) is int and 1 < row["pid"] <= PID_MAX else None
-    beat, state, note = _text(row["last_heartbeat"]), None, ""
+    pid = _pid(row)
+    beat, state, note = _said(row["last_heartbeat"]), None, ""
     told = beats.get(kind)
     if told is not None and told.pid == pid and not told.stopped:
         beat, state = beat or told.beat, told.state
@@ -165,9 +168,29 @@ def _token(row: Row) -> str:
 
 def _since(row: Row, pid: int | None) -> float | None:
     """When the pid stood there at the latest. None as well where that lies ahead: its clock or zone is another."""
-    times = [when for name in _TIMES if (when := agent_status.epoch(_text(row[name]), pid)) is not None]
+    times = [when for name in _TIMES if (when := _epoch(row[name], pid)) is not None]
     latest = max(times, default=None)
     return None if latest is None or latest > datetime.now(UTC).timestamp() + 2 else latest
+
+
+def _epoch(value: object, pid: int | None) -> float | None:
+    """In words, or as a number of seconds or milliseconds (unixepoch(), Date.now()); another number is no time."""
+    told = files.number(value)
+    if told is None:
+        return agent_status.epoch(_text(value), pid)
+    told = told / 1000 if told > 1e11 else told + (1.0 if told.is_integer() else 0.0)
+    return told if told > 1e9 else None
+
+
+def _pid(row: Row) -> int | None:
+    """Its pid, in a column of texts as well; None where it is none."""
+    word = str(row["pid"])
+    return int(word) if re.fullmatch("[0-9]{1,7}", word) and 1 < int(word) <= PID_MAX else None
+
+
+def _said(value: object) -> str:
+    """A heartbeat as it stands there: SQLite's columns take numbers, too."""
+    return _text(value) if files.number(value) is None else repr(value)
 
 
 def _text(value: object) -> str:
