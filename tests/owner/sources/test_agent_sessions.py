@@ -423,6 +423,34 @@ def test_a_layout_that_is_not_understood_is_left_alone(tmp_path: Path) -> None:
     assert made.yaml.read_text() == made.before
 
 
+@pytest.mark.parametrize("place", ["middle", "last"])
+@pytest.mark.parametrize("new_line", ["\n", "\r\n"])
+def test_a_member_without_a_value_gets_one_and_lines_end_as_the_others_do(place: str, new_line: str) -> None:
+    """A null may be written as nothing at all; for the parser it stands where the next member begins."""
+    after = "  pane: {pid: 7}\n" if place == "middle" else ""
+    text = f"tmux_sessions:\n- name: {NAME}\n  status: running\n  stop_reason :\n{after}"
+
+    new = yaml_rows.with_members(
+        text.replace("\n", new_line),
+        "tmux_sessions",
+        NAME,
+        {"status": "stopped", "stop_reason": "a: b", "resumable": True},
+    )
+
+    wanted = text.replace("running\n", "stopped\n  resumable: true\n").replace("reason :", "reason : 'a: b'")
+    assert new == wanted.replace("\n", new_line)
+
+
+def test_two_sessions_of_one_name_are_left_alone_and_told(tmp_path: Path) -> None:
+    """Nobody can say which of them has ended."""
+    made = Registry(tmp_path / ".mam", "yaml")
+    text = made.before.replace("p-old-creator-agy", NAME)
+    made.yaml.write_text(text)
+    with pytest.raises(OwnerCallFailed, match="2 sessions"):
+        made.forget(end(), "any")
+    assert made.yaml.read_text() == text
+
+
 def test_without_ruamel_the_source_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The helper serves all else."""
     made = Registry(tmp_path / ".mam", "yaml")

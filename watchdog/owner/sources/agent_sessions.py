@@ -81,8 +81,10 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
     try:
         with _writing(place) as database:
             found = [row for row in _stored(place, database) if row["name"] == key]
-            if len(found) != 1:
+            if not found:
                 return Forgotten(Became.GONE, f"{key} is not there")
+            if len(found) > 1:
+                raise OwnerCallFailed("not_understood", f"{place.yaml} has {len(found)} sessions {key}")
             (row,) = found
             purged = row["status"] == "stopped" and not end.resumable and conversation_of(row) is not None
             if row["status"] in ENDED and not purged:

@@ -71,16 +71,22 @@ def _edited(text: str, row: MappingNode, members: Mapping[str, object]) -> str:
     else:
         line_end = text.find("\n", at)
         at = len(text) if line_end < 0 else line_end
-        indent = "\n" + " " * key.start_mark.column
+        new_line = "\r\n" if "\r\n" in text else "\n"
+        at -= text[:at].endswith("\r")
+        indent = new_line + " " * key.start_mark.column
         added = "".join(f"{indent}{name}: {_scalar(value)}" for name, value in fresh.items())
     changes = [(at, at, added)]
     for name, value in members.items():
         if name in there:
-            node = there[name][1]
+            own, node = there[name]
             if not isinstance(node, ScalarNode):
                 raise TypeError(f"{name} is no single value")
             begin, end = node.start_mark.index, node.end_mark.index
-            changes.append((begin, end, _scalar(value) if end > begin else " " + _scalar(value)))
+            if begin < end:
+                changes.append((begin, end, _scalar(value)))
+            else:  # nothing stands there, and the place of that may be where the next member begins
+                colon = text.index(":", own.end_mark.index) + 1
+                changes.append((colon, colon, " " + _scalar(value)))
     for begin, end, new in sorted(changes, reverse=True):
         text = text[:begin] + new + text[end:]
     return text
