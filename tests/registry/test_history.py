@@ -5,6 +5,7 @@ import threading
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import pytest
 from sqlalchemy import text
 
 from tests.registry.samples import NOW, add
@@ -94,6 +95,21 @@ def test_holds_begin_and_end_once(store: Store) -> None:
     assert store.end_hold(one.id, LATER)
     assert not store.end_hold(one.id, LATER)
     assert store.active_holds("h1") == [everybody]
+
+
+@pytest.mark.parametrize("column", ["reason", "by_uid", "created_at", "until_at"])
+def test_a_hold_that_cannot_be_read_holds_until_it_is_lifted(store: Store, column: str) -> None:
+    """Somebody wanted this one left alone. It says what is wrong with it where `list` and `status` say why."""
+    hold = store.add_hold("a1", "debugging", 1000, NOW, LATER, host="h1")
+    with store.engines.begin(store.engines.durable) as connection:
+        connection.exec_driver_sql(f"UPDATE operator_hold SET {column} = x'ff'")
+
+    (read,) = store.active_holds("h1")
+
+    assert (read.id, read.agent_id, read.until_at) == (hold.id, "a1", None)
+    assert read.reason.startswith(f"until it is lifted, as its row cannot be read: {column}: ")
+    assert store.end_hold(read.id, LATER)
+    assert store.active_holds("h1") == []
 
 
 def test_a_hold_is_its_host_s_alone_and_one_of_before_everybody_s(store: Store) -> None:

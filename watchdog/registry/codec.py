@@ -6,6 +6,7 @@ Rows can be edited by hand, and SQLite stores any type in any column; nothing he
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
 
 from watchdog.core.model import ENDED, Identity, Listed, Reason, Registration, State, Status, Step, TreeMember, Verdict
 from watchdog.registry.cells import (
@@ -202,16 +203,24 @@ def to_event(raw: Raw) -> EventRow:
 
 
 def to_hold(raw: Raw) -> HoldRow:
-    """Decode a row of `operator_hold`."""
-    return HoldRow(
-        id=whole(raw, "id"),
-        agent_id=optional(raw, "agent_id", text),
-        reason=text(raw, "reason"),
-        by_uid=optional(raw, "by_uid", whole),
-        created_at=moment(raw, "created_at"),
-        until_at=optional(raw, "until_at", moment),
-        ended_at=optional(raw, "ended_at", moment),
-    )
+    """Decode a row of `operator_hold`. What it is about must be readable: the rest holds all the same, for ever.
+
+    Somebody wanted it left alone; to take a damaged hold for none would end it.
+    """
+    hold, agent_id = whole(raw, "id"), optional(raw, "agent_id", text)
+    try:
+        return HoldRow(
+            id=hold,
+            agent_id=agent_id,
+            reason=text(raw, "reason"),
+            by_uid=optional(raw, "by_uid", whole),
+            created_at=moment(raw, "created_at"),
+            until_at=optional(raw, "until_at", moment),
+            ended_at=optional(raw, "ended_at", moment),
+        )
+    except BadRow as error:
+        why = f"until it is lifted, as its row cannot be read: {error}"
+        return HoldRow(id=hold, agent_id=agent_id, reason=why, by_uid=None, created_at=datetime.min.replace(tzinfo=UTC))
 
 
 def _options(raw: Raw) -> Json:
