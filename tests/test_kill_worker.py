@@ -439,15 +439,16 @@ def test_a_hold_on_all_binds_the_daemon_and_no_operator(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_claim_that_a_dead_daemon_left_is_withdrawn_by_a_beat(tmp_path: Path) -> None:
-    """It died between the claim and the first look: the row says ending. Who beats again runs again, and is judged."""
+@pytest.mark.parametrize("reason", [Reason.STALLED, Reason.FAILED_TO_START, Reason.LINGERING])
+def test_a_claim_that_a_dead_daemon_left_is_judged_anew(tmp_path: Path, reason: Reason) -> None:
+    """It died between the claim and the first look: the row says ending. What he says may only be on its way."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
             store, now = made.store.store, datetime.now(UTC)
             options = {"force": False, "grace_seconds": None, "cleanup": True, "beats": agent.beats, "why": "silent"}
             row = await made.store.write(
-                store.open_request, "r1", agent.agent_id, Reason.STALLED, by="daemon", now=now, options=options
+                store.open_request, "r1", agent.agent_id, reason, by="daemon", now=now, options=options
             )
             assert row is not None
             assert await made.store.write(store.claim_request, "r1", "daemon 1", now)
@@ -459,7 +460,10 @@ def test_a_claim_that_a_dead_daemon_left_is_withdrawn_by_a_beat(tmp_path: Path) 
             left = await made.store.read(store.request, "r1")
             assert left is not None
 
-            made.beat(agent)
+            if reason is Reason.STALLED:
+                made.beat(agent)
+            else:
+                agent.beats, agent.state = 0, State.DONE
             made.worker.resume(left, agent)
             await made.worker.finished("r1", 20)
 

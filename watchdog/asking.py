@@ -17,7 +17,7 @@ from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent
 from watchdog.holds import Holds
-from watchdog.orders import ASKING, OWN, Order
+from watchdog.orders import ASKING, OWN, WORDLESS, Order
 from watchdog.owners import Owners
 from watchdog.processes.identity import presence
 from watchdog.registry.store import AsyncStore
@@ -51,7 +51,7 @@ class Asking:
         3. Exit keys. An operator's order then goes on; that of a ladder gives the whole time of its step.
         """
         agent, pause = order.agent, order.options.ask
-        if pause is None or (order.resumed and order.reason is Reason.STALLED):  # judged anew: see the claim
+        if pause is None or (order.resumed and order.reason in WORDLESS):  # judged anew: see the claim
             return
         seconds = pause.total_seconds()
         waits = order.step in ASKING

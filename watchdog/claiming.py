@@ -59,7 +59,7 @@ class Claiming:
     async def claim(self, order: Order) -> bool:
         """Take the agent's row; False when the order was withdrawn instead."""
         agent = order.agent
-        if order.resumed and order.reason is Reason.STALLED and order.step in BEFORE_SIGNALS:
+        if order.resumed and order.reason in WORDLESS and order.step in BEFORE_SIGNALS:
             # What it said while no daemon listened is only reaching us now.
             return await self.spare(order, "the daemon was restarted before the first signal: it is judged anew")
         self._hearing.follow_owner(agent)  # while there is somebody to ask: its hooks run as that uid
@@ -128,7 +128,8 @@ class Claiming:
     async def spare(self, order: Order, why: str) -> bool:
         """Withdraw the order. The agent's row goes on, also where a former daemon died right after the claim."""
         agent = order.agent
-        former = Status.RUNNING if agent.status is Status.ENDING else agent.status
+        before = Status.STARTING if agent.identity is None else Status.RUNNING
+        former = before if agent.status is Status.ENDING else agent.status
         await self._store.write(
             self._store.store.transition,
             agent.agent_id,
