@@ -96,6 +96,21 @@ def test_retention_counts_from_the_last_change_of_anything_in_it(root: Path) -> 
     assert path.is_dir()
 
 
+def test_a_look_makes_no_closed_directory_younger(root: Path) -> None:
+    """To open it up and close it again changes its ctime: it was kept as young, for one retention after the other."""
+    path = session_of(root)
+    closed = path / "tasks" / "closed"
+    (closed / "inner").mkdir(parents=True)
+    closed.chmod(0)
+    before = closed.stat().st_ctime_ns
+
+    (finding,) = found(root, Known()).values()
+
+    assert (closed.stat().st_ctime_ns, finding.action) == (before, "remove")
+    assert leftovers.act(finding, settings(root), Known()).outcome is HookOutcome.DONE
+    assert not path.exists()
+
+
 def test_a_claude_that_does_not_say_its_session_keeps_them_all(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,20 +37,25 @@ class _Level:
 Notice = Callable[[int, os.DirEntry[str]], None]  # the directory's descriptor and one entry of it
 
 
-def inside(directory: int, limit: int = ENTRIES_LIMIT, notice: Notice | None = None) -> str | None:
+def inside(
+    directory: int, limit: int = ENTRIES_LIMIT, notice: Notice | None = None, *, opening: bool = True
+) -> str | None:
     """Where the first repository lies, relative to `directory` (`.` for itself); None when there is none.
 
     Raises PathRefused when more than `limit` names lie in there, a part cannot be read or lies on another mount, or it
-    changes meanwhile. `notice` is told of every entry on the way, and may raise.
+    changes meanwhile. `notice` is told of every entry on the way, and may raise. Without `opening` an own directory
+    that cannot be listed is passed over: to open it up, and close it again, changes its ctime.
     """
     levels: list[_Level] = []
     current, seen, name = os.dup(directory), 0, "."
     with ExitStack() as opened:
         try:
             while True:
-                _open_up(current, opened)
                 levels.append(_Level(name, paths.file_id(current), []))
-                found, seen = _look(current, levels[-1], seen, limit, notice)
+                found = False
+                if opening or not _is_closed(os.fstat(current)):
+                    _open_up(current, opened)
+                    found, seen = _look(current, levels[-1], seen, limit, notice)
                 if found:
                     return "/".join(level.name for level in levels[1:]) or "."
                 while not levels[-1].below:
@@ -92,10 +97,15 @@ def _replaced(old: int, new: int) -> int:
     return new
 
 
+def _is_closed(status: os.stat_result) -> bool:
+    """Whether it is our own, and we may not list it."""
+    return status.st_mode & LISTING != LISTING and status.st_uid == os.geteuid()
+
+
 def _open_up(directory: int, opened: ExitStack) -> None:
     """A directory of our own that may not be listed can be for as long as `opened` lasts; its mode comes back."""
     status = os.fstat(directory)
-    if status.st_mode & LISTING == LISTING or status.st_uid != os.geteuid():
+    if not _is_closed(status):
         return
     kept = os.dup(directory)
     opened.callback(os.close, kept)

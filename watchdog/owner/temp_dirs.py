@@ -114,7 +114,7 @@ def _on_mount_of(root: str, directory: int) -> bool:
         os.close(fd)
 
 
-def _refuse_contents(directory: int, what: TempDir, limit: int) -> None:
+def _refuse_contents(directory: int, what: TempDir, limit: int, *, opening: bool) -> None:
     """Raises PathRefused for what must not go with it, or is unknown: a repository, a served socket, a young file."""
     path, young = what.path, time.time() - what.unchanged_for
 
@@ -128,7 +128,7 @@ def _refuse_contents(directory: int, what: TempDir, limit: int) -> None:
     if what.unchanged_for and changed(os.fstat(directory)) > young:
         raise PathRefused("young", f"{path} was changed less than {what.unchanged_for:.0f} s ago")
     try:
-        place = repositories.inside(directory, limit, notice)
+        place = repositories.inside(directory, limit, notice, opening=opening)
     except FileNotFoundError as gone:
         raise PathRefused("changing", f"{path}: {gone.filename!r} went away while it was looked through") from None
     except PathRefused as unknown:
@@ -145,7 +145,8 @@ def changed(status: os.stat_result) -> float:
 def reason_to_keep(what: TempDir, settings: base.CleanupSettings, limit: int) -> tuple[str, str] | None:
     """One word and a sentence why `remove` would leave it; None when nothing speaks for that, or it is not there.
 
-    It changes nothing. Of what is in there only `limit` entries are looked at. Raises OSError.
+    It changes nothing, and no ctime: what a look had touched would be young for `remove`. Of what is in there only
+    `limit` entries are looked at. Raises OSError.
     """
     with ExitStack() as stack:
         try:
@@ -153,7 +154,7 @@ def reason_to_keep(what: TempDir, settings: base.CleanupSettings, limit: int) ->
             stack.callback(os.close, parent)
             directory = paths.step(parent, name)
             stack.callback(os.close, directory)
-            user = _user(stack, directory, parent, what, settings, limit)
+            user = _user(stack, directory, parent, what, settings, limit, opening=False)
         except FileNotFoundError:
             return None
         except PathRefused as refused:
@@ -168,6 +169,8 @@ def _user(
     what: TempDir,
     settings: base.CleanupSettings,
     limit: int = repositories.ENTRIES_LIMIT,
+    *,
+    opening: bool = True,
 ) -> str | None:
     """Who uses it, in words. Raises PathRefused for what forbids to touch it. Its lock is ours as long as `stack`."""
     _refuse_foreign(directory, parent, what, settings)
@@ -179,7 +182,7 @@ def _user(
         return f"somebody holds a lock on {what.path}"
     if user := occupancy.occupant(paths.real_path(directory)):
         return f"in use: {user}"
-    _refuse_contents(directory, what, limit)
+    _refuse_contents(directory, what, limit, opening=opening)
     return None
 
 
