@@ -107,7 +107,7 @@ class World:
             "registry": {"url": self.registry_url},
             "sweep": {"interval_seconds": 0.5},
             "stall": {"after_seconds": 3, "start_limit_seconds": 30},
-            "kill": {"grace_seconds": 1, "verify_seconds": 60, "max_per_minute": 1000},
+            "kill": {"grace_seconds": 3, "verify_seconds": 60, "max_per_minute": 1000},
             "hold": {"mass_stall_count": 1000, "cpu_pressure_percent": 100},
         }
         for table, keys in tables.items():

@@ -34,7 +34,7 @@ def test_kill_ends_what_ignores_the_hangup_of_its_pane_and_the_row_is_stopped(wo
         assert "the registry has no such session" in drift["why"]
         assert "p-app-creator-agy" in world.cli("list").stdout
 
-        world.cli("kill", NAME, "--grace", "1s")
+        world.cli("kill", NAME, "--grace", "20s")
 
         wait_for(lambda: made.stored()["status"] == "stopped", "its row is closed")
         assert not alive(int(ran.stdout))

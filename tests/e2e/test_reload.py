@@ -157,7 +157,7 @@ def test_keys_that_make_another_daemon_wait_for_a_restart(world: World) -> None:
     """They are named; the rest of the file holds."""
     world.start()
     other = world.dir / "elsewhere"
-    world.configure(daemon={"state_dir": str(other), "host": "another"}, kill={"grace_seconds": 3}, stall=LONG)
+    world.configure(daemon={"state_dir": str(other), "host": "another"}, kill={"grace_seconds": 4}, stall=LONG)
 
     told = reload(world, "config.reloaded")
 

@@ -150,6 +150,7 @@ def test_run_replace_starts_nothing_beside_a_former_one_that_nobody_can_end(worl
 @pytest.mark.faults
 def test_the_own_stop_of_the_program_that_lists_it_comes_first(world: World) -> None:
     """`hcom stop NAME`, as its owner; it leaves the process running, which TERM then ends."""
+    world.configure(kill={"grace_seconds": 10})
     home = HcomHome(world.dir)
     (world.dir / "bin").mkdir()
     hcom = world.dir / "bin" / "hcom"
@@ -165,7 +166,7 @@ def test_the_own_stop_of_the_program_that_lists_it_comes_first(world: World) -> 
 
     stopped = world.json("stop", "mira")
 
-    assert (stopped["status"], stopped["killed_gracefully"], alive(process.pid)) == ("stopped", True, False)
+    assert (stopped["status"], stopped["killed_gracefully"], alive(process.pid)) == ("stopped", True, False), stopped
     assert (world.dir / "asked").read_text() == f"{home.root} stop mira\n"
     assert "hcom stop mira: done" in world.wait_event("stop.program", name="mira")["why"]
     assert stopped["resume"].endswith("hcom r mira")

@@ -38,7 +38,7 @@ def inside(program: str, *words: object, pids: int = 0, seconds: float = 600) ->
 
 @contextmanager
 def running(**settings: Any) -> Iterator[World]:
-    """A world whose daemon runs; a grace of one second."""
+    """A world whose daemon runs."""
     with contextmanager(make_world)(**settings) as world:
         world.start()
         yield world

@@ -18,8 +18,8 @@ from watchdog.registry.postgresql import CONNECT_SECONDS, KEEPALIVE, SILENCE_SEC
 from watchdog.registry.store import Store
 
 pytestmark = pytest.mark.skipif(not BINARIES, reason="PostgreSQL is not installed")
-LIMIT = timedelta(seconds=0.3)
-SOON = 3.0  # seconds that a busy machine may add
+LIMIT = timedelta(seconds=2)
+SOON = 15.0  # seconds that a busy machine may add
 
 
 class Way:
@@ -140,7 +140,7 @@ def test_a_daemon_hears_that_it_is_not_heard_any_more(way: Way, server: Server) 
         store.keep_host()
     assert time.monotonic() - began < LIMIT.total_seconds() + SILENCE_SECONDS + SOON
     way.open.set()
-    store.claim_host("h1", timedelta(seconds=10))
+    store.claim_host("h1", timedelta(seconds=60))
     store.keep_host()
     store.close()
     other.close()

@@ -109,7 +109,7 @@ class Machine:
         entries = self.journal(f"{field}={unit}")
         return [{key.lower(): _value(value) for key, value in e.items()} for e in entries if "EVENT" in e]
 
-    def wait_event(self, event: str, seconds: float = 30.0, after: int = 0, **fields: Any) -> dict[str, Any]:
+    def wait_event(self, event: str, seconds: float = 90.0, after: int = 0, **fields: Any) -> dict[str, Any]:
         """The first such event of the system's daemon with those fields, behind the first `after` ones."""
 
         def look() -> dict[str, Any] | None:

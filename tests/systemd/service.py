@@ -14,7 +14,7 @@ UNIT = "agent-watchdog.service"
 SETTINGS: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},
     "stall": {"after_seconds": 3, "start_limit_seconds": 30},
-    "kill": {"grace_seconds": 1, "verify_seconds": 10, "max_per_minute": 1000},
+    "kill": {"grace_seconds": 3, "verify_seconds": 60, "max_per_minute": 1000},
     "hold": {"mass_stall_count": 1000, "cpu_pressure_percent": 100},
 }
 
@@ -51,7 +51,7 @@ def main_pid(machine: Machine) -> int:
     return int(machine.show(UNIT, "MainPID")["MainPID"])
 
 
-def wait_active(machine: Machine, *, but_not: int = 0, seconds: float = 30) -> int:
+def wait_active(machine: Machine, *, but_not: int = 0, seconds: float = 90) -> int:
     """Wait until the service is active with another main process than `but_not`; that one's pid."""
 
     def look() -> int | None:
