@@ -21,7 +21,7 @@ LISTING = 0o500  # what the owner needs to list a directory and to look up names
 GIT_DIRS = (frozenset({"HEAD", "objects", "refs"}), frozenset({"HEAD", "commondir"}))
 POINTER = ".git"  # a checkout's git dir, or the file that names it (worktree, submodule)
 # Others' (jj, Mercurial, Subversion, Breezy, Darcs, Pijul, Fossil): what they hold only their own programs know.
-OTHERS = frozenset({".jj", ".hg", ".svn", ".bzr", "_darcs", ".pijul", ".fslckout"})
+OTHERS = frozenset({".jj", ".hg", ".svn", ".bzr", "_darcs", ".pijul", ".fslckout", "_FOSSIL_"})
 POINTERS = OTHERS | {POINTER}
 
 

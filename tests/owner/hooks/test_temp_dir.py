@@ -203,6 +203,18 @@ def test_a_repository_at_any_depth_keeps_the_dir(
     assert (path / "hours.txt").read_text() == "work"
 
 
+@pytest.mark.parametrize("name", [".fslckout", "_FOSSIL_"])
+def test_a_checkout_of_fossil_is_one_by_either_name(root: Path, name: str) -> None:
+    """Both hold its stash and what was undone (fossil-scm.org, "checkout database")."""
+    path = root / "work"
+    (path / "project").mkdir(parents=True)
+    (path / "project" / name).touch()
+
+    result = run(path, root)
+
+    assert (result.outcome, result.details["refused"]) == (HookOutcome.KEPT, "repository"), result
+
+
 def test_a_dir_inside_a_repository_is_kept(root: Path) -> None:
     """A subdirectory of a checkout, of a linked worktree or of a bare repository; a .git; something in that."""
     repository = Repository(root)
