@@ -288,6 +288,9 @@ def test_policies_are_laid_over_each_other_and_the_last_wins() -> None:
         [[policy]]
         match = { name = "quick" }
         after_seconds = 20
+        nudge_command = ["tell", "me"]
+        exit_keys = ["/exit"]
+        spare = ["tmux: server"]
     """
     settings = settings_of(parse(text.encode(), "f"), "f", PLACES)
     plain, claude = settings.policy_for(reg()), settings.policy_for(reg("claude"))
@@ -296,6 +299,7 @@ def test_policies_are_laid_over_each_other_and_the_last_wins() -> None:
     assert (claude.ladder, claude.polite) == ((Step.WARN, Step.KILL), Polite.ALL)
     night = settings.policy_for(reg("claude", tags=["x", "night"]))
     assert (night.after, night.grace) == (timedelta(hours=1), timedelta(seconds=30))
+    assert settings.policy_for(reg("claude", "another")) is claude, "a thousand of one kind share one"
     assert settings.policy_for(reg("claude", "quick", ["night"])).after == timedelta(seconds=20)
     assert settings.policy_for(reg("codex")).after == timedelta(seconds=900)
 

@@ -30,7 +30,7 @@ class Copies:
         self._directory = os.path.join(state_dir, NAME)
         self._clock = clock
         self._log = log
-        self._lines: dict[str, str] = {}  # by agent, as they lie there
+        self._lines: dict[str, int] = {}  # by agent, what lies there: its hash
 
     def keep(self, agent: Agent) -> None:
         """Write it down, in place of what was there; the same again is not written."""
@@ -38,7 +38,7 @@ class Copies:
             return
         at = agent.reg.created_at or self._clock.now().wall
         line = to_line(from_registration(agent.reg, Status.RUNNING, at, agent.notify_socket))
-        if self._lines.get(agent.agent_id) == line:
+        if self._lines.get(agent.agent_id) == hash(line):
             return
         path = os.path.join(self._directory, agent.agent_id)
         try:
@@ -47,7 +47,7 @@ class Copies:
             with open(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
                 file.write(line)
             os.replace(f"{path}.new", path)
-            self._lines[agent.agent_id] = line
+            self._lines[agent.agent_id] = hash(line)
         except (OSError, UnsafeDirectory) as error:
             self._log.event("agent.not_copied", agent_id=agent.agent_id, name=agent.reg.name, error=str(error))
 
@@ -71,7 +71,7 @@ class Copies:
                     if row.agent_id != name:
                         raise BadRow(f"agent_id: {row.agent_id} is not the file's name")
                     found.append(row)
-                    self._lines[name] = line
+                    self._lines[name] = hash(line)
                 except (OSError, BadRow, UnicodeDecodeError) as error:
                     self._log.event("row.quarantined", agent_id=name, why=f"its copy cannot be read: {error}")
         return found

@@ -29,17 +29,19 @@ class Queries:
     def _rows(
         self, query: Select[Any], decode: Callable[[Raw], T], **parameters: object
     ) -> tuple[list[T], list[Problem]]:
-        """Run a query and decode each row by itself: one that cannot be read does not stop the others."""
-        with self.engines.begin(self.engines.reading) as connection:
-            found = connection.execute(query, parameters).mappings().all()
+        """Run a query and decode each row by itself: one that cannot be read does not stop the others.
+
+        One after the other: a thousand raw rows side by side are 5 MB that the process keeps.
+        """
         rows: list[T] = []
         problems: list[Problem] = []
-        for raw in found:
-            row: Raw = {str(key): value for key, value in raw.items()}
-            try:
-                rows.append(decode(row))
-            except BadRow as error:
-                problems.append(Problem(str(row.get("agent_id")), str(error)))
+        with self.engines.begin(self.engines.reading) as connection:
+            for raw in connection.execute(query, parameters).mappings():
+                row: Raw = {str(key): value for key, value in raw.items()}
+                try:
+                    rows.append(decode(row))
+                except BadRow as error:
+                    problems.append(Problem(str(row.get("agent_id")), str(error)))
         return rows, problems
 
 
