@@ -131,3 +131,25 @@ def test_of_many_entries_that_drift_anew_at_each_look_some_are_told() -> None:
         place.lines = 0
         told += place.drifts_anew(Entry("same", "t", "n", 7, drift=words), 4)
     assert told == 3 * source_places.TOLD_AT_ONCE + 1
+
+
+def test_of_more_living_entries_than_are_watched_it_is_told_once() -> None:
+    """As many as one uid may have agents are: who stands beyond them would be missing without a word."""
+    living, told = [256], list[dict[str, Any]]()
+
+    async def call(uid: int, call: str, args: dict[str, Any], timeout: float) -> list[dict[str, object]]:
+        entries = [Entry(f"k{number}", "t", f"n{number}", uid, living=number < living[0]) for number in range(257)]
+        return [entry_json(entry) for entry in entries]
+
+    def event(name: str, **fields: Any) -> None:
+        told.append({"event": name, **fields})
+
+    settings = SimpleNamespace(sources=(Source(kind="hcom", path="/nowhere"),))
+    desk = SimpleNamespace(settings=settings, fleet=Fleet(), clock=Clock(), host="host", boot_id="b", event=event)
+    sources = Sources(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    for living[0] in (256, 257, 257, 256, 257):
+        asyncio.run(sources.look())
+
+    full = {"event": "source.unread", "source": "hcom", "path": "/nowhere", "why": source_places.FULL}
+    assert "257 living entries or more, of which 256 are watched" in source_places.FULL
+    assert told == [full, full]

@@ -153,7 +153,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "source.unread": Entry(
         WARNING,
-        "a [[source]] cannot be read: agents that only it knows are not told of",
+        "a [[source]] cannot be read, or not all of it: agents that only it knows are not told of",
         "may the daemon's uid read it? Told again when it was read in between",
     ),
     "descriptors.exhausted": Entry(

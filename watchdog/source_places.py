@@ -11,9 +11,13 @@ from watchdog import entries
 from watchdog.control.desk import Json
 from watchdog.core.model import Identity
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources.base import Entry
+from watchdog.owner.sources.base import MOST_ENTRIES, Entry
 
 DEADLINE = 3.0  # seconds for the account of one user
+FULL = (
+    f"{MOST_ENTRIES + 1} living entries or more, of which {MOST_ENTRIES} are watched, as many as one uid may have"
+    " agents: the others are not; end those that are not needed, or share them out over registries of several users"
+)
 TOLD_AT_ONCE = 16  # drifts of one look: of 256 that are new each time the log would hold nothing else
 Heard = tuple[str, str]  # the agent, and the key of its entry: it may have several in one registry
 
@@ -27,6 +31,7 @@ class Place:
     failed: int = 0
     not_before: float = 0.0
     told: bool = False
+    full: bool = False  # more living ones stand there than are watched: told
     held_by: tuple[int, ...] = ()  # at the last look: who stands still with its lock, so that nobody can read it
     heard: dict[Heard, tuple[str | None, str | None, str]] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
@@ -38,6 +43,12 @@ class Place:
     def show(self, kind: str, entry: Entry, why: str) -> None:
         """In `list`, and not watched."""
         self.shown.append(entries.shown(kind, entry, self.uid, why))
+
+    def full_anew(self, answer: object) -> bool:
+        """Whether a living entry beyond `MOST_ENTRIES` is to be told: once as long as there is one."""
+        beyond = answer[MOST_ENTRIES:] if isinstance(answer, list) else []
+        former, self.full = self.full, any(isinstance(one, dict) and one.get("living", True) for one in beyond)
+        return self.full and not former
 
     def drifts_anew(self, entry: Entry, now: float) -> bool:
         """Whether that is to be told: once as long as it lasts, whatever its words are by then, and of many some."""

@@ -27,7 +27,7 @@ from watchdog.keys import Source
 from watchdog.owner.sources.base import MOST_ENTRIES, Entry
 from watchdog.owners import Owners
 from watchdog.processes.identity import presence
-from watchdog.source_places import Accounts, Place
+from watchdog.source_places import FULL, Accounts, Place
 
 DEADLINE = 3.0  # seconds for one look
 PATIENCE = 60.0  # seconds until a registry on which two helpers in a row hung is read again
@@ -93,6 +93,8 @@ class Sources:
             self._desk.event("source.unread", source=source.kind, path=path, why=why)
         place.late, place.failed, place.told, place.shown, place.lines = 0, 0, bool(problems), [], 0
         place.held_by = ()
+        if place.full_anew(answer):
+            self._desk.event("source.unread", source=source.kind, path=path, why=FULL)
         self._ghosts.keep(source.kind, path, told)
         known = self._known(source.kind, path)
         for entry in told:

@@ -16,7 +16,7 @@ from tests.owner.sources.relay_home import PROJECT, RelayHome, printed
 from tests.world import wait_for
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_relay, files, kernel, relay_runs
-from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry
+from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry
 
 ENDED = 1_900_000_060.0
 KILLED = End("killed", "stalled: silent for 2m05s", "agent-watchdog", ENDED, signal="SIGKILL")
@@ -352,19 +352,19 @@ def test_a_directory_that_is_not_there_holds_nobody(tmp_path: Path) -> None:
 
 def test_who_is_only_registered_leaves_the_others_their_place(home: RelayHome) -> None:
     """Also of another project; and a time that is none is no reason to tell of nobody."""
-    home.registered(*(f"R{number}" for number in range(MOST_ENTRIES)))
+    home.registered(*(f"R{number}" for number in range(MOST_TOLD)))
     other = home.root / "f00000000000" / "team"
     other.mkdir(parents=True)
     (other / "workers.json").write_text(printed({"workers": [{"name": "Beta", "pid": 4000000, "spawnedAt": 10**400}]}))
     entries = agent_relay.discover(str(home.root))
-    assert len(entries) == MOST_ENTRIES
+    assert len(entries) == MOST_TOLD
     assert (entries[0].name, entries[0].since) == ("Beta", None)
 
 
 def test_a_long_history_is_not_looked_at_one_by_one(home: RelayHome, monkeypatch: pytest.MonkeyPatch) -> None:
     """30,000 who were registered once took 5 s, and a look has 3."""
-    home.registered(*(f"R{number}" for number in range(3 * MOST_ENTRIES)))
-    home.connected(f"R{3 * MOST_ENTRIES - 1}")
+    home.registered(*(f"R{number}" for number in range(3 * MOST_TOLD)))
+    home.connected(f"R{3 * MOST_TOLD - 1}")
     asked: list[str] = []
 
     def left_by(name: str) -> tuple[str, ...]:
@@ -375,8 +375,8 @@ def test_a_long_history_is_not_looked_at_one_by_one(home: RelayHome, monkeypatch
 
     found = agent_relay.discover(str(home.data))
 
-    assert len(asked) <= len(found) == MOST_ENTRIES
-    assert [one.name for one in found if one.living] == [f"R{3 * MOST_ENTRIES - 1}"]
+    assert len(asked) <= len(found) == MOST_TOLD
+    assert [one.name for one in found if one.living] == [f"R{3 * MOST_TOLD - 1}"]
 
 
 @pytest.mark.parametrize("with_messages", [False, True])

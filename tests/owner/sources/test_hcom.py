@@ -15,7 +15,7 @@ import pytest
 from tests.owner.sources.hcom_home import BORN, PROCESS, HcomHome
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import hcom, hcom_runs, kernel
-from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry
+from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry
 
 KILLED = End("killed", "stalled: silent for 2m05s", "agent-watchdog", BORN + 60, signal="SIGKILL")
 
@@ -380,11 +380,11 @@ def test_a_broken_line_of_the_pid_file_hides_nobody(home: HcomHome) -> None:
 
 def test_the_living_come_before_those_who_have_ended(home: HcomHome) -> None:
     """As many as one look tells may lie there since long."""
-    for number in range(MOST_ENTRIES):
+    for number in range(MOST_TOLD):
         home.add(f"old{number}", status="inactive", status_context="exit:0", created_at=BORN - 1000)
     home.add("luna", PROCESS, pid=4000000)
     found = hcom.discover(str(home.root))
-    assert len(found) == MOST_ENTRIES and found[0].key == "luna"
+    assert len(found) == MOST_TOLD and found[0].key == "luna"
 
 
 def test_a_subscription_that_is_no_json_keeps_no_end_from_being_written(home: HcomHome) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from watchdog.core.notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, kernel, relay_runs
-from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten, living_first
+from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten, living_first
 
 MOST_PROJECTS = 64
 _PROJECT = re.compile(r"[0-9a-f]{12}")
@@ -207,7 +207,7 @@ def _entries(path: str, data: str, running: list[relay_runs.Run]) -> list[Entry]
     mine = {run.name: run for run in running if run.belongs_to(data, lists.root)}
     taken = {run.name for run in running}
     server = relay_runs.server(data)
-    told = sorted(lists.names(), key=lambda name: name not in mine)[:MOST_ENTRIES]  # those who once were come last
+    told = sorted(lists.names(), key=lambda name: name not in mine)[:MOST_TOLD]  # those who once were come last
     return [_entry(path, lists, name, mine.get(name), name in taken, server) for name in told]
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from watchdog.core.notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import delegated_jobs, files
-from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
+from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten
 from watchdog.owner.sources.session_rows import (
     ID,
     OWN_ID,
@@ -68,8 +68,8 @@ def discover(path: str) -> list[Entry]:
     asked: Asked = {}
     rows = [row for row in _rows(place) if row["status"] in ("running", *ENDED)]
     rows.sort(key=lambda row: row["status"] != "running")
-    entries = [entry_of_row(place.uid, place.mtime, row, asked) for row in rows[:MOST_ENTRIES]]
-    return [*entries, *unlisted(place.uid, os.path.dirname(place.folder), rows, asked)][:MOST_ENTRIES]
+    entries = [entry_of_row(place.uid, place.mtime, row, asked) for row in rows[:MOST_TOLD]]
+    return [*entries, *unlisted(place.uid, os.path.dirname(place.folder), rows, asked)][:MOST_TOLD]
 
 
 def forget(path: str, key: str, token: str, end: End) -> Forgotten:

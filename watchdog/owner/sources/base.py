@@ -5,7 +5,7 @@ A source
 2. opens read-only (SQLite: `mode=ro`, a busy timeout of 1 s) and anew at each look: the file may have been replaced. It
    follows no link in the last part of a path, reads regular files alone, and only so much of them;
 3. passes over what it does not understand, and raises only when the whole cannot be read (OSError, OwnerCallFailed);
-   tells at most `MOST_ENTRIES`;
+   tells at most `MOST_TOLD`, the living first, so that more of them than are watched are told of;
 4. writes one entry's end (`forget`) in the format and by the locking of the program itself: in one transaction, or a
    file beside it and a rename that keeps mode and owner. All outside of that entry stays byte for byte as it is. A
    layout that is not understood is left alone;
@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import Any, get_args, get_type_hints
 
 MOST_ENTRIES = 256  # of one look: as many as one uid may have agents
+MOST_TOLD = MOST_ENTRIES + 1  # the last one says that there are more
 LONGEST = 1e13  # seconds: what is longer, endless or no number is no time (`timedelta` ends at 8.6e13)
 WORDS_LIMIT = 4096  # characters of one word of an entry: the longest path
 
@@ -117,7 +118,7 @@ class Source:
 
 def living_first(entries: list[Entry]) -> list[Entry]:
     """As many as one look may tell, and of the ended only whom that leaves a place."""
-    return sorted(entries, key=lambda one: not one.living)[:MOST_ENTRIES]
+    return sorted(entries, key=lambda one: not one.living)[:MOST_TOLD]
 
 
 def entry_json(entry: Entry) -> dict[str, object]:

@@ -15,7 +15,7 @@ import stat
 from watchdog.core.notify import printable
 from watchdog.core.vendors import agent_name, runs_as
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources.base import MOST_ENTRIES, Entry
+from watchdog.owner.sources.base import MOST_TOLD, Entry
 
 MOST_BYTES = 65536  # of one file; those that were seen have 400
 _NAME = re.compile(r"(\d{1,9})\.json")
@@ -37,7 +37,7 @@ def discover(directory: str) -> list[Entry]:
         return []
     living = [name for name in names if (pid := _NAME.fullmatch(name)) and os.path.exists(f"/proc/{pid.group(1)}")]
     found = []
-    for name in sorted(living)[:MOST_ENTRIES]:
+    for name in sorted(living)[:MOST_TOLD]:
         with contextlib.suppress(OSError, ValueError, RecursionError):  # just removed, or half written: next time
             told = _told(directory, folder, name)
             if told is not None:

@@ -21,7 +21,7 @@ from signal import Signals
 
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, fleet_members, kernel
-from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
+from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten
 from watchdog.owner.sources.fleet_files import (
     ENDED,
     RUNNING,
@@ -47,14 +47,14 @@ def discover(path: str) -> list[Entry]:
     try:
         top = opened(path)
     except FileNotFoundError:
-        return fleet_members.elsewhere()[:MOST_ENTRIES]
+        return fleet_members.elsewhere()[:MOST_TOLD]
     try:
         members = fleet_members.folders()
         names = [name for name in sorted(os.listdir(top)) if TASK.fullmatch(name)]
         everybody = functools.cache(kernel.own_processes)  # once for all tasks without a pid
         entries = (one for name in names if (one := _entry(path, top, name, members, everybody)) is not None)
-        found = [entry for entry, _ in zip(entries, range(MOST_ENTRIES), strict=False)]
-        return [*found, *fleet_members.elsewhere()][:MOST_ENTRIES]
+        found = [entry for entry, _ in zip(entries, range(MOST_TOLD), strict=False)]
+        return [*found, *fleet_members.elsewhere()][:MOST_TOLD]
     finally:
         os.close(top)
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from watchdog.core.notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_status, files, sqlite_locks
-from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Entry, Forgotten
+from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten
 
 AFTER = 120.0  # seconds of silence; agents promise a beat each 60 s, status files one each 30 s
 LIVING = ("spawned", "running", "idle")
@@ -56,9 +56,9 @@ def discover(path: str) -> list[Entry]:
     known = {entry.pid for entry in found}
     found += [_of_file(told) for told in beats.values() if told.pid not in known]
     if blocker is None:
-        return found[:MOST_ENTRIES]
+        return found[:MOST_TOLD]
     nearest = next((pid for pid in sqlite_locks.above(blocker) if pid in known), None)
-    return [_unheard(entry, blocker, nearest) for entry in found[:MOST_ENTRIES]]
+    return [_unheard(entry, blocker, nearest) for entry in found[:MOST_TOLD]]
 
 
 def forget(path: str, key: str, token: str, end: End) -> Forgotten:
@@ -102,7 +102,7 @@ def _rows(database: sqlite3.Connection, columns: set[str], key: str | None = Non
     living = ", ".join(f"'{status}'" for status in LIVING)
     where = f"status IN ({living})" if key is None else "CAST(agent_id AS TEXT) = ?"
     query = f"SELECT rowid AS at, {', '.join(wanted)} FROM agent_lifecycle WHERE {where} ORDER BY rowid DESC LIMIT ?"  # noqa: S608 names of ours alone
-    bound = (MOST_ENTRIES,) if key is None else (key, MOST_ENTRIES)
+    bound = (MOST_TOLD,) if key is None else (key, MOST_TOLD)
     return [dict(row) for row in database.execute(query, bound)]
 
 
