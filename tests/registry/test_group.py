@@ -233,3 +233,15 @@ def test_any_number_is_answered(store: Store, count: int) -> None:
         registry.close()
 
     asyncio.run(story())
+
+
+def test_what_is_asked_for_after_the_end_is_answered(tmp_path: Path) -> None:
+    """Nobody waits for ever for a writer that has gone."""
+
+    async def story() -> None:
+        registry = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
+        registry.close()
+        with pytest.raises(RegistryUnavailable, match="is closed"):
+            await asyncio.wait_for(registry.write(registry.store.add_event, "t.late", None, "t", "w", NOW), 5)
+
+    asyncio.run(story())

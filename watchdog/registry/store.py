@@ -55,6 +55,7 @@ class AsyncStore:
         self._writer = ThreadPoolExecutor(1, "registry-write")
         self._readers = ThreadPoolExecutor(2, "registry-read")
         self._waiting: deque[_Write] = deque()
+        self._closed = False
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a writing method: `await registry.write(registry.store.save_sweep, rows)`."""
@@ -64,10 +65,13 @@ class AsyncStore:
         """The same for one who does not wait: the write has its place in the order when this returns.
 
         The writer is woken when all who run now have asked: their intents share a flush, and no thread takes turns
-        with another (a tenth less CPU for a hundred kills).
+        with another (a tenth less CPU for a hundred kills). After `close` the answer is RegistryUnavailable.
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
+        if self._closed:
+            answer.set_exception(RegistryUnavailable("the registry is closed: the daemon is stopping"))
+            return answer
         self._waiting.append(_Write(partial(method, *args, **kwargs), answer))
         if len(self._waiting) == 1:  # else the writer comes to it after what stands before it
             loop.call_soon(self._wake)
@@ -80,6 +84,7 @@ class AsyncStore:
     def close(self) -> None:
         """Finish what was asked for (each is bounded by the busy timeout), then close the connections."""
         self._wake()
+        self._closed = True
         self._writer.shutdown()
         self._readers.shutdown()
         self.store.close()
