@@ -27,6 +27,7 @@ RANK = {
     "owner": 2,
     "registry": 4,
     "processes": 4,
+    "nss": 4,
     "owners": 4,
     "units": 3,
     "intake": 4,

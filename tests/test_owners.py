@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import pwd
 import shutil
 import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -472,3 +474,31 @@ def test_root_acting_as_a_user_cannot_touch_another_users(tmp_path: Path) -> Non
     finally:
         (place / "inner").rmdir()
         place.rmdir()
+
+
+@needs_root
+def test_a_directory_server_that_is_away_delays_that_owner_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NSS that hangs for one uid: his calls are late, others and the loop's threads go on, and one thread waits."""
+    hangs, asked = threading.Event(), list[int]()
+    known = pwd.getpwuid
+
+    def getpwuid(uid: int) -> pwd.struct_passwd:
+        asked.append(uid)
+        if uid == OTHER:
+            hangs.wait(60)
+        return known(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", getpwuid)
+
+    async def story() -> None:
+        async with owners() as made:
+            calls = [made.call(OTHER, "ping", {}, 0.3), *(made.call_alone(OTHER, "ping", {}, 0.3) for _ in range(40))]
+            late = asyncio.gather(*calls, return_exceptions=True)
+            assert (await made.call(ME, "ping", {}, 20))["uid"] == ME
+            assert await asyncio.to_thread(lambda: 7) == 7
+            assert {error.reason for error in await late if isinstance(error, OwnerCallFailed)} == {"late"}
+            assert asked.count(OTHER) == 1
+            assert not hangs.is_set()
+            hangs.set()
+
+    run(story)

@@ -11,13 +11,13 @@ import contextlib
 import itertools
 import json
 import os
-import pwd
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from watchdog import units
+from watchdog import nss, units
 from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.hooks import base
@@ -31,30 +31,6 @@ LET_GO = 3.0  # seconds a lone helper has to end its tree when nobody waits for 
 BACKSTOP = 10.0  # seconds a lone helper has, after the hook's deadline, to end the tree and answer
 UNIT_GONE = 2.0  # seconds that a killed unit takes to be gone; one in D state stays
 STDERR_KEPT = 2000  # bytes of a helper's last words
-NOBODY = 65534  # the group of a uid that has no entry in passwd
-
-
-def _person(uid: int) -> tuple[Person, list[int]]:
-    """Home, groups and a clean environment of a uid. May ask NSS, which can be slow. Raises OwnerCallFailed."""
-    if os.geteuid() not in (0, uid):
-        raise OwnerCallFailed("not_permitted", f"a daemon of uid {os.geteuid()} cannot act as uid {uid}")
-    try:
-        entry = pwd.getpwuid(uid)
-        name, home, group = entry.pw_name, entry.pw_dir, entry.pw_gid
-    except KeyError:
-        name, home, group = str(uid), "/", NOBODY
-    path = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-    if uid == os.geteuid():
-        path, home = os.environ.get("PATH", path), os.environ.get("HOME", home)
-    known = not name.isdigit()
-    environment = {
-        "PATH": path,
-        "HOME": home,
-        "USER": name,
-        "LOGNAME": name,
-        "LANG": os.environ.get("LANG", "C.UTF-8"),
-    }
-    return Person(uid, group, known, environment), os.getgrouplist(name, group) if known else [group]
 
 
 @dataclass(eq=False, slots=True)
@@ -98,6 +74,7 @@ class Owners:
         self._starting: dict[int, asyncio.Lock] = {}
         self._ending: dict[int, set[asyncio.Task[None]]] = {}
         self._alone: set[_Helper] = set()
+        self._persons: dict[int, asyncio.Future[tuple[Person, list[int]]]] = {}
         self._numbers = itertools.count(1)
         self._closed = False
 
@@ -203,12 +180,21 @@ class Owners:
                 helper = self._shared[uid] = await self._start(uid)
             return helper
 
+    async def _person(self, uid: int) -> tuple[Person, list[int]]:
+        """One question to NSS for each uid at a time; a caller's deadline ends his wait alone."""
+        if uid not in self._persons:
+            self._persons[uid] = nss.ask(partial(nss.person, uid))
+        asked = self._persons[uid]
+        await asyncio.wait([asked])
+        self._persons.pop(uid, None)
+        return asked.result()
+
     async def _start(self, uid: int, *options: str, lifetime: float | None = None) -> _Helper:
         if self._closed:
             raise OwnerCallFailed("closed", "the daemon is stopping")
         if len(self._ending.get(uid, ())) >= STUCK_LIMIT:
             raise OwnerCallFailed("not_started", f"{STUCK_LIMIT} ended helpers of uid {uid} do not go away")
-        person, groups = await asyncio.to_thread(_person, uid)
+        person, groups = await self._person(uid)
         argv, unit = [*self._argv, *options], None
         if self._transient:
             unit = units.name_for(uid)

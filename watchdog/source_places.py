@@ -3,11 +3,10 @@
 import asyncio
 import os
 import pwd
-import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
-from watchdog import entries
+from watchdog import entries, nss
 from watchdog.control.desk import Json
 from watchdog.core.model import Identity
 from watchdog.errors import OwnerCallFailed
@@ -76,7 +75,7 @@ class Accounts:
             return os.geteuid()
         answer = self._asked.get(user)
         if answer is None:
-            answer = self._asked[user] = _ask(user)
+            answer = self._asked[user] = nss.ask(partial(_uid, user))
         if not (await asyncio.wait([answer], timeout=0.0 if user in self._known else DEADLINE))[0]:
             if user in self._known:
                 return self._known[user]
@@ -90,17 +89,8 @@ class Accounts:
         return found
 
 
-def _ask(user: str) -> asyncio.Future[int | None]:
-    """In a thread of its own, which nobody waits for at our end."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[int | None] = loop.create_future()
-
-    def work() -> None:
-        found = None
-        with suppress(KeyError):
-            found = pwd.getpwnam(user).pw_uid
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(answer.set_result, found)
-
-    threading.Thread(target=work, daemon=True).start()
-    return answer
+def _uid(user: str) -> int | None:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None
