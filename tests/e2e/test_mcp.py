@@ -17,7 +17,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.world import BIN, World, alive, wait_for
-from watchdog.cli.tools import server
+from watchdog.cli.tools import Tools, server
+from watchdog.control import client
 
 ENDS = {"stop_agent", "kill_agent", "cancel_task", "remove_agent"}
 READS = {"list_agents", "agent_status", "why"}
@@ -253,3 +254,49 @@ def test_nobody_else_pays_for_the_sdk() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 
     assert done.stdout == "[]\n"
+
+
+def test_a_thousand_agents_are_listed_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, in answers that a model can read, though one ended and one came between two pages."""
+    long = {"why": "w" * 5000, "note": "n" * 5000, "transcript": "/t" * 2000, "entries": [{"path": "/p" * 2000}]}
+    agents = [{"agent_id": f"{n:032x}", "name": f"a{n}", "status": "running", **long} for n in range(1000)]
+    monkeypatch.setattr(client, "request", lambda *_, **__: (200, {"agents": list(reversed(agents))}))
+
+    async def whole() -> None:
+        async with Client(server(lambda: "/nowhere")) as asking:
+            seen, cursor, sizes = list[str](), "", list[int]()
+            while True:
+                answer = await asking.call_tool("list_agents", {"cursor": cursor} if cursor else {})
+                said = answer.structured_content
+                assert said is not None and said["total"] == 1000
+                sizes.append(len(json.dumps(said)))
+                seen += [agent["name"] for agent in said["agents"]]
+                if len(seen) == 100:
+                    agents[0] = {"agent_id": "0" * 31 + "x", "name": "new", "status": "running"}
+                cursor = said.get("nextCursor", "")
+                if not cursor:
+                    break
+            assert sorted(seen) == sorted(f"a{n}" for n in range(1000))
+            assert max(sizes) < 100_000
+
+    asyncio.run(whole())
+
+
+def test_a_call_that_is_cancelled_leaves_no_thread_waiting(tmp_path: Path) -> None:
+    """The daemon hangs; whoever asked no more has hung up, long before the limit of an order."""
+    path = tmp_path / "control.sock"
+    with closing(socket.socket(socket.AF_UNIX)) as daemon:
+        daemon.bind(str(path))
+        daemon.listen(8)
+        daemon.settimeout(20)
+
+        async def whole() -> None:
+            order = asyncio.create_task(Tools(lambda: str(path)).kill_agent("alpha", "enough"))
+            connection = (await asyncio.to_thread(daemon.accept))[0]
+            with closing(connection):
+                connection.settimeout(20)
+                assert await asyncio.to_thread(connection.recv, 65536)
+                order.cancel()
+                assert await asyncio.to_thread(connection.recv, 65536) == b"", "it has hung up"
+
+        asyncio.run(whole())

@@ -7,7 +7,9 @@ somebody takes one agent or task, never a group. Imported by the verb alone: the
 
 import os
 import urllib.parse
+from _socket import SHUT_RDWR, socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -35,11 +37,43 @@ An agent is named by its name, its id (or 8 characters of it) or the pid of its 
 agent_status, why) before you end anybody. stop_agent lets an agent finish its present tool call, and is to be
 preferred to kill_agent. Work in its worktree is kept either way.
 """
+_PAGE = 100  # agents in one answer: 1,000 with all that is known of each were 2.7 MB
+_WORDS = 200  # characters of one word of an agent in a list
+_BRIEF = (
+    *("agent_id", "name", "status", "verdict", "type", "pid", "owner_uid", "task_id", "parent_id", "tags", "state"),
+    *("note", "why", "held", "silence_seconds", "after_seconds", "exit_code", "exit_signal", "source", "host"),
+)
 _SECONDS = 10.0
 _END_SECONDS = 900.0
 # Threads that wait for the daemon. Not of anyio's common 40: stdin is read in those, and nobody would be heard. Both
 # together stay well below the 32 connections that a uid has, which its agents' beats need, too.
 _LOOKING, _ENDING = 4, 16
+
+
+class _Line:
+    """One connection to the daemon; who hangs up ends the thread that waits on it, and its place among the few."""
+
+    def __init__(self) -> None:
+        self._connection: socket | None = None
+        self._over = False
+
+    def opened(self, connection: socket) -> None:
+        """In the thread, as soon as it has one."""
+        self._connection = connection
+        if self._over:
+            self._hang_up()
+
+    def __enter__(self) -> "_Line":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):  # it is closed, as after each answer
+            if self._connection is not None:
+                self._connection.shutdown(SHUT_RDWR)
 
 
 class Tools:
@@ -49,10 +83,14 @@ class Tools:
         self._find = find
         self._looking, self._ending = CapacityLimiter(_LOOKING), CapacityLimiter(_ENDING)
 
-    async def list_agents(self, connected: bool = True, tag: str = "") -> Json:
-        """Agents that are watched: status, verdict, silence and why. connected=false: those that have ended, too."""
+    async def list_agents(self, connected: bool = True, tag: str = "", cursor: str = "") -> Json:
+        """Agents that are watched, 100 at a time: status, verdict, silence and why (agent_status has all of one).
+
+        connected=false: those that have ended, too. The answer's nextCursor, if it has one, is the next call's cursor.
+        """
         query = {key: value for key, value in (("all", "" if connected else "1"), ("tag", tag)) if value}
-        return await self._ask("GET", f"/v1/agents?{urllib.parse.urlencode(query)}")
+        found = await self._ask("GET", f"/v1/agents?{urllib.parse.urlencode(query)}")
+        return _page(found["agents"], cursor)
 
     async def agent_status(self, agent: str) -> Json:
         """One agent now: status, verdict, heartbeat, processes, signals, and what would change the verdict."""
@@ -127,8 +165,11 @@ class Tools:
         """One request in a thread of its own; whoever asked no more (a cancellation, stdin ended) leaves it behind."""
         limiter = self._looking if seconds == _SECONDS else self._ending
         try:
-            call = partial(client.request, method, path, body, socket_path=self._find(), timeout=seconds)
-            return await to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+            with _Line() as line:
+                call = partial(client.request, method, path, body, socket_path=self._find(), timeout=seconds)
+                return await to_thread.run_sync(
+                    partial(call, opened=line.opened), abandon_on_cancel=True, limiter=limiter
+                )
         except (WatchdogError, ValueError) as error:  # a number that is none has no JSON
             raise ToolError(str(error)) from error
 
@@ -137,6 +178,24 @@ def _good(status: int, answer: Json) -> Json:
     if status >= 300:
         raise ToolError(f"{answer.get('error')}: {answer.get('message')}")
     return answer
+
+
+def _page(agents: list[Json], cursor: str) -> Json:
+    """Those after the cursor, by id: who comes or goes between two calls moves nobody to another page."""
+    after = [one for one in sorted(agents, key=_key) if _key(one) > cursor]
+    page: Json = {"agents": [_brief(one) for one in after[:_PAGE]], "total": len(agents)}
+    return page if len(after) <= _PAGE else page | {"nextCursor": _key(after[_PAGE - 1])}
+
+
+def _key(agent: Json) -> str:
+    """Its id; who stands in a foreign registry alone has none, and comes last."""
+    return str(agent.get("agent_id") or f"~{agent.get('source')}/{agent.get('owner_uid')}/{agent.get('name')}")
+
+
+def _brief(agent: Json) -> Json:
+    """What a list is read for; words are cut."""
+    told = {key: agent[key] for key in _BRIEF if agent.get(key) not in (None, "", [])}
+    return {key: value[:_WORDS] if isinstance(value, str) else value for key, value in told.items()}
 
 
 def _quoted(word: str) -> str:

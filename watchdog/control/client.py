@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 import time
-from _collections_abc import Iterator
+from _collections_abc import Callable, Iterator
 from _socket import AF_UNIX, SO_PEERCRED, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, socket
 from errno import EACCES, EAGAIN, EPERM
 
@@ -58,15 +58,25 @@ def directory_problem(path: str, owners: tuple[int, ...] | None = None) -> str |
 
 
 def request(
-    method: str, path: str, body: object | None = None, *, socket_path: str, timeout: float = 5.0
+    method: str,
+    path: str,
+    body: object | None = None,
+    *,
+    socket_path: str,
+    timeout: float = 5.0,
+    opened: Callable[[socket], object] | None = None,
 ) -> tuple[int, dict[str, object]]:
     """Send one request, give back status and JSON object. `timeout` in seconds is for the whole exchange.
+
+    `opened` is given the connection: who shuts it down from another thread ends the wait.
 
     Raises DaemonUnreachable (DaemonBusy: it is there), UnsafeDirectory. An answer with an error status is an answer.
     """
     deadline = time.monotonic() + timeout
     connection = _connected(socket_path, timeout)
     try:
+        if opened is not None:
+            opened(connection)
         _send(connection, encode_request(method, path, body))
         received = bytearray()
         while True:
