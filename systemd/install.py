@@ -12,6 +12,7 @@ import os
 import pwd
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -216,8 +217,8 @@ def main(command: str) -> None:
     target = Target(layout, destdir)
     if command == "uninstall" and not target.manifest["files"]:
         raise Refused(f"nothing is installed here: there is no {target.path(layout.manifest)}")
-    target.make_parents(layout.manifest)
     try:
+        target.make_parents(layout.manifest)
         with one_at_a_time(target):
             install(target, wheels, extras) if command == "install" else uninstall(target)
     except BaseException:
@@ -240,7 +241,15 @@ def one_at_a_time(target: Target) -> Iterator[None]:
         os.close(descriptor)
 
 
+def broken_off(number: int, _frame: object) -> None:
+    """Told to end: what is half made goes first, as after any fault; a second word changes nothing."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
+    for told in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(told, broken_off)
     try:
         main(sys.argv[1])
     except Refused as refused:

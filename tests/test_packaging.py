@@ -2,9 +2,12 @@
 
 import importlib
 import importlib.metadata
+import os
 import re
 import shlex
+import signal
 import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.manual import everything
+from tests.world import wait_for
 
 ROOT = Path(__file__).parent.parent
 TOP = {
@@ -159,6 +163,24 @@ def test_an_installation_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
     assert done.returncode != 0
     assert "EXTRAS=nonsense: unknown: nonsense" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_an_installation_that_is_told_to_end_leaves_nothing(tmp_path: Path, number: int) -> None:
+    """As soon as it has made something."""
+    new = tmp_path / "new"
+    installer = subprocess.Popen(
+        [sys.executable, "-sB", ROOT / "systemd/install.py", "install"],
+        env={**os.environ, "DESTDIR": str(new), "EXTRAS": "", "WHEELS": str(tmp_path / "none")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    wait_for((new / "opt/agent-watchdog").is_dir, "it has begun")
+    os.kill(installer.pid, number)
+
+    assert installer.wait(60) == 128 + number
     assert list(tmp_path.iterdir()) == []
 
 
