@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pwd
+import resource
 import shutil
 import signal
 import stat
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
@@ -502,3 +504,30 @@ def test_a_directory_server_that_is_away_delays_that_owner_alone(monkeypatch: py
             hangs.set()
 
     run(story)
+
+
+def test_hooks_leave_descriptors_to_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 60 agents that end together with 256 descriptors 16 have their hooks run at once, of one owner 8."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    running, most, everybody = Counter[int](), Counter[int](), -1
+
+    async def story() -> None:
+        async with owners() as made:
+
+            async def alone(uid: int, *_: object) -> object:
+                running[uid] += 1
+                most[uid] = max(most[uid], running[uid])
+                most[everybody] = max(most[everybody], running.total())
+                for _turn in range(5):
+                    await asyncio.sleep(0)
+                running[uid] -= 1
+                return base.result_json(HookResult(HookOutcome.DONE, "done"))
+
+            monkeypatch.setattr(made, "call_alone", alone)
+            spec = HookSpec("note", frozenset(Status), command=("true",))
+            ends = [made.run_hook(spec, context(owner_uid=n % 3)) for n in range(60)]
+            assert {result.outcome for result in await asyncio.gather(*ends)} == {HookOutcome.DONE}
+
+    run(story)
+    assert most[everybody] == 16
+    assert max(most[uid] for uid in range(3)) <= 8

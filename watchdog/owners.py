@@ -11,7 +11,9 @@ import contextlib
 import itertools
 import json
 import os
+import resource
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,6 +32,7 @@ TYPING = 10.0  # seconds for all keys that are typed into a pane
 LET_GO = 3.0  # seconds a lone helper has to end its tree when nobody waits for it any more
 BACKSTOP = 10.0  # seconds a lone helper has, after the hook's deadline, to end the tree and answer
 UNIT_GONE = 2.0  # seconds that a killed unit takes to be gone; one in D state stays
+HOOK_DESCRIPTORS = 16  # of the limit for each hook at once: three pipes, twice while it is started, and a pidfd
 STDERR_KEPT = 2000  # bytes of a helper's last words
 
 
@@ -75,6 +78,9 @@ class Owners:
         self._ending: dict[int, set[asyncio.Task[None]]] = {}
         self._alone: set[_Helper] = set()
         self._persons: dict[int, asyncio.Future[tuple[Person, list[int]]]] = {}
+        most = max(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // HOOK_DESCRIPTORS)
+        self._hooks = asyncio.Semaphore(most)
+        self._hooks_of: dict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(most // 2))
         self._numbers = itertools.count(1)
         self._closed = False
 
@@ -118,14 +124,18 @@ class Owners:
                 self._retire(uid, helper, patience=0.0)
 
     async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
-        """One try of one hook, as the owner, in a helper of its own. A helper that fails is `failed` or `timeout`."""
+        """One try of one hook, as the owner, in a helper of its own. A helper that fails is `failed` or `timeout`.
+
+        As many at once as there are descriptors for, of one owner half of that; of who waits the time does not run.
+        """
         seconds = spec.timeout.total_seconds()
         args: dict[str, object] = {"context": base.context_json(context), "timeout_seconds": seconds}
         if spec.command is not None:
             name, args = "command_hook", args | {"command": list(spec.command)}
         else:
             name, args = "hook", args | {"run": spec.run, "settings": base.settings_json(self.settings)}
-        return await self._result(context.owner_uid, name, args, seconds)
+        async with self._hooks_of[context.owner_uid], self._hooks:
+            return await self._result(context.owner_uid, name, args, seconds)
 
     async def type_keys(self, uid: int, pid: int, start_ticks: int, keys: Sequence[str]) -> str:
         """Type into the pane of that process of `uid`; what was done, in words. Raises as `call` does, and as
