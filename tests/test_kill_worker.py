@@ -64,7 +64,7 @@ class Delayed(AsyncStore):
     claims = 0
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        self.claims += getattr(method, "__name__", "") == "claim_request"
+        self.claims += getattr(method, "__name__", "") == "claim_agent"
         if self.before is not None and getattr(method, "__name__", "") == self.before[0]:
             (_, do), self.before = self.before, None
             do()
@@ -192,7 +192,7 @@ def test_a_beat_between_the_look_and_the_order_withdraws_it(tmp_path: Path) -> N
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("while_writing", ["open_request", "claim_request", "transition"])
+@pytest.mark.parametrize("while_writing", ["open_request", "claim_agent"])
 @pytest.mark.parametrize(("by", "on_all"), [("daemon", False), ("daemon", True), ("uid 0", False)])
 def test_a_hold_before_the_first_signal_calls_any_order_off(
     tmp_path: Path, while_writing: str, by: str, on_all: bool
@@ -215,7 +215,7 @@ def test_a_hold_before_the_first_signal_calls_any_order_off(
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("while_writing", ["open_request", "claim_request", "transition", "save_step"])
+@pytest.mark.parametrize("while_writing", ["open_request", "claim_agent", "save_step"])
 @pytest.mark.parametrize("reason", [Reason.FAILED_TO_START, Reason.LINGERING])
 def test_its_word_before_the_first_signal_calls_off_what_the_want_of_one_asked_for(
     tmp_path: Path, while_writing: str, reason: Reason
@@ -258,7 +258,7 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
                 made.worker.slots = slot = asyncio.Semaphore(1)
                 await slot.acquire()
                 if where == "is claimed":
-                    made.store.before = ("transition", lambda: made.worker.adopt(observe=True))
+                    made.store.before = ("claim_agent", lambda: made.worker.adopt(observe=True))
                 order = await made.worker.request(agent, reason, KillOptions(), by, beats=agent.renewed)
                 await asyncio.sleep(0.1)
                 if where == "waits for a slot":
@@ -447,10 +447,9 @@ def test_a_claim_that_a_dead_daemon_left_is_judged_anew(tmp_path: Path, reason: 
         async with shop(tmp_path) as (made, agent, process):
             store, now = made.store.store, datetime.now(UTC)
             options = {"force": False, "grace_seconds": None, "cleanup": True, "beats": agent.beats, "why": "silent"}
-            row = await made.store.write(
+            assert await made.store.write(
                 store.open_request, "r1", agent.agent_id, reason, by="daemon", now=now, options=options
             )
-            assert row is not None
             assert await made.store.write(store.claim_request, "r1", "daemon 1", now)
             running, ending = {Status.RUNNING}, Status.ENDING
             await made.store.write(
@@ -621,9 +620,9 @@ def test_an_intent_that_the_registry_did_not_take_is_committed_before_the_act_al
 
             def save_step(request_id: str, step: str, **keys: Any) -> bool:
                 steps.append((step, keys.get("members") is not None))
-                if len(steps) == 2:
+                if len(steps) == 1:
                     raise RegistryUnavailable("for a moment")
-                assert process.poll() is None or step == "cleanup"
+                assert process.poll() is None
                 return save(request_id, step, **keys)
 
             made.store.store.save_step = save_step  # type: ignore[method-assign]
@@ -631,28 +630,28 @@ def test_an_intent_that_the_registry_did_not_take_is_committed_before_the_act_al
             assert await made.worker.finished(order, 20) is not None
 
     asyncio.run(story())
-    assert steps[:4] == [("looked", True), ("stop", False), ("stop", False), ("cleanup", False)]
+    assert steps == [("stop", True), ("stop", True)], "the first intent takes along whom the look has found"
 
 
 def test_an_end_that_the_registry_did_not_take_at_first_is_told_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The proof that all are dead is committed before anything is cleaned up, and told once, when it is."""
+    """Where no hook is to be run the proof that all are dead is committed with all that follows; then it is told."""
     monkeypatch.setattr(kill_worker, "BACK_OFF", (0.05,))
     saved: list[bool] = []
     caplog.set_level("INFO")
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            save = made.store.store.save_step
+            close = made.store.store.close_agent
 
-            def save_step(request_id: str, step: str, **keys: Any) -> bool:
-                if step == "cleanup" and len(saved) < 3:
+            def close_agent(*args: Any, **keys: Any) -> bool:
+                if len(saved) < 3:
                     saved.append(process.poll() is not None)
                     raise RegistryUnavailable("for a moment")
-                return save(request_id, step, **keys)
+                return close(*args, **keys)
 
-            made.store.store.save_step = save_step  # type: ignore[method-assign]
+            made.store.store.close_agent = close_agent  # type: ignore[method-assign]
             assert await made.worker.finished(await made.order(agent), 20) is not None
 
     asyncio.run(story())
@@ -788,10 +787,10 @@ def test_however_long_the_registry_was_away_an_order_goes_on_when_it_is_back(
                 nonlocal refusals
                 refusals -= 1
                 if refusals:
-                    made.store.before = ("claim_request", away)
+                    made.store.before = ("claim_agent", away)
                 raise RegistryUnavailable("away")
 
-            made.store.before = ("claim_request", away)
+            made.store.before = ("claim_agent", away)
             outcome = await made.worker.finished(await made.order(agent), 20)
 
             assert outcome is not None
@@ -801,20 +800,23 @@ def test_however_long_the_registry_was_away_an_order_goes_on_when_it_is_back(
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("step", ["looked", "term_main"])
-def test_a_beat_right_before_the_first_signal_withdraws_the_order(tmp_path: Path, step: str) -> None:
-    """It is claimed, looked at, and the intent is being committed: nothing has gone out yet."""
+@pytest.mark.parametrize("when", ["looked", "term_main"])
+def test_a_beat_right_before_the_first_signal_withdraws_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """It is claimed and being looked at, or the intent is being committed: nothing has gone out yet."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
 
-            def beat_at_that_step() -> None:
-                if step == "looked":
-                    made.beat(agent)
-                else:
-                    made.store.before = ("save_step", lambda: made.beat(agent))
+            async def beat_while_looked_at(*_: object) -> dict[str, object]:
+                made.beat(agent)
+                return {}
 
-            made.store.before = ("save_step", beat_at_that_step)
+            if when == "looked":
+                monkeypatch.setattr(kill_worker, "testimony", beat_while_looked_at)
+            else:
+                made.store.before = ("save_step", lambda: made.beat(agent))
             await made.worker.finished(await made.order(agent), 20)
 
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])

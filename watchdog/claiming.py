@@ -68,18 +68,17 @@ class Claiming:
             return await self.spare(order, why)
         self._note_end(order)
         me, now = claimant(agent.reg.host), self._clock.now().wall
-        claimed = await self._store.write(
-            self._store.store.claim_request, order.request_id, me, now, takeover_from=order.former
-        )
         again = agent.status is Status.UNKILLABLE  # its row stays so: coming and going would fill the history
-        taken = claimed and await self._store.write(
-            self._store.store.transition,
+        taken = await self._store.write(
+            self._store.store.claim_agent,
+            order.request_id,
+            me,
             agent.agent_id,
-            {Status.QUEUED, Status.STARTING, Status.RUNNING, Status.UNKILLABLE, Status.ENDING},
             Status.UNKILLABLE if again else Status.ENDING,
             now=now,
             who=order.by,
             why=order.why,
+            takeover_from=order.former,
             say=not again,
         )
         if not taken:

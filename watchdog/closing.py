@@ -6,6 +6,8 @@ The row is closed last, by compare-and-set; every step may be done again by a la
 import asyncio
 import os
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 from watchdog import shortage
 from watchdog.chronicle import Chronicle
@@ -18,12 +20,14 @@ from watchdog.hearing import Hearing
 from watchdog.journal import Cleanup
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
+from watchdog.order_rows import member_json
 from watchdog.orders import Order, by_itself, end_words, status_of, task_of, told
 from watchdog.owners import Owners
 from watchdog.processes import procfs
 from watchdog.processes.exits import exit_status
 from watchdog.processes.identity import boot_id, passed_on
 from watchdog.recording import row_of
+from watchdog.registry.rows import End
 from watchdog.registry.store import AsyncStore
 from watchdog.reports import Reports
 from watchdog.telling import Telling
@@ -60,8 +64,8 @@ class Closing:
         self._reports = Reports(owners)
         self._me = f"daemon {os.getpid()}"
 
-    async def prove(self, order: Order) -> None:
-        """Commit that the whole tree is dead, and how."""
+    async def proved(self, order: Order) -> None:
+        """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""
         agent = order.agent
         if agent.status is Status.UNKILLABLE and await self._store.write(
             self._store.store.transition,
@@ -100,21 +104,33 @@ class Closing:
             "exit_signal": agent.exit_signal,
             "processes": processes,
         }
-        await self._save(order, "cleanup")
+
+    async def _prove(self, order: Order) -> None:
+        """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
+        if order.step == "cleanup":
+            return
+        if not await self.save(order, "cleanup", order.outcome):
+            raise _not_ours(order)
         order.step = (
             "cleanup"  # no sooner: an attempt that finds it goes on with the hooks, and tells no more of the end
         )
-        if status is Status.FAILED and by_itself(order):
+        self._tell_end(order)
+
+    def _tell_end(self, order: Order) -> None:
+        """Once it is committed."""
+        agent, outcome = order.agent, order.outcome or {}
+        if outcome["status"] == Status.FAILED and by_itself(order):
             hint = f"; to resume: {order.resume}" if order.resume else ""
             facts = {"exit_code": agent.exit_code, "exit_signal": agent.exit_signal}
-            self._chronicle.tell("agent.crashed", agent, f"{order.outcome['message']}{hint}", evidence=facts)
+            self._chronicle.tell("agent.crashed", agent, f"{outcome['message']}{hint}", evidence=facts)
         if order.touched:
+            processes = outcome["processes"]
             self._logged(agent).event(
                 "kill.finished",
                 request_id=order.request_id,
-                status=status,
-                why=order.outcome["message"],
-                processes=processes[:MOST_TOLD],
+                status=outcome["status"],
+                why=outcome["message"],
+                processes=processes[:MOST_TOLD] if isinstance(processes, list) else [],
             )
 
     async def put_aside(self, order: Order, ended: Ended) -> None:
@@ -125,7 +141,7 @@ class Closing:
         news = Telling(order, self._chronicle, self._logged(agent)).left(str(ended.reason), alive)
         outcome = order.outcome or {}
         if news:
-            await self._store.write(self._store.store.save_step, order.request_id, order.step, outcome=outcome)
+            await self.save(order, order.step, outcome)
         elif agent.status is Status.UNKILLABLE:
             return
         if await self._store.write(
@@ -143,45 +159,38 @@ class Closing:
         """Hooks, then the task, then our row, last."""
         agent, outcome = order.agent, order.outcome or {}
         status = Status(str(outcome["status"]))
-        error = None if status is Status.COMPLETED else task_of(order, agent, status)[1]
+        task = task_of(order, agent, status)
         if order.options.cleanup:
             words = end_words(agent, status, order.options, order.by, order.why, outcome)
-            runs = await self._cleanup.run(agent, status, order.reason, order.request_id, **words)
-            outcome["cleanup"] = runs  # before the row is closed: later nobody would add it
+            first = partial(self._prove, order)
+            runs = await self._cleanup.run(agent, status, order.reason, order.request_id, first=first, **words)
+            outcome["cleanup"] = runs
             if retry := next((run["retry"] for run in runs if "retry" in run), None):
                 outcome |= {"pane_cleanup_failed": True, "pane_retry_command": retry}  # the kill is a success
-            await self._save(order, order.step)
             for run in runs:
                 if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
                     self._metrics.cleanup_failures.labels(str(run["hook"])).inc()
-        if agent.reg.task_id is not None:
-            task_status, message = task_of(order, agent, status)
-            await self._store.write(
-                self._store.store.update_task,
-                agent.reg.task_id,
-                task_status,
-                error_message=message,
-                agent_id=agent.agent_id,
-                now=self._clock.now().wall,
-            )
-            if order.options.cancel:
-                self._chronicle.tell("task.cancelled", agent, str(message), order.by, {"task_id": agent.reg.task_id})
         self._hearing.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
-        await self._store.write(self._store.store.save_sweep, [row_of(agent)])
-        await self._store.write(
-            self._store.store.transition,
-            agent.agent_id,
-            {Status.ENDING},
+        end = End(
+            order.request_id,
+            order.holders,
             status,
-            now=self._clock.now().wall,
-            who=order.by,
-            why=str(outcome["message"]),
-            evidence={"processes": outcome.get("processes"), "cleanup": outcome.get("cleanup")},
-            exit_code=outcome.get("exit_code"),
-            exit_signal=outcome.get("exit_signal"),
-            error_message=error,
+            row_of(agent),
+            by=order.by,
+            outcome=outcome,
+            error=None if status is Status.COMPLETED else task[1],
+            task=None if agent.reg.task_id is None else (agent.reg.task_id, *task),
+            say=_worth_saying(order),
+            unsaved=_unsaved(order),
         )
-        await self.finish_request(order, "done", outcome, str(outcome["message"]))
+        now, owner_uid = self._clock.now().wall, agent.reg.owner_uid
+        close = self._store.store.close_agent
+        if not await self._store.write(close, agent.agent_id, end, now=now, who=self._me, owner_uid=owner_uid):
+            raise _not_ours(order)
+        if order.step != "cleanup":
+            self._tell_end(order)
+        if agent.reg.task_id is not None and order.options.cancel:
+            self._chronicle.tell("task.cancelled", agent, str(task[1]), order.by, {"task_id": agent.reg.task_id})
         self._metrics.kills.labels(order.reason.value, status.value).inc()
         self._hearing.forget(agent)
         self._logged(agent).event("agent.ended", status=status, why=outcome["message"])
@@ -230,14 +239,16 @@ class Closing:
             why=why,
             owner_uid=order.agent.reg.owner_uid,
             by=order.holders,
-            say=order.reason not in (Reason.GONE, Reason.LOST),  # nobody was killed; `agent.ended` tells it
+            say=_worth_saying(order),
         )
 
-    async def _save(self, order: Order, step: str) -> None:
-        """The step that is done, and the outcome so far. Raises NotOurs when the order is done, or somebody else's."""
-        save = self._store.store.save_step
-        if not await self._store.write(save, order.request_id, step, by=order.holders, outcome=order.outcome):
-            raise NotOurs(f"kill request {order.request_id} is not ours any more: it is left alone")
+    async def save(self, order: Order, step: str, outcome: dict[str, object] | None = None) -> bool:
+        """Commit a step, with the outcome so far and whatever else its row lacks. False: done, or somebody else's."""
+        save, by = self._store.store.save_step, order.holders
+        saved = await self._store.write(save, order.request_id, step, by=by, outcome=outcome, **_unsaved(order))
+        if saved:
+            order.stored, order.evidence = (step, order.members), None
+        return saved
 
     async def _learn_exit(self, agent: Agent) -> None:
         """How the main process ended: the kernel's word through the pidfd, else `run`'s, told or left, else unknown."""
@@ -256,6 +267,21 @@ class Closing:
 
     def _logged(self, agent: Agent) -> Log:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
+
+
+def _unsaved(order: Order) -> dict[str, Any]:
+    """What its row lacks, for the next write: evidence, and members where they are others than before."""
+    members = None if order.stored[1] == order.members else list(map(member_json, order.members))
+    return {"members": members, "evidence": order.evidence}
+
+
+def _not_ours(order: Order) -> NotOurs:
+    return NotOurs(f"kill request {order.request_id} is not ours any more: it is left alone")
+
+
+def _worth_saying(order: Order) -> bool:
+    """Whether the end of the request is; where nobody was killed `agent.ended` tells it."""
+    return order.reason not in (Reason.GONE, Reason.LOST)
 
 
 def _started(identity: Identity, now: Instant) -> str | None:

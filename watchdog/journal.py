@@ -1,6 +1,6 @@
 """Cleanup hooks of one agent, with the registry as their journal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -69,10 +69,12 @@ class Cleanup:
         hooks: Sequence[HookSpec] | None = None,
         *,
         seen: Mapping[str, str] = MappingProxyType({}),
+        first: Callable[[], Awaitable[None]] | None = None,
         **words: Any,
     ) -> list[dict[str, object]]:
         """What each hook did, in order; all of the configuration's unless told. `words`: more of the context.
 
+        `first` is done before any of them runs; where none is to be run it is not.
         `seen`: by name of hook, what a former run saw that kept a thing in use; it is tried anew.
         """
         self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
@@ -98,7 +100,7 @@ class Cleanup:
                 **words,
             )
 
-        journal = _Journal(self._store, self._clock, request_id, agent)
+        journal = _Journal(self._store, self._clock, request_id, agent, first)
         told = _Told(self._chronicle, agent, self._observe)
         hooks = self._hooks if hooks is None else hooks
         results = await cleanup.run_hooks(hooks, context_for, self._owners, journal, told, observe=self._observe)
@@ -119,13 +121,23 @@ def _place(entry: Listed) -> dict[str, Any]:
 
 
 class _Journal:
-    def __init__(self, store: AsyncStore, clock: Clock, request_id: str, agent: Agent) -> None:
+    def __init__(
+        self,
+        store: AsyncStore,
+        clock: Clock,
+        request_id: str,
+        agent: Agent,
+        first: Callable[[], Awaitable[None]] | None,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._request_id = request_id
         self._agent = agent
+        self._first = first
 
     async def open_run(self, context: HookContext) -> cleanup.Run:
+        if self._first is not None:
+            await self._first()
         return await self._store.write(
             self._store.store.open_run,
             context.run_id,

@@ -12,7 +12,7 @@ import resource
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 from watchdog import resuming
@@ -123,9 +123,10 @@ class KillWorker:
             if reason in DEAD and event not in agent.said:  # a fact and no act: the line of it waits for no disk
                 agent.said.add(event)
                 self._logged(agent).event(event, reason=reason, by=by, why=why)
-            row = await self._store.write(
+            request_id = secrets.token_hex(8)
+            opened = await self._store.write(
                 self._store.store.open_request,
-                secrets.token_hex(8),
+                request_id,
                 agent.agent_id,
                 reason,
                 by=by,
@@ -136,10 +137,10 @@ class KillWorker:
                 owner_uid=agent.reg.owner_uid,
                 event=event,
             )
-            if row is None:
+            if not opened:
                 words = "is open already; one that the log calls row.quarantined has to be mended or deleted"
                 raise Conflict(f"another kill request for {agent.reg.name} {words}")
-            order = Order(row.request_id, agent, reason, options, by, why, beats)
+            order = Order(request_id, agent, reason, options, by, why, beats)
             if reason is Reason.ORPHANED:
                 self._scanner.ghosts[agent.agent_id] = agent
             self._begin(order)
@@ -266,7 +267,7 @@ class KillWorker:
             return True
         try:
             if order.step != "cleanup":
-                await self._closing.prove(order)
+                await self._closing.proved(order)
             await self._closing.put_in_order(order)
         except NotOurs:
             if not await self._closing.let_go(order.agent):
@@ -292,18 +293,10 @@ class KillWorker:
             if snapshot is not None:
                 held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
                 said = await testimony(agent, held, self._owners, self._panes)
-                snapshot = {**snapshot, **order.kept, "said": said}
-            saved = await self._store.write(
-                self._store.store.save_step,
-                order.request_id,
-                step,
-                by=order.holders,
-                members=None if same else [asdict(member) for member in order.members],
-                evidence=snapshot,
-            )
-            if not saved:
+                order.evidence = {**snapshot, **order.kept, "said": said}
+                return  # it goes with the first intent, or with the proof where nobody is left to signal
+            if not await self._closing.save(order, step):
                 raise Conflict(f"kill request {order.request_id} is not ours any more: nothing is signalled")
-            order.stored = order.step, order.members
 
         # What an earlier daemon knew of the tree is remembered; the next scan sorts out what still belongs to it.
         known = {member.identity for member in agent.members}
@@ -319,9 +312,8 @@ class KillWorker:
             told.signal(name, pids)
 
         async def termed(started: float, everybody: bool) -> None:
-            save, since = self._store.store.save_step, order.have_termed(started, everybody)
             with suppress(RegistryUnavailable):
-                await self._store.write(save, order.request_id, order.step, by=order.holders, outcome=since)
+                await self._closing.save(order, order.step, order.have_termed(started, everybody))
 
         acts = guard, intend, signalled, told.refused, termed
         return await Ending(order.plan, self._scanner, self._clock, *acts).run()

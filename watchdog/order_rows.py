@@ -1,8 +1,11 @@
 """A kill request as JSON in its row, and back: how it is to be done, and who belongs to the tree."""
 
+from dataclasses import fields
 from datetime import timedelta
 
 from watchdog.core.model import Identity, KillOptions, TreeMember
+
+_MEMBER, _IDENTITY = (tuple(field.name for field in fields(kind)) for kind in (TreeMember, Identity))
 
 
 def to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:
@@ -37,10 +40,16 @@ def _seconds(stored: object) -> timedelta | None:
     return timedelta(seconds=stored) if isinstance(stored, int | float) else None
 
 
+def member_json(member: TreeMember) -> dict[str, object]:
+    """As `member_of` reads it back. Not asdict(), which copies each value deeply."""
+    flat = {name: getattr(member, name) for name in _MEMBER}
+    return {**flat, "identity": {name: getattr(member.identity, name) for name in _IDENTITY}}
+
+
 def member_of(stored: dict[str, object]) -> TreeMember:
     """A member as it was committed. A stored one is only a memory: `pin` asks the kernel before anything is done."""
-    fields = dict(stored)
-    identity = fields.pop("identity")
+    facts = dict(stored)
+    identity = facts.pop("identity")
     if not isinstance(identity, dict):
         raise TypeError(f"a member of a kill request has no identity: {stored}")
-    return TreeMember(identity=Identity(**identity), **fields)  # type: ignore[arg-type] # checked by its constructor's use
+    return TreeMember(identity=Identity(**identity), **facts)  # type: ignore[arg-type] # checked by its constructor's use

@@ -56,6 +56,7 @@ class Order:
     processes: dict[Identity, dict[str, object]] = field(default_factory=dict)  # of all attempts, how each ended
     shortage: str | None = None  # the kernel ended it for want of memory
     members: tuple[TreeMember, ...] = ()
+    evidence: dict[str, object] | None = None  # that no write has taken along yet
     stored: tuple[str, tuple[TreeMember, ...]] = ("", ())  # step and members, as this daemon has committed them last
     plan: Plan | None = None
     outcome: dict[str, object] | None = None  # as the row has it

@@ -217,7 +217,7 @@ def new_id() -> str:
     return os.urandom(16).hex()
 
 
-@pytest.mark.parametrize("slow", ["claim_request", "transition", "save_step"])
+@pytest.mark.parametrize("slow", ["claim_agent", "save_step"])
 def test_v1_who_ended_by_itself_has_completed(started: list[subprocess.Popen[str]], slow: str) -> None:
     """It exits 0 at any step between decision and signal: completed, no signal, the hooks of a completed run."""
 
@@ -241,7 +241,7 @@ def test_v1_who_ended_by_itself_has_completed(started: list[subprocess.Popen[str
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("slow", ["claim_request", "transition"])
+@pytest.mark.parametrize("slow", ["claim_agent"])
 def test_v1_what_it_left_is_ended_and_it_has_completed_all_the_same(
     started: list[subprocess.Popen[str]], slow: str
 ) -> None:
@@ -269,7 +269,7 @@ def test_v1_what_it_left_is_ended_and_it_has_completed_all_the_same(
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("slow", ["claim_request", "transition"])
+@pytest.mark.parametrize("slow", ["claim_agent"])
 def test_v2_who_beats_again_lives(started: list[subprocess.Popen[str]], slow: str) -> None:
     """One datagram before the claim is complete withdraws the order: no signal, no hook, running as before."""
 
@@ -295,7 +295,7 @@ def test_v2_who_beats_again_lives(started: list[subprocess.Popen[str]], slow: st
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("slow", ["claim_request", "transition"])
+@pytest.mark.parametrize("slow", ["claim_agent"])
 def test_v3_who_got_its_pid_meanwhile_gets_no_signal(started: list[subprocess.Popen[str]], slow: str) -> None:
     """The number is a bystander's by now: the agent is gone, and the bystander never hears of it."""
 

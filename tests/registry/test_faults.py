@@ -111,7 +111,7 @@ def test_a_busy_database_is_unavailable_after_the_timeout_and_then_works(store: 
     assert [row.agent_id for row in store.live_agents("h1")[0]] == ["a1"]
     other.execute("ROLLBACK")
     other.close()
-    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW) is not None
+    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
 
 
 def test_a_full_disk_is_unavailable_and_loses_nothing(store: Store) -> None:

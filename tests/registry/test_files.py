@@ -32,13 +32,13 @@ def test_what_lay_in_a_removed_wal_is_saved(store: Store, database: Path, lost: 
     """An order that was committed is on the disk again, before anything else is written."""
     add(store, "a1")
     add(store, "a2")
-    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW) is not None
+    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
     for suffix in lost:
         Path(f"{database}{suffix}").unlink()
     with pytest.raises(RegistryUnavailable, match="-wal or -shm was removed"):
         store.open_request("r2", "a2", Reason.STALLED, by="daemon", now=NOW)
     assert stored(database) == ["r1"]
-    assert store.open_request("r2", "a2", Reason.STALLED, by="daemon", now=NOW) is not None
+    assert store.open_request("r2", "a2", Reason.STALLED, by="daemon", now=NOW)
     assert stored(database) == ["r1", "r2"]
 
 
@@ -74,7 +74,7 @@ def test_a_connection_that_may_not_write_is_not_kept(store: Store) -> None:
             connection.exec_driver_sql("PRAGMA query_only=ON")
     with pytest.raises(RegistryUnavailable, match="SQLITE_READONLY"):
         store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
-    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW) is not None
+    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
 
 
 def test_a_trial_leaves_nothing(store: Store) -> None:

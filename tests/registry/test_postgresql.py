@@ -63,8 +63,8 @@ def test_a_story_reads_the_same(store: Store) -> None:
     store.save_sweep(
         [SweepRow(FULL.agent_id, 7.0, 9.0, 3, True, last_heartbeat=NOW, note="a\0b", last_progress=float("nan"))]
     )
-    assert store.open_request("r1", FULL.agent_id, Reason.STALLED, by="daemon", now=NOW) is not None
-    assert store.open_request("r2", FULL.agent_id, Reason.STALLED, by="daemon", now=NOW) is None
+    assert store.open_request("r1", FULL.agent_id, Reason.STALLED, by="daemon", now=NOW)
+    assert not store.open_request("r2", FULL.agent_id, Reason.STALLED, by="daemon", now=NOW)
     assert store.claim_request("r1", "me", NOW)
     assert store.save_step("r1", "term", members=[{"pid": 4242}])
     assert store.finish_request("r1", "done", {"4242": "TERM"}, now=NOW, who="daemon", why="all dead")
@@ -199,7 +199,7 @@ def test_a_connection_from_when_the_server_was_read_only_is_not_kept(store: Stor
         connection.commit()
     with pytest.raises(RegistryUnavailable, match="25006"):
         store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
-    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW) is not None
+    assert store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
 
 
 REFUSED = 5.0  # seconds, in place of one, that a starved test may need for its next call

@@ -17,18 +17,19 @@ from watchdog.registry.store import Store
 def test_an_agent_has_one_open_request(store: Store) -> None:
     """Open, claimed and unkillable all count as open; an ended one makes room."""
     add(store)
-    first = store.open_request(
+    assert store.open_request(
         "r1", "a1", Reason.STALLED, by="daemon", now=NOW, identity=HERE, options={"grace": 10}, evidence={"s": 120}
     )
+    first = store.request("r1")
     assert first is not None
     assert (first.identity is not None, first.options, first.evidence) == (True, {"grace": 10}, {"s": 120})
-    assert store.open_request("r2", "a1", Reason.OPERATOR, by="uid 1", now=NOW) is None
+    assert not store.open_request("r2", "a1", Reason.OPERATOR, by="uid 1", now=NOW)
     assert store.claim_request("r1", "me", NOW)
-    assert store.open_request("r2", "a1", Reason.OPERATOR, by="uid 1", now=NOW) is None
+    assert not store.open_request("r2", "a1", Reason.OPERATOR, by="uid 1", now=NOW)
     assert store.finish_request("r1", "unkillable", {"why": "d_state"}, now=NOW, who="daemon", why="D state")
-    assert store.open_request("r2", "a1", Reason.OPERATOR, by="uid 1", now=NOW) is None
+    assert not store.open_request("r2", "a1", Reason.OPERATOR, by="uid 1", now=NOW)
     assert store.finish_request("r1", "done", {}, now=NOW, who="daemon", why="all dead")
-    assert store.open_request("r2", "a1", Reason.OPERATOR, by="uid 1", by_uid=1, now=NOW) is not None
+    assert store.open_request("r2", "a1", Reason.OPERATOR, by="uid 1", by_uid=1, now=NOW)
     assert [e.event for e in store.events(1)] == [
         "kill.requested",
         "kill.unkillable",

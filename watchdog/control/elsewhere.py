@@ -163,9 +163,10 @@ async def order(
     store, host, name = desk.store, agent.reg.host, f"{agent.reg.name}@{agent.reg.host}"
     by = f"{peer.by} of host {desk.host}"
     why = options.text or f"asked for by {by}"
-    row = await store.write(
+    request_id = secrets.token_hex(8)
+    opened = await store.write(
         store.store.open_request,
-        secrets.token_hex(8),
+        request_id,
         agent.agent_id,
         reason,
         by=by,
@@ -175,11 +176,10 @@ async def order(
         why=why,
         owner_uid=agent.reg.owner_uid,
     )
-    if row is not None:
-        facts = {"agent_id": agent.agent_id, "name": agent.reg.name, "request_id": row.request_id}
+    if opened:
+        facts = {"agent_id": agent.agent_id, "name": agent.reg.name, "request_id": request_id}
         desk.event("kill.requested", **facts, reason=reason, by=by, why=why, for_host=host)
-    else:
-        row = await _open(desk, agent)
+    row = (await store.read(store.store.request, request_id) if opened else None) or await _open(desk, agent)
     result = {**outcome_of(agent, row.request_id, None, options, waited=False), "host": host}
     if limit is None:
         return result | {"message": f"an order for the daemon of host {host} is committed (agent-watchdog why {name})"}

@@ -7,6 +7,7 @@
     rows         what comes out: frozen values
     cells        one column of a stored row -> its value
     codec        a database row -> such a value, or the reason why not
+    changes      what several of these write in one transaction
     agents, requests, history, health, retention    the queries, by subject
     store        `Store`, all queries in one, and `AsyncStore`, its door for the event loop
 

@@ -3,35 +3,25 @@
 A change of status is one compare-and-set UPDATE and one `lifecycle_event` in the same durable transaction.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, bindparam, func, insert, select, text, update
+from sqlalchemy import ColumnElement, Row, func, insert, select, update
 
-from watchdog.core.model import ENDED, LIVE, Identity, Listed, Registration, Status, Step
+from watchdog.core.model import LIVE, Identity, Listed, Registration, Status, Step
 from watchdog.errors import Conflict
+from watchdog.registry.changes import KEY, LIVING, STANDING, change_status, write_watched
 from watchdog.registry.codec import dump, entries_json, to_agent
 from watchdog.registry.engines import Duplicate
 from watchdog.registry.querying import Queries, values, write_event
 from watchdog.registry.rows import AgentRow, Problem, SweepRow
-from watchdog.registry.schema import LIVE_SQL, agent_lifecycle
+from watchdog.registry.schema import agent_lifecycle
 from watchdog.registry.written import from_registration, identity_values
 
 _table = agent_lifecycle
 _columns = _table.columns
-_SWEPT = tuple(field.name for field in fields(SweepRow))
-# What else a change of status may set; everything else has a method of its own.
-SETTABLE = frozenset({"exit_code", "exit_signal", "error_message", "retry_count", "verdict", "state", "note"})
-_EVENTS = {
-    Status.QUEUED: "agent.registered",
-    Status.STARTING: "agent.starting",
-    Status.RUNNING: "agent.pid_known",
-    Status.ENDING: "agent.ending",
-    Status.UNKILLABLE: "agent.unkillable",
-}
 
 
 class AgentQueries(Queries):
@@ -75,10 +65,10 @@ class AgentQueries(Queries):
 
     def without_row(self, agent_ids: Iterable[str], host: str) -> set[str]:
         """Which of these have no row at all, ended or not."""
-        query = select(_columns.agent_id).where(_columns.host == host, _LIVING)  # others are asked for one by one
+        query = select(_columns.agent_id).where(_columns.host == host, LIVING)  # others are asked for one by one
         with self.engines.begin(self.engines.reading) as connection:
             gone = set(agent_ids).difference(connection.scalars(query).all())
-            return {one for one in gone if connection.execute(_STANDING, {"key": one}).first() is None}
+            return {one for one in gone if connection.execute(STANDING, {"key": one}).first() is None}
 
     def hosts(self) -> list[str]:
         """Every host that has agents here, ended ones too."""
@@ -98,7 +88,7 @@ class AgentQueries(Queries):
         """Agents for a list, newest first: the living, with `ended` all. Rows that cannot be read are left out."""
         query = select(_table).order_by(_columns.created_at.desc(), _columns.agent_id).limit(limit)
         if not ended:
-            query = query.where(_LIVING)
+            query = query.where(LIVING)
         if tag is not None:
             query = query.where(_columns.tags.contains(dump(tag), autoescape=True))
         if owner_uid is not None:
@@ -217,43 +207,30 @@ class AgentQueries(Queries):
         `event` names what happened where it is more than the status says; `say=False` writes none.
         `completed_at` is set when the agent ended.
         """
-        if unknown := columns.keys() - SETTABLE:
-            raise TypeError(f"no column that a change of status may set: {', '.join(sorted(unknown))}")
         with self.engines.begin(self.engines.durable) as connection:
-            found = connection.execute(_STANDING, {"key": agent_id}).one_or_none()
-            if found is None or found.status not in from_ or expected_version not in (None, found.version):
-                return False
-            if to in ENDED:
-                columns["completed_at"] = now
-            known = {"key": agent_id, "former": found.status, "known": found.version}
-            changed = connection.execute(_TRANSITION, {**known, **columns, "status": to.value})
-            if changed.rowcount != 1 or not say:
-                return changed.rowcount == 1
-            write_event(
+            return change_status(
                 connection,
-                event or _EVENTS.get(to, "agent.ended"),
                 agent_id,
-                who,
-                why,
-                now,
-                from_status=found.status,
-                to_status=to,
-                owner_uid=found.owner_uid,
+                from_,
+                to,
+                expected_version=expected_version,
+                now=now,
+                who=who,
+                why=why,
                 evidence=evidence,
+                event=event,
+                say=say,
+                **columns,
             )
-            return True
 
     def save_sweep(self, rows: Iterable[SweepRow]) -> None:
         """Write what a sweep saw, all in one statement; only forward, only of the living, never the status.
 
         Not flushed to disk (synchronous=NORMAL): after a power cut an agent has a little less silence than it had.
         """
-        # Not asdict(), which copies each value deeply: 58 of the 110 ms that a thousand rows took.
-        batch = [{f"new_{name}": _finite(getattr(row, name)) for name in _SWEPT} for row in rows]
-        if not batch:
-            return
-        with self.engines.begin(self.engines.quick) as connection:
-            connection.execute(_SAVE_SWEEP, batch)
+        if batch := list(rows):
+            with self.engines.begin(self.engines.quick) as connection:
+                write_watched(connection, batch)
 
     def _set(self, agent_id: str, **columns: object) -> bool:
         """What is neither status nor watched. False when the agent has ended."""
@@ -270,35 +247,11 @@ class AgentQueries(Queries):
         return self._rows(query, to_agent)[0]
 
 
-# The index's words, not in_(): with parameters SQLite does not use it, and reads all ended agents (partialindex.html).
-_LIVING = text(LIVE_SQL)
-_KEY = _columns.agent_id == bindparam("key")
-_BY_ID = select(_table).where(_KEY)
+_BY_ID = select(_table).where(KEY)
 _ADD = insert(_table)
-_STANDING = select(_columns.status, _columns.version, _columns.owner_uid).where(_KEY)
-_TRANSITION = (
-    update(_table)
-    .where(_KEY, _columns.status == bindparam("former"), _columns.version == bindparam("known"))
-    .values(version=_columns.version + 1)  # by the database: a hand may have written text there
-)
-_SAVE_SWEEP = (
-    update(_table)
-    .where(
-        _columns.agent_id == bindparam("new_agent_id"),
-        _LIVING,
-        _columns.beats <= bindparam("new_beats"),
-        _columns.watched_seconds <= bindparam("new_watched_seconds"),
-    )
-    .values({name: bindparam(f"new_{name}") for name in _SWEPT if name != "agent_id"})
-)
 
 
 def _names(found: Row[Any], identity: Identity) -> bool:
     """True when the row already holds this very process; repeating a registration is no fault."""
     stored = (found.host, found.boot_id, found.pid, found.start_ticks)
     return stored == (identity.host, identity.boot_id, identity.pid, identity.start_ticks)
-
-
-def _finite(value: object) -> object:
-    """NaN and infinity as "not said": an agent's `progress=nan` would make its own row unreadable."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -6,11 +6,11 @@ from datetime import datetime
 from sqlalchemy import bindparam, insert, or_, select, update
 
 from watchdog.core.model import HookOutcome
+from watchdog.registry.changes import write_task
 from watchdog.registry.codec import dump, to_event, to_hold, to_run, to_task
 from watchdog.registry.querying import Queries, write_event
 from watchdog.registry.rows import EventRow, HoldRow, RunRow, TaskRow
 from watchdog.registry.schema import (
-    TASK_ENDED,
     agent_lifecycle,
     cleanup_run,
     lifecycle_event,
@@ -111,17 +111,8 @@ class HistoryQueries(Queries):
         self, task_id: str, status: str, error_message: str | None, agent_id: str | None, now: datetime
     ) -> bool:
         """Write a task's status back. False when it is not this agent's (any more); None as agent asks nothing."""
-        columns = orchestrator_task.columns
-        stored: dict[str, object] = {"status": status, "error_message": error_message, "updated_at": now}
-        if status in TASK_ENDED:
-            stored["completed_at"] = now
-        if status == "ready_for_retry":
-            stored |= {"retry_count": columns.retry_count + 1, "assigned_agent": None}
-        statement = update(orchestrator_task).where(columns.task_id == task_id)
-        if agent_id is not None:
-            statement = statement.where(or_(columns.assigned_agent == agent_id, columns.assigned_agent.is_(None)))
         with self.engines.begin(self.engines.durable) as connection:
-            return connection.execute(statement.values(stored)).rowcount == 1
+            return write_task(connection, task_id, status, error_message, agent_id, now)
 
     def task(self, task_id: str) -> TaskRow | None:
         """One task; None also when its row cannot be read."""

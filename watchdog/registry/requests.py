@@ -6,14 +6,15 @@ Everything here is durable (synchronous=FULL) when the method returns; nothing m
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import and_, bindparam, insert, or_, select, text, update
+from sqlalchemy import Connection, and_, bindparam, insert, or_, select, text, update
 
-from watchdog.core.model import Identity, Reason
+from watchdog.core.model import LIVE, Identity, Reason, Status
 from watchdog.errors import Conflict, Vanished
+from watchdog.registry.changes import change_status, write_task, write_watched
 from watchdog.registry.codec import dump, to_request
 from watchdog.registry.engines import Duplicate
 from watchdog.registry.querying import Queries, write_event
-from watchdog.registry.rows import Problem, RequestRow
+from watchdog.registry.rows import End, Problem, RequestRow
 from watchdog.registry.schema import OPEN_SQL, OPEN_STATUSES, agent_lifecycle, kill_request
 
 _columns = kill_request.columns
@@ -38,8 +39,8 @@ class RequestQueries(Queries):
         why: str = "",
         owner_uid: int | None = None,
         event: str = "kill.requested",
-    ) -> RequestRow | None:
-        """Order a kill and say so. None when one is open already; Vanished for an agent that has no row."""
+    ) -> bool:
+        """Order a kill and say so. False when one is open already; Vanished for an agent that has no row."""
         try:
             with self.engines.begin(self.engines.durable) as connection:
                 connection.execute(
@@ -70,10 +71,10 @@ class RequestQueries(Queries):
                     evidence={"request_id": request_id, "reason": reason.value, **(evidence or {})},
                 )
         except Duplicate:
-            return None
+            return False
         except Conflict as error:  # a foreign key: nothing else of it can be refused
             raise Vanished(f"the row of agent {agent_id} has been removed from the registry") from error
-        return self.request(request_id)
+        return True
 
     def request(self, request_id: str) -> RequestRow | None:
         """One request. Raises Conflict when its row cannot be read."""
@@ -103,6 +104,25 @@ class RequestQueries(Queries):
         with self.engines.begin(self.engines.durable) as connection:
             return connection.execute(_CLAIM, claim).rowcount == 1
 
+    def claim_agent(
+        self,
+        request_id: str,
+        claimed_by: str,
+        agent_id: str,
+        to: Status,
+        *,
+        now: datetime,
+        who: str,
+        why: str,
+        takeover_from: str | None = None,
+        say: bool = True,
+    ) -> bool:
+        """Claim a request and take its agent's row for it, at once. False when either is closed or somebody else's."""
+        claim = {"key": request_id, "me": claimed_by, "former": takeover_from, "now": now}
+        with self.engines.begin(self.engines.durable) as connection:
+            claimed = connection.execute(_CLAIM, claim).rowcount == 1
+            return claimed and change_status(connection, agent_id, LIVE, to, now=now, who=who, why=why, say=say)
+
     def save_step(
         self,
         request_id: str,
@@ -114,13 +134,7 @@ class RequestQueries(Queries):
         outcome: Mapping[str, object] | None = None,
     ) -> bool:
         """The intent, before the act. False when it is not claimed any more, or not by one of `by`: then do not act."""
-        stored: dict[str, object] = {"key": request_id, "step": step}
-        if members is not None:
-            stored["members"] = dump(list(members))
-        if evidence is not None:
-            stored["evidence"] = dump(evidence)
-        if outcome is not None:
-            stored["outcome"] = dump(outcome)
+        stored = {"key": request_id, "step": step, **_stored(members=members, evidence=evidence, outcome=outcome)}
         with self.engines.begin(self.engines.durable) as connection:
             return connection.execute(_STEP if by is None else _HELD_STEP, {**stored, **_holders(by)}).rowcount == 1
 
@@ -158,8 +172,40 @@ class RequestQueries(Queries):
             if changed is None:
                 return False
             if say:
-                evidence = {"request_id": request_id, **outcome}
-                write_event(connection, event, changed.agent_id, who, why, now, evidence=evidence, owner_uid=owner_uid)
+                _finished(connection, event, request_id, changed.agent_id, who, why, now, outcome, owner_uid)
+            return True
+
+    def close_agent(self, agent_id: str, end: End, *, now: datetime, who: str, owner_uid: int) -> bool:
+        """All that follows the proof of death, in one transaction: its task, its last words, its row, the request.
+
+        False when the request is closed or somebody else's: then nothing is written.
+        """
+        why = str(end.outcome["message"])
+        ended = {"key": end.request_id, "status": "done", "outcome": dump(end.outcome), "finished_at": now}
+        unsaved = {**_stored(**end.unsaved), "step": "cleanup"}
+        with self.engines.begin(self.engines.durable) as connection:
+            done = connection.execute(_HELD_FINISH, {**ended, **unsaved, **_holders(end.holders)}).one_or_none()
+            if done is None:
+                return False
+            if end.task is not None:
+                task_id, status, message = end.task
+                write_task(connection, task_id, status, message, agent_id, now)
+            write_watched(connection, [end.watched])
+            change_status(
+                connection,
+                agent_id,
+                {Status.ENDING},
+                end.status,
+                now=now,
+                who=end.by,
+                why=why,
+                evidence={key: end.outcome.get(key) for key in ("processes", "cleanup")},
+                exit_code=end.outcome.get("exit_code"),
+                exit_signal=end.outcome.get("exit_signal"),
+                error_message=end.error,
+            )
+            if end.say:
+                _finished(connection, "kill.finished", end.request_id, agent_id, who, why, now, end.outcome, owner_uid)
             return True
 
 
@@ -200,3 +246,23 @@ _HELD_STEP, _HELD_FINISH = _STEP.where(_HELD), _FINISH.where(_HELD)
 
 def _holders(by: tuple[str, str | None] | None) -> dict[str, str | None]:
     return {} if by is None else {"me": by[0], "former": by[1]}
+
+
+def _stored(**values: object) -> dict[str, str]:
+    """As columns of JSON, those that are given."""
+    return {name: dump(value) for name, value in values.items() if value is not None}
+
+
+def _finished(
+    connection: Connection,
+    event: str,
+    request_id: str,
+    agent_id: str,
+    who: str,
+    why: str,
+    now: datetime,
+    outcome: Mapping[str, object],
+    owner_uid: int | None,
+) -> None:
+    evidence = {"request_id": request_id, **outcome}
+    write_event(connection, event, agent_id, who, why, now, evidence=evidence, owner_uid=owner_uid)

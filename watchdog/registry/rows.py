@@ -120,6 +120,22 @@ class RequestRow:
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """How an agent that is proved dead is closed, with its request and its task."""
+
+    request_id: str
+    holders: tuple[str, str | None]  # whose claim on the request counts, as in `save_step`
+    status: Status
+    watched: SweepRow  # its last words
+    by: str  # who ordered it
+    outcome: Json
+    error: str | None  # why it is no success
+    task: tuple[str, str, str | None] | None  # id, new status, error message
+    say: bool  # also that the request is done
+    unsaved: Json  # of members and evidence, what the request's row lacks yet
+
+
+@dataclass(frozen=True, slots=True)
 class RunRow:
     """One hook's run for one agent; `attempts` counts every start, also one that the daemon did not survive."""
 

@@ -194,6 +194,8 @@ def write_name(call: Any) -> str:
     words: dict[str, Callable[[], object]] = {
         "save_step": lambda: arguments[1],
         "transition": lambda: arguments[2],
+        "claim_agent": lambda: arguments[3],
+        "close_agent": lambda: arguments[1].status,
         "add_event": lambda: arguments[0],
         "open_run": lambda: arguments[2],
         "finish_run": lambda: arguments[0].rpartition("/")[2],

@@ -36,12 +36,11 @@ UP = 5.0  # seconds for the second daemon; while the first is stopped inside a t
 SLOW = 0.02  # the share of rounds in which the first is stopped inside a transaction
 # The effects of one kill of a process that obeys, in the order in which they come; some more than once.
 EFFECTS = [
-    *(Effect(f"commit {name}", 1) for name in ("open_request", "claim_request", "transition ending")),
-    *(Effect(f"commit save_step {step}", 1) for step in ("looked", "term_main")),
+    *(Effect(f"commit {name}", 1) for name in ("open_request", "claim_agent ending", "save_step term_main")),
     *(Effect(name, 1) for name in ("signal SIGTERM", "signal SIGCONT", "commit add_event kill.signal_sent")),
     *(Effect(f"commit {name}", 1) for name in ("save_step cleanup", "open_run hook")),
     Effect("hook hook", 1),
-    *(Effect(f"commit {name}", 1) for name in ("finish_run hook", "transition killed", "finish_request done")),
+    *(Effect(f"commit {name}", 1) for name in ("finish_run hook", "close_agent killed")),
 ]
 
 
@@ -140,8 +139,8 @@ def one(directory: Path, url: str, chance: random.Random) -> Round:
         time.sleep(0.002)
     time.sleep(chance.random() * 0.05)  # the other one looks, and takes up what is nobody's
     early = acts(theirs)
-    claimed = any(effect.name == "commit claim_request" for effect, _ in effects(ours))
-    claimed = claimed and not (at.name == "commit claim_request" and not after)
+    claimed = any(effect.name == "commit claim_agent ending" for effect, _ in effects(ours))
+    claimed = claimed and not (at.name == "commit claim_agent ending" and not after)
     if stopped:
         os.kill(a, signal.SIGKILL if killed else signal.SIGCONT)
         wait(a)

@@ -279,6 +279,6 @@ def points(story: Story) -> list[Point]:
     it is before the next one.
     """
     found = [effect for effect, _ in story.effects]
-    last = [effect.name for effect in found].index("commit finish_request done")
+    last = [effect.name for effect in found].index("commit close_agent killed")
     own = [one for one in found[: last + 1] if not one.name.startswith(("commit probe", "commit save_sweep"))]
     return [Point(one, after) for one in own for after in (False, True) if not (after and ": " in one.name)]

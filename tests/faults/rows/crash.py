@@ -21,7 +21,7 @@ AT_ONCE = 2  # stories; they wait most of the time
 POINTS = 120  # about so many there are; FULL does all, and the figure says how many
 
 
-ENDED = frozenset({"commit finish_request done"})
+ENDED = frozenset({"commit close_agent killed"})
 KILLING = frozenset({"signal SIGKILL", "cgroup open cgroup.kill"})  # the second where it has a cgroup of its own
 
 
