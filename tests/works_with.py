@@ -116,7 +116,7 @@ SHOWN: dict[str, dict[str, str]] = {
         "coffee": f"{_DB}::test_a_documented_row_is_told_with_its_beat_and_the_time_that_its_pid_stood_there",
     },
     "stalled": {"coffee": f"{_E2E}::test_who_stops_beating_is_ended_and_his_row_and_task_say_so"},
-    "dead": {ALL: "tests/e2e/test_story.py::test_an_end_of_its_own_is_found_within_a_second"},
+    "dead": {ALL: "tests/e2e/test_story.py::test_an_end_of_its_own_is_found_without_a_look"},
     "state": {
         "sessions": f"{_MUX}::test_rows_that_have_ended_are_told_and_stay",
         "fleet": f"{_TASKS}::test_the_status_says_how_it_ended",
