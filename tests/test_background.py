@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,23 @@ def start(world: World, *options: str, shell: str = '"$@"', **environ: str) -> s
         text=True,
         timeout=30,
     )
+
+
+def descriptors(pid: int) -> dict[int, str]:
+    """What each of its descriptors is open on; one that is closed meanwhile, and a process that ends, are left out."""
+    opened = {}
+    for name in Path("/proc").glob(f"{pid}/fd/*"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            opened[int(name.name)] = os.readlink(name)
+    return opened
+
+
+def pipes(pid: int) -> set[str]:
+    return {path for path in descriptors(pid).values() if path.startswith("pipe:")}
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
 
 
 def pid_in(path: Path) -> int:
@@ -72,14 +90,17 @@ def test_a_daemon_in_the_background_keeps_its_descriptors_apart(world: World) ->
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     assert fields[2] == fields[3] != str(pid) and fields[4] == "0"
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
-    opened = {int(n.name): os.readlink(n) for n in Path(f"/proc/{pid}/fd").iterdir()}
+    opened = descriptors(pid)
     assert (opened[0], opened[1], opened[2]) == ("/dev/null", "/dev/null", str(world.log))
     others = [path for number, path in opened.items() if number > 2 and path.startswith("/")]
     assert {path for path in others if not path.startswith((str(world.state), str(world.runtime)))} == {
         str(world.log),
         str(pid_file),
     }
-    assert not [path for path in opened.values() if path.startswith("pipe:") or "/tty" in path or "/pts" in path]
+    assert not [path for path in opened.values() if "/tty" in path or "/pts" in path]
+    wait_for(
+        lambda: pipes(pid) <= {each for child in children(pid) for each in pipes(child)}, "only helpers have pipes"
+    )
     # Each file has grown by its own, and holds nobody else's.
     assert pid_in(pid_file) == pid
     assert world.log.stat().st_size > size
@@ -252,7 +273,7 @@ def test_descriptors_of_the_starter_are_closed(world: World) -> None:
 
     assert done.returncode == 0
     pid = pid_in(default_pid_file(world))
-    opened = [os.readlink(n) for n in Path(f"/proc/{pid}/fd").iterdir()]
+    opened = list(descriptors(pid).values())
     assert str(world.config) not in opened
 
 
