@@ -6,6 +6,7 @@ A test may be skipped there only for what no package can mend: the uid that it r
 """
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import cast
 
@@ -36,6 +37,20 @@ def _refuse(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not forgiven(reason):
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be missing: {reason}"
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """No test leaves a signal ignored or blocked: what a later one starts would inherit it."""
+    before = _inherited()
+    yield
+    after = _inherited()
+    assert after == before, f"left ignored or blocked: {after ^ before}"
+
+
+def _inherited() -> frozenset[int]:
+    ignored = {n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN}
+    return frozenset(ignored | signal.pthread_sigmask(signal.SIG_BLOCK, ()))
 
 
 @pytest.hookimpl(wrapper=True)

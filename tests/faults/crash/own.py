@@ -5,6 +5,7 @@ The test says when it sweeps. Agents are real processes.
 
 import os
 import secrets
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from watchdog.core.model import Beat, Registration, Status
 from watchdog.fleet import Agent
 from watchdog.processes import identity
 from watchdog.service import Daemon
+from watchdog.summons import SIGNALS
 from watchdog.systemd import Supervisor
 
 CONFIG = """
@@ -56,6 +58,7 @@ async def own_daemon(
     file = directory / f"{secrets.token_hex(4)}.toml"
     file.write_text(text.format(directory=directory, url=url, grace=grace) + hooks)
     settings = config.load(str(file))
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     sink = logs.set_up("info", settings.log.format, settings.log.file)
     daemon = Daemon(settings, lambda: settings, Supervisor({}), logs.get_logger(), sink, None)
     daemon.clock = clock or daemon.clock
@@ -71,6 +74,8 @@ async def own_daemon(
             daemon.hearing.close()
     finally:
         logs.finish(sink)
+        for number, handler in handlers.items():  # a daemon that ends ignores them, and so would what is started later
+            signal.signal(number, handler)
 
 
 async def admit(daemon: Daemon, pid: int, parent: str | None = None, agent_id: str | None = None) -> Agent:

@@ -114,7 +114,7 @@ def put_back(expected: End, point: Point) -> str | None:
         if untouched:
             return difference(expected, story.end())
         world.wait_status(
-            "mute", "completed", "killed", seconds=60
+            "mute", "completed", "failed", "killed", seconds=60
         )  # of whom is left nothing, nobody knows how it ended
         world.stop()
         words = []
