@@ -15,7 +15,7 @@ import pytest
 from tests.owner.repositories import Repository, context, git
 from tests.world import wait_for
 from watchdog.core.model import HookOutcome, HookResult
-from watchdog.owner import git_locks
+from watchdog.owner import git_locks, gits
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.git_locks import git_locks as hook
 
@@ -30,6 +30,8 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(path: Path) -> HookResult:
+    """When no git of this uid is there that cannot be looked at: another suite's, which would keep every lock."""
+    wait_for(lambda: not any(one.unseen for one in gits.at_work()), "every git of this uid can be looked at")
     return hook(context(worktree=str(path), agent_id=AGENT), base.CleanupSettings())
 
 
