@@ -11,7 +11,7 @@ export DESTDIR PREFIX WHEELS EXTRAS
 INSTALLER = test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }; exec $(PYTHON) -sB systemd/install.py
 
 NO_PYTHON := No Python >= 3.11 that can make an environment. On Debian: apt install python3-venv
-.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts peers
+.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts attacks peers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ faults: $(BIN)/.ready ## the table of faults and what came of each (4 minutes; F
 
 verdicts: $(BIN)/.ready ## situations of agents and what came of each, with the confusion matrix (FULL=1: into tests/verdicts/RESULTS.md)
 	@RESULTS=$(FULL:1=verdicts) $(BIN)/python -m pytest -q -r fE -n 3 --dist worksteal -m faults tests/verdicts $(ARGS)
+
+attacks: $(BIN)/.ready ## what a hostile user tries on root's daemon: each row is a test that was seen to succeed before its fix (needs root)
+	@$(BIN)/python -m pytest -q -r fEs -n 2 --dist loadfile -m attacks tests/attacks $(ARGS)
 
 peers: $(BIN)/.ready ## ours beside real hcom and agent-relay, installed below /tmp (PEERS=DIR; 3 minutes)
 	@$(BIN)/python -m tests.peers.tools
