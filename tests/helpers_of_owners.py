@@ -28,10 +28,11 @@ def helpers_of(daemon: int, uid: int | None = None) -> list[int]:
     for pid in _children(daemon):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            whose = Path(f"/proc/{pid}").stat().st_uid
+            # Its directory there is root's: a helper is not dumpable.
+            whose = int(Path(f"/proc/{pid}/status").read_text().partition("Uid:")[2].split()[0])
         except OSError:
             continue
-        shared = b"watchdog.owner.helper" in command and b"--alone" not in command
+        shared = b"watchdog.owner.helper" in command and b"--alone" not in command and b"--command" not in command
         if shared and started_at(pid) is not None and uid in (None, whose):
             found.append(pid)
     return found

@@ -30,6 +30,7 @@ RANK = {
     "nss": 4,
     "owners": 4,
     "units": 3,
+    "vacancies": 3,
     "intake": 4,
     "schedule": 4,
     "cleanup": 4,

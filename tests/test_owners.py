@@ -38,8 +38,8 @@ from watchdog.owner import helper
 helper.CALLS["open"] = lambda path: os.close(os.open(path, os.O_RDONLY))
 helper.CALLS["print"] = lambda: print("stray")
 helper.CALLS["long"] = lambda: "x" * (2 << 20)
-helper.CALLS["garble"] = lambda: os.write(ends, b"not json\\n") and None
-helper.CALLS["flood"] = lambda: os.write(ends, b"x" * (3 << 20)) and None
+helper.IN_PLACE["garble"] = lambda: os.write(ends, b"not json\\n") and None
+helper.IN_PLACE["flood"] = lambda: os.write(ends, b"x" * (3 << 20)) and None
 helper.CALLS["die"] = lambda: (sys.stderr.write("my last words"), sys.stderr.flush(), os._exit(1))
 ends = os.dup(1)
 sys.argv = ["helper", *sys.argv[1:]]

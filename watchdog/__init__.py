@@ -71,6 +71,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     placement    an agent's own cgroup: a scope of systemd's, or a leaf of ours
     shortage     whether the kernel ended an agent for want of memory
     owners       the daemon's side of the owners' helpers
+    vacancies    how many of them there may be at once
     nss          questions to it, which may take minutes: no thread of the loop's
     panes        the panes of terminals that agents sit in: found once, their last screen
     inquiries    questions to them beside the sweep, one at a time for each thing

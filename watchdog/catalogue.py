@@ -156,6 +156,11 @@ CATALOGUE: dict[str, Entry] = {
         "a [[source]] cannot be read, or not all of it: agents that only it knows are not told of",
         "may the daemon's uid read it? Told again when it was read in between",
     ),
+    "helper.unconfined": Entry(
+        WARNING,
+        "this host lacks a mechanism that confines the owners' helpers; they work without it; logged once for each",
+        "`agent-watchdog doctor` says which one, and what it would take",
+    ),
     "descriptors.exhausted": Entry(
         ERROR,
         "connections wait, as there is no file descriptor for them; said once, and no silence is held against anybody",

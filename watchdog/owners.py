@@ -3,7 +3,8 @@
 The daemon opens no path of an owner; it asks here. What comes back are the words of that uid: they never decide about
 another uid's process or path, and no answer is missing evidence, never proof. A helper that hangs delays no other
 owner, because every owner has a process of his own; a hook run has one to itself. Such a process is a transient unit
-where systemd runs us as the host's daemon (`units`), else our child.
+where systemd runs us as the host's daemon (`units`), else our child. One that nobody asks for a while is ended, and
+there are only so many (`vacancies`). What a helper may not do is in `owner.confinement`.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import os
 import resource
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.hooks import base
 from watchdog.units import Person
+from watchdog.vacancies import Vacancies
 
 HELPER = ("-I", "-m", "watchdog.owner.helper")
 LINE_LIMIT = 1 << 20  # bytes of one answer; as in the helper
@@ -34,6 +36,11 @@ BACKSTOP = 10.0  # seconds a lone helper has, after the hook's deadline, to end 
 UNIT_GONE = 2.0  # seconds that a killed unit takes to be gone; one in D state stays
 HOOK_DESCRIPTORS = 16  # of the limit for each hook at once: three pipes, twice while it is started, and a pidfd
 STDERR_KEPT = 2000  # bytes of a helper's last words
+# Seconds without a call after which a shared helper is ended: three sweeps. A helper has 13 MB; its start takes 0.1 s
+# of CPU, and as a transient unit 50 ms more.
+IDLE = 30.0
+CONFINEMENTS = ("seccomp", "landlock")
+MOST = 64  # helpers at once, of all owners; 13 MB each
 
 
 @dataclass(eq=False, slots=True)
@@ -47,6 +54,8 @@ class _Helper:
     gone: bool = False  # no answer will come any more
     retired: bool = False  # its end is being waited for
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    idle: asyncio.TimerHandle | None = None  # runs while nobody waits for an answer
+    since: float = 0.0  # when that began, in the loop's seconds
 
     def lose(self, reason: str, message: str) -> None:
         """No answer will come any more: fail whoever waits."""
@@ -60,7 +69,8 @@ class _Helper:
 class Owners:
     """The helpers of all owners.
 
-    `argv` starts a helper (tests give their own); `settings` go to the built-in hooks; `transient`: each is a unit.
+    `argv` starts a helper (tests give their own); `settings` go to the built-in hooks; `transient`: each is a unit;
+    `unconfined` is told, once for each, what confinement this host lacks and why.
     """
 
     def __init__(
@@ -69,7 +79,10 @@ class Owners:
         *,
         settings: base.CleanupSettings | None = None,
         transient: bool = False,
+        unconfined: Callable[[str, str], None] | None = None,
     ) -> None:
+        self._unconfined = unconfined
+        self._lacking: set[str] = set()
         self._transient = transient
         self._argv = tuple(argv) if argv else (sys.executable, *HELPER)
         self.settings = settings or base.CleanupSettings()
@@ -78,7 +91,11 @@ class Owners:
         self._ending: dict[int, set[asyncio.Task[None]]] = {}
         self._alone: set[_Helper] = set()
         self._persons: dict[int, asyncio.Future[tuple[Person, list[int]]]] = {}
-        most = max(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // HOOK_DESCRIPTORS)
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._vacancies = Vacancies(
+            max(8, min(MOST, 2 * descriptors // HOOK_DESCRIPTORS)), os.geteuid(), self._make_room
+        )
+        most = max(4, min(MOST // 2, descriptors // HOOK_DESCRIPTORS))
         self._hooks = asyncio.Semaphore(most)
         self._hooks_of: dict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(most // 2))
         self._numbers = itertools.count(1)
@@ -107,12 +124,17 @@ class Owners:
                 self._retire(uid, helper, patience=0.0)
             raise OwnerCallFailed("late", f"no answer to {call} for uid {uid} in {timeout:g} s") from None
 
-    async def call_alone(self, uid: int, call: str, args: Mapping[str, object], timeout: float) -> Any:
-        """Ask a helper that is started for this call and ended after it, whatever happens. Raises as `call` does."""
+    async def call_alone(
+        self, uid: int, call: str, args: Mapping[str, object], timeout: float, option: str = "--alone"
+    ) -> Any:
+        """Ask a helper that is started for this call and ended after it, whatever happens. Raises as `call` does.
+
+        `option`: `--command` where a program of the operator's or the owner's is run, which is not confined.
+        """
         helper: _Helper | None = None
         try:
             async with asyncio.timeout(timeout):
-                helper = await self._start(uid, "--alone", lifetime=timeout)
+                helper = await self._start(uid, option, lifetime=timeout)
                 self._alone.add(helper)
                 return await self._ask(helper, call, args)
         except TimeoutError:
@@ -158,8 +180,9 @@ class Owners:
         return await self._result(os.geteuid() if uid is None else uid, "notify_command", args, seconds)
 
     async def _result(self, uid: int, call: str, args: Mapping[str, object], seconds: float) -> HookResult:
+        option = "--command" if call in ("command_hook", "notify_command") else "--alone"
         try:
-            return base.result_of(await self.call_alone(uid, call, args, seconds + BACKSTOP))
+            return base.result_of(await self.call_alone(uid, call, args, seconds + BACKSTOP, option))
         except OwnerCallFailed as error:
             late = error.reason == "late"
             return HookResult(HookOutcome.TIMEOUT if late else HookOutcome.FAILED, str(error), {"reason": error.reason})
@@ -205,11 +228,24 @@ class Owners:
         if len(self._ending.get(uid, ())) >= STUCK_LIMIT:
             raise OwnerCallFailed("not_started", f"{STUCK_LIMIT} ended helpers of uid {uid} do not go away")
         person, groups = await self._person(uid)
-        argv, unit = [*self._argv, *options], None
+        await self._vacancies.take(uid)
+        try:
+            return await self._started(person, groups, options, lifetime)
+        except BaseException:
+            self._vacancies.give_back(uid)
+            raise
+
+    async def _started(
+        self, person: Person, groups: Sequence[int], options: Sequence[str], lifetime: float | None
+    ) -> _Helper:
+        """Root's daemon starts each as root, and it becomes its owner itself: see `confinement.become`."""
+        uid, unit = person.uid, None
+        argv = [*self._argv, *options]
+        if uid != os.geteuid():
+            argv.append(f"--become={uid}:{person.gid}:{','.join(map(str, groups))}")
         if self._transient:
             unit = units.name_for(uid)
             argv = units.start_argv(unit, person, argv, lifetime)
-        become = unit is None and uid != os.geteuid()
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
@@ -222,9 +258,6 @@ class Owners:
                 env=dict(person.environment),
                 start_new_session=True,
                 umask=0o077,
-                user=uid if become else None,
-                group=person.gid if become else None,
-                extra_groups=groups if become else None,
             )
         except OSError as error:
             raise OwnerCallFailed("not_started", f"no helper for uid {uid}: {error}") from error
@@ -232,10 +265,23 @@ class Owners:
         helper.tasks += [asyncio.create_task(self._listen(uid, helper)), asyncio.create_task(_keep_words(helper))]
         return helper
 
+    def _make_room(self) -> None:
+        """End the shared helper that has been idle for the longest time, if any is."""
+        idle = [one for one in self._shared.items() if one[1].idle is not None]
+        if idle:
+            self._end_idle(*min(idle, key=lambda one: one[1].since))
+
+    def _end_idle(self, uid: int, helper: _Helper) -> None:
+        helper.lose("ended", "it was idle")
+        self._retire(uid, helper)
+
     async def _ask(self, helper: _Helper, call: str, args: Mapping[str, object]) -> Any:
         number = next(self._numbers)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         helper.waiting[number] = future
+        if helper.idle is not None:
+            helper.idle.cancel()
+            helper.idle = None
         stdin = helper.process.stdin
         assert stdin is not None
         try:
@@ -245,9 +291,29 @@ class Owners:
             reply = await future
         finally:
             helper.waiting.pop(number, None)
+            self._rest(helper)
+        self._note_lacking(reply.get("lacking"))
         if reply.get("ok") is True:
             return reply.get("result")
         raise OwnerCallFailed(str(reply.get("error"))[:64], base.printable(str(reply.get("message")))[:2000])
+
+    def _rest(self, helper: _Helper) -> None:
+        """A shared helper that nobody waits for ends after a while."""
+        uid = next((one for one, shared in self._shared.items() if shared is helper), None)
+        if uid is None or helper.waiting or helper.gone:
+            return
+        loop = asyncio.get_running_loop()
+        helper.since = loop.time()
+        helper.idle = loop.call_later(IDLE, self._end_idle, uid, helper)
+        if self._vacancies.wanted:
+            self._make_room()
+
+    def _note_lacking(self, lacking: object) -> None:
+        """What the first answer of a helper says of this host; the helper may be anybody's, so it is bounded."""
+        for kind, why in lacking.items() if isinstance(lacking, dict) else ():
+            if kind in CONFINEMENTS and kind not in self._lacking and self._unconfined is not None:
+                self._lacking.add(kind)
+                self._unconfined(kind, base.printable(str(why))[:200])
 
     async def _listen(self, uid: int, helper: _Helper) -> None:
         """Hand answers to whoever waits, until the helper closes its output or says what it must not."""
@@ -283,9 +349,24 @@ class Owners:
         if helper.retired:
             return
         helper.retired = True
-        task = asyncio.create_task(_buried(helper, patience))
+        if helper.idle is not None:
+            helper.idle.cancel()
+            helper.idle = None
+        task = asyncio.create_task(self._bury(uid, helper, patience))
         self._ending.setdefault(uid, set()).add(task)
         task.add_done_callback(lambda done: self._ending[uid].discard(done))
+
+    async def _bury(self, uid: int, helper: _Helper, patience: float) -> None:
+        """Its place is free when it is gone, or when KILL has had its time: one in D state must hold nobody up."""
+        burial = asyncio.ensure_future(_buried(helper, patience))
+        try:
+            await asyncio.wait([burial], timeout=patience + 2 * UNIT_GONE)
+        except asyncio.CancelledError:
+            burial.cancel()
+            raise
+        finally:
+            self._vacancies.give_back(uid)
+        await burial
 
 
 async def _keep_words(helper: _Helper) -> None:

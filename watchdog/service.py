@@ -161,7 +161,11 @@ class Daemon:
         held.push_async_callback(self.placement.close)
         copies = Copies(settings.state_dir, clock, log)
         self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor, copies)
-        self.owners = Owners(settings=settings_for(settings), transient=units.usable(self.supervisor.present))
+        self.owners = Owners(
+            settings=settings_for(settings),
+            transient=units.usable(self.supervisor.present),
+            unconfined=lambda kind, why: log.event("helper.unconfined", kind=kind, why=why),
+        )
         held.push_async_callback(self.owners.close)
         self.notices = Notices(settings.notify, self.owners, clock, log)
         held.push_async_callback(self.notices.close)

@@ -16,6 +16,8 @@ SLICE = "agent-hooks.slice"
 END_LIMIT = 5.0  # seconds that `systemctl kill` may take to be taken by systemd
 AFTERWARDS = 15.0  # seconds beyond a lone helper's deadline until systemd ends its unit, whatever became of us
 MANAGERS = ("INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "NOTIFY_SOCKET", "SHELL", "MANAGERPID")
+# For each helper, the operator's and owners' own commands too. A command may reach the network and run what it likes:
+# it is theirs, and its deadline ends it whole.
 LIMITS = (
     "NoNewPrivileges=yes",
     "KillMode=control-group",  # what a hook leaves behind is ended with it
@@ -25,11 +27,34 @@ LIMITS = (
     "LimitCORE=0",
     "UMask=0077",
 )
+# For helpers that do our own work. None of these makes a mount namespace. With ProtectSystem=strict and ReadWritePaths=
+# each registered place is a mount of its own: the rename of a tree into its trash fails (EBUSY for a mount point, EXDEV
+# between two), and a place "is a mount point" and refused. Landlock confines the parsers instead.
+CONFINED = (
+    "CPUQuota=200%",
+    "IPAddressDeny=any",
+    "KeyringMode=private",
+    "LockPersonality=yes",
+    "RestrictAddressFamilies=AF_UNIX",
+    "RestrictNamespaces=yes",
+    "RestrictRealtime=yes",
+    "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service @sandbox",
+    "SystemCallFilter=~@clock @debug @keyring @module @mount @obsolete @raw-io @reboot @swap",
+    "SystemCallErrorNumber=EPERM",
+)
+# The shared helper's parsers have 512 MiB each, a git at work on a million files 1 GiB (`owner.confinement`). Cached
+# files count as well, and are given back under pressure.
+MEMORY = {False: "1G", True: "4G"}
+# Beside what it changes its uid by, which goes with that. Root's own helper: `owner.confinement.ROOT_WORKS`.
+BECOMES = "CAP_SETUID CAP_SETGID CAP_SETPCAP"
+ROOTS = {False: "CAP_DAC_READ_SEARCH CAP_SYS_PTRACE", True: ""}
+ROOTS[True] = f"{ROOTS[False]} CAP_DAC_OVERRIDE CAP_FOWNER CAP_CHOWN"
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Whom a unit runs as. Without an entry in passwd systemd knows no such user, and setpriv(1) changes the uid."""
+    """Whom a helper works as; `known`: there is an entry in passwd."""
 
     uid: int
     gid: int
@@ -51,22 +76,24 @@ def name_for(uid: int) -> str:
 
 
 def start_argv(name: str, person: Person, command: Sequence[str], lifetime: float | None) -> list[str]:
-    """The command that starts the unit and lives as long; `lifetime` in seconds, None: until its stdin ends."""
+    """The command that starts the unit and lives as long; `lifetime` in seconds, None: until its stdin ends.
+
+    The unit starts as root and `command` changes its uid itself: with User= that user could trace it while its
+    interpreter starts. It needs no entry in passwd.
+    """
     properties = [*LIMITS, f"UnsetEnvironment={' '.join(MANAGERS)}"]
+    if "--command" not in command:
+        alone = lifetime is not None
+        capabilities = BECOMES if person.uid else ROOTS[alone]
+        properties += [*CONFINED, f"MemoryMax={MEMORY[alone]}", f"CapabilityBoundingSet={capabilities}"]
     if lifetime is not None:
         properties.append(f"RuntimeMaxSec={lifetime + AFTERWARDS:g}")
-    become: list[str] = []
-    if person.known:
-        properties.append(f"User={person.uid}")
-    else:
-        ids = (f"--reuid={person.uid}", f"--regid={person.gid}", "--clear-groups", "--inh-caps=-all")
-        become = ["setpriv", *ids, "--"]
     return [
         *("systemd-run", "--pipe", "--wait", "--collect", "--service-type=exec"),
         *(f"--unit={name}", f"--slice={SLICE}", f"--description=Helper of agent-watchdog for uid {person.uid}"),
         *(f"--property={line}" for line in properties),
         *(f"--setenv={key}={value}" for key, value in person.environment.items()),
-        *("--", *become, *command),
+        *("--", *command),
     ]
 
 

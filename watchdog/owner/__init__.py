@@ -1,6 +1,8 @@
 """All that touches an owner's files, git or terminals. It runs as that owner's uid, in a process that can be ended.
 
     helper      the process: JSON lines in and out, one call table
+    confinement  what a helper may not do: privileges, system calls, files, memory
+    parsing     what parses foreign data, in a child that sees nothing else
     contained   a piece of work in a child, with a deadline that ends its whole tree
     command     a command hook, run contained
     paths       directories opened component by component, without following links; mounts

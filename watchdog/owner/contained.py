@@ -13,7 +13,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 PR_SET_PDEATHSIG = 1
@@ -70,6 +70,28 @@ def start(work: Callable[[], None], wired: dict[int, int]) -> int:
     except BaseException:  # noqa: BLE001 a forked child must never run on in its parent's code
         os._exit(70)
     os._exit(0)
+
+
+def end(pid: int) -> int:
+    """KILL for a child that is not waited for yet, and its wait status; one that has ended keeps its own."""
+    if not _exited(pid):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
+def end_strays(known: Collection[int]) -> None:
+    """KILL for children that came to this subreaper from one that has ended; wait for those that have ended."""
+    for pid in set(_children()) - set(known):
+        with contextlib.suppress(ProcessLookupError, PermissionError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, os.WNOHANG)
+
+
+def how(status: int) -> str:
+    """A wait status, in words."""
+    code = os.waitstatus_to_exitcode(status)
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
 
 
 def supervise(pid: int, outputs: dict[int, int], seconds: float, caller: int | None) -> Ran:

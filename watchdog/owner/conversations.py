@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+from typing import Any
 
 from watchdog.core.conversations import Conversation, conversation_json, kept_in
+from watchdog.owner import parsing
 from watchdog.owner.session_dirs import claude_directory
 from watchdog.owner.sources import claude
 
@@ -28,9 +30,15 @@ def _of_claude(pid: int, ticks: int) -> Conversation | None:
     directory = claude_directory(pid)
     if not os.path.exists(os.path.join(directory, "sessions", f"{pid}.json")):
         return None
+    told: Any = parsing.parsed(lambda: _listed(directory, pid, ticks), [directory])
+    return None if told is None else Conversation("claude", told[0], directory, told[1])
+
+
+def _listed(directory: str, pid: int, ticks: int) -> tuple[str, str | None] | None:
+    """The conversation and the cwd that Claude Code's own list has for that very process."""
     for entry in claude.discover(directory):
         if (entry.pid, entry.ticks) == (pid, ticks) and entry.conversation is not None:
-            return Conversation("claude", entry.conversation, directory, entry.cwd)
+            return entry.conversation, entry.cwd
     return None
 
 

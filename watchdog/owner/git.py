@@ -13,9 +13,11 @@ import subprocess
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import IO
 
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner import confinement
 
 OFF = (
     "core.hooksPath=/dev/null",
@@ -41,6 +43,8 @@ OFF = (
 )
 FILTER_OFF = {"clean": "", "smudge": "", "process": "", "required": "false"}
 WRITER = "agent-watchdog"  # author of what a rescue commits: the owner may have no name configured
+# Where git finds itself for a part of what it does (`worktree remove` runs `status`); often links to one file.
+EXECUTABLES = tuple(f"{top}/{place}/git-core/git" for top in ("/usr", "/usr/local") for place in ("lib", "libexec"))
 OUTPUT_LIMIT = 64 << 20  # bytes; a status of a million files is about that long
 
 
@@ -139,6 +143,7 @@ class Git:
                 timeout=max(0.1, self._until - time.monotonic()),
                 check=False,
                 umask=self._umask,
+                preexec_fn=partial(confinement.only_runs, "git", *EXECUTABLES),
             )
         except subprocess.TimeoutExpired:
             raise OwnerCallFailed("git_late", f"git {arguments[0]} did not answer in time") from None

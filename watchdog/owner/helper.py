@@ -1,27 +1,33 @@
 """The helper: a process that runs as one owner's uid and answers the daemon's questions about that owner's files.
 
 One JSON object a line on stdin, `{"id": n, "call": name, "args": {...}}`; one a line on stdout, `{"id": n, "ok": true,
-"result": ...}` or `{"id": n, "ok": false, "error": code, "message": ...}`. Each call of the shared helper has a thread
-of its own, so a path that hangs delays no other; answers come as they are ready. With `--alone` the helper does one
-hook run and ends: it never touches a path itself but watches the child that does, and ends that child's tree at the
-deadline or when the daemon has gone.
+"result": ...}` or `{"id": n, "ok": false, "error": code, "message": ...}`. Each call of the shared helper has a child
+of its own (a mere look at a file a thread of the one child for looks), so a path that hangs delays no other, and a call
+that uses up its memory or CPU time ends alone; answers come as they are ready. With `--alone` the helper does one hook
+run and ends: it never touches a path itself but watches the child that does, and ends that child's tree at the deadline
+or when the daemon has gone. With `--command` likewise, and what it runs is a program of the operator's or the owner's.
 
-Started as `python -I -m watchdog.owner.helper`. It imports core, errors and the standard library only.
+Started as `python -I -m watchdog.owner.helper`; by root with `--become=UID:GID:GROUPS`. It imports core, errors and the
+standard library only. What it may not do: `confinement`. For a command only that is done which keeps its owner from
+tracing the helper: the command itself is theirs, and may use the network and run what it likes.
 """
 
 import errno
 import json
 import os
+import select
 import stat
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from watchdog.core.model import HookContext, HookOutcome, HookResult
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed, PathRefused, WatchdogError
-from watchdog.owner import contained, findings, hindrances, leftovers
+from watchdog.owner import confinement, contained, findings, hindrances, leftovers
 from watchdog.owner.command import run_command, run_notice
 from watchdog.owner.conversations import conversation
 from watchdog.owner.hooks import BUILT_IN, base
@@ -33,7 +39,7 @@ from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
 from watchdog.owner.terminals.showing import pane_shows
 
 LINE_LIMIT = 1 << 20  # bytes, both ways; the daemon keeps to it in what it asks
-CALLS_LIMIT = 64  # threads; beyond, the daemon is told to come again
+CALLS_LIMIT = 64  # threads, and children; beyond, the daemon is told to come again
 TAIL, LINES, LINE = 16_384, 10, 200  # of a log: bytes that are read, lines and characters of a line that are told
 RESULT_LIMIT = 262_144  # bytes of a built-in hook's answer
 
@@ -99,11 +105,10 @@ def moved(processes: list[list[int]]) -> dict[str, int]:
     return found
 
 
+IN_PLACE: dict[str, Call] = {"ping": ping}  # cannot hang
+# A fork costs 1.5 ms, a thread 0.1: a host has hundreds of beat files, looked at in each sweep. They parse nothing.
+LOOKS: dict[str, Call] = {"stamp": stamp, "last_lines": last_lines, "moved": moved}
 CALLS: dict[str, Call] = {
-    "ping": ping,
-    "stamp": stamp,
-    "last_lines": last_lines,
-    "moved": moved,
     "conversation": conversation,
     "source_discover": source_discover,
     "source_forget": source_forget,
@@ -142,8 +147,7 @@ def contained_work(work: Iterable[object], seconds: float, limit: int) -> tuple[
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
     def tell(data: bytes) -> None:
-        while data:
-            data = data[os.write(3, data) :]
+        _write(3, data)
 
     def in_the_child() -> None:
         try:
@@ -218,13 +222,14 @@ def notify_command(command: list[str], name: str, event: str, timeout_seconds: f
     return base.result_json(run_notice(command, name, event, timeout_seconds, caller=0))
 
 
+COMMANDS: dict[str, Call] = {"command_hook": command_hook, "notify_command": notify_command}
 ALONE: dict[str, Call] = {
+    **IN_PLACE,
+    **LOOKS,
     **CALLS,
     "hook": hook,
     "reap_look": reap_look,
     "reap_act": reap_act,
-    "command_hook": command_hook,
-    "notify_command": notify_command,
     "type_keys": type_keys,
     "restorable": restorable,
     "restore": restore,
@@ -238,83 +243,249 @@ def answer(calls: dict[str, Call], request: dict[str, Any]) -> dict[str, object]
     try:
         call = calls[request["call"]]
         return {"id": number, "ok": True, "result": call(**request.get("args", {}))}
-    except OwnerCallFailed as error:
-        code, message = error.reason, str(error)
-    except PathRefused as error:
-        code, message = "refused", str(error)
-    except OSError as error:
-        code, message = errno.errorcode.get(error.errno or 0, "OSError"), str(error)
-    except (KeyError, TypeError, ValueError) as error:
-        code, message = "bad_request", f"{type(error).__name__}: {error}"
-    except WatchdogError as error:
-        code, message = error.code, str(error)
     except Exception as error:  # noqa: BLE001 one call's fault must not end the others'
+        return {"id": number, "ok": False, **as_error(error)}
+
+
+def as_error(error: Exception) -> dict[str, object]:
+    """What is answered for it: a code and words."""
+    if isinstance(error, OwnerCallFailed):
+        code, message = error.reason, str(error)
+    elif isinstance(error, PathRefused):
+        code, message = "refused", str(error)
+    elif isinstance(error, OSError):
+        code, message = errno.errorcode.get(error.errno or 0, "OSError"), str(error)
+    elif isinstance(error, MemoryError):
+        code, message = "out_of_memory", "it needs more memory than a call may have"
+    elif isinstance(error, KeyError | TypeError | ValueError):
+        code, message = "bad_request", f"{type(error).__name__}: {error}"
+    elif isinstance(error, WatchdogError):
+        code, message = error.code, str(error)
+    else:
         code, message = "failed", f"{type(error).__name__}: {error}"
-    return {"id": number, "ok": False, "error": code, "message": message}
+    return {"error": code, "message": message}
 
 
 class _Answers:
-    """Whole lines on the descriptor that was stdout; nothing that prints by accident gets in between."""
+    """Whole lines on a descriptor; the helper's own is stdout, and nothing that prints by accident gets in between.
 
-    def __init__(self) -> None:
-        self._fd = os.dup(1)
+    `first`: what is told beside the first answer.
+    """
+
+    def __init__(self, fd: int, first: dict[str, object] | None = None) -> None:
+        self._fd = fd
+        self._first = dict(first or {})
         self._lock = threading.Lock()
-        null = os.open("/dev/null", os.O_WRONLY)
-        os.dup2(null, 1)
-        os.close(null)
 
     def write(self, reply: dict[str, object]) -> None:
         """One answer; one that is too long is replaced by saying so."""
-        data = json.dumps(reply).encode() + b"\n"
-        if len(data) > LINE_LIMIT:
-            short = {"id": reply["id"], "ok": False, "error": "too_long", "message": f"{len(data)} bytes"}
-            data = json.dumps(short).encode() + b"\n"
         with self._lock:
-            while data:
-                data = data[os.write(self._fd, data) :]
+            reply, self._first = reply | self._first, {}
+            data = json.dumps(reply).encode() + b"\n"
+            if len(data) > LINE_LIMIT:
+                short = {"id": reply["id"], "ok": False, "error": "too_long", "message": f"{len(data)} bytes"}
+                data = json.dumps(short).encode() + b"\n"
+            _write(self._fd, data)
 
 
-def _requests() -> Any:
-    """Requests, one a line, until the daemon closes the pipe. Raises ValueError for what is none."""
-    with open(0, "rb", buffering=65536, closefd=False) as lines:
-        while line := lines.readline(LINE_LIMIT):
-            request = json.loads(line)
-            if not isinstance(request, dict):
-                raise ValueError("a request is one JSON object")
-            yield request
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
 
 
-def _serve(answers: _Answers) -> None:
+def _own_stdout() -> int:
+    """Where answers go; whatever prints goes nowhere."""
+    fd = os.dup(1)
+    null = os.open("/dev/null", os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
+    return fd
+
+
+def _request(line: bytes) -> dict[str, Any]:
+    """Raises ValueError for what is none: the daemon keeps to the protocol, or the helper ends."""
+    request = json.loads(line)
+    if not isinstance(request, dict):
+        raise ValueError("a request is one JSON object")
+    return request
+
+
+def look_on() -> None:
+    """The child for looks: a thread for each, so that one that hangs delays no other. It runs nothing."""
+    confinement.limit(confinement.PARSER_BYTES, confinement.WORK_SECONDS)
+    confinement.filter_calls(execute=False, sockets=False)
+    answers = _Answers(1)
     slots = threading.BoundedSemaphore(CALLS_LIMIT)
 
     def one(request: dict[str, Any]) -> None:
         try:
-            answers.write(answer(CALLS, request))
+            answers.write(answer(LOOKS, request))
         finally:
             slots.release()
 
-    for request in _requests():
-        if not slots.acquire(blocking=False):
-            answers.write({"id": request.get("id"), "ok": False, "error": "busy", "message": "too many calls hang"})
-            continue
-        # A daemon thread: one that hangs must not keep us when the daemon has gone.
-        threading.Thread(target=one, args=(request,), daemon=True).start()
+    with open(0, "rb", buffering=65536, closefd=False) as lines:
+        while line := lines.readline(LINE_LIMIT):
+            request = _request(line)
+            if not slots.acquire(blocking=False):
+                answers.write(_busy(request))
+                continue
+            # A daemon thread: one that hangs must not keep us when the helper has gone.
+            threading.Thread(target=one, args=(request,), daemon=True).start()
+    os._exit(0)
+
+
+def _busy(request: dict[str, Any]) -> dict[str, object]:
+    return {"id": request.get("id"), "ok": False, "error": "busy", "message": "too many calls hang"}
+
+
+@dataclass(slots=True)
+class _Child:
+    """A child that answers: one call (`number`), or the looks, whose answers are lines that are handed on."""
+
+    pid: int
+    output: int
+    number: object = None
+    requests: int | None = None  # of the one for looks: where it reads them
+    data: bytearray = field(default_factory=bytearray)
+
+
+class _Shared:
+    """The shared helper: it has one thread, which parses nothing of the owner's, and starts children that do."""
+
+    def __init__(self, answers: _Answers) -> None:
+        self._answers = answers
+        self._children: dict[int, _Child] = {}  # by the descriptor of their answers
+        self._looks: _Child | None = None
+        self._poll = select.poll()
+        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+
+    def serve(self) -> None:
+        """Until stdin ends. The children end with us (PR_SET_PDEATHSIG)."""
+        contained.become_subreaper()
+        pending = bytearray()
+        requests: deque[bytes] = deque()
+        self._poll.register(0, select.POLLIN)
+        while True:
+            for fd, _ in self._poll.poll():
+                if fd != 0:
+                    self._hear(self._children[fd])
+                    continue
+                data = os.read(0, 65536)
+                if not data:
+                    return
+                pending += data
+                *whole, rest = pending.split(b"\n")
+                pending = rest
+                requests.extend(map(bytes, whole))
+            while requests:
+                self._take(_request(requests.popleft()))
+
+    def _take(self, request: dict[str, Any]) -> None:
+        name = request.get("call")
+        if name in IN_PLACE:
+            self._answers.write(answer(IN_PLACE, request))
+        elif name in LOOKS:
+            self._look(request)
+        elif len(self._children) > CALLS_LIMIT:
+            self._answers.write(_busy(request))
+        else:
+            self._call(request)
+
+    def _call(self, request: dict[str, Any]) -> None:
+        output, end = contained.pipe_pair()
+
+        def work() -> None:
+            confinement.limit(confinement.PARSER_BYTES, confinement.PARSER_SECONDS)
+            _Answers(3).write(answer(CALLS, request))
+
+        pid = contained.start(work, {0: self._null, 1: self._null, 3: end})
+        self._start(_Child(pid, output, request.get("id")), end)
+
+    def _look(self, request: dict[str, Any]) -> None:
+        if self._looks is None:
+            output, end = contained.pipe_pair()
+            reading, writing = contained.pipe_pair()
+            pid = contained.start(look_on, {0: reading, 1: end})
+            os.close(reading)
+            self._looks = _Child(pid, output, requests=writing)
+            self._start(self._looks, end)
+        assert self._looks.requests is not None
+        try:
+            _write(self._looks.requests, json.dumps(request).encode() + b"\n")
+        except BrokenPipeError:  # it has ended: a signal of the owner's
+            self._answers.write({"id": request.get("id"), "ok": False, "error": "lost", "message": "it has ended"})
+
+    def _start(self, child: _Child, end: int) -> None:
+        os.close(end)
+        self._children[child.output] = child
+        self._poll.register(child.output, select.POLLIN)
+
+    def _hear(self, child: _Child) -> None:
+        """What a child has to say; at its end its one answer, or that there is none."""
+        data = os.read(child.output, 65536)
+        child.data += data
+        if child is self._looks:
+            *whole, rest = child.data.split(b"\n")
+            child.data = rest
+            for line in whole:
+                self._hand_on(bytes(line), None, "")
+        if data and len(child.data) <= LINE_LIMIT + 1:
+            return
+        self._poll.unregister(child.output)
+        del self._children[child.output]
+        os.close(child.output)
+        status = contained.end(child.pid)
+        contained.end_strays([one.pid for one in self._children.values()])
+        if child is self._looks:
+            raise SystemExit(f"the process for looks {contained.how(status)}")  # the daemon starts another helper
+        self._hand_on(bytes(child.data).removesuffix(b"\n"), child.number, contained.how(status))
+
+    def _hand_on(self, line: bytes, number: object, how: str) -> None:
+        """An answer of a child. What it says beside one is not handed on: by now it may be the owner's code."""
+        try:
+            reply = json.loads(line)
+            if how and reply["id"] != number:
+                raise ValueError("another's answer")
+        except (ValueError, KeyError, TypeError, RecursionError):
+            reply = {"id": number, "ok": False, "error": "lost", "message": f"the process of this call {how}"}
+        self._answers.write(reply)
 
 
 def main() -> None:
-    """Serve until stdin ends; with `--alone`, one request."""
+    """Serve until stdin ends; with `--alone` or `--command`, one request."""
+    options = sys.argv[1:]
     os.chdir("/")
     os.umask(0o077)
-    answers = _Answers()
-    if "--alone" in sys.argv[1:]:
+    for option in options:
+        if not option.startswith("--become="):
+            continue
+        uid, gid, groups = option.removeprefix("--become=").split(":")
+        confinement.become(int(uid), int(gid), [int(group) for group in groups.split(",") if group])
+    confinement.hide()
+    answers = _Answers(_own_stdout(), _confine(options))
+    if "--alone" in options or "--command" in options:
         contained.become_subreaper()
         with open(0, "rb", buffering=0, closefd=False) as stdin:
             line = stdin.readline(LINE_LIMIT)
         if line:
-            answers.write(answer(ALONE, json.loads(line)))
+            answers.write(answer(COMMANDS if "--command" in options else ALONE, _request(line)))
         return
-    _serve(answers)
-    os._exit(0)  # threads that hang are not waited for
+    _Shared(answers).serve()
+    os._exit(0)
+
+
+def _confine(options: list[str]) -> dict[str, object]:
+    """Give up what this helper does not need; what of that the host cannot do, for the first answer."""
+    if "--command" in options:
+        return {}
+    alone = "--alone" in options
+    confinement.seal(confinement.ROOT_WORKS if alone else confinement.ROOT_LOOKS)
+    if alone:
+        confinement.limit(confinement.WORK_BYTES, confinement.WORK_SECONDS)
+    lacking = confinement.lacking()
+    if not confinement.filter_calls():
+        lacking.setdefault("seccomp", "the kernel refuses the filter")
+    return {"lacking": lacking} if lacking else {}
 
 
 if __name__ == "__main__":

@@ -23,33 +23,54 @@ None of them decides about a process or signals one: what an entry means is aske
 """
 
 import os
+from typing import Any
 
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner import parsing
 from watchdog.owner.sources import agent_relay, agent_sessions, claude, fleet_tasks, hcom, orchestrator_db
 from watchdog.owner.sources.base import Source, end_of, entry_json
 
 SOURCES: dict[str, Source] = {
     "claude": Source("~/.claude", claude.discover, variable="CLAUDE_CONFIG_DIR"),
-    "agent_relay": Source("~/.agent-relay", agent_relay.discover, agent_relay.forget),
+    "agent_relay": Source(
+        "~/.agent-relay",
+        agent_relay.discover,
+        agent_relay.forget,
+        removes=("/tmp", "/tmp/relay-outbox"),  # noqa: S108
+    ),
     "agent_sessions": Source("", agent_sessions.discover, agent_sessions.forget, variable="AGENT_SESSIONS_YAML"),
-    "fleet_tasks": Source("~/.fleet-tasks", fleet_tasks.discover, fleet_tasks.forget),
+    "fleet_tasks": Source("~/.fleet-tasks", fleet_tasks.discover, fleet_tasks.forget, reads=("~/.apra-fleet/data",)),
     "hcom": Source("~/.hcom", hcom.discover, hcom.forget, variable="HCOM_DIR"),
     "orchestrator_db": Source("", orchestrator_db.discover, orchestrator_db.forget),
 }
 
 
 def source_discover(kind: str, path: str) -> list[dict[str, object]]:
-    """The helper's call: who stands in that registry now. Raises OSError, OwnerCallFailed."""
-    return [entry_json(entry) for entry in _source(kind).discover(os.path.expanduser(path))]
+    """The helper's call: who stands in that registry now. Raises OwnerCallFailed."""
+    source, place = _source(kind), os.path.expanduser(path)
+
+    def look() -> list[dict[str, object]]:
+        return [entry_json(entry) for entry in source.discover(place)]
+
+    found: Any = parsing.parsed(look, [parsing.place_of(place)], map(os.path.expanduser, source.reads))
+    return list(found)
 
 
 def source_forget(kind: str, path: str, key: str, token: str, end: dict[str, object]) -> dict[str, object]:
-    """The helper's call: write down the end of one entry. Raises OSError, OwnerCallFailed."""
-    forget = _source(kind).forget
+    """The helper's call: write down the end of one entry. Raises OwnerCallFailed."""
+    source, place = _source(kind), os.path.expanduser(path)
+    forget = source.forget
     if forget is None:
         raise OwnerCallFailed("kept", f"an entry of {kind} is left to that program")
-    done = forget(os.path.expanduser(path), key, token, end_of(end))
-    return {"became": done.became, "message": done.message}
+    how = end_of(end)
+
+    def write() -> dict[str, object]:
+        done = forget(place, key, token, how)
+        return {"became": done.became, "message": done.message}
+
+    removed = [*source.removes, *(os.path.dirname(one) for one in how.temp)]
+    done: Any = parsing.parsed(write, [parsing.place_of(place)], map(os.path.expanduser, source.reads), removed)
+    return dict(done)
 
 
 def _source(kind: str) -> Source:

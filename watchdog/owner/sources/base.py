@@ -107,13 +107,16 @@ class Source:
     """One kind of registry. Both functions may raise OSError and OwnerCallFailed; both may be called again.
 
     `discover(path)`; `forget(path, key, token, end)`, None where an entry is never ours to put in order. `path` is
-    where it lies unless told, "~" the owner's home; `variable` names it in his environment.
+    where it lies unless told, "~" the owner's home; `variable` names it in his environment. Both work in a process that
+    sees nothing but that directory, what `reads` names, and of `removes` only so much that it may remove from there.
     """
 
     path: str
     discover: Discover
     forget: Forget | None = None
     variable: str = ""
+    reads: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()
 
 
 def living_first(entries: list[Entry]) -> list[Entry]:

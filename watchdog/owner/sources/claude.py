@@ -15,6 +15,7 @@ import stat
 from watchdog.core.notify import printable
 from watchdog.core.vendors import agent_name, runs_as
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources import kernel
 from watchdog.owner.sources.base import MOST_TOLD, Entry
 
 MOST_BYTES = 65536  # of one file; those that were seen have 400
@@ -126,7 +127,9 @@ def _claude_now(pid: int) -> int | None:
             ticks = int(file.read().rpartition(b")")[2].split()[19])
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read(4096).decode("utf-8", "replace").split("\0")
-        executable = os.readlink(f"/proc/{pid}/exe")
     except OSError:
+        return None
+    executable = kernel.link(pid, "exe")
+    if not executable:
         return None
     return ticks if runs_as("claude", [word for word in words if word][:8], executable) is not None else None

@@ -172,7 +172,4 @@ def _touched(path: str) -> str | None:
 
 def _cwd(task: Task) -> str | None:
     """Where the wrapper works: the member's folder."""
-    try:
-        return os.readlink(f"/proc/{task.pid}/cwd")
-    except OSError:
-        return None
+    return (kernel.link(task.pid, "cwd") or None) if task.pid is not None else None

@@ -5,6 +5,8 @@ import os
 import time
 from dataclasses import dataclass
 
+from watchdog.owner import parsing
+
 MOST_WORDS = 65536  # bytes of a command line
 
 
@@ -27,6 +29,16 @@ def as_pid(value: object) -> int | None:
     return value if type(value) is int and 1 < value <= pid_max() else None
 
 
+@parsing.outside
+def link(pid: int, name: str) -> str:
+    """Where `cwd` or `exe` of a process leads; empty where the kernel does not show it to us."""
+    try:
+        return os.readlink(f"/proc/{pid}/{name}") if name in ("cwd", "exe") else ""
+    except OSError:
+        return ""
+
+
+@parsing.outside
 def environ(pid: int) -> dict[str, str]:
     """What a process was started with; nothing where the kernel does not show it to us."""
     try:

@@ -59,7 +59,7 @@ def running() -> list[Run]:
                     main=parent if wrapped and parent is not None else one,
                     also=(*((one.pid,) if wrapped else ()), *harness),
                     harness=harness,
-                    cwd=_cwd(one.pid),
+                    cwd=kernel.link(one.pid, "cwd"),
                     log=options.get("--log-file"),
                     files=_left(options.get("--socket"), options.get("--outbox")),
                 )
@@ -130,13 +130,6 @@ def _options(words: tuple[str, ...]) -> dict[str, str]:
     """What stands before the wrapped command."""
     own = words[: words.index("--")] if "--" in words else words
     return {own[i]: own[i + 1] for i in range(len(own) - 1) if own[i].startswith("--")}
-
-
-def _cwd(pid: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/cwd")
-    except OSError:
-        return ""
 
 
 def _left(hears: str | None, outbox: str | None) -> tuple[str, ...]:

@@ -7,10 +7,12 @@ another process than its row says; its conversation is not in its row yet (`forg
 import os
 import re
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner import parsing
 from watchdog.owner.sources import claude, files, kernel
 from watchdog.owner.sources.base import Entry
 from watchdog.owner.terminals import tmux
@@ -151,11 +153,22 @@ def entry_of_row(uid: int, mtime: float, row: Row, asked: Asked) -> Entry:
 def _claude_session(environment: dict[str, str], pid: int, ticks: int) -> str | None:
     """The session that Claude Code's own list has for that very process."""
     directory = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(environment.get("HOME", "/nonexistent"), ".claude")
-    try:
+    return _claude_conversation(directory, pid, ticks)
+
+
+@parsing.outside
+def _claude_conversation(directory: str, pid: int, ticks: int) -> str | None:
+    """Outside, as that directory is another than the registry's; its files are parsed in a child of their own."""
+
+    def look() -> str | None:
         listed = claude.discover(directory)
-    except (OSError, OwnerCallFailed):
+        return next((one.conversation for one in listed if (one.pid, one.ticks) == (pid, ticks)), None)
+
+    try:
+        found = parsing.parsed(look, [directory])
+    except OwnerCallFailed:
         return None
-    return next((one.conversation for one in listed if (one.pid, one.ticks) == (pid, ticks)), None)
+    return found if isinstance(found, str) else None
 
 
 def _panes(server: str) -> list[Seen] | None:
@@ -163,6 +176,13 @@ def _panes(server: str) -> list[Seen] | None:
 
     No server by that name means that it has no pane.
     """
+    told = _asked_panes(server)
+    return None if told is None else [Seen(**{**one, "sessions": tuple(one["sessions"])}) for one in told]
+
+
+@parsing.outside
+def _asked_panes(server: str) -> list[dict[str, Any]] | None:
+    """As `_panes`, outside: the client of tmux is a program."""
     found = []
     try:
         sockets = tmux.servers({}, server)
@@ -174,7 +194,7 @@ def _panes(server: str) -> list[Seen] | None:
         except OwnerCallFailed as error:
             if not _NOBODY.search(str(error)):
                 return None
-    return found
+    return [asdict(one) for one in found]
 
 
 def _since(row: Row) -> float | None:

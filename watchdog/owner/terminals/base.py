@@ -22,9 +22,11 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner import confinement
 from watchdog.owner.terminals import sitting
 
 KEY = re.compile(r"(?:[CMS]-)+\S+|Enter|Escape|Tab|Space|BSpace|Up|Down|Left|Right|Home|End")
@@ -156,6 +158,7 @@ def say(
             capture_output=True,
             timeout=seconds,
             check=False,
+            preexec_fn=partial(confinement.only_runs, argv[0], *(["kitten"] if argv[0] == "kitty" else [])),
         )
     except subprocess.TimeoutExpired:
         raise OwnerCallFailed(argv[0], f"{argv[0]} did not answer in {seconds:.1f} s") from None
