@@ -97,6 +97,7 @@ RANK = {
     "service": 13,
     "background": 13,
     "checkup": 13,
+    "exposure": 12,
     "start": 14,
     "entry": 15,
     "front": 16,

@@ -6,6 +6,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     entry        the signals that the starter left, before all below is imported
     start        the command `agent-watchdogd`: options, configuration, logs
     checkup      `--check`: is what the file leads to there, and safe
+    exposure     which secrets and words of agents others may read
     background   away from the terminal, with a pid file, where there is no systemd
     service      composition root, main loop, shutdown order
     cli/         the verbs: parse, call control, print; cli/resident/ is what stays beside an agent

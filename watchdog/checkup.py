@@ -10,6 +10,7 @@ from shutil import which
 from watchdog.config import Settings, sqlite_file
 from watchdog.core.vendors import EXIT_KEYS
 from watchdog.errors import ConfigError, UnsafeDirectory
+from watchdog.exposure import exposed
 from watchdog.keys import DEFAULT_HOOKS, Kill, Source
 from watchdog.places import look_at_directory
 
@@ -86,7 +87,7 @@ def warnings(settings: Settings) -> list[str]:
             f" so these stay: {', '.join(_LEFT[name] for name in left)}; right: list those that you want, too"
             f""" ([[hook]], name = "{left[0]}", run = "{left[0]}")"""
         )
-    return [f"{where(settings)}: {words}" for words in found]
+    return [f"{where(settings)}: {words}" for words in [*found, *exposed(settings)]]
 
 
 def _cannot_be_made(directory: str) -> str | None:

@@ -60,7 +60,9 @@ class Latecomers:
 
     def _directories(self, uid: int) -> list[str]:
         """As `cli.resident.inbox.open_inbox` chooses."""
-        runtime = [f"/run/user/{uid}/agent-watchdog", f"/tmp/agent-watchdog-{uid}"]  # noqa: S108  read by that uid
+        fallback = f"/tmp/agent-watchdog-{uid}"  # noqa: S108  read by that uid, as all of these
+        beside = f"/tmp/.agent-watchdog-{uid}-*"  # noqa: S108  all of them: control.client.fallbacks
+        runtime = [f"/run/user/{uid}/agent-watchdog", fallback, beside]
         own = [self._desk.runtime_dir, *runtime] if uid == os.geteuid() else runtime
         return [f"{directory}/{DIRECTORY}" for directory in dict.fromkeys(own)]
 

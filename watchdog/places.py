@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from watchdog.control.client import fallbacks
 from watchdog.errors import UnsafeDirectory
 
 NAME = "agent-watchdog"
@@ -44,8 +45,20 @@ def places_for(uid: int, environ: Mapping[str, str]) -> Places:
         uid,
         f"{_absolute(environ.get('XDG_CONFIG_HOME')) or f'{home}/.config'}/{NAME}/{NAME}.toml",
         f"{_absolute(environ.get('XDG_STATE_HOME')) or f'{home}/.local/state'}/{NAME}",
-        f"{runtime}/{NAME}" if runtime else f"/tmp/{NAME}-{uid}",  # noqa: S108 checked by `ensure_directory`
+        f"{runtime}/{NAME}" if runtime else fallbacks(uid)[0],
     )
+
+
+def squatted(runtime_dir: str) -> str | None:
+    """Whose file took the usual name in /tmp, so that this directory beside it is used; in words."""
+    directory, name = os.path.split(runtime_dir)
+    usual = f"{directory}/{NAME}-{os.geteuid()}"
+    if not name.startswith(f".{NAME}-{os.geteuid()}-"):
+        return None
+    try:
+        return f"{usual} belongs to uid {os.lstat(usual).st_uid}"
+    except OSError:
+        return f"{usual} was taken when it was made"
 
 
 def ensure_directories(state_dir: str, runtime_dir: str) -> None:

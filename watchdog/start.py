@@ -16,7 +16,7 @@ from typing import NoReturn
 from watchdog import background, checkup, config, descriptors, logs
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.lock import PidFile
-from watchdog.places import ensure_directories
+from watchdog.places import ensure_directories, squatted
 from watchdog.service import Daemon
 from watchdog.sink import Sink
 from watchdog.systemd import Supervisor
@@ -129,6 +129,8 @@ def _run(
     faulthandler.enable()  # SIGABRT of systemd's watchdog leaves a traceback
     log = logs.get_logger()
     log.event("daemon.starting", pid=os.getpid(), config=settings.file or "defaults")
+    if (taken := squatted(settings.runtime_dir)) is not None:
+        log.event("runtime_dir.taken", path=settings.runtime_dir, why=taken)
     gc.freeze()  # see `entry`
     gc.enable()
     try:

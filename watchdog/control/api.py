@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from aiohttp import web
 
 from watchdog.control import ending, events, holding, purging, reading, reaping, registering, restoring
-from watchdog.control.bodies import MAX_BODY
+from watchdog.control.bodies import MAX_BODY, gone
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
 from watchdog.control.peers import Gate
 from watchdog.control.results import denial
@@ -73,7 +73,9 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         if error.status == 404:
             return _problem(404, "not_found", f'there is no {request.path}; see the README, "HTTP"')
         return _problem(error.status, "bad_request", f"{request.method} {request.path}: {error.reason}")
-    except Exception as error:  # noqa: BLE001 - one request's failure must stay this request's
+    except Exception as error:  # one request's failure must stay this request's
+        if isinstance(error, ConnectionError) and gone(request):
+            raise  # nobody to answer: `Speaker` ends the connection
         desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
 
@@ -87,6 +89,11 @@ class Speaker(web.RequestHandler):
     traceback in our log for each line that a stranger writes."""
 
     __slots__ = ()
+
+    def log_exception(self, *words: object, exc_info: object = None, **more: object) -> None:
+        """Log a fault of ours. A client that leaves while it is answered, or sends a broken body, is normal."""
+        if not isinstance(exc_info, ConnectionError | web.RequestPayloadError):
+            super().log_exception(*words, exc_info=exc_info, **more)
 
     def handle_error(
         self,

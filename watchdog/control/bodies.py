@@ -1,4 +1,4 @@
-"""Reading a request's body: bounded in size and time, so that a slow client holds nothing but its own connection."""
+"""Reading a request: its body, bounded in size and time, so that a slow client holds nothing but its own connection."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ BODY_SECONDS = 10.0
 
 
 async def read_body(request: web.Request) -> bytes:
-    """The whole body. Raises BadRequest when it is too long or does not come."""
+    """The whole body. Raises BadRequest when it is too long, broken, or does not come; ConnectionError: client gone."""
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await request.read()
@@ -20,6 +20,8 @@ async def read_body(request: web.Request) -> bytes:
         raise BadRequest(f"the body did not come within {BODY_SECONDS:g} s") from None
     except web.HTTPRequestEntityTooLarge:
         raise BadRequest(f"the body is longer than {MAX_BODY} bytes") from None
+    except web.RequestPayloadError as error:  # a chunk without a size, a Content-Encoding that it does not have
+        raise BadRequest(f"the body cannot be read: {' '.join(str(error).split())}") from None
 
 
 def decoded(raw: bytes) -> object:
@@ -47,3 +49,8 @@ def number(request: web.Request, key: str, default: int = 0) -> int:
     if not (value.isascii() and value.isdigit() and len(value) <= 18):
         raise BadRequest(f"{key}: {value!r} is not a whole number")
     return int(value)
+
+
+def gone(request: web.Request) -> bool:
+    """Whether the client hung up; aiohttp does not tell a handler that only waits."""
+    return request.transport is None or request.transport.is_closing()

@@ -20,9 +20,35 @@ _CHUNK = 65536
 
 def user_directories() -> list[str]:
     """Where a daemon of our own uid may have its sockets, the likelier first."""
-    own = f"/tmp/agent-watchdog-{os.getuid()}"  # noqa: S108  the daemon's own fallback, refused below unless it is ours
+    own = fallbacks(os.getuid())
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    return [f"{runtime}/agent-watchdog", own] if runtime.startswith("/") else [own]
+    return [f"{runtime}/agent-watchdog", *own] if runtime.startswith("/") else own
+
+
+def fallbacks(uid: int) -> list[str]:
+    """That uid's own directories in /tmp for sockets; where there is none, the one that is to be made.
+
+    Anybody may take the usual name first. Then one with a random end is made beside it, and found again by what nobody
+    else can make there: a directory of that uid's own, mode 0700.
+    """
+    usual = f"/tmp/agent-watchdog-{uid}"  # noqa: S108  refused unless it is that uid's own
+    if _is_directory_of(usual, uid):
+        return [usual]
+    prefix = f".agent-watchdog-{uid}-"
+    beside = [f"/tmp/{name}" for name in sorted(os.listdir("/tmp")) if name.startswith(prefix)]  # noqa: S108
+    made = [path for path in beside if _is_directory_of(path, uid, closed_to=0o077)]
+    if made:
+        return made
+    return [f"/tmp/{prefix}{os.urandom(8).hex()}" if os.path.lexists(usual) else usual]  # noqa: S108
+
+
+def _is_directory_of(path: str, uid: int, closed_to: int = 0) -> bool:
+    """Whether it is a directory of that uid's, no link; `closed_to`: mode bits that it must not have."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & closed_to
 
 
 def find_socket(explicit: str | None = None) -> str:
@@ -37,7 +63,7 @@ def find_socket(explicit: str | None = None) -> str:
     for path in [SYSTEM_SOCKET, *own] if os.getuid() == 0 else [*own, SYSTEM_SOCKET]:
         if os.path.exists(path) and directory_problem(os.path.dirname(path)) is None:
             return path
-    return own[0] if os.path.isdir(os.path.dirname(os.path.dirname(own[0]))) else own[-1]
+    return own[0] if len(own) == 1 or os.path.isdir(os.path.dirname(os.path.dirname(own[0]))) else own[1]
 
 
 def directory_problem(path: str, owners: tuple[int, ...] | None = None) -> str | None:

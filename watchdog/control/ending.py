@@ -172,7 +172,8 @@ async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: 
             return await _already(desk, await elsewhere.ended(desk, where))
         if (one := _unwatched(desk, peer, word)) is not None:
             hint = f"; use this instead: {one['stop']}" if one.get("stop") else ""
-            raise ProcessNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}{hint}")
+            refusal = ProcessNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}{hint}")
+            return failure(target, refusal) | {"owner_uid": one["owner_uid"]}  # whose words these are
         return await _already(desk, await stored(desk, peer, word))
     except WatchdogError as other:
         if isinstance(other, Forbidden):

@@ -11,7 +11,7 @@ import json
 from aiohttp import web
 
 from watchdog.control import elsewhere, views
-from watchdog.control.bodies import flag, number
+from watchdog.control.bodies import flag, gone, number
 from watchdog.control.desk import Desk, desk_of, peer_at
 from watchdog.control.finding import found, stored
 from watchdog.control.peers import Guarded
@@ -51,7 +51,7 @@ async def events(request: web.Request) -> web.StreamResponse:
             await response.write(lines.encode())
             after = rows[-1].id
         if len(rows) < _BATCH:
-            if not follow or desk.bell.closed() or _gone(request):
+            if not follow or desk.bell.closed() or gone(request):
                 break
             await _ring_or_second(bell)
             if desk.bell.closed():
@@ -83,8 +83,3 @@ async def _ring_or_second(bell: asyncio.Event) -> None:
             await bell.wait()
     except TimeoutError:
         pass
-
-
-def _gone(request: web.Request) -> bool:
-    """Whether the client hung up; nobody tells a handler that only waits."""
-    return request.transport is None or request.transport.is_closing()

@@ -197,7 +197,9 @@ def _heeded(agent: Agent) -> str:
 
 
 def _named(agent: Agent | None) -> Json:
-    return {"agent_id": agent.agent_id if agent else None, "name": agent.reg.name if agent else "all agents"}
+    if agent is None:
+        return {"agent_id": None, "name": "all agents"}
+    return {"agent_id": agent.agent_id, "name": agent.reg.name, "owner_uid": agent.reg.owner_uid}
 
 
 async def _say(desk: Desk, peer: Peer, agent: Agent | None, event: str, why: str) -> None:

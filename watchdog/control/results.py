@@ -40,6 +40,7 @@ def outcome_of(agent: Agent, request_id: str, outcome: Json | None, options: Kil
         "success": not waited,
         "agent_id": agent.agent_id,
         "name": agent.reg.name,
+        "owner_uid": agent.reg.owner_uid,
         "action": "force_kill" if options.force else "graceful_kill",
         "pid": agent.identity.pid if agent.identity else None,
         "task_id": agent.reg.task_id,
@@ -107,6 +108,7 @@ def ended_already(row: AgentRow, order: RequestRow | None = None, *, purged: boo
         "success": True,
         "agent_id": reg.agent_id,
         "name": reg.name,
+        "owner_uid": reg.owner_uid,
         "action": "none",
         "pid": reg.identity.pid if reg.identity else None,
         "task_id": reg.task_id,
@@ -127,7 +129,7 @@ def failure(target: str, error: WatchdogError, agent: Agent | None = None) -> Js
     result: Json = {"success": False, "error": error.code, "message": str(error), "target": target}
     result["agent_id"] = agent.agent_id if agent is not None else target
     if agent is not None:
-        result |= {"name": agent.reg.name, "task_id": agent.reg.task_id}
+        result |= {"name": agent.reg.name, "owner_uid": agent.reg.owner_uid, "task_id": agent.reg.task_id}
     result["http_status"] = error.http_status
     return result
 

@@ -33,7 +33,7 @@ def purge(conversation: dict[str, object], dry_run: bool) -> dict[str, object]:
     base = told.base or _usual(told)
     found = [path for path in _places(base, told) if os.path.lexists(path)]
     _refuse_living(base, told, found)
-    place = os.path.join(base, trash.beside_name())
+    place = os.path.join(base, trash.beside_name(base))
     with contextlib.ExitStack() as held:
         opened = [_opened(held, base, path) for path in found]
         if found and not dry_run:
@@ -95,9 +95,8 @@ def _move(base: str, told: Conversation, found: list[str], opened: list[Opened])
     """Rename each into one new directory in the trash; its name."""
     top = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return os.path.join(
-            base, trash.beside_name(), trash.use_trash(top, lambda bin_: _into(bin_, told, found, opened))
-        )
+        container = trash.use_trash(top, lambda bin_: _into(bin_, told, found, opened))
+        return os.path.join(base, trash.beside_name(top), container)
     finally:
         os.close(top)
 

@@ -4,6 +4,7 @@ Read by a helper of the uid whose word it is: the file and its directory are his
 is refused. Whatever it holds is bounded here and checked by the daemon.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from watchdog.owner import paths
 MOST_BYTES = 1 << 16  # of one, as the control socket takes them
 MOST_LISTED = 256  # as many as a `run` leaves in one directory
 ROOM = 1 << 19  # bytes of all reports in one answer; who asks again gets the rest
+MOST_FALLBACKS = 8  # directories of one uid in /tmp; there is one, or two were made at the same time
 _NAME = re.compile(r"[0-9a-f]{32}")
 
 
@@ -29,11 +31,14 @@ def end_report(path: str) -> dict[str, Any]:
 
 
 def end_reports(directories: list[str], passed: list[str]) -> dict[str, Any]:
-    """All reports in these directories, by path, but for the `passed` ones; and what is none, in words."""
+    """All reports in these directories, by path, but for the `passed` ones; and what is none, in words.
+
+    A directory `PREFIX*/NAME` means each NAME in directories of this uid's own whose names begin so.
+    """
     found: dict[str, object] = {}
     problems: dict[str, str] = {}
     room = ROOM
-    for directory in directories:
+    for directory in (one for told in directories for one in _expanded(told)):
         try:
             parent = paths.open_directory(directory)
         except (FileNotFoundError, PathRefused):
@@ -60,6 +65,19 @@ def end_reports(directories: list[str], passed: list[str]) -> dict[str, Any]:
         finally:
             os.close(parent)
     return {"reports": found, "problems": problems}
+
+
+def _expanded(directory: str) -> list[str]:
+    start, star, rest = directory.partition("*")
+    if not star:
+        return [directory]
+    top, prefix = os.path.split(start)
+    own = []
+    for name in sorted(os.listdir(top)):
+        with contextlib.suppress(OSError):  # gone, or a mount of another user's
+            if name.startswith(prefix) and os.lstat(f"{top}/{name}").st_uid == os.geteuid():
+                own.append(f"{top}/{name}{rest}")
+    return own[:MOST_FALLBACKS]
 
 
 def end_report_done(path: str) -> bool:

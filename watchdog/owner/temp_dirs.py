@@ -206,16 +206,17 @@ def _remove(what: TempDir, settings: base.CleanupSettings) -> HookResult:
             return base.kept(user)
         container = trash.use_trash(parent, lambda bin_fd: trash.open_trash(bin_fd, what.container))
         stack.callback(os.close, container)
+        taken = trash.squatted(parent, trash.beside_name(parent))
         user = trash.take(parent, name, container, directory)
         delete(parent, what.container, freed)
-    return base.kept(f"in use: {user}") if user else report(path, freed)
+    return base.kept(f"in use: {user}") if user else report(path, freed, taken)
 
 
 def delete(parent: int, container: str, freed: trash.Freed) -> bool:
     """Delete one container from the trash in `parent`, as far as one call goes. False when there was none."""
     until = time.monotonic() + SECONDS
     try:
-        bin_fd = trash.open_trash(parent, trash.beside_name(), create=False)
+        bin_fd = trash.open_trash(parent, trash.beside_name(parent), create=False)
     except FileNotFoundError:
         return False
     try:
@@ -228,14 +229,15 @@ def delete(parent: int, container: str, freed: trash.Freed) -> bool:
         return False
     finally:
         os.close(bin_fd)
-        trash.drop_if_empty(parent, trash.beside_name())
+        trash.drop_if_empty(parent, trash.beside_name(parent))
     return True
 
 
-def report(path: str, freed: trash.Freed) -> HookResult:
-    """What a round did, in words and figures."""
+def report(path: str, freed: trash.Freed, taken: str | None = None) -> HookResult:
+    """What a round did, in words and figures. `taken`: whose the usual name of the trash is, in words."""
     figures: dict[str, object] = {"bytes": freed.bytes, "inodes": freed.inodes, "entries": freed.entries}
     counted = f"{freed.entries} entries, {freed.inodes} inodes and {freed.bytes} bytes freed"
+    counted += f" ({taken})" if taken else ""
     if freed.problems:
         why = "; ".join(freed.problems)
         return base.failed(f"{path} is in the trash, but could not be deleted: {why}", reason=freed.reason, **figures)

@@ -28,7 +28,7 @@ def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
     for place, container in _unfinished(settings, known):
         holder = container.removesuffix(temp_dirs.SUFFIX)
         whose = holder if holder in known.ended else None
-        path = os.path.join(place, trash.beside_name(), container)
+        path = os.path.join(place, trash.beside_name(place), container)
         yield Finding(KIND, path, whose, "moved to the trash, and not all of it is deleted yet", "remove")
     for what, why in _candidates(settings, known):
         whose = what.holder if what.holder in known.ended else None
@@ -47,7 +47,7 @@ def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
 def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookResult:
     """One round. Raises OSError for what a later try may mend."""
     for place, container in _unfinished(settings, known):
-        if os.path.join(place, trash.beside_name(), container) == finding.path:
+        if os.path.join(place, trash.beside_name(place), container) == finding.path:
             return _go_on(place, container, finding.path)
     for what, _ in _candidates(settings, known):
         if what.path == finding.path:
@@ -73,7 +73,7 @@ def _unfinished(settings: base.CleanupSettings, known: Known) -> Iterator[tuple[
         with suppress(FileNotFoundError, PathRefused):
             parent = paths.open_directory(place)
             try:
-                bin_fd = trash.open_trash(parent, trash.beside_name(), create=False)
+                bin_fd = trash.open_trash(parent, trash.beside_name(parent), create=False)
             finally:
                 os.close(parent)
             try:

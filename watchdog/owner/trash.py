@@ -23,9 +23,65 @@ TREE = "tree"
 Result = TypeVar("Result")
 
 
-def beside_name() -> str:
-    """The name of this uid's trash in a directory that others may write to, such as /tmp."""
-    return f".agent-watchdog-trash-{os.geteuid()}"
+def beside_name(parent: int | str) -> str:
+    """The name of this uid's trash in `parent`, a directory that others may write to, such as /tmp.
+
+    Anybody may take the usual name there first; then one with a random end is made beside it, and found again by what
+    nobody else can make: a directory of this uid's own, mode 0700. Where there is no trash, the name to make it by.
+    """
+    usual = f".agent-watchdog-trash-{os.geteuid()}"
+    try:
+        top = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) if isinstance(parent, str) else os.dup(parent)
+    except OSError:
+        return usual
+    try:
+        if _is_own(top, usual):
+            return usual
+        with contextlib.suppress(OSError):  # it may not be listed
+            names = sorted(name for name in _all_names(top) if name.startswith(f"{usual}-"))
+            if made := next((name for name in names if _is_own(top, name)), None):
+                return made
+        return f"{usual}-{os.urandom(8).hex()}" if _is_there(top, usual) else usual
+    finally:
+        os.close(top)
+
+
+def squatted(parent: int, name: str) -> str | None:
+    """Whose the usual name of this uid's trash is, in words, where `name` had to be taken instead."""
+    usual = f".agent-watchdog-trash-{os.geteuid()}"
+    if name == usual:
+        return None
+    try:
+        uid = os.stat(usual, dir_fd=parent, follow_symlinks=False).st_uid
+    except OSError:
+        return None  # it has gone meanwhile
+    return f"its trash is {name}, since {usual} there, uid {uid}'s, is no private directory of uid {os.geteuid()}"
+
+
+def _all_names(directory: int) -> list[str]:
+    fd = paths.readable(directory)
+    try:
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
+
+
+def _is_there(parent: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_own(parent: int, name: str) -> bool:
+    try:
+        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
 
 
 def open_trash(parent: int, name: str, *, create: bool = True) -> int:
@@ -48,18 +104,23 @@ def open_trash(parent: int, name: str, *, create: bool = True) -> int:
 def use_trash(parent: int, act: Callable[[int], Result]) -> Result:
     """`act` on this uid's trash in `parent`, made when there is none. Raises as `open_trash`, and what `act` raises.
 
-    Another run of the same uid takes the trash away as soon as it is empty, perhaps between our making and using it.
+    Another run of the same uid takes the trash away as soon as it is empty, perhaps between our making and using it;
+    and somebody else may take its name between our choosing and making it.
     """
     for left in reversed(range(50)):
         try:
-            fd = open_trash(parent, beside_name())
-            try:
-                return act(fd)
-            finally:
-                os.close(fd)
+            fd = open_trash(parent, beside_name(parent))
+        except (FileNotFoundError, PathRefused):
+            if not left:
+                raise
+            continue
+        try:
+            return act(fd)
         except FileNotFoundError:
             if not left:
                 raise
+        finally:
+            os.close(fd)
     raise AssertionError
 
 

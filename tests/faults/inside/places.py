@@ -124,7 +124,7 @@ def swaps(times: int) -> dict[str, Any]:
         names = [b"tree", *(b"d%d" % number for number in range(1, 200))]
         while True:
             try:
-                fd = os.open(ROOT / trash.beside_name() / f"{AGENT}.temp", os.O_RDONLY)
+                fd = os.open(ROOT / trash.beside_name(str(ROOT)) / f"{AGENT}.temp", os.O_RDONLY)
             except OSError:
                 continue
             with contextlib.suppress(OSError):

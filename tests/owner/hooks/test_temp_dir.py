@@ -438,19 +438,27 @@ def test_a_held_lock_keeps_the_dir(root: Path) -> None:
     assert "lock" in result.message
 
 
-def test_trash_that_is_a_link_or_open_to_others_is_refused(root: Path, tmp_path: Path) -> None:
-    """In /tmp anybody may have made that name before us."""
+@pytest.mark.parametrize("how", ["link", "open", "file"])
+def test_trash_that_is_a_link_or_open_to_others_is_not_used(root: Path, tmp_path: Path, how: str) -> None:
+    """In /tmp anybody may have made that name before us: another beside it is used, and said."""
     path = root / "work"
     path.mkdir()
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    trash_of(root).symlink_to(tmp_path / "elsewhere")
-    assert run(path, root).details["refused"] == "link"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    if how == "link":
+        trash_of(root).symlink_to(elsewhere)
+    elif how == "open":
+        trash_of(root).mkdir()
+        trash_of(root).chmod(0o755)
+    else:
+        trash_of(root).touch()
 
-    trash_of(root).unlink()
-    trash_of(root).mkdir()
-    trash_of(root).chmod(0o755)
-    assert run(path, root).details["refused"] == "trash"
-    assert path.is_dir()
+    result = run(path, root)
+
+    assert result.outcome is HookOutcome.DONE
+    assert f"since {trash_of(root).name} there" in result.message
+    assert list(root.iterdir()) == [trash_of(root)]
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_many_at_once_share_one_trash(root: Path) -> None:

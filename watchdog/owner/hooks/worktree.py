@@ -163,7 +163,7 @@ def _write_intent(parent: int, agent_id: str, tree: worktrees.Linked, *, compare
 
 def _read_intent(parent: int, agent_id: str) -> dict[str, object] | None:
     try:
-        beside = trash.open_trash(parent, trash.beside_name(), create=False)
+        beside = trash.open_trash(parent, trash.beside_name(parent), create=False)
     except FileNotFoundError:
         return None
     try:
@@ -174,12 +174,12 @@ def _read_intent(parent: int, agent_id: str) -> dict[str, object] | None:
 
 def _drop_intent(parent: int, agent_id: str) -> None:
     with contextlib.suppress(FileNotFoundError):
-        beside = trash.open_trash(parent, trash.beside_name(), create=False)
+        beside = trash.open_trash(parent, trash.beside_name(parent), create=False)
         try:
             os.unlink(_intent_name(agent_id), dir_fd=beside)
         finally:
             os.close(beside)
-    trash.drop_if_empty(parent, trash.beside_name())
+    trash.drop_if_empty(parent, trash.beside_name(parent))
 
 
 def _rename_away(parent: int, name: str, container: int, directory: int) -> str | None:
@@ -253,7 +253,7 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
     """The tree is away: drop its entry and no other, then the intent. Also where a killed run is gone on with."""
     intent = _read_intent(parent, agent_id)
     if intent is None or intent.get("path") != path:
-        trash.drop_if_empty(parent, trash.beside_name())  # a run that was killed right before it did
+        trash.drop_if_empty(parent, trash.beside_name(parent))  # a run that was killed right before it did
         return base.nothing(f"{path} is not there")
     common, entry = str(intent["common"]), os.path.basename(str(intent["entry"]))
     with ExitStack() as stack:
