@@ -171,6 +171,7 @@ class Daemon:
             lambda: self.bulletin.kinds_of_hold(),
             log=self.sink.health,
             history_lost=lambda: self.chronicle.lost,
+            mass_stalled=lambda: self.sweeper.restraint.mass_stalled(),
             hooks=[hook.name for hook in settings.hooks],
         )
         scanner = Scanner(self.fleet, executor, self.host)

@@ -16,7 +16,7 @@ from watchdog.chronicle import Chronicle
 from watchdog.climbing import Climbing
 from watchdog.clock import Clock, Instant
 from watchdog.config import Settings
-from watchdog.core.decision import Action, Decision, Limits, Look, Veto, asked_first, called_off, decide
+from watchdog.core.decision import SILENT, Action, Decision, Limits, Look, Veto, asked_first, called_off, decide
 from watchdog.core.model import Presence, Reason, State, Status, Step, Verdict
 from watchdog.core.verdict import judge
 from watchdog.errors import Conflict, RegistryUnavailable, Vanished
@@ -108,11 +108,11 @@ class Sweeper:
             self._prompts.look()
             self._hearing.ends.take()
             # Most of a big fleet is healthy and was so at the last look, and no limit of theirs is reached since.
-            open_, others = [], 0
+            open_, settled = [], []
             for agent in self._fleet:
                 presence = self._presence(agent)
                 if agent.settled and presence is Presence.ALIVE and agent.cpu_used is not None:
-                    others += agent.promised
+                    settled.append(agent)
                 else:
                     open_.append((agent, presence))
             await self._scan_if_needed(began.mono, open_, doubtful)
@@ -120,7 +120,7 @@ class Sweeper:
             self._recorded = await self.recorder.record(self._interval)
             self.account.recorded(self._recorded)
             await self._end_holds(began)
-            limits = self.restraint.limits(looks, others, began, self._recorded)
+            limits = self.restraint.limits(looks, settled, began, self._recorded)
             for agent_id, why in called_off(looks, limits):
                 if (doubted := self._fleet.get(agent_id)) is not None:
                     self._worker.veto(doubted, why)
@@ -242,6 +242,7 @@ class Sweeper:
             agent_id=agent.agent_id,
             judgement=judgement,
             policy=agent.policy,
+            owner=self.restraint.user_of(agent.reg.owner_uid),
             promised=agent.promised,
             silence=agent.counted,
             state=agent.state,
@@ -317,7 +318,7 @@ class Sweeper:
         except Conflict:
             return True  # one is open in the registry that we do not know of: `takeup` finds it
         if reason is not Reason.GONE:
-            self.restraint.killed()
+            self.restraint.killed(agent, silent=reason in SILENT)
             self.account.requested()
         return True
 

@@ -138,7 +138,7 @@ def status(arguments: argparse.Namespace) -> int:
     own = doubts if isinstance(doubts, list) else []
     say(f"{'holds'.ljust(width)}  {'none' if not holds and not own else ''}".rstrip())
     for why in own:
-        say(f"  the daemon's own: {clean(why)}; it ends nobody for silence")
+        say(f"  the daemon's own: {clean(why)}; kills for silence are held back")
     for hold in holds:
         target = f"agent {clean(hold.get('agent_id'))[:8]}" if hold.get("agent_id") else "all agents"
         until = f", until {clock(hold.get('until'))}" if hold.get("until") else ""

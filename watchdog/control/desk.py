@@ -66,7 +66,8 @@ class Desk:
     known; `place` has it moved to a cgroup of its own. `request_kill` (agent, reason, options, by, why) commits a
     request, or finds the open one and raises its force, and gives its id; `finished` waits at most that many seconds
     for its outcome (None: not yet). `open_notify` makes the daemon's socket for an agent (id, owner uid) and gives its
-    path. `doubts` are the daemon's own holds, `lift_doubts` ends them. `facts` is what `status` tells of the loop.
+    path. `doubts` are the daemon's own holds (with a uid: on that uid's agents), `lift_doubts` ends them. `facts` is
+    what `status` tells of the loop.
     `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
     `shown` is who stands in a foreign registry and is not watched.
@@ -92,7 +93,7 @@ class Desk:
     look_soon: Callable[[], None]
     ask_owner: Callable[[int, str, Json, float], Awaitable[Any]]
     facts: Callable[[], Json] = dict
-    doubts: Callable[[], list[str]] = list
+    doubts: Callable[..., list[str]] = lambda *_: []
     lift_doubts: Callable[[], list[str]] = list
     orphans: Callable[[], Awaitable[list[Agent]]] = _none
     reap: Callable[..., Awaitable[list[Json]]] = _none
