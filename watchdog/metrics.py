@@ -46,9 +46,8 @@ FIGURES: dict[str, Figure] = {
         "`mass_stall`: look at network and provider; `operator`: `agent-watchdog status`, then `unhold`",
     ),
     "mass_stall": Figure(
-        "1: agents of that user fell silent together, so its kills for silence are held back; `all`: everybody's",
+        "1: that user's agents fell silent together, so their kills for silence are held back; `all`: everybody's",
         ("uid",),
-        "`all`: look at network and provider; a uid: at what that user's agents have in common",
     ),
     "unkillable": Figure(
         "agents of which something could not be ended",
@@ -162,7 +161,7 @@ class _Now(Collector):
         tally = self._verdicts()
         yield _gauges("agents", {str(verdict): tally.get(str(verdict), 0) for verdict in [*Verdict, "none"]})
         yield _gauges("holds", self._holds())
-        yield _gauges("mass_stall", dict.fromkeys(self._mass_stalled(), 1))
+        yield _gauges("mass_stall", {"all": 0} | dict.fromkeys(self._mass_stalled(), 1))
         health = self._log()
         up = GaugeMetricFamily(PREFIX + "log_up", FIGURES["log_up"].text, value=int(health.error is None))
         yield up
