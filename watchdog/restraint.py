@@ -66,13 +66,14 @@ class Restraint:
     def killed(self, agent: Agent, *, silent: bool = False) -> None:
         """The daemon ordered a kill of its own. `silent`: for a silence that may be part of a mass stall.
 
-        Such an agent counts as silent for its own limit more: what fell silent with it does so within that time.
+        Such an agent counts as silent for its limit more: what fell silent with it is found within that time. One that
+        set itself a longer limit than its policy's counts for no longer than that.
         """
         now, user = self._clock.mono(), self.user_of(agent.reg.owner_uid)
         self._kills.append((now, user))
         limit = self._settings().hold.max_seconds
         if silent and (agent.doomed_since is None or now - agent.doomed_since < limit):
-            self._fell[agent.agent_id] = user, now + agent.after.total_seconds()
+            self._fell[agent.agent_id] = user, now + min(agent.after, agent.policy.after).total_seconds()
 
     def spent(self, owner_uid: int) -> bool:
         """Whether the daemon has ordered as many kills of its own of this owner's agents within a minute as it may."""

@@ -70,7 +70,7 @@ class Desk:
     what `status` tells of the loop.
     `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
-    `shown` is who stands in a foreign registry and is not watched.
+    `shown` is who stands in a foreign registry and is not watched. `disk_full`: the reserve is in use.
     """
 
     fleet: Fleet
@@ -98,6 +98,7 @@ class Desk:
     orphans: Callable[[], Awaitable[list[Agent]]] = _none
     reap: Callable[..., Awaitable[list[Json]]] = _none
     shown: Callable[[], list[Json]] = list
+    disk_full: Callable[[], bool] = lambda: False
     bell: Bell = field(default_factory=Bell)
     registering: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time: a name is looked up, then taken
     purging: dict[int, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))  # one of each owner's
