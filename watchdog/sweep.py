@@ -234,8 +234,7 @@ class Sweeper:
             self._climbing.look(agent, judgement)
             agent.judged(judgement, now.mono, self._interval)
         except Exception as error:  # noqa: BLE001 - one agent's bad data must not stop the sweep of the others
-            if "sweep.failed" not in agent.said:
-                agent.said.add("sweep.failed")
+            if agent.first("sweep.failed"):
                 self._log.event("sweep.failed", exc_info=error, agent_id=agent.agent_id, name=agent.reg.name)
             return None
         return Look(
@@ -324,5 +323,6 @@ class Sweeper:
 
     def _held(self, agent: Agent, veto: Veto, text: str) -> None:
         """Once for each kind; what an operator gives as his reason may change, the count of a mass stall does."""
-        if self._tidings.once(agent, f"held {veto} {text if veto is Veto.OPERATOR else ''}", "kill.held", text):
+        kind = f"held {veto} "
+        if self._tidings.once(agent, f"{kind}{text if veto is Veto.OPERATOR else ''}", "kill.held", text, kind):
             self.account.held(veto)

@@ -5,12 +5,12 @@ Nothing in here acts: a request becomes a call of one of these, and whoever it b
 
 import asyncio
 import os
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -101,7 +101,7 @@ class Desk:
     disk_full: Callable[[], bool] = lambda: False
     bell: Bell = field(default_factory=Bell)
     registering: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time: a name is looked up, then taken
-    purging: dict[int, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))  # one of each owner's
+    purging: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary)  # one of each owner's
     denied: dict[tuple[int, str], float] = field(default_factory=dict)  # when a refusal was last logged
 
     @property
