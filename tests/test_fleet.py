@@ -440,3 +440,25 @@ def test_a_success_that_its_run_did_not_see_is_none(
     assert orders.status_of(order, who) is status
     assert orders.told(order).startswith("ended by ")
     assert orders.told(order).endswith(" (as somebody says)")
+
+
+def test_what_others_say_is_told_five_times_of_each_kind() -> None:
+    """Any number of different messages that are rejected, and of reasons of holds; ours are told beside them."""
+    one = agent()
+    assert sum(one.first(f"rejected {n}", "rejected ") for n in range(1000)) == 5
+    assert sum(one.first(f"held operator {n}", "held operator ") for n in range(1000)) == 5
+    assert [one.first("agent.late"), one.first("agent.late")] == [True, False]
+    assert len(one.said) == 11
+
+
+def test_an_order_remembers_a_bounded_number_of_what_it_told() -> None:
+    """An agent whose tree is another one at each attempt."""
+    order = orders.Order("r", agent(), Reason.STALLED, KillOptions(), "daemon", "w", 0)
+    assert [order.first("a"), order.first("a")] == [True, False]
+    assert [order.first("x" * 500 + "1"), order.first("x" * 500 + "2"), order.first("x" * 500 + "2")] == [
+        True,
+        True,
+        False,
+    ]
+    assert sum(order.first(f"SIGKILL {list(range(n, n + 1000))}") for n in range(2000)) < 1000
+    assert sum(map(len, order.said)) < 200_000

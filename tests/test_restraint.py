@@ -8,9 +8,10 @@ import pytest
 from tests.control.office import Recorder as Kept
 from watchdog.clock import Clock, Instant
 from watchdog.config import Settings, settings_of
-from watchdog.core.decision import Look, Veto
-from watchdog.core.model import Policy, Verdict
+from watchdog.core.decision import Limits, Look, Veto
+from watchdog.core.model import Policy, Registration, Status, Verdict
 from watchdog.core.verdict import Judgement
+from watchdog.fleet import Agent
 from watchdog.holds import Holds
 from watchdog.keys import Config
 from watchdog.places import places_for
@@ -55,11 +56,28 @@ class Bench:
         self.clock.stepped += step
         self.missed = self.restraint.tick(INTERVAL)[1]
         looks = [Look(f"s{n}", Judgement(Verdict.STALLED, "silent"), Policy()) for n in range(int(silent))]
-        doubt = self.restraint.limits(looks, 0, self.clock.now(), True).doubt
+        doubt = self.restraint.limits(looks, (), self.clock.now(), True).doubt
         return None if doubt is None else doubt[0]
+
+    def look(self, *looks: Look, settled: tuple[Agent, ...] = (), after: float = INTERVAL) -> Limits:
+        """The sweep so many seconds later sees these; none in between was late."""
+        end = self.clock.at + after
+        while self.clock.at < end:
+            self.clock.at = min(end, self.clock.at + INTERVAL)
+            self.restraint.tick(INTERVAL)
+        return self.restraint.limits(list(looks), settled, self.clock.now(), True)
 
     def told(self) -> list[str]:
         return [str(event["event"]) for event in self.log.events]
+
+
+def agent(name: str, uid: int = 0, after: float = 300) -> Agent:
+    policy = Policy(after=timedelta(seconds=after))
+    return Agent(Registration(name, name, uid, "host", "boot"), policy, Status.RUNNING, promised=True)
+
+
+def stalled(name: str, uid: int = 0) -> Look:
+    return Look(name, Judgement(Verdict.STALLED, "silent"), Policy(), owner=uid)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +124,83 @@ def test_what_an_operator_lifts_counts_no_more_until_it_begins_anew() -> None:
 def test_the_budget_is_that_of_a_minute() -> None:
     """Three a minute, as configured here."""
     bench = Bench()
-    for _ in range(2):
-        bench.restraint.killed()
-    assert bench.restraint.limits([], 0, bench.clock.now(), True).budget == 1
-    bench.clock.at += 60
-    assert bench.restraint.limits([], 0, bench.clock.now(), True).budget == 3
+    for name in "ab":
+        bench.restraint.killed(agent(name))
+    assert sum(bench.look(after=0).budget.spent.values()) == 2
+    assert not bench.restraint.spent(0)
+    bench.restraint.killed(agent("c"))
+    assert bench.restraint.spent(0)
+    assert not bench.look(after=60).budget.spent
+    assert not bench.restraint.spent(0)
+
+
+def test_a_user_who_uses_up_the_budget_leaves_others_their_share() -> None:
+    """Three a minute for three users: one each, whatever one of them has borrowed. Sub-uids count for their user."""
+    bench = Bench()
+    bench.restraint.user_of = lambda uid: 1000 if uid >= 100_000 else uid
+    bench.look(stalled("r", 0), stalled("a", 1001), settled=(agent("m", 1000), agent("n", 165_000)))
+    for number in range(3):
+        bench.restraint.killed(agent(f"m{number}", 100_000 + number))
+    assert [bench.restraint.spent(uid) for uid in (1000, 100_007, 0, 1001)] == [True, True, False, False]
+    bench.restraint.killed(agent("r", 0))
+    assert [bench.restraint.spent(uid) for uid in (0, 1001)] == [True, False]
+
+
+def test_a_mass_stall_of_one_users_agents_is_that_users() -> None:
+    """Told with its uid, and shown to others' agents as no reason; `unhold` lifts it as any."""
+    bench = Bench()
+    crowd = [stalled(f"m{number}", 1000) for number in range(30)]
+    limits = bench.look(*crowd, stalled("r", 0))
+    assert (limits.doubt_of(0), limits.doubt_of(1000) is None) == (None, False)
+    assert bench.log.events == [
+        {
+            "event": "hold.started",
+            "reason": "mass_stall",
+            "uid": 1000,
+            "why": "mass stall: 30 of 30 agents of uid 1000 fell silent together; the fault may be ours",
+        }
+    ]
+    assert (len(bench.restraint.on()), bench.restraint.on(0), len(bench.restraint.on(1000))) == (1, [], 1)
+    assert (bench.restraint.kinds()["mass_stall"], bench.restraint.mass_stalled()) == (1, ["1000"])
+    assert len(bench.restraint.lift()) == 1
+    assert bench.look(*crowd, stalled("r", 0)).doubt_of(1000) is None
+    bench.look(stalled("r", 0))
+    assert bench.told() == ["hold.started", "hold.ended"]
+
+
+def test_a_mass_stall_is_seen_across_phases() -> None:
+    """Agents that beat at different times fall silent one after another: each was killed before the next was late.
+
+    Three silent of three are a mass stall, also when two of them were ordered to be killed within the third's limit;
+    later they are another matter. One that lives on, since its beat withdrew the order, is not silent any more.
+    """
+    bench = Bench()
+    for name in "ab":
+        bench.look(stalled(name))
+        bench.restraint.killed(agent(name), silent=True)
+    assert bench.look(stalled("c")).doubt_of(0) is not None
+    assert bench.look(settled=(agent("a"),)).doubt_of(0) is None
+    assert bench.look(stalled("c")).doubt_of(0) is None  # `a` spoke again: two of three
+
+    bench = Bench()
+    for name in "ab":
+        bench.restraint.killed(agent(name), silent=True)
+    assert bench.look(stalled("c"), after=299).doubt_of(0) is not None
+    assert bench.look(stalled("c"), after=1).doubt_of(0) is None
+    bench.restraint.killed(agent("d"))  # expired, or its main process gone: no silence
+    bench.restraint.killed(agent("e"))
+    assert bench.look(stalled("c")).doubt_of(0) is None
+
+
+def test_an_agent_that_was_held_back_for_long_enough_is_no_sign_once_it_is_killed() -> None:
+    """As a look at it is none (`doomed_for`): else each kill at the end of a hold would renew the hold of others."""
+    bench = Bench()
+    bench.look(after=2000)
+    for name in "ab":
+        old = agent(name)
+        old.doomed_since = 1000.0
+        bench.restraint.killed(old, silent=True)
+    assert bench.look(stalled("c")).doubt_of(0) is None
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     journal      cleanup hooks with the registry as their journal
     cleanup      which hooks run, in which order, how often
     hearing      what reaches us between sweeps: beats, exits
+    reserve      disk space that is kept for kill intents and the log
     copies       what was registered, once more beside the registry: an older one that is put back loses nobody
     ends         the ends of main processes, by their pidfds
     beat_files   files whose mtime is a beat, by the owners' helpers

@@ -12,6 +12,7 @@ from watchdog.holds import Holds
 from watchdog.kill_worker import KillWorker
 from watchdog.placement import Placement
 from watchdog.reloading import Reload
+from watchdog.reserve import Reserve
 from watchdog.sink import Sink
 from watchdog.sweep import Sweeper
 
@@ -29,6 +30,7 @@ class Bulletin:
     reload: Reload
     placement: Placement
     sink: Sink
+    reserve: Reserve
 
     def line(self) -> str:
         """STATUS= of sd_notify(3), shown by `systemctl status`."""
@@ -36,6 +38,8 @@ class Bulletin:
         said = [f"watching {count} agent{'' if count == 1 else 's'}, {self.worker.busy} being ended"]
         if self.sweeper.recorder.trouble is not None:
             said.append("the registry cannot be used (status, doctor), so nobody is ended")
+        if self.reserve.in_use:
+            said.append("the registry's disk is full: its reserve is in use")
         if health.error:
             said.append(f"the log ({health.target}) cannot be written: {health.error}")
         if self.reload.problems:
@@ -57,6 +61,7 @@ class Bulletin:
             "config_problems": self.reload.problems,
             "config_waiting": self.reload.waiting,
             "registry_problem": self.sweeper.recorder.trouble,
+            "disk_reserve": self.reserve.facts(),
             "log": dataclasses.asdict(self.sink.health()),
         }
 

@@ -281,6 +281,13 @@ CATALOGUE: dict[str, Entry] = {
         "is the database there, its disk full or read-only? It goes on by itself",
     ),
     "registry.recovered": Entry(INFO, "the registry works again"),
+    "disk.reserve_used": Entry(
+        ERROR,
+        "a disk is full: what was kept for kill intents and for the log is used; users' new registrations and holds are"
+        " refused meanwhile",
+        "make room; the reserve is made again by itself",
+    ),
+    "disk.reserve_restored": Entry(INFO, "there is room again, and the reserve is whole"),
     "registry.trimmed": Entry(INFO, "what ended longer than retention_days ago was forgotten; says how much"),
     "lock.lost": Entry(
         ERROR,

@@ -5,7 +5,9 @@ that is worth a line goes through `tell`. What is written after it stands after 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from watchdog.clock import Clock
 from watchdog.fleet import Agent
@@ -13,6 +15,7 @@ from watchdog.logs import Log
 from watchdog.registry.store import AsyncStore
 
 PENDING = 1000  # events that may wait for a slow disk; beyond it only the log has them
+OF_ONE = 250  # of them of one owner's agents: the others' are told all the same
 
 
 class Chronicle:
@@ -22,7 +25,7 @@ class Chronicle:
         self._store = store
         self._clock = clock
         self._log = log
-        self._waiting = 0
+        self._waiting: Counter[int] = Counter()  # by owner
         self.lost = 0
         self.on_write: Callable[[], None] = lambda: None  # rings for those who follow the history
 
@@ -31,10 +34,11 @@ class Chronicle:
     ) -> None:
         """One thing that happened to one agent."""
         self.log(event, agent, why, evidence)
-        if self._waiting >= PENDING:
+        owner = agent.reg.owner_uid
+        if self._waiting.total() >= PENDING or self._waiting[owner] >= OF_ONE:
             self.lost += 1
             return
-        self._waiting += 1
+        self._waiting[owner] += 1
         self._store.ask(
             self._store.store.add_event,
             event,
@@ -43,15 +47,17 @@ class Chronicle:
             why,
             self._clock.now().wall,
             evidence=evidence or {},
-            owner_uid=agent.reg.owner_uid,
-        ).add_done_callback(self._written)
+            owner_uid=owner,
+        ).add_done_callback(partial(self._written, owner))
 
     def log(self, event: str, agent: Agent, why: str, evidence: Mapping[str, object] | None = None) -> None:
         """The log line alone: the history has it with the change that it tells of."""
         self._log.bind(**(evidence or {})).event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)
 
-    def _written(self, answer: "asyncio.Future[int]") -> None:
-        self._waiting -= 1
+    def _written(self, owner: int, answer: "asyncio.Future[int]") -> None:
+        self._waiting[owner] -= 1
+        if not self._waiting[owner]:
+            del self._waiting[owner]
         if answer.cancelled() or answer.exception() is not None:
             self.lost += 1
         else:

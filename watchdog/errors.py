@@ -60,11 +60,20 @@ class CannotStart(WatchdogError):
 
 
 class RegistryUnavailable(WatchdogError):
-    """The database cannot be read or written just now; nobody is judged by it."""
+    """The database cannot be read or written just now; nobody is judged by it. `full`: for want of disk space."""
 
     exit_code = 75
     http_status = 503
     code = "registry_unavailable"
+    full = False
+
+
+class NoSpace(WatchdogError):
+    """The disk is full, or a user has used up its share: what nothing depends on is not written."""
+
+    exit_code = 75
+    http_status = 507
+    code = "no_space"
 
 
 class TooMany(WatchdogError):

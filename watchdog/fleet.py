@@ -30,6 +30,7 @@ from watchdog.processes.signals import Guard
 from watchdog.speaker import Speaker
 
 ZERO = timedelta()
+MOST_WORDS = 5  # of one kind in which others' words stand, told of the present condition of an agent
 _TREE = attrgetter("reg", "members")
 
 
@@ -70,6 +71,16 @@ class Agent(Speaker):
     exit_code: int | None = None
     exit_signal: int | None = None
     exit_told: str = ""  # by whom, if not by the kernel or `run` at once; or why nobody knows it
+
+    def first(self, key: str, kind: str = "") -> bool:
+        """Whether this is to be told: not yet told of the present condition.
+
+        `kind`: what keys begin with that hold another's words, of which there may be any number: five are told.
+        """
+        if key in self.said or (kind and sum(one.startswith(kind) for one in self.said) >= MOST_WORDS):
+            return False
+        self.said.add(key)
+        return True
 
     @property
     def agent_id(self) -> str:

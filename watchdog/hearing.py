@@ -174,6 +174,5 @@ class Hearing:
         return True
 
     def _reject(self, agent: Agent, why: str) -> None:
-        if f"rejected {why}" not in agent.said:
-            agent.said.add(f"rejected {why}")
+        if agent.first(f"rejected {why}", "rejected "):
             self._log.event("beat.rejected", agent_id=agent.agent_id, name=agent.reg.name, why=why)

@@ -14,7 +14,11 @@ class Holds:
     """The holds that are on."""
 
     def __init__(self, rows: Iterable[HoldRow] = ()) -> None:
-        self._holds = {row.id: row for row in rows if row.ended_at is None}
+        self._holds: dict[int, HoldRow] = {}
+        self._of: dict[str | None, dict[int, HoldRow]] = {}  # the same by agent, each sweep asks for every agent
+        for row in rows:
+            if row.ended_at is None:
+                self._take(row)
         self._over: set[int] = set()  # forgotten here, while the registry may not know it yet
 
     def ids(self) -> frozenset[int]:
@@ -29,21 +33,22 @@ class Holds:
         """
         ids = {row.id for row in stored}
         self._over &= ids
-        ended = [self._holds.pop(gone) for gone in sorted(known - ids) if gone in self._holds]
+        ended = [self._drop(gone) for gone in sorted(known - ids) if gone in self._holds]
         begun = [row for row in stored if row.id not in self._holds and row.id not in self._over]
-        self._holds |= {row.id: row for row in begun}
+        for row in begun:
+            self._take(row)
         return begun, ended
 
     def put(self, row: HoldRow) -> None:
         """Take in a hold whose row is committed; an earlier one on the same target no longer counts."""
-        for other in [held for held in self._holds.values() if held.agent_id == row.agent_id]:
+        for other in list(self._of.get(row.agent_id, {}).values()):
             self._forget(other)
         self._over.discard(row.id)
-        self._holds[row.id] = row
+        self._take(row)
 
     def lift(self, agent_id: str | None) -> list[HoldRow]:
         """Forget the holds on one agent (None: those on all) and give them back."""
-        lifted = [row for row in self._holds.values() if row.agent_id == agent_id]
+        lifted = list(self._of.get(agent_id, {}).values())
         for row in lifted:
             self._forget(row)
         return lifted
@@ -61,8 +66,8 @@ class Holds:
 
     def reason_for(self, agent_id: str | None, now: datetime) -> str | None:
         """Why nothing is done about that agent (None: about anybody), or None. A hold on all is not told per agent."""
-        for row in self.current(now):
-            if row.agent_id == agent_id:
+        for _, row in sorted(self._of.get(agent_id, {}).items()):
+            if _on(row, now):
                 return f"{row.reason} (by uid {row.by_uid}{_until(row)})"
         return None
 
@@ -71,8 +76,20 @@ class Holds:
         held = self.reason_for(agent_id, now)
         return self.reason_for(None, now) if held is None and own else held
 
+    def _take(self, row: HoldRow) -> None:
+        self._holds[row.id] = row
+        self._of.setdefault(row.agent_id, {})[row.id] = row
+
+    def _drop(self, hold_id: int) -> HoldRow:
+        row = self._holds.pop(hold_id)
+        its = self._of[row.agent_id]
+        del its[hold_id]
+        if not its:
+            del self._of[row.agent_id]
+        return row
+
     def _forget(self, row: HoldRow) -> None:
-        del self._holds[row.id]
+        self._drop(row.id)
         self._over.add(row.id)
 
 

@@ -5,10 +5,10 @@ path itself is asked about again after a while.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 from watchdog.clock import Clock
 from watchdog.errors import OwnerCallFailed
@@ -36,7 +36,7 @@ class Inquiries:
         self._owners = owners
         self._clock = clock
         self._subjects: dict[Hashable, _Subject] = {}
-        self._slots: dict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
+        self._slots: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()  # while one of it asks
 
     def waiting(self, key: Hashable) -> float | None:
         """Seconds since a question was asked that is not answered yet; None: another may be asked."""
@@ -73,7 +73,7 @@ class Inquiries:
         failed: Callable[[OwnerCallFailed], None],
     ) -> None:
         try:
-            async with self._slots[uid]:
+            async with self._slots.setdefault(uid, asyncio.Semaphore(AT_ONCE)):
                 answer = await self._owners.call(uid, call, args, DEADLINE)
         except OwnerCallFailed as error:
             subject.late = subject.late + 1 if error.reason == "late" else 0

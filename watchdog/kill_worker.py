@@ -120,8 +120,7 @@ class KillWorker:
                     await self._store.write(change, open_one.request_id, open_one.reason, now_by, stored)
                 return agent.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
-            if reason in DEAD and event not in agent.said:  # a fact and no act: the line of it waits for no disk
-                agent.said.add(event)
+            if reason in DEAD and agent.first(event):  # a fact and no act: the line of it waits for no disk
                 self._logged(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
             opened = await self._store.write(

@@ -45,6 +45,10 @@ FIGURES: dict[str, Figure] = {
         ("reason",),
         "`mass_stall`: look at network and provider; `operator`: `agent-watchdog status`, then `unhold`",
     ),
+    "mass_stall": Figure(
+        "1: that user's agents fell silent together, so their kills for silence are held back; `all`: everybody's",
+        ("uid",),
+    ),
     "unkillable": Figure(
         "agents of which something could not be ended",
         act="`agent-watchdog why AGENT` names the processes: D state (disk, NFS), frozen, or not ours",
@@ -89,9 +93,13 @@ class Metrics:
         *,
         log: Callable[[], Health] = lambda: Health("", 0, None),
         history_lost: Callable[[], int] = lambda: 0,
+        mass_stalled: Callable[[], Iterable[str]] = list,
         hooks: Iterable[str] = (),
     ) -> None:
-        """How many living agents by verdict (`none`: not looked at yet) and holds by kind; asked at each scrape."""
+        """How many living agents by verdict (`none`: not looked at yet) and holds by kind; asked at each scrape.
+
+        `mass_stalled` gives the uids whose agents fell silent together.
+        """
         self.registry = CollectorRegistry()
         self.kills = self._counter("kills_total")
         self.vetoes = self._counter("vetoes_total")
@@ -112,7 +120,7 @@ class Metrics:
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             registry=self.registry,
         )
-        self.registry.register(_Now(verdicts, holds, log, history_lost))
+        self.registry.register(_Now(verdicts, holds, log, history_lost, mass_stalled))
 
     def expect(self, hooks: Iterable[str]) -> None:
         """Hooks that may fail: a figure that is not there yet cannot be seen to rise."""
@@ -141,7 +149,9 @@ class _Now(Collector):
         holds: Callable[[], Mapping[str, int]],
         log: Callable[[], Health],
         history_lost: Callable[[], int],
+        mass_stalled: Callable[[], Iterable[str]],
     ) -> None:
+        self._mass_stalled = mass_stalled
         self._verdicts = verdicts
         self._holds = holds
         self._log = log
@@ -151,6 +161,7 @@ class _Now(Collector):
         tally = self._verdicts()
         yield _gauges("agents", {str(verdict): tally.get(str(verdict), 0) for verdict in [*Verdict, "none"]})
         yield _gauges("holds", self._holds())
+        yield _gauges("mass_stall", {"all": 0} | dict.fromkeys(self._mass_stalled(), 1))
         health = self._log()
         up = GaugeMetricFamily(PREFIX + "log_up", FIGURES["log_up"].text, value=int(health.error is None))
         yield up

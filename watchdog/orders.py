@@ -30,6 +30,9 @@ FAULTS = frozenset(  # that the kernel, or abort(3), sends for what a process it
 )
 
 
+MOST_SAID, LONGEST_SAID = 1000, 100  # things that are told of one order, and characters of each that are kept
+
+
 @dataclass(slots=True)
 class Order:
     """A kill request in memory. `beats` is the agent's count when it was decided: one more withdraws a stall."""
@@ -70,10 +73,12 @@ class Order:
     said: set[str] = field(default_factory=set)  # troubles and signals that were told: attempts repeat them
 
     def first(self, words: str) -> bool:
-        """Whether this was not told of it yet."""
-        new = words not in self.said
-        self.said.add(words)
-        return new
+        """Whether this was not told of it yet; False, too, when a thousand other things were."""
+        key = words if len(words) < LONGEST_SAID else f"{words[:LONGEST_SAID]} {hash(words)}"
+        if key in self.said or len(self.said) >= MOST_SAID:
+            return False
+        self.said.add(key)
+        return True
 
     @property
     def resume(self) -> str | None:

@@ -256,7 +256,7 @@ class Reaper:
     async def _end(self, agent: Agent, by: str) -> HookResult:
         """Order its orphans to be ended. The daemon's own orders keep to the budget; an operator waits for the end."""
         own = by == "daemon"
-        if own and self._restraint.spent():
+        if own and self._restraint.spent(agent.reg.owner_uid):
             return base.kept("not now: as many were ended within a minute as kill.max_per_minute says")
         try:
             why = f"{len(agent.members)} process{'' if len(agent.members) == 1 else 'es'} outlived it"
@@ -265,7 +265,7 @@ class Reaper:
         except WatchdogError as error:
             return base.failed(str(error), reason=error.code)
         if own:
-            self._restraint.killed()
+            self._restraint.killed(agent)
             return base.done("ordered to be ended", request_id=request_id)
         limit = (agent.policy.grace + agent.policy.verify).total_seconds() + 10
         outcome = await self._worker.finished(request_id, limit)

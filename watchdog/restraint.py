@@ -5,24 +5,30 @@ again (a gap in our own ticks, a suspend, a set clock), the host is pressed, man
 it begins and when it ends, holds back no agent's end for longer than `hold.max_seconds`, and none when an operator
 lifts it; from then on the daemon goes on at `kill.max_per_minute`. A start is no such: who is restarted again and again
 would end nobody. There each agent is looked at once more (`first_look`) and gets one fresh limit (`Speaker.forgive`).
+
+A mass stall and the budget are kept by user (`user_of`: sub-uids count for theirs), a gap and pressure are the host's.
+Pressure that one user makes therefore holds back all: an agent that sleeps may wait for something outside its tree that
+is starved, which no figure of its own shows. It does so for `hold.max_seconds` of each agent at most.
 """
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from watchdog import pressure
 from watchdog.clock import Clock, Instant
 from watchdog.config import Settings
-from watchdog.core.decision import Limits, Look, Veto, mass_stall
+from watchdog.core.decision import Budget, Limits, Look, Veto, mass_stalls
 from watchdog.core.model import Verdict
+from watchdog.fleet import Agent
 from watchdog.holds import Holds
 from watchdog.logs import Log
 
 FRESH = 2  # intervals without a gap, until we trust our own watch again
 SUSPENDED = 1.0  # seconds by which BOOTTIME ran ahead of MONOTONIC: the machine slept
 STEPPED = 1.0  # seconds by which the wall clock was set
+_SILENT = frozenset({Verdict.LATE, Verdict.STALLED})
 
 
 @dataclass(slots=True)
@@ -36,25 +42,48 @@ class _Doubt:
 class Restraint:
     """Asked once a sweep; `settings` gives those that hold now."""
 
-    def __init__(self, settings: Callable[[], Settings], clock: Clock, holds: Holds, log: Log) -> None:
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        clock: Clock,
+        holds: Holds,
+        log: Log,
+        user_of: Callable[[int], int] = lambda uid: uid,
+    ) -> None:
+        """`user_of` gives the user that a uid counts for."""
         self._settings = settings
         self._clock = clock
         self._holds = holds
         self._log = log
-        self._kills: deque[float] = deque()
+        self.user_of = user_of
+        self._kills: deque[tuple[float, int]] = deque()  # of the last minute: when, and of which user
+        self._fell: dict[str, tuple[int, float]] = {}  # ordered to be killed for silence: user, counts until when
+        self._users = 1  # that have agents
         self._last: Instant | None = None  # of a look at everybody
         self._unsettled, self._until = "", 0.0  # why we do not trust our own watch, and until when
-        self.doubts: dict[Veto, _Doubt] = {}
+        self.doubts: dict[tuple[Veto, int | None], _Doubt] = {}  # by kind and user (None: everybody's agents)
 
-    def killed(self) -> None:
-        """The daemon ordered a kill of its own."""
-        self._kills.append(self._clock.mono())
+    def killed(self, agent: Agent, *, silent: bool = False) -> None:
+        """The daemon ordered a kill of its own. `silent`: for a silence that may be part of a mass stall.
 
-    def spent(self) -> bool:
-        """Whether the daemon has ordered as many kills of its own within a minute as it may."""
-        while self._kills and self._clock.mono() - self._kills[0] >= 60:
+        Such an agent counts as silent for its limit more: what fell silent with it is found within that time. One that
+        set itself a longer limit than its policy's counts for no longer than that.
+        """
+        now, user = self._clock.mono(), self.user_of(agent.reg.owner_uid)
+        self._kills.append((now, user))
+        limit = self._settings().hold.max_seconds
+        if silent and (agent.doomed_since is None or now - agent.doomed_since < limit):
+            self._fell[agent.agent_id] = user, now + min(agent.after, agent.policy.after).total_seconds()
+
+    def spent(self, owner_uid: int) -> bool:
+        """Whether the daemon has ordered as many kills of its own of this owner's agents within a minute as it may."""
+        return not self._budget().allows(self.user_of(owner_uid))
+
+    def _budget(self) -> Budget:
+        while self._kills and self._clock.mono() - self._kills[0][0] >= 60:
             self._kills.popleft()
-        return len(self._kills) >= self._settings().kill.max_per_minute
+        spent = Counter(user for _, user in self._kills)
+        return Budget(self._settings().kill.max_per_minute, spent, self._users)
 
     @property
     def last(self) -> float | None:
@@ -93,29 +122,52 @@ class Restraint:
             hold, hold_by = "the registry cannot be written", Veto.REGISTRY
         return Limits(hold=hold, hold_by=hold_by)
 
-    def limits(self, looks: list[Look], others: int, now: Instant, recorded: bool) -> Limits:
-        """What binds a sweep that has looked. `others`: how many more promised beats and are not silent."""
-        while self._kills and now.mono - self._kills[0] >= 60:
-            self._kills.popleft()
+    def limits(self, looks: list[Look], settled: Collection[Agent], now: Instant, recorded: bool) -> Limits:
+        """What binds a sweep that has looked. `settled`: the other agents, which are healthy."""
         hold = self._settings().hold
         self._doubt(Veto.UNSETTLED, self._unsettled if now.mono < self._until else None, tell=False)
         silent = any(look.judgement.verdict in (Verdict.LATE, Verdict.STALLED, Verdict.STARTING) for look in looks)
-        asked = silent or Veto.PRESSURE in self.doubts
+        asked = silent or (Veto.PRESSURE, None) in self.doubts
         self._doubt(Veto.PRESSURE, pressure.pressed(hold.cpu_pressure_percent) if asked else None)
         limit = timedelta(seconds=hold.max_seconds)
-        mass = mass_stall(looks, hold.mass_stall_count, hold.mass_stall_fraction, others, limit)
-        self._doubt(Veto.MASS_STALL, mass)
-        on = ((veto, doubt.why) for veto, doubt in self.doubts.items() if not doubt.lifted)
+        self._mass_stalls(looks, settled, limit)
+        on = {key: (key[0], doubt.why) for key, doubt in self.doubts.items() if not doubt.lifted}
         return replace(
             self.of_all(now, recorded),
-            doubt=next(on, None),
+            doubt=next((one for (_, user), one in on.items() if user is None), None),
+            doubts={user: one for (_, user), one in on.items() if user is not None},
             doubt_limit=limit,
-            budget=max(0, self._settings().kill.max_per_minute - len(self._kills)),
+            budget=self._budget(),
         )
 
-    def on(self) -> list[str]:
-        """Those that hold kills back now, in words."""
-        return [doubt.why for doubt in self.doubts.values() if not doubt.lifted]
+    def _mass_stalls(self, looks: list[Look], settled: Collection[Agent], limit: timedelta) -> None:
+        """Those that are on, of each user and of all."""
+        uids = Counter(agent.reg.owner_uid for agent in settled)
+        promised = Counter(agent.reg.owner_uid for agent in settled if agent.promised)
+        others: Counter[int] = Counter()
+        for uid in uids:
+            others[self.user_of(uid)] += promised[uid]
+        self._users = len(others.keys() | {look.owner for look in looks})
+        judged = {look.agent_id: look.judgement for look in looks}
+        well = {agent.agent_id for agent in settled if agent.agent_id in self._fell}
+        well |= {key for key, one in judged.items() if not (one.overdue or one.verdict in _SILENT)}
+        now = self._clock.mono()
+        self._fell = {key: fell for key, fell in self._fell.items() if key not in well and now < fell[1]}
+        killed = [user for key, (user, _) in self._fell.items() if key not in judged]
+        hold = self._settings().hold
+        found = mass_stalls(looks, hold.mass_stall_count, hold.mass_stall_fraction, others, killed, limit)
+        known = {user for veto, user in self.doubts if veto is Veto.MASS_STALL}
+        for user in known | found.keys():
+            self._doubt(Veto.MASS_STALL, found.get(user), user)
+
+    def on(self, owner_uid: int | None = None) -> list[str]:
+        """Those that hold kills back now, in words; with `owner_uid` those that hold back kills of its agents."""
+        user = None if owner_uid is None else self.user_of(owner_uid)
+        return [
+            doubt.why
+            for (_, whose), doubt in self.doubts.items()
+            if not doubt.lifted and (user is None or whose in (None, user))
+        ]
 
     def lift(self) -> list[str]:
         """An operator lifts what is on: it counts no more before it has ended and begun anew. Says what it was."""
@@ -125,18 +177,25 @@ class Restraint:
         return [doubt.why for doubt in lifted]
 
     def kinds(self) -> dict[str, int]:
-        """Which of the daemon's own are on, for figures."""
-        return {str(veto): int(veto in self.doubts) for veto in (Veto.UNSETTLED, Veto.PRESSURE, Veto.MASS_STALL)}
+        """How many of the daemon's own are on, for figures; of a mass stall one for each user."""
+        counts = Counter(veto for veto, _ in self.doubts)
+        return {str(veto): counts[veto] for veto in (Veto.UNSETTLED, Veto.PRESSURE, Veto.MASS_STALL)}
 
-    def _doubt(self, veto: Veto, why: str | None, *, tell: bool = True) -> None:
+    def mass_stalled(self) -> list[str]:
+        """The uids whose agents fell silent together, for figures; `all` where it is everybody's."""
+        return ["all" if user is None else str(user) for veto, user in self.doubts if veto is Veto.MASS_STALL]
+
+    def _doubt(self, veto: Veto, why: str | None, user: int | None = None, *, tell: bool = True) -> None:
         """It is on, for that reason, or (None) it is not; said when that changes."""
-        known = self.doubts.get(veto)
+        key = veto, user
+        fields: dict[str, object] = {"reason": str(veto)} | ({} if user is None else {"uid": user})
+        known = self.doubts.get(key)
         if why is None:
-            if self.doubts.pop(veto, None) is not None and tell:
-                self._log.event("hold.ended", reason=str(veto))
+            if self.doubts.pop(key, None) is not None and tell:
+                self._log.event("hold.ended", exc_info=None, **fields)
         elif known is not None:
             known.why = why
         else:
-            self.doubts[veto] = _Doubt(why)
+            self.doubts[key] = _Doubt(why)
             if tell:
-                self._log.event("hold.started", reason=str(veto), why=why)
+                self._log.event("hold.started", exc_info=None, why=why, **fields)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
-from watchdog import logs, reaper, retention, units
+from watchdog import logs, reaper, reserve, retention, units
 from watchdog.bulletin import Bulletin
 from watchdog.chronicle import Chronicle
 from watchdog.cleanup import settings_for
@@ -38,6 +38,7 @@ from watchdog.reaper import Reaper
 from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.reloading import Reload
+from watchdog.reserve import Reserve
 from watchdog.retention import Retention
 from watchdog.scan import Scanner
 from watchdog.schedule import Schedule
@@ -150,6 +151,11 @@ class Daemon:
         held.callback(self.store.close)
         await asyncio.to_thread(store.open)
         await asyncio.to_thread(store.claim_host, self.host)
+        self.reserve = Reserve(settings.state_dir, settings.log.file, log)
+        await self.reserve.round()
+        self.sink.make_room = self.reserve.give_log
+        if not store.shared:  # a server's disk is another one
+            self.store.make_room = self.reserve.give
         self.supervisor.stepped()
         executor = ThreadPoolExecutor(2, "scan")
         held.callback(executor.shutdown, cancel_futures=True)
@@ -175,6 +181,7 @@ class Daemon:
             lambda: self.bulletin.kinds_of_hold(),
             log=self.sink.health,
             history_lost=lambda: self.chronicle.lost,
+            mass_stalled=lambda: self.sweeper.restraint.mass_stalled(),
             hooks=[hook.name for hook in settings.hooks],
         )
         scanner = Scanner(self.fleet, executor, self.host)
@@ -237,7 +244,7 @@ class Daemon:
         self.schedule = Schedule(clock, log)
         self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
         parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)
-        self.bulletin = Bulletin(lambda: self.settings, *parts)
+        self.bulletin = Bulletin(lambda: self.settings, *parts, self.reserve)
         self.desk = Desk(
             fleet=self.fleet,
             store=self.store,
@@ -264,6 +271,7 @@ class Daemon:
             facts=self.bulletin.facts,
             doubts=self.sweeper.restraint.on,
             lift_doubts=self.sweeper.restraint.lift,
+            disk_full=lambda: self.reserve.in_use,
         )
         self.sources = Sources(self.desk, self.owners)
         self.door = Door(self.desk, self.chronicle, self.locks)
@@ -287,6 +295,7 @@ class Daemon:
         if settings.interval != old.interval:
             for job in ("sweep", "orders", "sources", "ghosts"):
                 self.schedule.change(job, settings.interval)
+        self.reserve.adopt(settings.log.file)
         logs.change(self.sink, settings.log.level, settings.log.format, settings.log.file)
         self.sink.reopen()  # as after a rotation
 
@@ -295,6 +304,7 @@ class Daemon:
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
         for job, do in {"orders": self.take_up.orders, **self.sources.jobs}.items():
             self.schedule.every(self.settings.interval, job, do)
+        self.schedule.every(reserve.EVERY, "reserve", self.reserve.round)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.every(reaper.EVERY, "reap", self.reaper.round)
         self.schedule.every(reaper.EVERY, "reports", Latecomers(self.desk, self.owners).round)

@@ -6,6 +6,7 @@ at once; when the target is back, the log itself says how many lines it lacks. `
 """
 
 import contextlib
+import errno
 import functools
 import logging
 import select
@@ -21,6 +22,7 @@ from watchdog.log_targets import Line, Target, Wait
 ROOM = 10_000  # lines that may wait
 ROOM_CHARACTERS = 8_000_000  # and what they may hold together
 SLICE = 0.2  # seconds between two looks whether waiting is still worth it
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 STUCK = 5.0  # seconds for one line after which the target counts as stuck
 
 
@@ -54,6 +56,8 @@ class Sink(logging.Handler):
         self.heard: Callable[[str, Mapping[str, object]], None] | None = (
             None  # is told of our own events, by our thread
         )
+        self.make_room: Callable[[str], bool] = lambda target: False  # asked by our thread where that target's disk is
+        # full; True: there is some room now
         self._aim = (target, fallback)
         self._clock = clock or Clock()
         self._room, self._room_characters = room, room_characters
@@ -164,6 +168,8 @@ class Sink(logging.Handler):
                         return target
                     target.reopen()  # we aim elsewhere now
                 except Exception as error:  # noqa: BLE001 whatever a target does, the thread goes on
+                    if getattr(error, "errno", None) in _FULL and self.make_room(target.name):
+                        continue
                     self._fall_back(line, target, fallback, error)
                     return target
                 else:

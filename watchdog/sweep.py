@@ -16,7 +16,7 @@ from watchdog.chronicle import Chronicle
 from watchdog.climbing import Climbing
 from watchdog.clock import Clock, Instant
 from watchdog.config import Settings
-from watchdog.core.decision import Action, Decision, Limits, Look, Veto, asked_first, called_off, decide
+from watchdog.core.decision import SILENT, Action, Decision, Limits, Look, Veto, asked_first, called_off, decide
 from watchdog.core.model import Presence, Reason, State, Status, Step, Verdict
 from watchdog.core.verdict import judge
 from watchdog.errors import Conflict, RegistryUnavailable, Vanished
@@ -108,11 +108,11 @@ class Sweeper:
             self._prompts.look()
             self._hearing.ends.take()
             # Most of a big fleet is healthy and was so at the last look, and no limit of theirs is reached since.
-            open_, others = [], 0
+            open_, settled = [], []
             for agent in self._fleet:
                 presence = self._presence(agent)
                 if agent.settled and presence is Presence.ALIVE and agent.cpu_used is not None:
-                    others += agent.promised
+                    settled.append(agent)
                 else:
                     open_.append((agent, presence))
             await self._scan_if_needed(began.mono, open_, doubtful)
@@ -120,7 +120,7 @@ class Sweeper:
             self._recorded = await self.recorder.record(self._interval)
             self.account.recorded(self._recorded)
             await self._end_holds(began)
-            limits = self.restraint.limits(looks, others, began, self._recorded)
+            limits = self.restraint.limits(looks, settled, began, self._recorded)
             for agent_id, why in called_off(looks, limits):
                 if (doubted := self._fleet.get(agent_id)) is not None:
                     self._worker.veto(doubted, why)
@@ -234,14 +234,14 @@ class Sweeper:
             self._climbing.look(agent, judgement)
             agent.judged(judgement, now.mono, self._interval)
         except Exception as error:  # noqa: BLE001 - one agent's bad data must not stop the sweep of the others
-            if "sweep.failed" not in agent.said:
-                agent.said.add("sweep.failed")
+            if agent.first("sweep.failed"):
                 self._log.event("sweep.failed", exc_info=error, agent_id=agent.agent_id, name=agent.reg.name)
             return None
         return Look(
             agent_id=agent.agent_id,
             judgement=judgement,
             policy=agent.policy,
+            owner=self.restraint.user_of(agent.reg.owner_uid),
             promised=agent.promised,
             silence=agent.counted,
             state=agent.state,
@@ -317,11 +317,12 @@ class Sweeper:
         except Conflict:
             return True  # one is open in the registry that we do not know of: `takeup` finds it
         if reason is not Reason.GONE:
-            self.restraint.killed()
+            self.restraint.killed(agent, silent=reason in SILENT)
             self.account.requested()
         return True
 
     def _held(self, agent: Agent, veto: Veto, text: str) -> None:
         """Once for each kind; what an operator gives as his reason may change, the count of a mass stall does."""
-        if self._tidings.once(agent, f"held {veto} {text if veto is Veto.OPERATOR else ''}", "kill.held", text):
+        kind = f"held {veto} "
+        if self._tidings.once(agent, f"{kind}{text if veto is Veto.OPERATOR else ''}", "kill.held", text, kind):
             self.account.held(veto)

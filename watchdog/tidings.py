@@ -63,10 +63,9 @@ class Tidings:
             agent.needed_human = False
             self._chronicle.tell("agent.human_answered", agent, f"it waits for no human any more: {text}")
 
-    def once(self, agent: Agent, key: str, event: str, text: str) -> bool:
-        """Tell it unless `key` was told of the present condition. Whether it was told now."""
-        if key in agent.said:
+    def once(self, agent: Agent, key: str, event: str, text: str, kind: str = "") -> bool:
+        """Tell it unless `key` was told of the present condition (`kind`: see `Agent.first`). Whether it was told."""
+        if not agent.first(key, kind):
             return False
-        agent.said.add(key)
         self._chronicle.tell(event, agent, text)
         return True

@@ -37,6 +37,11 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "warn", "not in force: daemon.host"),
     "a registry that is away": ({"status": {"registry_problem": "FULL"}}, "fault", "registry cannot be used: FULL"),
     "a full disk": ({"status": {"log": {"target": "/l", "error": "No space"}}}, "fault", "/l cannot be written"),
+    "a full disk with a reserve": (
+        {"status": {"disk_reserve": {"/s/reserve": {"bytes": 7, "disk_full": True}}}},
+        "fault",
+        "the disk of /s/reserve is full; 7 bytes",
+    ),
     "lines lost": ({"status": {"log": {"target": "/l", "lost": 3}}}, "warn", "3 lines of the log were lost"),
     "a failed unit": ({"unit": ("enabled", "failed")}, "fault", "agent-watchdog.service has failed"),
     "no unit": ({"unit": ("disabled", "inactive"), "status": None}, "warn", "agent-watchdog.service is disabled"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.core.decision import Action, Limits, Look, Veto, asked_first, called_off, decide, mass_stall
+from watchdog.core.decision import Action, Budget, Limits, Look, Veto, asked_first, called_off, decide, mass_stalls
 from watchdog.core.model import Policy, Reason, State, Step, Verdict
 from watchdog.core.verdict import Judgement
 
@@ -52,7 +52,7 @@ def test_the_longest_silent_go_first_when_the_budget_is_short() -> None:
     """Two of three may go: the third is held, and says why."""
     looks = [look(str(n), Verdict.STALLED, silence=timedelta(minutes=n)) for n in range(3)]
 
-    decisions = {d.agent_id: d for d in decide(looks, Limits(budget=2))}
+    decisions = {d.agent_id: d for d in decide(looks, Limits(budget=Budget(2)))}
 
     assert [decisions[str(n)].action for n in range(3)] == [Action.HOLD, Action.REQUEST_KILL, Action.REQUEST_KILL]
     assert "budget" in decisions["0"].text
@@ -62,7 +62,9 @@ def test_the_dead_cost_no_budget_and_no_mass_hold() -> None:
     """Cleaning up after the dead goes on while kills of the living are held back."""
     looks = [look("dead", Verdict.GONE), look("silent", Verdict.STALLED)]
 
-    decisions = {d.agent_id: d.action for d in decide(looks, Limits(budget=0, doubt=(Veto.MASS_STALL, "mass stall")))}
+    decisions = {
+        d.agent_id: d.action for d in decide(looks, Limits(budget=Budget(0), doubt=(Veto.MASS_STALL, "mass stall")))
+    }
 
     assert decisions == {"dead": Action.REQUEST_KILL, "silent": Action.HOLD}
 
@@ -87,17 +89,90 @@ def test_many_silent_at_once_is_a_mass_stall(silent: int, healthy: int, expected
         look(f"h{n}", Verdict.HEALTHY) for n in range(healthy)
     ]
 
-    assert expected is (mass_stall(looks, 3, 0.5) is not None)
+    assert expected is bool(mass_stalls(looks, 3, 0.5))
 
 
 def test_who_does_not_start_is_silent_too_and_who_has_been_for_long_is_no_sign() -> None:
     """Six that wait for the same provider are no six faults; old sorrows hold nobody back."""
     starting = [look(f"s{n}", Verdict.STARTING, overdue=True) for n in range(3)]
-    assert mass_stall(starting, 3, 0.5) is not None
-    assert mass_stall([look(f"s{n}", Verdict.STARTING) for n in range(3)], 3, 0.5) is None
+    assert mass_stalls(starting, 3, 0.5)
+    assert not mass_stalls([look(f"s{n}", Verdict.STARTING) for n in range(3)], 3, 0.5)
     old = [look(f"o{n}", Verdict.STALLED, doomed_for=timedelta(minutes=15)) for n in range(3)]
-    assert mass_stall([*old, look("new", Verdict.STALLED)], 3, 0.5) is None
-    assert mass_stall([*old, look("new", Verdict.STALLED)], 3, 0.5, limit=timedelta(hours=1)) is not None
+    assert not mass_stalls([*old, look("new", Verdict.STALLED)], 3, 0.5)
+    assert mass_stalls([*old, look("new", Verdict.STALLED)], 3, 0.5, limit=timedelta(hours=1))
+
+
+def crowd(owner: int, silent: int, healthy: int = 0) -> list[Look]:
+    return [look(f"{owner}s{n}", Verdict.STALLED, owner=owner) for n in range(silent)] + [
+        look(f"{owner}h{n}", Verdict.HEALTHY, owner=owner) for n in range(healthy)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("looks", "suspect"),
+    [
+        (crowd(1000, 30) + crowd(0, 1), {1000}),
+        (crowd(1000, 30) + crowd(0, 1) + crowd(1001, 1), {1000}),  # 1000 left out, two are silent
+        (crowd(1000, 2) + crowd(1001, 2) + crowd(1002, 2), {None}),
+        (crowd(1000, 2) + crowd(1001, 2), set()),  # one left out, two are silent: either may have made it up
+        (crowd(1000, 3) + crowd(1001, 3), {1000, 1001, None}),
+        (crowd(0, 3) + crowd(1000, 1), {0, None}),  # root makes nothing up
+        (crowd(0, 3, 4) + crowd(1000, 1), set()),
+        (crowd(1000, 2) + crowd(1001, 2) + crowd(1002, 2) + crowd(1003, 0, 256), {None}),  # one voice a user
+        ([*crowd(1000, 1), look("x", Verdict.STALLED, owner=1001, promised=False)], set()),
+        ([*crowd(1000, 3), look("x", Verdict.STARTING, overdue=True, owner=1001, promised=False)], {1000}),
+    ],
+)
+def test_one_users_silent_agents_are_no_reason_to_spare_anothers(looks: list[Look], suspect: set[int | None]) -> None:
+    """Its own are held back; everybody's only when that many are silent whichever user is left out."""
+    assert mass_stalls(looks, 3, 0.5).keys() == suspect
+
+
+def test_what_was_killed_in_the_same_stall_counts_as_silent() -> None:
+    """By user, beside those that are settled."""
+    assert mass_stalls(crowd(7, 1), 3, 0.5, killed=[7, 7])
+    assert not mass_stalls(crowd(7, 1), 3, 0.5, {7: 4}, killed=[7, 7])
+    assert mass_stalls(crowd(7, 1), 3, 0.5, {8: 40}, killed=[7, 7]).keys() == {7}
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=5), st.data())
+def test_no_user_holds_back_another_whatever_its_agents_do(fleet: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Safety: whatever holds back an agent has `count` silent agents that are not that user's."""
+    looks = [one for owner, (silent, healthy) in enumerate(fleet, 1000) for one in crowd(owner, silent, healthy)]
+    hostile = data.draw(st.integers(1000, 999 + len(fleet)))
+    found = mass_stalls(looks, 3, 0.5)
+    silent = sum(one.judgement.verdict is Verdict.STALLED for one in looks if one.owner != hostile)
+    for victim in {one.owner for one in looks} - {hostile}:
+        assert silent >= 3 or found.keys().isdisjoint({None, victim})
+
+
+def test_users_take_turns_where_the_budget_is_short() -> None:
+    """One with thirty that have been silent for longest does not use up what another needs."""
+    looks = [look(f"m{n}", Verdict.STALLED, owner=1000, silence=timedelta(hours=1)) for n in range(30)]
+    looks += [look("r", Verdict.STALLED, owner=0, silence=timedelta(minutes=1))]
+
+    def killed(budget: Budget) -> list[str]:
+        return [d.agent_id for d in decide(looks, Limits(budget=budget)) if d.action is Action.REQUEST_KILL]
+
+    assert killed(Budget(1, owners=2)) == ["m0"]  # one share cannot be divided: the longest silent
+    assert killed(Budget(2, owners=2)) == ["m0", "r"]
+    assert len(killed(Budget(10, owners=2))) == 10
+    assert killed(Budget(10, {1000: 10}, owners=2)) == ["r"]  # borrowed: the other's share is there all the same
+    (held,) = {d.text for d in decide(looks, Limits(budget=Budget(2, {1000: 1}, owners=2))) if d.veto is Veto.BUDGET}
+    assert held == "held: the budget of kills per minute is used up; uid 1000 has had its share of 1"
+
+
+@given(st.integers(0, 12), st.lists(st.integers(0, 5), max_size=60))
+def test_a_budget_is_bound_and_leaves_each_user_its_share(most: int, asked: list[int]) -> None:
+    """One user alone has `most`; all together at most twice that, and nobody more than `most` by borrowing."""
+    budget = Budget(most, owners=6)
+    for owner in asked:
+        if budget.allows(owner):
+            budget = budget.after(owner)
+    assert sum(budget.spent.values()) <= 2 * most
+    assert max(budget.spent.values(), default=0) <= most
+    if most >= 6:
+        assert all(budget.allows(owner) for owner in range(6) if not budget.spent.get(owner))
 
 
 looks_lists = st.lists(
@@ -120,7 +195,9 @@ def test_no_kill_of_the_living_beyond_holds_and_budget(
     looks: list[Look], budget: int, hold: str | None, doubted: bool
 ) -> None:
     """Safety: nothing is ended under a hold, twice, or beyond the budget; each agent gets exactly one decision."""
-    decisions = decide(looks, Limits(hold=hold, doubt=(Veto.PRESSURE, "why") if doubted else None, budget=budget))
+    decisions = decide(
+        looks, Limits(hold=hold, doubt=(Veto.PRESSURE, "why") if doubted else None, budget=Budget(budget))
+    )
 
     assert sorted(one.agent_id for one in looks) == sorted(d.agent_id for d in decisions)
     by_id = {one.agent_id: one for one in looks}
@@ -156,7 +233,7 @@ def test_the_steps_of_a_ladder_are_held_back_as_a_kill_is(
     (decision,) = decide([one], Limits())
     assert (decision.action, decision.rung, decision.reason) == (action, step, Reason.STALLED)
     assert decide([one], Limits(doubt=(Veto.MASS_STALL, "12 of 20")))[0].action is doubted
-    spent = decide([one], Limits(budget=0))[0].action
+    spent = decide([one], Limits(budget=Budget(0)))[0].action
     assert spent is (Action.HOLD if action is Action.REQUEST_KILL else action)
     (early,) = decide([look("a", Verdict.STALLED, policy=LADDER, rung=Step.WARN, rung_age=MINUTE / 2)], Limits())
     assert early.action is Action.KEEP

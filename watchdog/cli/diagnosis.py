@@ -112,6 +112,18 @@ def _registry(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _disk(seen: Seen) -> Iterator[Finding]:
+    files = seen.status.get("disk_reserve") if seen.status else None
+    for path, one in files.items() if isinstance(files, dict) else ():
+        if isinstance(one, dict) and one.get("disk_full"):
+            yield Finding(
+                "fault",
+                f"the disk of {path} is full; {one.get('bytes')} bytes of the reserve are left",
+                "kills and the log live on the reserve; users' new registrations and holds are refused",
+                "make room; the reserve is made again by itself",
+            )
+
+
 def _log(seen: Seen) -> Iterator[Finding]:
     log = seen.status.get("log") if seen.status else None
     if not isinstance(log, dict):
@@ -305,6 +317,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _sweeps,
     _config,
     _registry,
+    _disk,
     _log,
     _unit,
     _bus,

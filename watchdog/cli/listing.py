@@ -127,6 +127,10 @@ def status(arguments: argparse.Namespace) -> int:
         lines = answer.get(key)
         for line in lines if isinstance(lines, list) else []:
             say(f"{'config'.ljust(width)}  {what}: {clean(line)}")
+    for path, one in entry(answer.get("disk_reserve")).items():
+        if entry(one).get("disk_full"):
+            left = f"{clean(entry(one).get('bytes'))} bytes of {clean(path)} are left"
+            say(f"{'disk'.ljust(width)}  is full, the reserve is in use: {left}")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")
@@ -138,7 +142,7 @@ def status(arguments: argparse.Namespace) -> int:
     own = doubts if isinstance(doubts, list) else []
     say(f"{'holds'.ljust(width)}  {'none' if not holds and not own else ''}".rstrip())
     for why in own:
-        say(f"  the daemon's own: {clean(why)}; it ends nobody for silence")
+        say(f"  the daemon's own: {clean(why)}; kills for silence are held back")
     for hold in holds:
         target = f"agent {clean(hold.get('agent_id'))[:8]}" if hold.get("agent_id") else "all agents"
         until = f", until {clock(hold.get('until'))}" if hold.get("until") else ""

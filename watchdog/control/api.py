@@ -20,8 +20,9 @@ from watchdog.control.bodies import MAX_BODY, gone
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
 from watchdog.control.peers import Gate
 from watchdog.control.results import denial
-from watchdog.errors import BadRequest, Forbidden, WatchdogError
+from watchdog.errors import BadRequest, Forbidden, NoSpace, WatchdogError
 
+OPTIONAL = frozenset({("POST", "/agents"), ("POST", "/hold")})  # what a user can do without while the disk is full
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 __all__ = ["Bell", "Desk", "application", "bind", "serve"]
 
@@ -64,6 +65,8 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     peer = None
     try:
         peer = peer_at(request)
+        if desk.disk_full() and not peer.admin and (request.method, request.path.removeprefix("/v1")) in OPTIONAL:
+            raise NoSpace("the registry's disk is full: no new agent and no hold before there is room again")
         return await handler(request)
     except WatchdogError as error:
         if isinstance(error, Forbidden) and peer is not None:

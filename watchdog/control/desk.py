@@ -5,12 +5,12 @@ Nothing in here acts: a request becomes a call of one of these, and whoever it b
 
 import asyncio
 import os
-from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -66,10 +66,11 @@ class Desk:
     known; `place` has it moved to a cgroup of its own. `request_kill` (agent, reason, options, by, why) commits a
     request, or finds the open one and raises its force, and gives its id; `finished` waits at most that many seconds
     for its outcome (None: not yet). `open_notify` makes the daemon's socket for an agent (id, owner uid) and gives its
-    path. `doubts` are the daemon's own holds, `lift_doubts` ends them. `facts` is what `status` tells of the loop.
+    path. `doubts` are the daemon's own holds (with a uid: on that uid's agents), `lift_doubts` ends them. `facts` is
+    what `status` tells of the loop.
     `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
-    `shown` is who stands in a foreign registry and is not watched.
+    `shown` is who stands in a foreign registry and is not watched. `disk_full`: the reserve is in use.
     """
 
     fleet: Fleet
@@ -92,14 +93,15 @@ class Desk:
     look_soon: Callable[[], None]
     ask_owner: Callable[[int, str, Json, float], Awaitable[Any]]
     facts: Callable[[], Json] = dict
-    doubts: Callable[[], list[str]] = list
+    doubts: Callable[..., list[str]] = lambda *_: []
     lift_doubts: Callable[[], list[str]] = list
     orphans: Callable[[], Awaitable[list[Agent]]] = _none
     reap: Callable[..., Awaitable[list[Json]]] = _none
     shown: Callable[[], list[Json]] = list
+    disk_full: Callable[[], bool] = lambda: False
     bell: Bell = field(default_factory=Bell)
     registering: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time: a name is looked up, then taken
-    purging: dict[int, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))  # one of each owner's
+    purging: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary)  # one of each owner's
     denied: dict[tuple[int, str], float] = field(default_factory=dict)  # when a refusal was last logged
 
     @property

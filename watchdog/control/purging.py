@@ -1,5 +1,7 @@
 """POST /purge: the files of one ended agent's conversation go to the trash, by its owner's helper."""
 
+import asyncio
+
 from aiohttp import web
 
 from watchdog.control import foreign
@@ -23,7 +25,7 @@ async def purge(request: web.Request) -> web.Response:
     if is_group(body.agent) or "@" in body.agent:
         raise BadRequest(f"agent: {body.agent!r} is not one agent of this host; name it by its name or id")
     row = await _ended(desk, peer, body.agent)
-    async with desk.purging[row.registration.owner_uid]:
+    async with desk.purging.setdefault(row.registration.owner_uid, asyncio.Lock()):
         return web.json_response(await _purge(desk, peer, row, yes=body.yes))
 
 

@@ -60,7 +60,8 @@ async def agent(request: web.Request) -> web.Response:
         except AgentNotFound:
             one = await stored(desk, peer, where.word)
     agent_id, store = one.agent_id, desk.store
-    doubts, observes = (desk.doubts(), desk.settings.observe) if where.host == desk.host else ([], False)
+    owner_uid = (one.reg if isinstance(one, Agent) else one.registration).owner_uid
+    doubts, observes = (desk.doubts(owner_uid), desk.settings.observe) if where.host == desk.host else ([], False)
     rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
     requests = await store.read(store.store.requests_of, agent_id)
     runs = await store.read(store.store.runs_of, agent_id)

@@ -60,9 +60,10 @@ Name = Annotated[str, AfterValidator(_name)]
 Word = Annotated[str, AfterValidator(_word)]
 Kind = Annotated[str, AfterValidator(_kind)]
 Plain = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_plain)]
-Text = Annotated[str, Field(max_length=1024)]
+# Each is kept in the registry and shown in lines of the log: long enough for people, too short to fill a disk with.
+Text = Annotated[str, Field(max_length=500)]
 Why = Annotated[Text, AfterValidator(hide_secrets)]  # goes into log, history and the task row
-Path = Annotated[str, Field(max_length=4095), AfterValidator(_path)]
+Path = Annotated[str, Field(max_length=1024), AfterValidator(_path)]
 Pid = Annotated[int, Field(le=PID_MAX), AfterValidator(_not_init)]
 Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Targets = Annotated[list[Plain], Field(max_length=256)]

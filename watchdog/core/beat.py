@@ -5,9 +5,10 @@ from functools import lru_cache
 
 from watchdog.core.model import Beat, State
 from watchdog.core.names import name_problem
-from watchdog.core.notify import MAX_SECONDS, STATES, parse_datagram, printable, words_of
+from watchdog.core.notify import MAX_SECONDS, MAX_TEXT, STATES, parse_datagram, printable, words_of
 from watchdog.errors import BadRequest
 
+LONGEST_KEY = 160  # characters of a session's or a question's name, of which the longest of a vendor has 137
 KEYS = (
     "state",
     "progress",
@@ -75,10 +76,10 @@ def beat_of_json(body: object) -> tuple[Beat, timedelta]:
         after=after,
         transcript=_path(body, "transcript"),
         agent_type=_kind(body, "type"),
-        session=_text(body, "session"),
-        session_ended=_text(body, "session_ended"),
-        asks=_text(body, "asks"),
-        answered=_text(body, "answered"),
+        session=_text(body, "session", LONGEST_KEY),
+        session_ended=_text(body, "session_ended", LONGEST_KEY),
+        asks=_text(body, "asks", LONGEST_KEY),
+        answered=_text(body, "answered", LONGEST_KEY),
         promises=promises,
     )
     return beat, _duration(body, "age_seconds") or timedelta()
@@ -105,13 +106,13 @@ def beat_to_json(beat: Beat) -> dict[str, object]:
     return {key: value for key, value in said.items() if value is not None}
 
 
-def _text(body: dict[str, object], key: str) -> str | None:
+def _text(body: dict[str, object], key: str, longest: int = MAX_TEXT) -> str | None:
     value = body.get(key)
     if value is None:
         return None
     if not isinstance(value, str):
         raise BadRequest(f"{key}: must be text")
-    return printable(value)
+    return printable(value[:longest])
 
 
 def _path(body: dict[str, object], key: str) -> str | None:

@@ -2,10 +2,13 @@
 
 Three rules stand above every verdict: while a hold is on a kill becomes a Hold; the daemon's own kills keep to a
 budget; an agent with an open request gets no second one.
+
+Suspicion and budget are kept per user: no single user, whatever its agents do, holds back the kill of another's.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -14,6 +17,7 @@ from watchdog.core.model import KillOptions, Policy, Reason, State, Step, Verdic
 from watchdog.core.verdict import Judgement, span
 
 DOUBT_LIMIT = timedelta(minutes=15)  # as shipped: `hold.max_seconds`
+SILENT = frozenset({Reason.STALLED, Reason.FAILED_TO_START})  # kills that only silence asks for
 
 
 class Action(StrEnum):
@@ -41,12 +45,14 @@ class Veto(StrEnum):
 class Look:
     """One agent as `decide` needs it.
 
-    `doomed_for`: so long its silence has asked for its end. `held`: the reason of a hold on this agent alone, if any.
+    `owner`: the user that it counts for. `doomed_for`: so long its silence has asked for its end. `held`: the reason
+    of a hold on this agent alone, if any.
     """
 
     agent_id: str
     judgement: Judgement
     policy: Policy
+    owner: int = 0
     promised: bool = True
     silence: timedelta = timedelta()
     state: State | None = None
@@ -59,18 +65,54 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What binds all agents in this sweep.
+class Budget:
+    """How many living agents the daemon may order to be killed within a minute.
 
-    `hold` is the reason of a hold on everybody, and `hold_by` its kind; `doubt` that of one which holds back kills for
-    silence only. `budget` is how many of the daemon's own kills of living agents may still start.
+    `most` are divided among the `owners`, the users that have agents. What one leaves unused others may use; its share
+    it has all the same, so in the worst minute `most` kills within shares follow `most` that were borrowed. `spent`
+    counts the orders of this minute by user.
+    """
+
+    most: int = 10
+    spent: Mapping[int, int] = field(default_factory=dict)
+    owners: int = 1
+
+    @property
+    def share(self) -> int:
+        """What each user may always use."""
+        return max(1, self.most // max(1, self.owners))
+
+    def allows(self, owner: int) -> bool:
+        """Whether one more of this user's agents may be ordered to be killed."""
+        within_shares = sum(min(count, self.share) for count in self.spent.values())
+        if self.spent.get(owner, 0) < self.share and within_shares < self.most:
+            return True
+        return sum(self.spent.values()) < self.most
+
+    def after(self, owner: int) -> "Budget":
+        """What is left when one more of this user's was ordered."""
+        return replace(self, spent={**self.spent, owner: self.spent.get(owner, 0) + 1})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What binds the agents in this sweep.
+
+    `hold` is the reason of a hold on everybody, and `hold_by` its kind. `doubt` is that of one which holds back kills
+    for silence only, `doubts` the same by user, for that user's agents. `budget` bounds the daemon's own kills of
+    living agents.
     """
 
     hold: str | None = None
     hold_by: Veto = Veto.OPERATOR
     doubt: tuple[Veto, str] | None = None
+    doubts: Mapping[int, tuple[Veto, str]] = field(default_factory=dict)
     doubt_limit: timedelta = DOUBT_LIMIT  # no agent's end is held back for longer by it
-    budget: int = 10
+    budget: Budget = Budget()
+
+    def doubt_of(self, owner: int) -> tuple[Veto, str] | None:
+        """What holds back kills for silence of this user's agents, or None."""
+        return self.doubt or self.doubts.get(owner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +129,30 @@ class Decision:
 
 
 def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
-    """Turn judgements into decisions, the longest silent first where the budget is short."""
-    ordered = sorted(looks, key=lambda look: (-look.silence, look.agent_id))
+    """Turn judgements into decisions. Where the budget is short users take turns, each its longest silent first."""
     budget = limits.budget
+    turns = Counter(budget.spent)  # by user: who has had the fewest kills in this minute comes first
+    queue = []
+    for look in sorted(looks, key=lambda look: (-look.silence, look.agent_id)):
+        wish = _wish(look)
+        queue.append((turns[look.owner], look, wish))
+        turns[look.owner] += _ends(wish)
     decisions = []
-    for look in ordered:
-        decision = _wish(look)
+    for _, look, decision in sorted(queue, key=lambda one: one[0]):
         if decision.action is Action.REQUEST_KILL or decision.rung is Step.NUDGE:
-            ends = decision.action is Action.REQUEST_KILL and decision.reason is not Reason.GONE
-            stop = _veto(look, decision, limits, budget if ends else 1)
+            stop = _veto(look, decision, limits, budget)
             if stop is not None:
                 veto, why = stop
                 decision = replace(decision, action=Action.HOLD, text=f"held: {why}", veto=veto)
-            else:
-                budget -= ends
+            elif _ends(decision):
+                budget = budget.after(look.owner)
         decisions.append(decision)
     return decisions
+
+
+def _ends(decision: Decision) -> bool:
+    """Whether it costs a living agent its life, and so the budget."""
+    return decision.action is Action.REQUEST_KILL and decision.reason is not Reason.GONE
 
 
 def asked_first(decision: Decision, policy: Policy) -> KillOptions:
@@ -126,32 +176,88 @@ def called_off(looks: Iterable[Look], limits: Limits) -> list[tuple[str, str]]:
             found.append((look.agent_id, f"it is {verdict}: {line}"))
         elif not {Step.STOP, Step.KILL}.intersection(look.policy.ladder):
             found.append((look.agent_id, "its ladder ends nobody any more"))
-        elif limits.doubt is not None and look.doomed_for < limits.doubt_limit and verdict not in _TIMED:
-            found.append((look.agent_id, limits.doubt[1]))
+        elif (doubt := limits.doubt_of(look.owner)) and look.doomed_for < limits.doubt_limit and verdict not in _TIMED:
+            found.append((look.agent_id, doubt[1]))
     return found
 
 
 _TIMED = frozenset({Verdict.EXPIRED, Verdict.LINGERING})  # no silence, and so no fault of ours
 
 
-def mass_stall(
-    looks: Iterable[Look], count: int, fraction: float, others: int = 0, limit: timedelta = DOUBT_LIMIT
-) -> str | None:
-    """The reason to suspect ourselves: `count` agents and `fraction` of those that promised beats are silent.
+ROOT = 0  # its agents' silence is no attack on other users
 
-    Whose first beat does not come in time is silent. Whose end was asked for by then for the `limit` fell silent at
-    another time: a ladder that ends nobody, or a hold, keeps such for days. `others` promised beats and are not silent.
+
+@dataclass(slots=True)
+class _Tally:
+    """Of one user's agents that promised beats: how many are silent, among how many."""
+
+    silent: int = 0
+    among: int = 0
+
+    @property
+    def part(self) -> float:
+        return self.silent / self.among if self.among else 0.0
+
+
+def mass_stalls(
+    looks: Iterable[Look],
+    count: int,
+    fraction: float,
+    others: Mapping[int, int] | None = None,
+    killed: Iterable[int] = (),
+    limit: timedelta = DOUBT_LIMIT,
+) -> dict[int | None, str]:
+    """The reasons to suspect ourselves, by the user whose agents they speak for; None as user: for everybody's.
+
+    A user's agents are suspect when `count` and `fraction` of those that promised beats are silent. A late first beat
+    is silence; so is what was killed for silence so recently that it may belong to the same stall (`killed`, by user).
+    An agent whose end was asked for by then for the `limit` fell silent at another time: a ladder that ends no agent,
+    or a hold, keeps such for days. `others` promised beats and are not silent, by user.
+
+    Everybody's are suspect when that many are silent, of two users at least, whichever one user but root is left out:
+    else the agents of one could hold back the kills of all. Each user has one voice in the fraction: else a crowd of
+    one user's healthy agents could outvote the silence of all others.
     """
-    bound = [look for look in looks if look.promised and look.judgement.verdict is not Verdict.GONE]
-    silent = sum(
-        (look.judgement.overdue or look.judgement.verdict in (Verdict.LATE, Verdict.STALLED))
-        and look.doomed_for < limit
-        for look in bound
+    tallies: dict[int, _Tally] = defaultdict(_Tally)
+    users = set(others or ())
+    for look in looks:
+        users.add(look.owner)
+        if not look.promised or look.judgement.verdict is Verdict.GONE:
+            continue
+        late = look.judgement.overdue or look.judgement.verdict in (Verdict.LATE, Verdict.STALLED)
+        tallies[look.owner].among += 1
+        tallies[look.owner].silent += late and look.doomed_for < limit
+    for owner in killed:
+        tallies[owner].among += 1
+        tallies[owner].silent += 1
+    for owner, number in (others or {}).items():
+        tallies[owner].among += number
+    found: dict[int | None, str] = {}
+    for owner, tally in tallies.items():
+        if tally.silent >= count and tally.silent >= fraction * tally.among:
+            whose = "" if users | {owner} == {owner} else f" of uid {owner}"
+            found[owner if whose else None] = _mass(tally.silent, tally.among, whose)
+    if None not in found and _all_suspect(tallies, count, fraction):
+        number, among = sum(one.silent for one in tallies.values()), sum(one.among for one in tallies.values())
+        found[None] = _mass(number, among, f" of {len(tallies)} users")
+    return found
+
+
+def _all_suspect(tallies: Mapping[int, _Tally], count: int, fraction: float) -> bool:
+    """Whether the silence is everybody's, whichever one user is left out."""
+    silent = {owner: tally for owner, tally in tallies.items() if tally.silent}
+    if len(silent) < 2:
+        return False
+    agents, voices = sum(one.silent for one in silent.values()), sum(one.part for one in silent.values())
+    return all(
+        agents - out.silent >= count and voices - out.part >= fraction * (len(tallies) - 1)
+        for owner, out in silent.items()
+        if owner != ROOT
     )
-    among = len(bound) + others
-    if silent >= count and silent >= fraction * among:
-        return f"mass stall: {silent} of {among} agents fell silent together; the fault may be ours"
-    return None
+
+
+def _mass(silent: int, among: int, whose: str) -> str:
+    return f"mass stall: {silent} of {among} agents{whose} fell silent together; the fault may be ours"
 
 
 def _wish(look: Look) -> Decision:
@@ -200,7 +306,7 @@ def _climb(look: Look, reason: Reason) -> Decision:
     return Decision(look.agent_id, action, line, reason, rung=step)
 
 
-def _veto(look: Look, wish: Decision, limits: Limits, budget: int) -> tuple[Veto, str] | None:
+def _veto(look: Look, wish: Decision, limits: Limits, budget: Budget) -> tuple[Veto, str] | None:
     """What holds back a kill that the verdict asks for, and why; or None."""
     if look.held is not None:
         return Veto.OPERATOR, look.held
@@ -208,10 +314,11 @@ def _veto(look: Look, wish: Decision, limits: Limits, budget: int) -> tuple[Veto
         return limits.hold_by, limits.hold
     if wish.reason is Reason.GONE:
         return None
-    silent = wish.reason in (Reason.STALLED, Reason.FAILED_TO_START)
-    if limits.doubt is not None and silent and look.doomed_for < limits.doubt_limit:
-        veto, why = limits.doubt
+    doubt = limits.doubt_of(look.owner)
+    if doubt is not None and wish.reason in SILENT and look.doomed_for < limits.doubt_limit:
+        veto, why = doubt
         return veto, f"{why} (for {span(limits.doubt_limit)} at most)"
-    if budget <= 0:
-        return Veto.BUDGET, "the budget of kills per minute is used up"
+    if _ends(wish) and not budget.allows(look.owner):
+        share = f"; uid {look.owner} has had its share of {budget.share}" if budget.owners > 1 else ""
+        return Veto.BUDGET, f"the budget of kills per minute is used up{share}"
     return None

@@ -33,6 +33,9 @@ _LOCK = 0x41574447  # "AWDG": PostgreSQL advisory lock, see `in_order`
 _STALE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR", "25006")
 _UNIQUE = frozenset({"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "23505"})
 
+# SQLITE_IOERR_SHM*: the -shm could not grow (sqlite.org/rescode.html); 53100: disk_full of PostgreSQL.
+_FULL = frozenset({"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "SQLITE_IOERR_SHMMAP", "53100"})
+
 SLOW = 0.5  # seconds until a failure counts as one that others should not have to wait for, too
 REFUSE = 1.0  # seconds
 
@@ -172,7 +175,9 @@ class Engines:
             name = _name(error)
             if name.startswith(_STALE) or error.connection_invalidated:
                 engine.dispose()
-            raise RegistryUnavailable(f"registry {self.place}: {name}: {error.orig}") from error
+            unavailable = RegistryUnavailable(f"registry {self.place}: {name}: {error.orig}")
+            unavailable.full = name in _FULL
+            raise unavailable from error
         except PoolTimeout as error:  # every connection is in use, each waiting for the database
             raise RegistryUnavailable(f"registry {self.place}: {error}") from error
 
@@ -189,7 +194,9 @@ def _part(connection: Connection) -> Iterator[None]:
             connection.exec_driver_sql("ROLLBACK TO SAVEPOINT part")
             connection.exec_driver_sql("RELEASE SAVEPOINT part")
         except SQLAlchemyError:
-            raise Undone(f"registry: a group of writes was undone: {failure}") from failure
+            undone = Undone(f"registry: a group of writes was undone: {failure}")
+            undone.full = isinstance(failure, DBAPIError) and _name(failure) in _FULL
+            raise undone from failure
         raise
 
 

@@ -16,7 +16,7 @@ import stat
 import threading
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 from sqlalchemy import Engine, create_engine, event
@@ -26,6 +26,10 @@ from watchdog.errors import RegistryUnavailable, UnsafeDirectory
 
 # What no later try mends: a directory, a link or a socket lies there, a file in place of a directory.
 _NEVER_A_FILE = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG)
+# Bytes that a write-ahead log has from the start: it goes on at its beginning after each checkpoint (each 4 MB), so
+# on a full disk some dozen kills can still be committed, and no other program can take that room.
+WAL_ROOM = 8 << 20
+PART = 8  # no more than such a part of a small file system
 CACHE_KB = 256  # of pages, for each connection (SQLite's own: 2,000; seven of them filled 12 MB as the file grew)
 
 
@@ -146,6 +150,7 @@ class Files:
         self._anchors += 1
         self._anchor.execute("SELECT count(*) FROM sqlite_master").fetchone()  # opens the other two
         self._beside = self._found()
+        _make_room(f"{self._path}-wal")
 
     def _found(self) -> tuple[tuple[int, int] | None, ...]:
         return _file(f"{self._path}-wal"), _file(f"{self._path}-shm")
@@ -171,12 +176,31 @@ def _connect(path: str, busy_timeout: timedelta, pragma: str) -> sqlite3.Connect
     connection.text_factory = _decode
     try:
         size = f"PRAGMA cache_size=-{CACHE_KB}"
-        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA foreign_keys=ON", size, pragma):
+        # temp_store: a savepoint's journal beyond 64 KB is else a file in /var/tmp (sqlite.org/tempfiles.html), which
+        # any user can fill: SQLITE_FULL for the registry, whatever room its own disk has.
+        memory = "PRAGMA temp_store=MEMORY"
+        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA foreign_keys=ON", memory, size, pragma):
             connection.execute(statement)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _make_room(path: str) -> None:
+    """Allocate the write-ahead log's space beforehand, where there is that much. Zeros at its end are no frames.
+
+    SQLite keeps its locks on the other two files: to close a descriptor of this one loses none.
+    """
+    with suppress(OSError):
+        fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            disk = os.fstatvfs(fd)
+            room = min(WAL_ROOM, disk.f_frsize * disk.f_blocks // PART)
+            if os.fstat(fd).st_size < room <= disk.f_frsize * disk.f_bavail // 2:
+                os.posix_fallocate(fd, 0, room)
+        finally:
+            os.close(fd)
 
 
 def _file(path: str) -> tuple[int, int] | None:

@@ -56,6 +56,7 @@ class AsyncStore:
         self._readers = ThreadPoolExecutor(2, "registry-read")
         self._waiting: deque[_Write] = deque()
         self._closed = False
+        self.make_room: Callable[[], bool] = lambda: False  # asked where the disk is full; True: there is some now
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a writing method: `await registry.write(registry.store.save_sweep, rows)`."""
@@ -103,7 +104,15 @@ class AsyncStore:
             except Exception as error:  # noqa: BLE001 - whatever it is, every caller has to hear of it
                 for write in batch:
                     write.failure = _copy(error)
+            self._write_into_reserve(batch)
             batch[0].answer.get_loop().call_soon_threadsafe(_tell, batch)
+
+    def _write_into_reserve(self, batch: "list[_Write]") -> None:
+        """In the writer's thread: do once more what failed for want of disk space, while the reserve gives some."""
+        while (failed := [write for write in batch if getattr(write.failure, "full", False)]) and self.make_room():
+            for write in failed:
+                write.failure = None
+                write.run()
 
 
 @dataclass(slots=True)
@@ -138,4 +147,8 @@ def _tell(batch: list[_Write]) -> None:
 
 def _copy(error: Exception) -> Exception:
     """The registry's failure anew for each caller: one exception raised in many tasks gathers all their tracebacks."""
-    return RegistryUnavailable(str(error)) if isinstance(error, RegistryUnavailable) else error
+    if not isinstance(error, RegistryUnavailable):
+        return error
+    copy = RegistryUnavailable(str(error))
+    copy.full = error.full
+    return copy

@@ -186,13 +186,26 @@ def small_disk(world: World) -> Iterator[None]:
 
 @contextmanager
 def full(world: World) -> Iterator[None]:
-    """ENOSPC, until somebody makes room."""
+    """ENOSPC, until somebody makes room. What is committed meanwhile is in the write-ahead log's own room."""
     ballast = world.state / "ballast"
     with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
         while True:
             file.write(b"x" * 4096)
     yield
     ballast.unlink()
+
+
+@contextmanager
+def fuller(world: World) -> Iterator[None]:
+    """The same with all used up that is kept for that: the reserve, and the room in the write-ahead log."""
+    (world.state / "reserve").unlink()
+    with full(world):
+        row = "VALUES (datetime('now'), 'test.ballast', 't', hex(randomblob({})))"
+        for size in (2000, 50):
+            with suppress(sqlite3.OperationalError):
+                while True:
+                    by_hand(world, f"INSERT INTO lifecycle_event (at, event, who, why) {row.format(size)}")
+        yield
 
 
 @contextmanager
@@ -261,7 +274,8 @@ FAULTS: list[Fault[World]] = [
     Fault("a page of zeros", lambda w: damaged(w, "kill_request", lambda page: bytes(len(page)))),
     Fault("a page of noise", lambda w: damaged(w, "kill_request", lambda page: bytes(255 - byte for byte in page))),
     Fault("truncated", lambda w: damaged(w, "operator_hold", lambda page: page, rest=True)),
-    Fault("disk full", full, ready=small_disk, root=True),
+    Fault("disk full", full, End.UNSEEN, ready=small_disk, root=True),
+    Fault("disk full, its reserve used up", fuller, ready=small_disk, root=True),
     Fault("read-only (remounted by the kernel)", remounted, End.RESTART, ready=small_disk, root=True),
     Fault("a copy of its disk mounted over it", mounted_over, ready=small_disk, root=True),
     Fault("read-only (immutable files)", lambda w: unwritable(w, "", "-wal"), ready=small_disk, root=True),
