@@ -183,7 +183,7 @@ def test_a_close_that_closes_nothing_is_told_with_the_command(
     began = time.monotonic()
     closed = panes.close(known)
 
-    assert (closed.outcome, time.monotonic() - began < 6) == ("failed", True), closed.message
+    assert (closed.outcome, time.monotonic() - began < 30) == ("failed", True), closed.message  # a hang is for ever
     assert re.search(said.format(fake.program), closed.message), closed.message
     commands = {
         "kitty": f"kitty @ --to unix:{fake.socket} close-window --match id:{number}",

@@ -88,6 +88,7 @@ def _keep(
     """In the keeper, which has a single thread: the rest of its code takes no lock that another thread could hold."""
     socket, given, answering, asking = wires
     contained.become_subreaper()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # tmux's client sends it to its parent when told so (MSG_DETACHKILL)
     stdin = contained.input_file(given) if given else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     (out, out_end), (err, err_end) = contained.pipe_pair(), contained.pipe_pair()
     _close_others({socket, answering, asking, stdin, out, out_end, err, err_end})
