@@ -16,7 +16,7 @@ from tests.owner.tmux_servers import Servers, child_of, command_of, end, pane_wi
 from tests.world import alive, started_at, wait_for
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import TERMINALS, tmux
-from watchdog.owner.terminals.base import Pane, Seen, listener, pane_json
+from watchdog.owner.terminals.base import Pane, Seen, Server, pane_json, reached
 from watchdog.owner.terminals.panes import close, never_found, pane_screen
 from watchdog.owner.terminals.sitting import stat_of
 
@@ -171,9 +171,9 @@ def test_a_server_that_is_just_ending_is_looked_at_once_more(servers: Servers, m
     known = pane_with(pid)
     asked = tmux.TMUX.panes
 
-    def ending(place: str, until: float) -> list[Seen]:
+    def ending(server: Server, until: float) -> list[Seen]:
         servers.tmux("kill-server")
-        return asked(place, until)
+        return asked(server, until)
 
     monkeypatch.setitem(TERMINALS, "tmux", replace(tmux.TMUX, panes=ending))
     assert close(known).outcome == "gone"
@@ -352,10 +352,10 @@ def test_what_a_hanging_server_was_told_it_does_not_do_later(servers: Servers) -
     known = pane_with(child_of(first))
     os.kill(known.server_pid, signal.SIGSTOP)
     try:
-        with pytest.raises(OwnerCallFailed, match="did not answer"):
-            tmux.close(known, time.monotonic() + 0.1)
-        with pytest.raises(OwnerCallFailed, match="did not answer"):
-            tmux.write(known, "late", time.monotonic() + 0.1)
+        with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="did not answer"):
+            tmux.close(server, known, time.monotonic() + 0.1)
+        with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="did not answer"):
+            tmux.write(server, known, "late", time.monotonic() + 0.1)
         late = math.ceil(time.time() + 0.1) + 0.1  # time(2) is a tick behind
         wait_for(lambda: time.time() > late, "the deadline is over")
     finally:
@@ -370,15 +370,15 @@ def test_who_came_between_the_look_and_the_act_is_left_alone(servers: Servers) -
     known = pane_with(first)
     until = time.monotonic() + 5
     servers.tmux("copy-mode", "-t", pane)
-    with pytest.raises(OwnerCallFailed, match="another use"):
-        tmux.write(known, "x", until)
-    with pytest.raises(OwnerCallFailed, match="another use"):
-        tmux.close(known, until)
+    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="another use"):
+        tmux.write(server, known, "x", until)
+    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="another use"):
+        tmux.close(server, known, until)
     servers.tmux("respawn-pane", "-k", "-t", pane, AGENT)
-    with pytest.raises(OwnerCallFailed, match="another use"):
-        tmux.write(known, "x", until)
-    with pytest.raises(OwnerCallFailed, match="another use"):
-        tmux.close(known, until)
+    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="another use"):
+        tmux.write(server, known, "x", until)
+    with reached(known.server) as server, pytest.raises(OwnerCallFailed, match="another use"):
+        tmux.close(server, known, until)
     assert servers.panes() == [f"work @0 {pane}"]
 
 
@@ -388,8 +388,8 @@ def test_a_server_whose_queue_is_full_is_no_server_that_has_gone(tmp_path: Path)
         server.bind(str(tmp_path / "s"))
         server.listen(0)
         waiting.connect(str(tmp_path / "s"))
-        with pytest.raises(OwnerCallFailed) as caught:
-            listener(str(tmp_path / "s"))
+        with pytest.raises(OwnerCallFailed) as caught, reached(str(tmp_path / "s")):
+            pass
     assert caught.value.reason == "unheard"
 
 

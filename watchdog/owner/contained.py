@@ -94,10 +94,11 @@ def how(status: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
 
 
-def supervise(pid: int, outputs: dict[int, int], seconds: float, caller: int | None) -> Ran:
+def supervise(pid: int, outputs: dict[int, int], seconds: float, caller: int | None, grace: float = TERM_GRACE) -> Ran:
     """Wait for the child `pid`, keep what comes from `outputs` (descriptor -> bytes kept), then end what is left.
 
-    `caller` is a descriptor whose hang-up means that nobody waits for us any more.
+    `caller` is a descriptor whose hang-up means that nobody waits for us any more. `grace`: seconds that a late child
+    has between TERM and KILL.
     """
     ran = Ran(output=dict.fromkeys(outputs, b""))
     until = time.monotonic() + seconds
@@ -122,7 +123,7 @@ def supervise(pid: int, outputs: dict[int, int], seconds: float, caller: int | N
         os.close(exited)
     for fd in outputs:
         _drain(fd, outputs[fd], ran)
-    _end_all(pid, ran)
+    _end_all(pid, ran, grace)
     return ran
 
 
@@ -177,10 +178,10 @@ def _reap(first: int, ran: Ran) -> bool:
             ran.status = status
 
 
-def _end_all(first: int, ran: Ran) -> None:
+def _end_all(first: int, ran: Ran, patience: float) -> None:
     """TERM to the late first process, then KILL to every child until none is left."""
     began = time.monotonic()
-    grace = TERM_GRACE if ran.late or ran.abandoned else 0.0
+    grace = patience if ran.late or ran.abandoned else 0.0
     if grace:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(first, signal.SIGTERM)

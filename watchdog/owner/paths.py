@@ -123,6 +123,36 @@ def open_parent(path: str, base: str = "/") -> tuple[int, str]:
         os.close(start)
 
 
+def open_private_parent(path: str) -> tuple[int, str]:
+    """As `open_parent`, and no other user can change what the path leads to: every directory on the way, the root
+    included, belongs to this uid or to root, and is not writable for group or others, or is sticky (inode(7)).
+
+    Raises FileNotFoundError, PermissionError; PathRefused, `writable` for a directory that others may change.
+    """
+    names = components(path)
+    current = os.open("/", STEP)
+    try:
+        _refuse_writable(current, "/")
+        for name in names[:-1]:
+            following = step(current, name)
+            os.close(current)
+            current = following
+            _refuse_writable(current, name)
+    except BaseException:
+        os.close(current)
+        raise
+    return current, names[-1]
+
+
+def _refuse_writable(directory: int, name: str) -> None:
+    status = os.fstat(directory)
+    if status.st_uid not in (0, os.geteuid()):
+        raise PathRefused("writable", f"the directory {name!r} on its path belongs to uid {status.st_uid}")
+    # With an ACL the bits of the group are its mask, so what it grants shows here as well (acl(5)).
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
+        raise PathRefused("writable", f"other users may write to the directory {name!r} on its path")
+
+
 def open_directory(path: str) -> int:
     """The directory itself, opened component by component through no link. Raises FileNotFoundError, PathRefused."""
     parent, name = open_parent(path)

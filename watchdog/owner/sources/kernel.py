@@ -5,7 +5,7 @@ import os
 import time
 from dataclasses import dataclass
 
-from watchdog.owner import parsing
+from watchdog.owner import environments, parsing
 
 MOST_WORDS = 65536  # bytes of a command line
 
@@ -40,13 +40,8 @@ def link(pid: int, name: str) -> str:
 
 @parsing.outside
 def environ(pid: int) -> dict[str, str]:
-    """What a process was started with; nothing where the kernel does not show it to us."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            text = os.fsdecode(file.read(1 << 18))
-    except OSError:
-        return {}
-    return dict(word.split("=", 1) for word in text.split("\0") if "=" in word)
+    """What this uid started a process with; nothing where the kernel does not show it to us, or another uid did."""
+    return environments.of(pid)
 
 
 @dataclass(frozen=True, slots=True)

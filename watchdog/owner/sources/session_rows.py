@@ -4,6 +4,7 @@ Three things may disagree, beside a row whose tmux session is gone: the session 
 another process than its row says; its conversation is not in its row yet (`forget` writes it there at the end).
 """
 
+import errno
 import os
 import re
 import time
@@ -16,14 +17,14 @@ from watchdog.owner import parsing
 from watchdog.owner.sources import claude, files, kernel
 from watchdog.owner.sources.base import Entry
 from watchdog.owner.terminals import tmux
-from watchdog.owner.terminals.base import Seen
+from watchdog.owner.terminals.base import Seen, reached
 
 SECONDS = 2.0  # for one answer of a server; a living one answers in 5 ms
 OWN_ID = re.compile(r"(claude|agy|hermes|cline)_(?:session|conversation)_id_own")
 ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SESSION = re.compile(r"([^:.\s]+)-creator-(?:claude|agy|hermes|cline)")  # as the program names its own
 _WRITTEN = ("created_at_epoch", "created_at", "resumed_at_epoch", "resumed_at")
-_NOBODY = re.compile(r": (no server running on|error connecting to)(?!.*denied)")
+_NOBODY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED})  # what connect(2) says where none listens
 
 Row = dict[str, Any]
 Asked = dict[str, list[Seen] | None]  # what each server has answered in this look
@@ -171,28 +172,29 @@ def _claude_conversation(directory: str, pid: int, ticks: int) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _panes(server: str) -> list[Seen] | None:
+def _panes(named: str) -> list[Seen] | None:
     """All panes of a server: a socket's path, or the name that `tmux -L` takes. None: it could not be asked.
 
     No server by that name means that it has no pane.
     """
-    told = _asked_panes(server)
+    told = _asked_panes(named)
     return None if told is None else [Seen(**{**one, "sessions": tuple(one["sessions"])}) for one in told]
 
 
 @parsing.outside
-def _asked_panes(server: str) -> list[dict[str, Any]] | None:
+def _asked_panes(named: str) -> list[dict[str, Any]] | None:
     """As `_panes`, outside: the client of tmux is a program."""
     found = []
     try:
-        sockets = tmux.servers({}, server)
+        sockets = tmux.servers({}, named)
     except OSError:
         return None
     for socket in sockets:
         try:
-            found += tmux.panes(socket, time.monotonic() + SECONDS)
+            with reached(socket) as server:
+                found += tmux.panes(server, time.monotonic() + SECONDS)
         except OwnerCallFailed as error:
-            if not _NOBODY.search(str(error)):
+            if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _NOBODY:
                 return None
     return [asdict(one) for one in found]
 

@@ -1,6 +1,7 @@
 """Terminals that an agent may sit in. A new one is one file and one line in this table.
 
-    base       the contract, and values: a pane, its server
+    base       the contract, and values: a pane, its server, and how one is reached
+    client     a terminal's own program, run so that nothing outlives its answer
     sitting    who sits at which terminal, from /proc
     tmux, kitty, wezterm
     panes      what is done with them: find an agent's, keep its last screen, type, close

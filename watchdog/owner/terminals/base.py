@@ -10,6 +10,14 @@ A terminal
 
 Which server it is, is told by the kernel: who listens on the socket, and since when that process lives. A server that
 was started anew gives the same numbers to other people's panes.
+
+A server is never reached by the name of its socket. A name that was checked and is opened again may lead to a fake
+server by then, and tmux's client executes whatever program its server names (client.c of 3.3a: MSG_SHELL, MSG_EXEC,
+MSG_LOCK), reads and writes any file for it. So `reached` holds the socket itself by a descriptor, and everything that
+is said goes to that one: through `/proc/self/fd/N`, which leads to the same inode whatever its name means now.
+
+What remains: a server of the same uid may be a fake one, too, and have the client execute a program. That gains it
+nothing, since that uid can execute programs anyway; it is ended together with the client (`client`).
 """
 
 import errno
@@ -18,21 +26,22 @@ import re
 import socket
 import stat
 import struct
-import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from typing import Any
 
-from watchdog.errors import OwnerCallFailed
-from watchdog.owner import confinement
-from watchdog.owner.terminals import sitting
+from watchdog.errors import OwnerCallFailed, PathRefused
+from watchdog.owner import paths
+from watchdog.owner.terminals import client, sitting
 
 KEY = re.compile(r"(?:[CMS]-)+\S+|Enter|Escape|Tab|Space|BSpace|Up|Down|Left|Right|Home|End")
 OUTPUT_LIMIT = 4 << 20  # bytes of one answer: kitty's list holds the environment of each window
 _NOBODY = (errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG)
 LEAST = 0.05  # seconds that a word is given though its time is over
+CONNECTING = 1.0  # seconds to reach a server
+NAME = 200  # characters that are kept of a name that a server gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +62,15 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server of a terminal: its socket, and who listens there."""
+    """One server of a terminal: its socket, and the process that listens there.
+
+    `held`: an O_PATH descriptor of the socket itself, open as long as `reached` lasts; None: it is an abstract one.
+    """
 
     socket: str
     pid: int
     ticks: int
+    held: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +105,10 @@ class Terminal:
     """
 
     servers: Callable[[Mapping[str, str], str], list[str]]
-    panes: Callable[[str, float], list[Seen]]
-    screen: Callable[[str, str, int, float], str]  # with so many lines above it, where it keeps them
-    write: Callable[[Pane, str, float], None]
-    close: Callable[[Pane, float], None]
+    panes: Callable[[Server, float], list[Seen]]
+    screen: Callable[[Server, str, int, float], str]  # with so many lines above it, where it keeps them
+    write: Callable[[Server, Pane, str, float], None]
+    close: Callable[[Server, Pane, float], None]
     retry: Callable[[str, str], str]
     variables: tuple[str, ...]  # of an agent's environment, that `servers` reads; the first one names a server
 
@@ -116,58 +129,100 @@ def pane_of(data: Mapping[str, Any]) -> Pane:
         raise OwnerCallFailed("no_pane", f"what is known of its pane cannot be read: {error}") from None
 
 
-def listener(address: str) -> Server:
-    """Who listens on a unix socket (SO_PEERCRED, unix(7)); `@name`: an abstract one. It is our own uid's, or refused.
+@contextmanager
+def reached(address: str) -> Iterator[Server]:
+    """The server at a unix socket, for as long as the context lasts; `@name`: an abstract one.
 
-    Raises OwnerCallFailed: `no_pane` for nobody, or somebody else; `unheard` when that cannot be told: of one that
-    hangs for long the queue is full.
+    Its socket is this uid's own, in a directory that no other user may change, through no link, and held by a
+    descriptor; the process that listens is this uid's (SO_PEERCRED, unix(7)).
+
+    Raises OwnerCallFailed: `no_pane` when no such server listens; `unheard` when that cannot be known: the queue of one
+    that hangs for long is full.
     """
+    held = None
     try:
         if not address.startswith("@"):
-            found = os.stat(address)
-            if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
-                raise OwnerCallFailed("no_pane", f"{address} is no socket of ours")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-            asked.settimeout(1.0)
-            asked.connect("\0" + address[1:] if address.startswith("@") else address)
-            pid, uid, _ = struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            held = _held(address)
+        with connected(Server(address, 0, 0, held), time.monotonic() + CONNECTING) as asked:
+            pid, uid, _ = peer(asked)
+        if uid != os.geteuid() or pid <= 1:
+            raise OwnerCallFailed("no_pane", f"the server at {address} belongs to another user")
+        yield Server(address, pid, sitting.stat_of(pid).ticks, held)
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def _held(address: str) -> int:
+    try:
+        parent, name = paths.open_private_parent(address)
+        try:
+            held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        finally:
+            os.close(parent)
+    except PathRefused as refused:
+        raise OwnerCallFailed("no_pane", f"the socket {address!r} is not used: {refused}") from refused
     except OSError as error:
-        if error.errno not in _NOBODY:
-            raise OwnerCallFailed("unheard", f"{address} cannot be asked: {error.strerror or error}") from error
-        raise OwnerCallFailed("no_pane", f"no server listens at {address}: {error.strerror}") from error
-    if uid != os.geteuid() or pid <= 1:
-        raise OwnerCallFailed("no_pane", f"the server at {address} is another user's")
-    return Server(address, pid, sitting.stat_of(pid).ticks)
+        raise _unreachable(address, error) from error
+    status = os.fstat(held)
+    if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+        os.close(held)
+        raise OwnerCallFailed("no_pane", f"{address} is not a socket of uid {os.geteuid()}")
+    return held
+
+
+@contextmanager
+def connected(server: Server, until: float) -> Iterator[socket.socket]:
+    """A connection to that socket, whatever its name means by now. Raises OwnerCallFailed as `reached`."""
+    if server.held is None and not server.socket.isprintable():
+        raise OwnerCallFailed("no_pane", f"the socket {server.socket!r} is not used: its name is not plain text")
+    address = f"\0{server.socket[1:]}" if server.held is None else f"/proc/self/fd/{server.held}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+        asked.settimeout(max(LEAST, until - time.monotonic()))
+        try:
+            asked.connect(address)
+        except OSError as error:
+            raise _unreachable(server.socket, error) from error
+        yield asked
+
+
+def peer(asked: socket.socket) -> tuple[int, int, int]:
+    """Pid, uid and gid of the process that listened, as they were then (SO_PEERCRED)."""
+    pid, uid, gid = struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid, gid
+
+
+def _unreachable(address: str, error: OSError) -> OwnerCallFailed:
+    if error.errno in _NOBODY:
+        return OwnerCallFailed("no_pane", f"no server listens at {address}: {error.strerror}")
+    return OwnerCallFailed("unheard", f"{address} cannot be asked: {error.strerror or error}")
 
 
 def say(
-    argv: Sequence[str], until: float, *, environ: Mapping[str, str] | None = None, given: str | None = None
+    argv: Sequence[str], server: Server, until: float, *, environ: Mapping[str, str] | None = None, given: str = ""
 ) -> str:
     """What a terminal's program prints. Raises OwnerCallFailed with the program's name: late, missing, or its words.
 
-    Nothing of its environment comes from the agent but what `environ` names.
+    It finds the server's socket at `client.SOCKET`. Nothing of its environment comes from the agent.
     """
+    if server.held is None:
+        raise OwnerCallFailed("no_pane", f"{argv[0]} has no abstract sockets")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TMUX", "KITTY", "WEZTERM"))}
     seconds = max(LEAST, until - time.monotonic())
-    try:
-        ran = subprocess.run(
-            list(argv),
-            env=kept | dict(environ or {}),
-            input=None if given is None else given.encode("utf-8", "surrogateescape"),
-            stdin=subprocess.DEVNULL if given is None else None,
-            capture_output=True,
-            timeout=seconds,
-            check=False,
-            preexec_fn=partial(confinement.only_runs, argv[0], *(["kitten"] if argv[0] == "kitty" else [])),
-        )
-    except subprocess.TimeoutExpired:
-        raise OwnerCallFailed(argv[0], f"{argv[0]} did not answer in {seconds:.1f} s") from None
-    except OSError as error:
-        raise OwnerCallFailed(argv[0], f"{argv[0]} cannot be run: {error.strerror}") from error
-    if ran.returncode:
-        words = ran.stderr.decode("utf-8", "replace").strip()[:200]
-        raise OwnerCallFailed(argv[0], f"{' '.join(argv[:2])} ended with {ran.returncode}: {words}".rstrip(": "))
-    return ran.stdout[:OUTPUT_LIMIT].decode("utf-8", "replace")
+    ran = client.run(argv, kept | dict(environ or {}), server.held, os.fsencode(given), seconds, OUTPUT_LIMIT)
+    if ran.late:
+        raise OwnerCallFailed(argv[0], f"{argv[0]} did not answer in {seconds:.1f} s")
+    if ran.missing:
+        raise OwnerCallFailed(argv[0], f"{argv[0]} cannot be run: {ran.error}")
+    if ran.status:
+        words = plain(ran.error)
+        raise OwnerCallFailed(argv[0], f"{' '.join(argv[:2])} ended with {ran.status}: {words}".rstrip(": "))
+    return ran.output.decode("utf-8", "replace")
+
+
+def plain(word: object) -> str:
+    """A name or message of a server, without control characters and cut: it is shown to people."""
+    return "".join(one if one.isprintable() else "?" for one in str(word)[:NAME])
 
 
 def typed(key: str) -> str:

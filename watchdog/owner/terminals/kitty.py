@@ -1,17 +1,23 @@
-"""kitty, by its remote control (kitty(1), `kitty @`; allow_remote_control and listen_on must be set in kitty.conf).
+"""kitty, by its remote control protocol (allow_remote_control and listen_on must be set in kitty.conf).
 
-Newer ones have it as `kitten @`, which answers at once; `kitty @` starts a Python first and takes half a second.
+A command is JSON between `ESC P @kitty-cmd` and `ESC \\`, and so is its answer (kitty's documentation, "The kitty
+remote control protocol"; spoken to kitty 0.26.5). We speak it ourselves: no program of kitty's is run, and the process
+that answers is known by the credentials of this very connection, of an abstract socket, too.
 A window's number is given once while its kitty lives.
 """
 
 import json
 import shlex
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import base, sitting
 
+# A kitty refuses a command of a later version than its own; this one is in the documentation's example.
+VERSION = (0, 14, 2)
+BEGIN, END = b"\x1bP@kitty-cmd", b"\x1b\\"
 VARIABLES = ("KITTY_LISTEN_ON",)
 
 
@@ -21,16 +27,16 @@ def servers(variables: Mapping[str, str], name: str) -> list[str]:
     return [address] if address.startswith(("/", "@")) else []
 
 
-def panes(socket: str, until: float) -> list[base.Seen]:
+def panes(server: base.Server, until: float) -> list[base.Seen]:
     """All windows, of every tab and window of the desktop."""
     found = []
     try:
-        for outer in json.loads(_kitty(socket, until, "ls")):
+        for outer in json.loads(_asked(server, until, "ls")):
             for tab in outer["tabs"]:
                 for window in tab["windows"]:
                     found.append(_seen(window, str(tab["id"])))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OwnerCallFailed("kitty", f"kitty @ ls lists what is no window: {error!r}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise OwnerCallFailed("kitty", f"kitty lists what is no window: {base.plain(repr(error))}") from None
     return found
 
 
@@ -43,20 +49,24 @@ def _seen(window: dict[str, Any], tab: str) -> base.Seen:
     return base.Seen(str(int(window["id"])), pid, first.device, window=tab)
 
 
-def screen(socket: str, pane: str, above: int, until: float) -> str:
+def screen(server: base.Server, pane: str, above: int, until: float) -> str:
     """What it shows, and all above it; lines that were broken at its edge are whole."""
-    extent = ("--extent", "all") if above else ()
-    return _kitty(socket, until, "get-text", "--match", f"id:{pane}", *extent)
+    return _asked(server, until, "get-text", match=f"id:{pane}", extent="all" if above else "screen")
 
 
-def write(pane: base.Pane, key: str, until: float) -> None:
-    """By stdin, where nothing is read as an escape."""
-    _kitty(pane.server, until, "send-text", "--match", f"id:{pane.pane}", "--stdin", given=base.typed(key))
+def write(server: base.Server, pane: base.Pane, key: str, until: float) -> None:
+    """As text in which nothing is read as an escape.
+
+    A kitty answers to `send-text` only when it fails (0.26.5), so a second command follows, which it always answers.
+    """
+    window = f"id:{pane.pane}"
+    said = _command("send-text", match=window, data=f"text:{base.typed(key)}")
+    _answer(server, until, "send-text", said + _command("get-text", match=window, extent="selection"))
 
 
-def close(pane: base.Pane, until: float) -> None:
+def close(server: base.Server, pane: base.Pane, until: float) -> None:
     """Its tab goes with its last window."""
-    _kitty(pane.server, until, "close-window", "--match", f"id:{pane.pane}")
+    _asked(server, until, "close-window", match=f"id:{pane.pane}")
 
 
 def retry(socket: str, pane: str) -> str:
@@ -64,14 +74,50 @@ def retry(socket: str, pane: str) -> str:
     return shlex.join(["kitty", "@", "--to", f"unix:{socket}", "close-window", "--match", f"id:{pane}"])
 
 
-def _kitty(socket: str, until: float, *words: str, given: str | None = None) -> str:
-    arguments = ["@", "--to", f"unix:{socket}", *words]
+def _asked(server: base.Server, until: float, name: str, **payload: object) -> str:
+    return _answer(server, until, name, _command(name, **payload))
+
+
+def _command(name: str, **payload: object) -> bytes:
+    command = {"cmd": name, "version": VERSION, "no_response": False, "payload": payload}
+    return BEGIN + json.dumps(command).encode() + END
+
+
+def _answer(server: base.Server, until: float, name: str, said: bytes) -> str:
+    """The data of its first answer, "" without any. Raises OwnerCallFailed: `no_pane`, `unheard`, `kitty`."""
     try:
-        return base.say(["kitten", *arguments], until, given=given)
-    except OwnerCallFailed as error:
-        if not isinstance(error.__cause__, OSError):  # EACCES, too: where a directory of PATH is closed to us
-            raise
-    return base.say(["kitty", *arguments], until, given=given)
+        answer = json.loads(_exchanged(server, until, said))
+        if answer["ok"]:
+            return str(answer.get("data") or "")
+        raise OwnerCallFailed("kitty", f"kitty refused {name}: {base.plain(answer.get('error'))}")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise OwnerCallFailed("kitty", f"kitty's answer to {name} is none: {base.plain(repr(error))}") from None
+
+
+def _exchanged(server: base.Server, until: float, said: bytes) -> bytes:
+    """What is in the first answer on a new connection to that very process."""
+    began = time.monotonic()
+    late = OwnerCallFailed("kitty", f"kitty did not answer in {max(base.LEAST, until - began):.1f} s")
+    with base.connected(server, until) as asked:
+        if base.peer(asked)[0] != server.pid or not sitting.lives(server.pid, server.ticks):
+            raise OwnerCallFailed("no_pane", f"another process listens at {server.socket} now")
+        heard = bytearray()
+        try:
+            asked.sendall(said)  # within the time that was set for the connection
+            while END not in heard[-(1 << 16) - 1 :]:
+                asked.settimeout(max(base.LEAST, until - time.monotonic()))
+                got = asked.recv(1 << 16)
+                heard += got
+                if not got or len(heard) > base.OUTPUT_LIMIT:
+                    raise OwnerCallFailed("kitty", f"kitty's answer is no whole one, of {len(heard)} bytes")
+                if time.monotonic() > until + base.LEAST:
+                    raise late
+        except TimeoutError:
+            raise late from None
+        except OSError as error:
+            raise OwnerCallFailed("kitty", f"kitty cannot be asked: {error.strerror}") from error
+    begin = heard.find(BEGIN)
+    return bytes(heard[begin + len(BEGIN) : heard.find(END, begin)]) if begin >= 0 else b""
 
 
 KITTY = base.Terminal(servers, panes, screen, write, close, retry, VARIABLES)

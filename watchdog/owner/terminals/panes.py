@@ -7,11 +7,15 @@
    typed below a question (`core.prompts`): most take Enter for a yes.
 3. A pane is closed only if it was made for the agent (`Pane.own`), and nobody else is in it. Then it is looked for once
    more: that it is not listed any more is the proof, whatever the program said of its closing.
+4. A terminal is asked on behalf of a process of this uid alone, one that is so by all four of its uids: in the middle
+   of a set-uid program it is another's. Root's helper asks root's terminals only for what root started in them.
 """
 
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from watchdog.core.prompts import asked
@@ -66,7 +70,8 @@ def pane_screen(pid: int, start_ticks: int, pane: dict[str, object]) -> dict[str
         known, seen = found(pid, start_ticks, {key: str(word) for key, word in pane.items()}, until)
     if not known.own:
         _refuse_persons_words(pid, start_ticks, known)
-    text = TERMINALS[known.terminal].screen(known.server, known.pane, ABOVE, until)
+    with server_of(known) as server:
+        text = TERMINALS[known.terminal].screen(server, known.pane, ABOVE, until)
     # Of a key whose begin has left the screen only its end is known: half a secret looks like any other word.
     rows = hide_secrets(text).rpartition("PRIVATE KEY-----")[2].splitlines()
     height = int(seen.size.partition("x")[2] or LINES)
@@ -89,9 +94,10 @@ def type_keys(pid: int, start_ticks: int, keys: list[str]) -> dict[str, object]:
             raise OwnerCallFailed("left", f"it has left {words(pane)}")
         pane = sits
         _refuse_other_readers(sitting.stat_of(pid), pane, seen)
-        if not number:
-            _refuse_questions(pane)
-        TERMINALS[pane.terminal].write(pane, key, time.monotonic() + SECONDS)
+        with server_of(pane) as server:
+            if not number:
+                _refuse_questions(server, pane)
+            TERMINALS[pane.terminal].write(server, pane, key, time.monotonic() + SECONDS)
     return {"pane": pane.pane, "terminal": pane.terminal} if pane is not None else {"pane": "", "terminal": ""}
 
 
@@ -126,7 +132,8 @@ def close(pane: Pane) -> Closed:
     if users:
         return Closed("kept", f"{words(pane)} stays: in use by {users}")
     try:
-        terminal.close(pane, time.monotonic() + SECONDS)
+        with server_of(pane) as server:
+            terminal.close(server, pane, time.monotonic() + SECONDS)
     except OwnerCallFailed as error:
         trouble = f": {error}"
     return _proved(pane, trouble, retry)
@@ -171,11 +178,13 @@ def words(pane: Pane) -> str:
 def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> tuple[Pane, Seen]:
     """The pane that a process sits in, and how it is listed. `until`: monotonic seconds. Raises OwnerCallFailed.
 
-    `no_pane`; `left`: the process has ended; else the name of a terminal that does not answer.
+    `no_pane`; `left`: the process has ended; `not_ours`: it runs as another user just now; else the name of a terminal
+    that does not answer.
     """
     line = sitting.above(pid)
     if line[0].ticks != start_ticks:
         raise OwnerCallFailed("left", f"pid {pid} has passed on to another process")
+    _refuse_foreign(line[:1])
     if not line[0].device and not told:
         raise OwnerCallFailed("no_pane", "it sits in no tmux pane, it has no terminal at all")
     trouble: OwnerCallFailed | None = None
@@ -188,6 +197,8 @@ def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> 
             top = _first_process(line, seen)
             if top is None or not _is_meant(seen, told):
                 continue
+            if os.geteuid() == 0:
+                _refuse_foreign(line[: top + 1])
             between = line[1 : top + 1]
             if told:
                 own = not any(is_prompt(sitting.words_of(one.pid)) for one in between)
@@ -214,12 +225,13 @@ def _everywhere(
         if told.get("terminal", name) != name:
             continue
         for socket in terminal.servers(variables, told.get("server", "")):
-            server = base.Server(socket, 0, 0)
             try:
-                server = base.listener(socket)
-                yield name, server, terminal.panes(socket, until)
+                with base.reached(socket) as server:
+                    listed = terminal.panes(server, until)
             except OwnerCallFailed as error:
-                yield name, server, error
+                yield name, base.Server(socket, 0, 0), error
+            else:
+                yield name, server, listed
 
 
 def _first_process(line: list[sitting.Stat], seen: Seen) -> int | None:
@@ -246,23 +258,32 @@ def _now(pane: Pane, until: float) -> Seen | None:
     `no_pane`: its server has gone, whoever may listen there now; `another`: another process has the pane; `hidden`:
     its server lives, and nobody or another one listens in its place; else it does not answer.
     """
-    if not sitting.lives(pane.server_pid, pane.server_ticks):
-        raise OwnerCallFailed("no_pane", "its server has gone")
-    try:
-        server = base.listener(pane.server)
-    except OwnerCallFailed as error:
-        reason = "hidden" if error.reason == "no_pane" else error.reason
-        raise OwnerCallFailed(reason, f"its server, pid {pane.server_pid}, lives, but {error}") from error
-    if (server.pid, server.ticks) != (pane.server_pid, pane.server_ticks):
-        said = f"its server, pid {pane.server_pid}, lives, and another one listens at {pane.server}"
-        raise OwnerCallFailed("hidden", said)
-    for seen in TERMINALS[pane.terminal].panes(pane.server, until):
+    with server_of(pane) as server:
+        listed = TERMINALS[pane.terminal].panes(server, until)
+    for seen in listed:
         if seen.pane == pane.pane:
             replaced = not seen.dead and bool(seen.pid) and not sitting.lives(pane.pid, pane.ticks)
             if seen.pid not in (0, pane.pid) or (replaced and _is_another(pane)):
                 raise OwnerCallFailed("another", "another process was started in it")
             return seen
     return None
+
+
+@contextmanager
+def server_of(pane: Pane) -> Iterator[base.Server]:
+    """The very server on which a pane was found, held as long as the context lasts. Raises as `_now`."""
+    if not sitting.lives(pane.server_pid, pane.server_ticks):
+        raise OwnerCallFailed("no_pane", "its server has gone")
+    lives = f"its server, pid {pane.server_pid}, lives"
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(base.reached(pane.server))
+        except OwnerCallFailed as error:
+            reason = "hidden" if error.reason == "no_pane" else error.reason
+            raise OwnerCallFailed(reason, f"{lives}, but {error}") from error
+        if (server.pid, server.ticks) != (pane.server_pid, pane.server_ticks):
+            raise OwnerCallFailed("hidden", f"{lives}, and another one listens at {pane.server}")
+        yield server
 
 
 def _is_another(pane: Pane) -> bool:
@@ -309,7 +330,15 @@ def _refuse_persons_words(pid: int, start_ticks: int, pane: Pane) -> None:
         raise OwnerCallFailed("left", f"{words(pane)} shows another program")
 
 
-def _refuse_questions(pane: Pane) -> None:
-    question = asked(TERMINALS[pane.terminal].screen(pane.server, pane.pane, 0, time.monotonic() + SECONDS))
+def _refuse_foreign(line: list[sitting.Stat]) -> None:
+    """Raises OwnerCallFailed (`not_ours`) unless all uids of these processes are this one."""
+    for one in line:
+        found = sitting.uids(one.pid)
+        if found != {os.geteuid()}:
+            raise OwnerCallFailed("not_ours", f"pid {one.pid} runs as uid {', '.join(map(str, sorted(found)))} now")
+
+
+def _refuse_questions(server: base.Server, pane: Pane) -> None:
+    question = asked(TERMINALS[pane.terminal].screen(server, pane.pane, 0, time.monotonic() + SECONDS))
     if question:
         raise OwnerCallFailed("asks", f"{words(pane)} shows {question}, which would get the keys")

@@ -34,7 +34,8 @@ def pane_shows(pid: int, start_ticks: int) -> dict[str, str]:
         raise OwnerCallFailed("no_pane", f"it does not write to {panes.words(pane)} itself")
     if main.foreground != main.group and all(one.pid != pid for one in sitting.above(main.foreground)):
         raise OwnerCallFailed("left", f"{panes.words(pane)} shows another program")
-    text = TERMINALS[pane.terminal].screen(pane.server, pane.pane, 0, until)
+    with panes.server_of(pane) as server:
+        text = TERMINALS[pane.terminal].screen(server, pane.pane, 0, until)
     digest = hashlib.blake2b(essence(text).encode(), digest_size=16).hexdigest()
     return {"pane": pane.pane, "size": seen.size, "shows": digest, "asks": asked(text) or ""}
 

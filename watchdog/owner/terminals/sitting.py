@@ -1,14 +1,16 @@
 """Who sits at which terminal: reads of /proc about processes of our own uid. It knows no terminal program."""
 
 import os
+import re
 from dataclasses import dataclass
 
 from watchdog.core.vendors import is_launcher
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner import environments
 
 CHAIN = 100  # processes from an agent up to its pane
-ENVIRONMENT = 1 << 20  # bytes that are read of it
 WRAPPER = "agent-watchdog"  # comm of `run`
+TERMINAL = re.compile(r"/dev/(pts/[0-9]{1,7}|tty[A-Za-z0-9]{0,8})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +74,26 @@ def is_waiting(one: Stat) -> bool:
 
 
 def environment(pid: int, names: tuple[str, ...]) -> dict[str, str]:
-    """These variables of the environment that it was started with; none when that cannot be read."""
+    """These variables of the environment that it was started with; none when that cannot be read, or is another's."""
+    return {name: value for name, value in environments.of(pid).items() if name in names}
+
+
+def uids(pid: int) -> set[int]:
+    """Its real, effective, saved and file system uid (proc(5)). Raises OwnerCallFailed (`left`)."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            items = os.fsdecode(file.read(ENVIRONMENT)).split("\0")
-    except OSError:
-        return {}
-    pairs = (item.split("=", 1) for item in items if "=" in item)
-    return {name: value for name, value in pairs if name in names}
+        with open(f"/proc/{pid}/status", "rb") as lines:
+            return {int(number) for line in lines if line.startswith(b"Uid:") for number in line.split()[1:]}
+    except OSError as error:
+        raise OwnerCallFailed("left", f"process {pid} has ended") from error
 
 
 def device_of(path: str) -> int:
-    """The device of a terminal as /proc/PID/stat has it: minor in bits 31 to 20 and 7 to 0, major in 15 to 8; or 0."""
+    """The device of a terminal as /proc/PID/stat has it: minor in bits 31 to 20 and 7 to 0, major in 15 to 8; or 0.
+
+    Only names that terminals have are looked at: `path` is a server's word.
+    """
+    if not TERMINAL.fullmatch(path):
+        return 0
     try:
         number = os.stat(path).st_rdev
     except OSError:

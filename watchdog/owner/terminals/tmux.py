@@ -6,17 +6,21 @@ A pane of a window that several sessions show (a session group) is one pane: clo
 
 A server that was stopped does later what it was told meanwhile, though its client was given up long ago. So what
 changes anything is told with a condition that the server itself looks at when it comes to it.
+
+What a server answers is data: ids, numbers and devices are taken only in the form that tmux gives them.
 """
 
 import math
 import os
+import re
 import shlex
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 
-from watchdog.errors import OwnerCallFailed
-from watchdog.owner.terminals import base, sitting
+from watchdog.errors import OwnerCallFailed, PathRefused
+from watchdog.owner import paths
+from watchdog.owner.terminals import base, client, sitting
 
 SERVERS = 1000  # sockets that are looked at: most are of servers that were killed, and cost 40 µs
 TYPED = 30  # seconds after a key of somebody who looks at a pane: he may be within a line
@@ -36,6 +40,10 @@ _ASKED = (
     "window_id",
     "session_name",
 )
+# What tmux gives for these, but for the name.
+_PANE = re.compile(
+    r"%[0-9]{1,10}\|[0-9]{1,10}\|[01]?\|[0-9]{0,5}\|[01]?\|[01]?\|[!-{}~]*\|[0-9]{1,5}\|[0-9]{1,5}\|@[0-9]{1,10}"
+)
 _FORMAT = "|".join(f"#{{{name}}}" for name in _ASKED)
 _CLIENTS = "client|#{pane_id}|#{client_activity}"  # of each that is attached: the pane that its keys go to
 
@@ -48,25 +56,39 @@ def servers(variables: Mapping[str, str], name: str) -> list[str]:
     places = dict.fromkeys([variables.get("TMUX_TMPDIR", ""), os.environ.get("TMUX_TMPDIR", ""), "/tmp"])  # noqa: S108
     found = dict.fromkeys([own] if own.startswith("/") else ())
     for place in places:
-        directory = f"{place}/tmux-{os.geteuid()}"
-        with suppress(OSError):  # also another user's, who may call a directory of his like ours
-            if place.startswith("/") and os.stat(directory).st_uid == os.geteuid():
-                found |= dict.fromkeys(sorted(entry.path for entry in os.scandir(directory)))
+        if place.startswith("/"):
+            found |= dict.fromkeys(_sockets(f"{place}/tmux-{os.geteuid()}"))
     return [path for path in found if name in ("", os.path.basename(path))][:SERVERS]
 
 
-def panes(socket: str, until: float) -> list[base.Seen]:
+def _sockets(place: str) -> list[str]:
+    """What lies in a directory of this uid's; nothing in another one, which anybody may have called like it."""
+    with suppress(OSError, PathRefused):
+        parent, _ = paths.open_private_parent(f"{place}/any")
+        try:
+            if os.fstat(parent).st_uid == os.geteuid():
+                listing = paths.readable(parent)
+                try:
+                    return [f"{place}/{name}" for name in sorted(os.listdir(listing))]
+                finally:
+                    os.close(listing)
+        finally:
+            os.close(parent)
+    return []
+
+
+def panes(server: base.Server, until: float) -> list[base.Seen]:
     """All panes of a server; one that several sessions show is one."""
     found: dict[str, base.Seen] = {}
     asked = "list-panes", "-a", "-F", _FORMAT, ";", "list-clients", "-F", _CLIENTS
-    told = _tmux(socket, until, *asked).rstrip("\n").split("\n")
-    typed = {pane for _, pane, then in (line.split("|") for line in told if _is_client(line)) if _is_recent(then)}
+    told = _tmux(server, until, *asked).rstrip("\n").split("\n")
+    typed = {line.split("|")[1] for line in told if _is_client(line) and _is_recent(line.split("|")[-1])}
     for line in told:
         if not line or _is_client(line):
             continue
         words = line.split("|", len(_ASKED) - 1)
-        if len(words) != len(_ASKED) or not words[1].isdigit():
-            raise OwnerCallFailed("tmux", f"the server at {socket} lists what is no pane: {line[:80]!r}")
+        if len(words) != len(_ASKED) or not _PANE.fullmatch("|".join(words[:-1])):
+            raise OwnerCallFailed("tmux", f"the server at {server.socket} lists what is no pane: {line[:80]!r}")
         pane, pid, dead, read, *flags, tty, width, height, window, session = words
         busy = "scrolled in by somebody, coupled with others, or closed" if {*flags, read, dead} - {"0", ""} else ""
         if pane in typed:
@@ -81,7 +103,7 @@ def panes(socket: str, until: float) -> list[base.Seen]:
             read=read not in ("0", ""),
             typed=pane in typed,
             busy=busy,
-            sessions=(*before, session),
+            sessions=(*before, base.plain(session)),
             window=window,
             size=f"{width}x{height}",
         )
@@ -94,37 +116,35 @@ def _is_client(line: str) -> bool:
 
 def _is_recent(then: str) -> bool:
     """Either way: the clock may have been set."""
-    return then.isdigit() and abs(time.time() - int(then)) < TYPED
+    return re.fullmatch("[0-9]{1,12}", then) is not None and abs(time.time() - int(then)) < TYPED
 
 
-def screen(socket: str, pane: str, above: int, until: float) -> str:
+def screen(server: base.Server, pane: str, above: int, until: float) -> str:
     """What it shows, and so many lines above it; lines that were broken at its edge are whole (-J)."""
-    return _tmux(socket, until, "capture-pane", "-p", "-J", "-S", str(-above), "-t", pane)
+    return _tmux(server, until, "capture-pane", "-p", "-J", "-S", str(-above), "-t", pane)
 
 
-def write(pane: base.Pane, key: str, until: float) -> None:
+def write(server: base.Server, pane: base.Pane, key: str, until: float) -> None:
     """A key by its name, or text as it is. Raises OwnerCallFailed (`left`), too: the server says that it is in use."""
     word = _quoted(key) if base.KEY.fullmatch(key) else f"-l -- {_quoted(key)}"
     free = "#{==:#{pane_dead}#{pane_in_mode}#{pane_synchronized}#{pane_input_off},0000}"
-    if not _done_if(pane, free, f"send-keys -t {_quoted(pane.pane)} {word}", until):
+    if not _done_if(server, pane, free, f"send-keys -t {_quoted(pane.pane)} {word}", until):
         raise OwnerCallFailed("left", f"tmux pane {pane.pane} came into another use")
 
 
-def close(pane: base.Pane, until: float) -> None:
+def close(server: base.Server, pane: base.Pane, until: float) -> None:
     """Its window goes with its last pane, in all sessions that show it; a session without a window goes too."""
-    if not _done_if(pane, "#{?pane_in_mode,0,1}", f"kill-pane -t {_quoted(pane.pane)}", until):
+    if not _done_if(server, pane, "#{?pane_in_mode,0,1}", f"kill-pane -t {_quoted(pane.pane)}", until):
         raise OwnerCallFailed("tmux", "it came into another use")
 
 
-def _done_if(pane: base.Pane, condition: str, command: str, until: float) -> bool:
+def _done_if(server: base.Server, pane: base.Pane, condition: str, command: str, until: float) -> bool:
     """Have that server do it to that pane if the condition (formats, tmux(1)) holds then, before the deadline."""
     deadline = math.ceil(time.time() + until - time.monotonic())
     same = f"#{{==:#{{pid}}/#{{pane_pid}},{pane.server_pid}/{pane.pid}}}"
     in_time = f"#{{<:#{{T:#{{l:%s}}}},{deadline}}}"  # of ten digits both
     still = f"#{{&&:{in_time},#{{&&:{same},{condition}}}}}"
-    answer = _tmux(
-        pane.server, until, "if-shell", "-F", "-t", pane.pane, still, command, f"display-message -p '{REFUSED}'"
-    )
+    answer = _tmux(server, until, "if-shell", "-F", "-t", pane.pane, still, command, f"display-message -p '{REFUSED}'")
     return answer.strip() != REFUSED
 
 
@@ -142,9 +162,9 @@ def _quoted(word: str) -> str:
     return "'" + word.replace("'", "'\\''") + "'"
 
 
-def _tmux(socket: str, until: float, *words: str) -> str:
+def _tmux(server: base.Server, until: float, *words: str) -> str:
     """-u: names come as they are, whatever the locale. None of these words starts a server (tmux(1))."""
-    return base.say(["tmux", "-u", "-S", socket, *words], until)
+    return base.say(["tmux", "-u", "-S", client.SOCKET, *words], server, until)
 
 
 TMUX = base.Terminal(servers, panes, screen, write, close, retry, VARIABLES)

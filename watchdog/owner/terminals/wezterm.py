@@ -1,6 +1,7 @@
 """WezTerm, by `wezterm cli`. It lists panes with the device of each and without a pid: that is its session's leader.
 
-A pane's number is given once while its server lives. `--no-auto-start`: none is started for being asked.
+A pane's number is given once while its server lives. `--no-auto-start`: none is started for being asked. `-n`: its
+configuration, a program in Lua, is not run.
 """
 
 import json
@@ -8,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.terminals import base, sitting
+from watchdog.owner.terminals import base, client, sitting
 
 VARIABLES = ("WEZTERM_UNIX_SOCKET",)
 
@@ -19,40 +20,42 @@ def servers(variables: Mapping[str, str], name: str) -> list[str]:
     return [address] if address.startswith("/") else []
 
 
-def panes(socket: str, until: float) -> list[base.Seen]:
+def panes(server: base.Server, until: float) -> list[base.Seen]:
     """All panes of the server."""
     found = []
     try:
-        for one in json.loads(_wezterm(socket, until, "list", "--format", "json")):
+        for one in json.loads(_wezterm(server, until, "list", "--format", "json")):
             device = sitting.device_of(str(one.get("tty_name") or ""))
             size = one.get("size") or {}
             across = f"{int(size['cols'])}x{int(size['rows'])}" if size else ""
-            found.append(base.Seen(str(int(one["pane_id"])), 0, device, window=str(one.get("tab_id", "")), size=across))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise OwnerCallFailed("wezterm", f"wezterm cli list lists what is no pane: {error!r}") from None
+            found.append(
+                base.Seen(str(int(one["pane_id"])), 0, device, window=base.plain(one.get("tab_id", "")), size=across)
+            )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise OwnerCallFailed("wezterm", f"wezterm lists what is no pane: {base.plain(repr(error))}") from None
     return found
 
 
-def screen(socket: str, pane: str, above: int, until: float) -> str:
+def screen(server: base.Server, pane: str, above: int, until: float) -> str:
     """What it shows; with lines above it also whole: who breaks one at the edge is not told, so all that fill a row are
     taken for broken.
     """
     if not above:
-        return _wezterm(socket, until, "get-text", "--pane-id", pane)
-    width = next((int(one.size.partition("x")[0] or 0) for one in panes(socket, until) if one.pane == pane), 0)
-    text = _wezterm(socket, until, "get-text", "--pane-id", pane, "--start-line", str(-above))
+        return _wezterm(server, until, "get-text", "--pane-id", pane)
+    width = next((int(one.size.partition("x")[0] or 0) for one in panes(server, until) if one.pane == pane), 0)
+    text = _wezterm(server, until, "get-text", "--pane-id", pane, "--start-line", str(-above))
     return "".join(row if len(row) == width else f"{row}\n" for row in text.split("\n"))
 
 
-def write(pane: base.Pane, key: str, until: float) -> None:
+def write(server: base.Server, pane: base.Pane, key: str, until: float) -> None:
     """By stdin, and as if it was typed, not pasted."""
     words = "send-text", "--pane-id", pane.pane, "--no-paste"
-    _wezterm(pane.server, until, *words, given=base.typed(key))
+    _wezterm(server, until, *words, given=base.typed(key))
 
 
-def close(pane: base.Pane, until: float) -> None:
+def close(server: base.Server, pane: base.Pane, until: float) -> None:
     """Its tab goes with its last pane."""
-    _wezterm(pane.server, until, "kill-pane", "--pane-id", pane.pane)
+    _wezterm(server, until, "kill-pane", "--pane-id", pane.pane)
 
 
 def retry(socket: str, pane: str) -> str:
@@ -60,9 +63,9 @@ def retry(socket: str, pane: str) -> str:
     return f"WEZTERM_UNIX_SOCKET={shlex.quote(socket)} wezterm cli kill-pane --pane-id {shlex.quote(pane)}"
 
 
-def _wezterm(socket: str, until: float, *words: str, given: str | None = None) -> str:
-    argv = ["wezterm", "cli", "--no-auto-start", *words]
-    return base.say(argv, until, environ={"WEZTERM_UNIX_SOCKET": socket}, given=given)
+def _wezterm(server: base.Server, until: float, *words: str, given: str = "") -> str:
+    argv = ["wezterm", "-n", "cli", "--no-auto-start", *words]
+    return base.say(argv, server, until, environ={"WEZTERM_UNIX_SOCKET": client.SOCKET}, given=given)
 
 
 WEZTERM = base.Terminal(servers, panes, screen, write, close, retry, VARIABLES)

@@ -1,0 +1,121 @@
+"""The program of a terminal (`tmux`, `wezterm`), run so that nothing which it starts outlives its answer.
+
+A hostile server can have tmux's client execute any program (MSG_SHELL, MSG_EXEC, MSG_LOCK of tmux-protocol.h, 3.3a).
+Therefore:
+
+1. A keeper, forked for this one program, is the subreaper of all that it starts (`contained`) and ends every process of
+   it when the program has exited, when its time is over, and when the process that asked is gone.
+2. The program leads a session of its own without a controlling terminal, and has four descriptors: an empty or given
+   stdin, pipes for stdout and stderr, and the server's socket.
+3. It is judged by its exit, not by the end of its output: tmux's client hands its stdin and stdout to the server
+   (MSG_IDENTIFY_STDIN, MSG_IDENTIFY_STDOUT), which may keep them open. What is kept of the output is limited.
+"""
+
+import json
+import os
+import select
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from watchdog.owner import confinement, contained
+
+SOCKET = "/proc/self/fd/3"  # where the program finds the socket that it is to connect to
+ERROR_LIMIT = 4096  # bytes of stderr that are kept
+MISSING = 127  # exit status of a program that could not be executed, as in a shell
+SLACK = contained.END_LIMIT + 2.0  # seconds beyond its time that a keeper may take to end everything
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How it went. `status` None: it was late. `missing`: it could not be executed; `error` is the system's reason."""
+
+    status: int | None = 0
+    output: bytes = b""
+    error: str = ""
+    late: bool = False
+    missing: bool = False
+
+
+def run(
+    argv: Sequence[str], variables: Mapping[str, str], socket: int, given: bytes, seconds: float, limit: int
+) -> Ran:
+    """Run the program to its end, at most `seconds`; `limit`: bytes of its output that are kept.
+
+    It is late, too, when the answer is not whole. May be called from any thread. Raises OSError when no process can be
+    made.
+    """
+    answer, answering = contained.pipe_pair()
+    asking, asker = contained.pipe_pair()  # it hangs up when we are gone
+    try:
+        keeper = os.fork()
+        if not keeper:
+            try:
+                _keep(argv, dict(variables), (socket, given, answering, asking), seconds, limit)
+            finally:
+                os._exit(70)
+        contained.close_all([answering, asking])
+        data = _read(answer, keeper, time.monotonic() + seconds + SLACK)
+    finally:
+        contained.close_all([answer, answering, asking, asker])
+    head, _, output = data.partition(b"\n")
+    try:
+        return Ran(output=output, **json.loads(head))
+    except (ValueError, TypeError):
+        return Ran(late=True)
+
+
+def _read(answer: int, keeper: int, deadline: float) -> bytes:
+    """All that the keeper says; it is waited for, and killed when even that takes too long."""
+    data = bytearray()
+    poll = select.poll()
+    poll.register(answer, select.POLLIN)
+    while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        got = os.read(answer, 1 << 20)
+        if not got:
+            break
+        data += got
+    else:
+        os.kill(keeper, signal.SIGKILL)
+    os.waitpid(keeper, 0)
+    return bytes(data)
+
+
+def _keep(
+    argv: Sequence[str], variables: dict[str, str], wires: tuple[int, bytes, int, int], seconds: float, limit: int
+) -> None:
+    """In the keeper, which has a single thread: the rest of its code takes no lock that another thread could hold."""
+    socket, given, answering, asking = wires
+    contained.become_subreaper()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # tmux's client sends it to its parent when told so (MSG_DETACHKILL)
+    stdin = contained.input_file(given) if given else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    (out, out_end), (err, err_end) = contained.pipe_pair(), contained.pipe_pair()
+    _close_others({socket, answering, asking, stdin, out, out_end, err, err_end})
+
+    def execute() -> None:
+        try:
+            confinement.only_runs(argv[0])
+            os.execvpe(argv[0], list(argv), variables)  # noqa: S606 an argv, no shell wanted
+        except OSError as error:
+            os.write(2, (error.strerror or str(error)).encode())
+            os._exit(MISSING)
+
+    pid = contained.start(execute, {0: stdin, 1: out_end, 2: err_end, 3: socket})
+    contained.close_all([stdin, out_end, err_end, socket])
+    ran = contained.supervise(pid, {out: limit, err: ERROR_LIMIT}, seconds, caller=asking, grace=0.0)
+    status = None if ran.status is None else os.waitstatus_to_exitcode(ran.status)
+    error = ran.output[err].decode("utf-8", "replace").strip()[:500]
+    head = {"status": status, "late": status is None, "missing": status == MISSING, "error": error}
+    data = memoryview(json.dumps(head).encode() + b"\n" + ran.output[out])
+    while data:
+        data = data[os.write(answering, data) :]
+    os._exit(0)
+
+
+def _close_others(kept: set[int]) -> None:
+    """Close every descriptor that was inherited: pipes of other threads' programs, and the daemon's."""
+    last = -1
+    for fd in [*sorted(kept), os.sysconf("SC_OPEN_MAX")]:
+        os.closerange(last + 1, fd)
+        last = fd
