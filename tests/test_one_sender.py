@@ -28,6 +28,7 @@ ALLOWED = {
     ("owner/contained.py", ""): "the name of the constant",
     ("owner/contained.py", "die_with_parent"): "asks the kernel for a signal to itself",
     ("owner/contained.py", "_end_all"): "a hook's helper to its own children, none of them waited for yet",
+    ("processes/reader.py", "_give_up"): "its own child, which it has not waited for",
     ("owners.py", "_buried"): "asyncio's own child, a helper; asyncio has not reaped it",
     ("units.py", "end"): "systemd ends a unit that we started under a name of our own; and our own child",
     ("placement.py", "_ask_systemd"): "asyncio's own child, which asks systemd; asyncio has not reaped it",

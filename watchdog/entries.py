@@ -96,7 +96,7 @@ def _is_thread(entry: Entry, now: Instant) -> bool:
     try:
         if procfs.status_value(pid, "Tgid") == str(pid):
             return False  # what is left of a process
-        ticks = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{pid}/stat")).start_ticks
+        ticks = procfs.stat(pid).start_ticks
     except (OSError, ValueError):
         return False
     if entry.ticks is not None:
