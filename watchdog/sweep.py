@@ -125,6 +125,7 @@ class Sweeper:
                 if (doubted := self._fleet.get(agent_id)) is not None:
                     self._worker.veto(doubted, why)
             await self._decide(looks, limits)
+            self.account.unreadable(self._scanner.hung)
             self.account.swept(began, self._interval)
             self.took = self._clock.mono() - began.mono
 

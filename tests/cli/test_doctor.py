@@ -36,6 +36,11 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a bad file": ({"config": ["f: kil: unknown key"]}, "fault", "f: kil: unknown key"),
     "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "warn", "not in force: daemon.host"),
     "a registry that is away": ({"status": {"registry_problem": "FULL"}}, "fault", "registry cannot be used: FULL"),
+    "a process that hangs": (
+        {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000}]}},
+        "warn",
+        "reads of files of uid 1000 hang (/proc/7/stat): process 7",
+    ),
     "a full disk": ({"status": {"log": {"target": "/l", "error": "No space"}}}, "fault", "/l cannot be written"),
     "lines lost": ({"status": {"log": {"target": "/l", "lost": 3}}}, "warn", "3 lines of the log were lost"),
     "a failed unit": ({"unit": ("enabled", "failed")}, "fault", "agent-watchdog.service has failed"),

@@ -108,6 +108,7 @@ class _Worker(threading.Thread):
             task.run(self)
             self.task = None
             self.place.pid = 0
+            self._crew.finished(self)
         self._crew.returned(self)
 
     def still_in_it(self) -> bool:
@@ -144,9 +145,11 @@ class Crew:
         self.tasks: SimpleQueue[_Task] = SimpleQueue()
         self.lock = threading.Lock()
         self.idle = 0  # threads that wait for a task, less the tasks that wait for a thread
+        self.active = 0  # tasks that are not finished and whose thread is not left behind
         self.version = 0  # of what is stuck
         self._workers: set[_Worker] = set()
         self._stuck: dict[_Worker, _Stuck] = {}
+        self._of_user: Counter[int] = Counter()  # the same, by uid
         self._refused: dict[int, Hung] = {}
 
     def do(self, task: _Task) -> None:
@@ -162,6 +165,7 @@ class Crew:
                     self._workers.discard(worker)
                     self.idle += 1
                     raise
+            self.active += 1
         self.tasks.put(task)
 
     def waits(self, worker: _Worker) -> bool:
@@ -171,10 +175,10 @@ class Crew:
             self.idle += waits
             return waits
 
-    @property
-    def busy(self) -> bool:
-        """Whether a thread is at work that may hang."""
-        return any(worker.task is not None and not worker.left for worker in list(self._workers)) or self.idle < 0
+    def finished(self, worker: _Worker) -> None:
+        """Its task is done."""
+        with self.lock:
+            self.active -= not worker.left
 
     def tick(self) -> None:
         """Look at each thread: one that hangs is left behind."""
@@ -190,7 +194,9 @@ class Crew:
                 if worker.task is not task or pid == 0 or worker.place.step != worker.seen:
                     continue  # it came back just now
                 worker.left = True
+                self.active -= 1
                 self._stuck[worker] = stuck = _Stuck(pid, file)
+                self._of_user[stuck.hung.uid] += 1
                 bounds.skipped[pid, file] = stuck
                 self.version += 1
             task.give_up(worker, Unreadable(pid, file))
@@ -201,6 +207,7 @@ class Crew:
             self._workers.discard(worker)
             stuck = self._stuck.pop(worker, None)
             if stuck is not None:
+                self._of_user[stuck.hung.uid] -= 1
                 self._drop(stuck)
 
     def hung(self) -> dict[int, Hung]:
@@ -223,17 +230,17 @@ class Crew:
     def refuse(self, pid: int, file: str) -> bool:
         """Whether a process is not read, since too many threads are stuck already with its user's, or with all.
 
-        One that the last scan has read is, as its user's other processes are none of its fault.
+        One that the last scan has read is, up to `OF_ALL`, and of a user with none that hangs always.
         """
-        if len(self._stuck) < OF_ONE_USER or pid in bounds.readable:
+        stuck, known = len(self._stuck), pid in bounds.readable
+        if stuck < OF_ONE_USER or (known and stuck < OF_ALL):
             self._allow(pid)
             return False
         pidfd = _pidfd_of(pid)
         uid = uid_of(pid, pidfd)
         if pidfd >= 0:
             os.close(pidfd)
-        of = Counter(one.hung.uid for one in list(self._stuck.values()))
-        if of[uid] < OF_ONE_USER and of.total() < OF_ALL:
+        if self._of_user[uid] < OF_ONE_USER if stuck < OF_ALL else known and not self._of_user[uid]:
             self._allow(pid)
             return False
         if pid not in self._refused:
@@ -391,7 +398,7 @@ def serve(control: socket.socket) -> None:
     poll.register(control, select.POLLIN)
     clock, ticked = Clock(), 0.0
     while True:
-        if poll.poll(TICK * 1000 if _crew.busy else None):
+        if poll.poll(TICK * 1000 if _crew.active else None):
             data, fds, _, _ = socket.recv_fds(control, 1, 1)
             if not data:
                 return
