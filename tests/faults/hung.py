@@ -42,7 +42,7 @@ class Hung:
         for pid in pids:
             for (one, file), fifo in list(self._fifos.items()):
                 if one == pid:
-                    self._inside(f"umount -n /proc/{pid}/{file}")
+                    self._inside(f"umount -n -l /proc/{pid}/{file}")
                     os.close(os.open(fifo, os.O_RDWR | os.O_NONBLOCK))  # wakes who waits to open it
                     del self._fifos[one, file]
 

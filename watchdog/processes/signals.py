@@ -20,7 +20,7 @@ from enum import StrEnum
 
 from watchdog.core.model import Identity
 from watchdog.errors import SignalRefused
-from watchdog.processes import cgroups, procfs
+from watchdog.processes import cgroups, pidfd_info, procfs
 from watchdog.processes import identity as identities
 
 
@@ -86,10 +86,20 @@ def _above() -> tuple[frozenset[int], bool]:
     while pid > 0 and pid not in found:
         found.add(pid)
         try:
-            pid = procfs.stat(pid).parent_pid
+            pid = _parent_of(pid)
         except (OSError, ValueError):
             return frozenset(found), False
     return frozenset(found), True
+
+
+def _parent_of(pid: int) -> int:
+    fd = identities.open_pidfd(pid)
+    try:
+        known = None if fd is None else pidfd_info.info(fd)
+    finally:
+        if fd is not None:
+            os.close(fd)
+    return procfs.stat(pid).parent_pid if known is None else known.parent_pid
 
 
 @dataclass(frozen=True, slots=True)
