@@ -25,7 +25,7 @@ from watchdog.ending import Ended, Ending, Plan
 from watchdog.errors import RegistryUnavailable, SignalRefused
 from watchdog.fleet import Agent, Fleet
 from watchdog.processes import cgroups, identity
-from watchdog.processes.signals import Guard, SendResult, kill_cgroup, send
+from watchdog.processes.signals import Guard, Look, SendResult, kill_cgroup, send
 from watchdog.scan import Scanner
 
 HOST = identity.this_host(None)
@@ -180,8 +180,8 @@ while True:
 def test_the_end_wakes_nobody_it_has_stopped(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A parent that dies before its stopped children has the kernel continue them, with SIGHUP (setpgid(2))."""
 
-    def slowly(member: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None) -> SendResult:
-        sent = send(member, sig, guard, pidfd)
+    def slowly(member: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None, look: Look) -> SendResult:
+        sent = send(member, sig, guard, pidfd, look)
         time.sleep(0.1)  # as in a large tree
         return sent
 

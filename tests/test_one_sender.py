@@ -34,6 +34,7 @@ ALLOWED = {
     ("owner/confinement.py", "fence"): "the same",
     ("owner/confinement.py", "_allow"): "the same",
     ("owner/terminals/client.py", "_read"): "a helper to its own child, the keeper of one program, not waited for yet",
+    ("processes/reader.py", "_give_up"): "its own child, which it has not waited for",
     ("owners.py", "_buried"): "asyncio's own child, a helper; asyncio has not reaped it",
     ("units.py", "end"): "systemd ends a unit that we started under a name of our own; and our own child",
     ("placement.py", "_ask_systemd"): "asyncio's own child, which asks systemd; asyncio has not reaped it",

@@ -1,6 +1,7 @@
 """What sweeps found and cost: figures for Prometheus, and one line each ten minutes. Nothing is decided by it."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -11,8 +12,10 @@ from watchdog.core.verdict import span
 from watchdog.fleet import Fleet
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
+from watchdog.processes.bounded import Hung
 
 SUMMARY_EVERY = 600.0  # seconds
+LINES = 20  # of one event in one sweep
 
 
 @dataclass(slots=True)
@@ -40,6 +43,8 @@ class Account:
         self._failing = ""
         self._failed = 0  # sweeps in a row
         self._overrunning = self._blind = False
+        self._hung: dict[int, Hung] = {}  # those that were reported
+        self.hung: Mapping[int, Hung] = {}
         self.last_sweep: Instant | None = None
 
     def requested(self) -> None:
@@ -65,6 +70,17 @@ class Account:
         if error is not None and not self._blind:
             self._log.event("sweep.scan_failed", error=str(error))
         self._blind = error is not None
+
+    def unreadable(self, hung: Mapping[int, Hung]) -> None:
+        """Which processes cannot be read now: each is reported when that begins and when it ends."""
+        for pid in self._hung.keys() - hung.keys():
+            self._log.event("process.readable", pid=pid, uid=self._hung.pop(pid).uid)
+        new = [hung[pid] for pid in sorted(hung.keys() - self._hung.keys())]
+        for one in new[:LINES]:  # the rest with the next sweeps: their user makes as many as it likes
+            self._hung[one.pid] = one
+            self._log.event("process.unreadable", pid=one.pid, file=f"/proc/{one.pid}/{one.file}", uid=one.uid)
+        self.hung = hung
+        self._metrics.unreadable.set(len(hung))
 
     def recorded(self, written: bool) -> None:
         """Whether the registry was written."""

@@ -1,36 +1,45 @@
 """What a silent agent was seen doing by the kernel, and its child agents. It delays a verdict, up to a cap."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from types import MappingProxyType
 
 from watchdog.core.model import State, Verdict
 from watchdog.core.sights import Kind
 from watchdog.fleet import Agent, Fleet
+from watchdog.processes.bounded import awaited
 from watchdog.processes.procfs import waited_seconds
 
 BUSY = 0.05  # share of one core; an idle Node program with timers uses under 1 %
 STARVED = 0.5  # share of the time in which it would run and is not let; one that only has timers waits for far less
+NONE: Mapping[int, float] = MappingProxyType({})
 
 
-def look(fleet: Fleet, elapsed: float) -> None:
-    """Note of everybody what he was seen doing in the `elapsed` seconds between the last two scans."""
+async def waiting(fleet: Fleet) -> Mapping[int, float]:
+    """For how long each process of an agent that is in question has waited for a CPU so far, by pid."""
+    asked = tuple(member.identity.pid for agent in fleet if agent.in_question for member in agent.members)
+    return await awaited(None, waited_seconds, asked) if asked else NONE
+
+
+def look(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) -> None:
+    """Note of each agent what it was seen doing in the `elapsed` seconds between the last two scans."""
     children = defaultdict(list)
     for agent in fleet:
         children[agent.reg.parent_id].append(agent)
     for agent in fleet:
-        see_cpu(agent, elapsed)
+        see_cpu(agent, elapsed, waited)
     for agent in fleet:
         see_children(agent, children.get(agent.agent_id, ()))
 
 
-def see_cpu(agent: Agent, elapsed: float) -> None:
+def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE) -> None:
     """The CPU that its tree used since the last scan, or waited for in vain, if it has said nothing since then.
 
-    What it used before it fell silent speaks for nothing: else each stall would be found later.
+    What it used before it fell silent speaks for nothing: else each stall would be found later. `waited_by`: by pid.
     """
     used = {member.identity: member.cpu_seconds for member in agent.members}
-    waited = {identity: waited_seconds(identity.pid) for identity in used} if agent.in_question else {}
+    waited = {one: waited_by[one.pid] for one in used if one.pid in waited_by} if agent.in_question else {}
     before, agent.cpu_used = agent.cpu_used, used
     waited_before, agent.cpu_waited = agent.cpu_waited, waited
     if before is None or not 0 < elapsed < float("inf") or agent.silent_for < timedelta(seconds=elapsed):

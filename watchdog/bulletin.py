@@ -60,6 +60,10 @@ class Bulletin:
             "config": self.settings().file or "defaults",
             "config_problems": self.reload.problems,
             "config_waiting": self.reload.waiting,
+            "unreadable": [
+                {"pid": one.pid, "file": f"/proc/{one.pid}/{one.file}", "uid": one.uid}
+                for one in sorted(self.sweeper.account.hung.values())
+            ],
             "registry_problem": self.sweeper.recorder.trouble,
             "disk_reserve": self.reserve.facts(),
             "log": dataclasses.asdict(self.sink.health()),

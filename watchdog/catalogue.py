@@ -50,6 +50,13 @@ CATALOGUE: dict[str, Entry] = {
         "/proc could not be read; no tree and no activity is known from this sweep",
         "is /proc mounted, and without `hidepid`? Until then nobody is seen busy",
     ),
+    "process.unreadable": Entry(
+        WARNING,
+        "a read of that process's file below /proc hangs: what it does is unknown, an agent whose main process it is is"
+        " neither dead nor stale, and can be killed",
+        "its user (`uid`) can make that happen: end the process, or the file system (FUSE, NFS) that it waits for",
+    ),
+    "process.readable": Entry(INFO, "that process can be read again, or has ended"),
     "sweep.failed": Entry(
         ERROR,
         "a sweep raised; nobody was judged by it",
@@ -240,7 +247,8 @@ CATALOGUE: dict[str, Entry] = {
     "kill.unkillable": Entry(
         ERROR,
         "the kill did not end the whole tree; it is tried again with growing pauses",
-        "`why AGENT` names the processes: D state (disk, NFS: mend it), frozen (thaw it), not ours (root)",
+        "`why AGENT` names the processes: D state (disk, NFS: repair it), frozen (thaw it), not ours (root),"
+        " unreadable (see `process.unreadable`)",
     ),
     "cleanup.hook_finished": Entry(INFO, "a cleanup hook is done, had nothing to do, or kept something on purpose"),
     "cleanup.hook_failed": Entry(

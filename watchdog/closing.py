@@ -285,8 +285,8 @@ def _worth_saying(order: Order) -> bool:
 
 
 def _started(identity: Identity, now: Instant) -> str | None:
-    """When a process of this boot was started (UTC, to the second); None for one of another."""
-    if identity.boot_id != boot_id():
+    """When a process of this boot was started (UTC, to the second); None for one of another, or never read (0)."""
+    if identity.boot_id != boot_id() or identity.start_ticks == 0:
         return None
     age = now.boot - identity.start_ticks / procfs.TICKS_PER_SECOND
     return (now.wall - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")

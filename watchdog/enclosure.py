@@ -12,7 +12,7 @@ from contextlib import suppress
 from watchdog.core.model import Identity
 from watchdog.errors import SignalRefused
 from watchdog.processes import cgroups, procfs
-from watchdog.processes.signals import Guard, kill_cgroup
+from watchdog.processes.signals import Guard, Look, kill_cgroup
 
 FREEZE_LIMIT = 2.0  # seconds; 100 processes take 1.2 ms, one in uninterruptible sleep may take for ever
 _TICK = 0.005
@@ -68,7 +68,7 @@ class Enclosure:
         found = []
         for pid in sorted(self.who()):
             with suppress(OSError, ValueError):  # ended meanwhile
-                found.append(f"{procfs.parse_stat(procfs.read(f'{procfs.PROC}/{pid}/stat')).name}[{pid}]")
+                found.append(f"{procfs.stat(pid).name}[{pid}]")
         return tuple(found)
 
     async def freeze(self) -> None:
@@ -88,12 +88,12 @@ class Enclosure:
             pass  # EACCES, EROFS
         self.thaw()
 
-    def kill(self, ours: Mapping[Identity, int | None], guard: Guard) -> frozenset[int]:
-        """Kill it as a whole, with `ours` as for `kill_cgroup`; the pids that this hit, none where that may not be."""
+    def kill(self, ours: Mapping[Identity, int | None], guard: Guard, looks: Mapping[Identity, Look]) -> frozenset[int]:
+        """Kill it as a whole, with `ours` and `looks` as for `kill_cgroup`; the pids that this hit, perhaps none."""
         if self._path is None or not self.frozen:
             return frozenset()
         try:
-            return kill_cgroup(self._path, ours, guard) or frozenset()
+            return kill_cgroup(self._path, ours, guard, looks) or frozenset()
         except SignalRefused:
             return frozenset()
 

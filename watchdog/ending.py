@@ -14,6 +14,7 @@ from watchdog.core.ladder import END_PHASE, Kill, Move, asked, next_step
 from watchdog.core.model import Identity, Polite, TreeMember
 from watchdog.enclosure import Enclosure, thaw
 from watchdog.processes import evidence
+from watchdog.processes.bounded import awaited
 from watchdog.processes.signals import Guard
 from watchdog.roll import Member, Roll
 from watchdog.scan import Scanner
@@ -25,7 +26,10 @@ RESEND = 0.2  # seconds between two rounds of the end phase; teardown of 100 pro
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of a tree. `reason` is set when something of it lives: not_permitted, protected, frozen, d_state."""
+    """What became of a tree.
+
+    `reason` is set when something of it lives: not_permitted, protected, unreadable, frozen, d_state.
+    """
 
     members: tuple[Member, ...] = ()
     reason: str | None = None
@@ -62,6 +66,7 @@ class Plan:
     polite: Polite
     force: bool = False
     cgroup: str | None = None  # its own
+    main_pidfd: int | None = None  # the fleet's
     begun: bool = False  # an attempt before this one has signalled: what it saw before is the evidence
     stopped: tuple[TreeMember, ...] = ()  # an attempt before this one was in its end phase with these
     termed: tuple[float, bool] | None = None  # when the grace began that an attempt before this gave; whether to all
@@ -92,7 +97,7 @@ class Ending:
         self._intend = intend
         self._termed = termed
         self._told: bool | None = None  # by `termed`
-        self._roll = Roll(plan.main, guard, signalled, refused)
+        self._roll = Roll(plan.main, guard, signalled, refused, plan.main_pidfd)
         self._guard = guard
         self._restless = 0
         self._enclosure = Enclosure(plan.cgroup)
@@ -114,7 +119,7 @@ class Ending:
                 thaw(plan.cgroup)
                 roll.were_stopped(plan.stopped)
             if not plan.begun:
-                snapshot = await asyncio.to_thread(evidence.snapshot, [m.seen for m in roll.alive()])
+                snapshot = await awaited(None, evidence.snapshot, [m.seen for m in roll.alive()])
                 await self._intend("looked", roll.seen(), snapshot)
             started, everybody = (self._clock.mono(), False) if plan.termed is None else plan.termed
             before = plan.termed is not None
@@ -122,7 +127,7 @@ class Ending:
             while True:
                 alive = roll.alive()
                 if alive and all(m.refused for m in alive):
-                    return Ended(roll.all(), roll.stuck())
+                    return Ended(roll.all(), await roll.stuck())
                 step = next_step(self._state(alive), self._clock.mono())
                 match step.move:
                     case Move.VERIFIED:
@@ -130,7 +135,7 @@ class Ending:
                         left = () if unseen else self._enclosure.strangers()
                         return Ended(roll.all(), "not_permitted" if unseen else None, unseen, left)
                     case Move.GIVE_UP:
-                        return Ended(roll.all(), roll.stuck() or "not_permitted")
+                        return Ended(roll.all(), await roll.stuck() or "not_permitted")
                     case Move.LOOK:
                         await self._look()
                     case Move.WAIT:
@@ -175,6 +180,7 @@ class Ending:
     async def _act(self, move: Move, alive: list[Member]) -> None:
         """Commit the intent, then send what it says."""
         await self._intend(move.value, self._roll.seen(), None)
+        await self._roll.look()
         main = self._plan.main
         match move:
             case Move.TERM_MAIN:
@@ -189,7 +195,7 @@ class Ending:
                 self._roll.stop(self._running(alive))
             case Move.KILL:
                 ours = {m.seen.identity: m.held_by for m in alive}
-                hit = self._enclosure.kill(ours, self._guard())
+                hit = self._enclosure.kill(ours, self._guard(), self._roll.looks())
                 # A process whose first thread is dead outlives cgroup.kill, not a KILL by its pidfd (seen on 6.18).
                 outlived = {m.pid for m in alive if "SIGKILL" in m.sent}
                 self._roll.killed(hit)

@@ -7,6 +7,8 @@ the process that has it now only where the entry also tells when, or which.
 import json
 import os
 import shlex
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,6 +23,7 @@ from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, Pr
 from watchdog.fleet import Agent, Fleet
 from watchdog.owner.sources.base import MOST_ENTRIES, Entry, entry_of
 from watchdog.processes import procfs
+from watchdog.processes.bounded import awaited
 from watchdog.processes.identity import boot_id
 
 MOST_FURTHER = 8  # processes of one entry beside its main one: each look asks the kernel about each, 160 µs
@@ -57,6 +60,14 @@ def told_by(answer: object) -> tuple[list[Entry], list[str]]:
         except ValueError as error:
             problems.append(str(error))
     return told, problems
+
+
+async def read_first(told: Iterable[Entry]) -> None:
+    """Have the processes of entries read where one that hangs holds up nobody else: `look` finds each known then."""
+    pids = {pid for entry in told for pid in (entry.pid, *entry.also[:MOST_FURTHER]) if pid is not None}
+    if pids:
+        with suppress(OSError):
+            await awaited(None, procfs.stats, tuple(pids))
 
 
 def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found:
@@ -96,7 +107,7 @@ def _is_thread(entry: Entry, now: Instant) -> bool:
     try:
         if procfs.status_value(pid, "Tgid") == str(pid):
             return False  # what is left of a process
-        ticks = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{pid}/stat")).start_ticks
+        ticks = procfs.stat(pid).start_ticks
     except (OSError, ValueError):
         return False
     if entry.ticks is not None:

@@ -53,6 +53,10 @@ FIGURES: dict[str, Figure] = {
         "agents of which something could not be ended",
         act="`agent-watchdog why AGENT` names the processes: D state (disk, NFS), frozen, or not ours",
     ),
+    "unreadable_processes": Figure(
+        "processes that cannot be read now, since a read of their files below /proc hangs",
+        act="`agent-watchdog doctor` names them and their users: end the process, or the file system that it waits for",
+    ),
     "last_sweep_timestamp_seconds": Figure(
         "when the last sweep ended, Unix time",
         act="old: nobody is watched; `systemctl status agent-watchdog`, its journal, then restart it: agents live on",
@@ -110,6 +114,7 @@ class Metrics:
         self.denied = self._counter("denied_total")
         self.sweep_failures = self._counter("sweep_failures_total")
         self.unkillable = self._gauge("unkillable")
+        self.unreadable = self._gauge("unreadable_processes")
         self.last_sweep = self._gauge("last_sweep_timestamp_seconds")
         self.registry_up = self._gauge("registry_up")
         self.registry_written = self._gauge("registry_last_write_timestamp_seconds")

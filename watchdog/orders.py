@@ -138,6 +138,7 @@ class Order:
             polite=Polite.ALL if self.reason is Reason.GONE else agent.policy.polite,
             force=options.force,
             cgroup=agent.cgroup,
+            main_pidfd=agent.pidfd,
             begun=self.step not in BEFORE_SIGNALS,
             stopped=self.members if self.step in END_PHASE else (),
             termed=self.termed,

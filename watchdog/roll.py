@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from watchdog.core.ladder import parents_first
 from watchdog.core.model import Identity, TreeMember
 from watchdog.errors import SignalRefused
-from watchdog.processes import cgroups
+from watchdog.processes import cgroups, procfs
+from watchdog.processes.bounded import Unreadable, awaited
 from watchdog.processes.identity import pin
-from watchdog.processes.signals import Guard, SendResult, carry_on, send
+from watchdog.processes.signals import NO_LOOK, Guard, Look, SendResult, carry_on, send
 
 SPARE_DESCRIPTORS = 64  # for looks at /proc, the registry, and each signal's own pidfd
 
@@ -29,9 +30,10 @@ class Member:
     seen: TreeMember
     pidfd: int
     sent: list[str] = field(default_factory=list)  # each signal that ends, once
-    refused: str | None = None  # why nothing goes out to it: not_permitted, protected
+    refused: str | None = None  # why nothing goes out to it: not_permitted, protected, unreadable
     stuck: str | None = None  # why it outlives KILL: frozen, d_state
     stopped: bool = False  # by us, in this attempt
+    look: Look = NO_LOOK  # what was read of it for the signals that come next
     owed: bool = False  # SIGCONT, unless it is killed: we stopped it, or an attempt before this one may have
     dead: bool = False
 
@@ -70,9 +72,14 @@ class Roll:
         guard: Callable[[], Guard],
         signalled: Callable[[str, list[int]], None],
         refused: Callable[[int, str], None],
+        main_pidfd: int | None = None,
     ) -> None:
-        """`guard` gives what must not be signalled, as of now; the others are told, as `Ending` says."""
+        """`guard` gives what must not be signalled, as of now; the others are told, as `Ending` says.
+
+        `main_pidfd`: the caller's, for where the main process cannot be read now.
+        """
         self._main = main
+        self._main_pidfd = main_pidfd
         self._guard = guard
         self._signalled = signalled
         self._told_refusal = refused
@@ -87,11 +94,12 @@ class Roll:
         if seen.identity in self._members:
             return False
         try:
-            pidfd = pin(seen.identity)
+            pidfd = self._pinned(seen.identity)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE) and self._holds_any():
                 return True
-            self._members[seen.identity] = Member(seen, -1, refused="not_permitted")
+            refused = "unreadable" if isinstance(error, Unreadable) else "not_permitted"
+            self._members[seen.identity] = Member(seen, -1, refused=refused)
             self._told_refusal(seen.identity.pid, str(error))
             return True
         if pidfd is None:
@@ -101,6 +109,15 @@ class Roll:
             return True
         self._members[seen.identity] = Member(seen, pidfd)
         return True
+
+    def _pinned(self, identity: Identity) -> int | None:
+        """As `pin`; the main process, which the fleet has pinned since it was registered, needs no look."""
+        try:
+            return pin(identity)
+        except Unreadable:
+            if identity != self._main or self._main_pidfd is None:
+                raise
+            return os.dup(self._main_pidfd)
 
     def all(self) -> tuple[Member, ...]:
         return tuple(self._members.values())
@@ -117,6 +134,18 @@ class Roll:
     def seen(self) -> list[TreeMember]:
         """All of it as it is committed."""
         return [m.seen for m in self._members.values()]
+
+    async def look(self) -> None:
+        """Read what signals to these need to know: nothing is read between the last beat and the first signal."""
+        held = [m for m in self.alive() if m.pidfd >= 0]
+        stats = await awaited(None, procfs.stats, tuple(m.pid for m in held))
+        for member in held:
+            stat = stats[member.pid]
+            member.look = Look(None if isinstance(stat, OSError) else stat, member.seen.name)
+
+    def looks(self) -> dict[Identity, Look]:
+        """What the last `look` saw."""
+        return {m.seen.identity: m.look for m in self._members.values()}
 
     def term(self, members: Iterable[Member]) -> None:
         """TERM, and CONT so that a stopped process can act on it (systemd.kill(5) does the same)."""
@@ -147,11 +176,12 @@ class Roll:
             else:
                 member.owed = True
 
-    def stuck(self) -> str | None:
-        """Why somebody lives after all that was sent, in one word: not_permitted protected frozen d_state."""
+    async def stuck(self) -> str | None:
+        """Why it lives after all that was sent, in one word: not_permitted protected unreadable frozen d_state."""
         alive = self.alive()
+        frozen = await awaited(None, cgroups.frozen_among, tuple(m.pid for m in alive))
         for member in alive:
-            member.stuck = _stuck(member.pid)
+            member.stuck = "frozen" if member.pid in frozen else "d_state"
         reasons = [m.refused for m in alive] + [m.stuck for m in alive]
         return next((reason for reason in reasons if reason), None)
 
@@ -178,7 +208,7 @@ class Roll:
         for member in members:
             for sig in signals:
                 try:
-                    result = send(member.seen.identity, sig, guard, member.held_by)
+                    result = send(member.seen.identity, sig, guard, member.held_by, member.look)
                 except SignalRefused as refusal:
                     self._refused(member, refusal)
                     break
@@ -201,7 +231,7 @@ class Roll:
         identity = member.seen.identity
         if member.refused is None:
             self._told_refusal(identity.pid, str(refusal))
-        member.refused = "protected"
+        member.refused = "unreadable" if refusal.reason == "unreadable" else "protected"
         if refusal.reason in ("other_agent", "spared") and identity != self._main:
             if member.owed:
                 release([member.seen], self._guard())
@@ -280,11 +310,3 @@ def _unended(pidfds: Collection[int]) -> list[int]:
         poller.register(descriptor, select.POLLIN)
     ended = {descriptor for descriptor, _ in poller.poll(0)}
     return [descriptor for descriptor in pidfds if descriptor not in ended]
-
-
-def _stuck(pid: int) -> str:
-    """What keeps a process from dying of KILL. v1's freezer does until it is thawed; v2's does not."""
-    try:
-        return "frozen" if cgroups.frozen_by(pid) is not None else "d_state"
-    except OSError:
-        return "d_state"

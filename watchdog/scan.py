@@ -1,28 +1,32 @@
 """One /proc scan for all who want one at the same time: the sweep's once-a-minute look and every kill's looks."""
 
 import asyncio
+import os
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 
 from watchdog.core.model import TreeMember
 from watchdog.fleet import Agent, Fleet
-from watchdog.processes import memory, table, tree, vendors
-from watchdog.processes.identity import pidfd_inodes_work
-
-Trees = dict[str, tuple[TreeMember, ...]]
+from watchdog.processes import bounded, table, tree
+from watchdog.processes.survey import Trees, survey
 
 
 class Scanner:
-    """Scans in an executor thread; a caller never gets a look that began before it asked."""
+    """Has the reader scan (without one: an executor thread); a caller never gets a look that began before it asked."""
 
-    def __init__(self, fleet: Fleet, executor: Executor, host: str) -> None:
+    def __init__(self, fleet: Fleet, executor: Executor | None, host: str) -> None:
         self._fleet = fleet
         self._executor = executor
         self._host = host
         self._running: asyncio.Task[Trees] | None = None
         self._next: asyncio.Task[Trees] | None = None
-        self._previous: table.Read | None = None
         self.ghosts: dict[str, Agent] = {}  # ended agents whose orphans are looked for, or are being ended
+
+    @property
+    def hung(self) -> Mapping[int, bounded.Hung]:
+        """The processes that cannot be read now, since a read of their files hangs."""
+        return bounded.hung()
 
     async def trees(self) -> Trees:
         """The trees of all agents by id, from a scan that starts after this call; each agent remembers its own.
@@ -41,7 +45,7 @@ class Scanner:
 
         Raises OSError when /proc cannot be read at all.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._executor, table.scan, self._host, uids)
+        return await bounded.awaited(self._executor, table.table, self._host, uids, os.getpid())
 
     async def _after(self, running: "asyncio.Task[Trees]") -> Trees:
         await asyncio.wait([running])
@@ -51,48 +55,24 @@ class Scanner:
     async def _scan(self) -> Trees:
         agents = self.ghosts | {agent.agent_id: agent for agent in self._fleet}
         roots = [_root(agent) for agent in agents.values()]
-        roots, found = await asyncio.get_running_loop().run_in_executor(self._executor, self._look, roots)
+        roots, found = await bounded.awaited(self._executor, survey, self._host, roots, os.getpid())
         for root in roots:
             agent = agents[root.agent_id]
-            agent.members, agent.marks = found[root.agent_id], root.marks
+            agent.members = found[root.agent_id] = _as_known(found[root.agent_id], agent.members)
+            agent.marks = root.marks
             agent.home_cgroup = root.home_cgroup or agent.home_cgroup
         return found
 
-    def _look(self, roots: list[tree.Root]) -> tuple[list[tree.Root], Trees]:
-        """In the executor: scan, see whose the marks are, sort, and pin down who is new. Also what to remember."""
-        seen = table.scan(
-            self._host,
-            frozenset(root.owner_uid for root in roots),
-            cgroups_of=frozenset(root.main.pid for root in roots if root.main is not None),
-            own_cgroups=frozenset(root.cgroup for root in roots if root.cgroup is not None),
-            previous=self._previous,
-        )
-        self._previous = seen.read()
-        sources = [vendors.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
-        made = vendors.made_inside(seen, sources)
-        roots = [_seen(seen, root, made.get(root.agent_id, frozenset())) for root in roots]
-        found = tree.trees(seen, roots)
-        for root in roots:
-            found[root.agent_id] += memory.unseen(seen, root)
-        if pidfd_inodes_work():
-            found = {agent_id: _completed(members) for agent_id, members in found.items()}
-        return roots, found
 
-
-def _seen(seen: table.ProcessTable, root: tree.Root, marks: frozenset[str]) -> tree.Root:
-    """With what this scan saw of its main process, for as long as that is there."""
-    main = seen.find(root.main)
-    home = (None if main is None or main.stat.dead else main.cgroup) or root.home_cgroup
-    return root if (marks, home) == (root.marks, root.home_cgroup) else replace(root, marks=marks, home_cgroup=home)
-
-
-def _completed(members: tuple[TreeMember, ...]) -> tuple[TreeMember, ...]:
-    """With the pidfd's inode for those that were not seen before."""
-    new = [member for member in members if member.identity.pidfd_inode is None]
-    if not new:
-        return members
-    known = [member for member in members if member.identity.pidfd_inode is not None]
-    return (*known, *memory.with_inodes(new))
+def _as_known(found: tuple[TreeMember, ...], before: tuple[TreeMember, ...]) -> tuple[TreeMember, ...]:
+    """With what was seen last of those that could not be read now: a CPU time of 0 would read as much work later."""
+    if all(one.state != table.UNREAD for one in found):
+        return found
+    known = {one.identity: one for one in before}
+    return tuple(
+        replace(known[one.identity], state=table.UNREAD) if one.state == table.UNREAD and one.identity in known else one
+        for one in found
+    )
 
 
 def _root(agent: Agent) -> tree.Root:

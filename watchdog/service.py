@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
 from watchdog import logs, reaper, reserve, retention, units
@@ -33,7 +32,8 @@ from watchdog.owners import Owners
 from watchdog.panes import Panes
 from watchdog.placement import Placement
 from watchdog.places import notify_directory
-from watchdog.processes import identity
+from watchdog.processes import bounded, identity
+from watchdog.processes.reader import Reader
 from watchdog.reaper import Reaper
 from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore, Store
@@ -146,6 +146,10 @@ class Daemon:
     async def _make(self, held: AsyncExitStack) -> None:
         """Make every part, lowest first. Parts get values and callbacks; nobody gets the daemon itself."""
         settings, clock, log = self.settings, self.clock, self.log
+        reader = Reader()
+        bounded.use(reader)
+        held.callback(bounded.use, None)
+        held.callback(reader.close)
         store = Store(settings.registry_url)
         self.store = AsyncStore(store)
         held.callback(self.store.close)
@@ -157,8 +161,6 @@ class Daemon:
         if not store.shared:  # a server's disk is another one
             self.store.make_room = self.reserve.give
         self.supervisor.stepped()
-        executor = ThreadPoolExecutor(2, "scan")
-        held.callback(executor.shutdown, cancel_futures=True)
         self.fleet = Fleet()
         self.holds = Holds(await self.store.read(store.active_holds, self.host))
         self.chronicle = Chronicle(self.store, clock, log)
@@ -184,7 +186,7 @@ class Daemon:
             mass_stalled=lambda: self.sweeper.restraint.mass_stalled(),
             hooks=[hook.name for hook in settings.hooks],
         )
-        scanner = Scanner(self.fleet, executor, self.host)
+        scanner = Scanner(self.fleet, None, self.host)
         self.cleanup = Cleanup(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
         )

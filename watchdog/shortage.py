@@ -5,26 +5,34 @@ SIGKILL that was not ours, say together what neither says alone.
 """
 
 import signal
+from collections.abc import Iterable
 
 from watchdog.core.model import Presence
 from watchdog.fleet import Agent
 from watchdog.processes import oom
+from watchdog.processes.bounded import awaited
 from watchdog.processes.identity import presence
 
 SHELL = 128  # a shell, npm and others end with this and the number of the signal that ended their program (sh(1p))
 
 
-def note(agent: Agent, known: dict[str, int | None] | None = None) -> None:
-    """Remember the counts of today; where nothing can be read, or nobody lives, the former ones stay.
+def note(agent: Agent) -> None:
+    """Remember the counts of today; where nothing can be read, or nobody lives, the former ones stay."""
+    if agent.identity is not None:
+        _keep(agent, oom.counts((agent.identity.pid,))[agent.identity.pid])
 
-    `known`: what the same look at others has read, by directory.
-    """
+
+async def note_all(agents: Iterable[Agent]) -> None:
+    """The same of many, in one look."""
+    mains = {agent.identity.pid: agent for agent in agents if agent.identity is not None}
+    found = await awaited(None, oom.counts, tuple(mains))
+    for pid, agent in mains.items():
+        _keep(agent, found[pid])
+
+
+def _keep(agent: Agent, counts: dict[str, int] | OSError) -> None:
     main = agent.identity
-    if main is None:
-        return
-    try:
-        counts = oom.counts_of(main.pid, {} if known is None else known)
-    except OSError:
+    if main is None or isinstance(counts, OSError):
         return
     if counts != agent.oom_counts and presence(main, agent.pidfd) is Presence.ALIVE:  # so this process was read
         agent.oom_counts = counts

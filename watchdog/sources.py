@@ -97,6 +97,7 @@ class Sources:
             self._desk.event("source.unread", source=source.kind, path=path, why=FULL)
         self._ghosts.keep(source.kind, path, told)
         known = self._known(source.kind, path)
+        await entries.read_first(told)
         for entry in told:
             try:
                 await self._take(source, path, place, entry, known.get(entry.key, []))

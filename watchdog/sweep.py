@@ -29,7 +29,7 @@ from watchdog.kill_worker import KillWorker
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.owners import Owners
-from watchdog.processes.identity import presence
+from watchdog.processes.identity import LookFailed, presence
 from watchdog.prompts import Prompts
 from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore
@@ -125,6 +125,7 @@ class Sweeper:
                 if (doubted := self._fleet.get(agent_id)) is not None:
                     self._worker.veto(doubted, why)
             await self._decide(looks, limits)
+            self.account.unreadable(self._scanner.hung)
             self.account.swept(began, self._interval)
             self.took = self._clock.mono() - began.mono
 
@@ -191,6 +192,8 @@ class Sweeper:
             return Presence.NO_PID
         if agent.pidfd is None or agent.ended:
             return presence(agent.identity, agent.pidfd)
+        if agent.identity.pid in self._scanner.hung:
+            return Presence.UNKNOWN  # unless its pidfd says that it has ended, which `ends` has noted
         also = [one for entry in agent.reg.entries for one in entry.also]  # of most agents there is none
         if also and not self.settings.observe and not agent.reg.told_of:
             return Presence.ABSENT if any(presence(one, None) is Presence.ABSENT for one in also) else Presence.ALIVE
@@ -216,11 +219,15 @@ class Sweeper:
             self.account.scanned(error)
             return
         self.account.scanned(None)
-        counts: dict[str, int | None] = {}
         for agent in self._fleet:
             self._hearing.follow_owner(agent)
-            shortage.note(agent, counts)
-        activity.look(self._fleet, elapsed)
+        try:
+            await shortage.note_all(self._fleet)
+            waited = await activity.waiting(self._fleet)
+        except LookFailed as error:
+            self.account.scanned(error)
+            return
+        activity.look(self._fleet, elapsed, waited)
 
     # -- judge -----------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,11 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a bad file": ({"config": ["f: kil: unknown key"]}, "fault", "f: kil: unknown key"),
     "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "warn", "not in force: daemon.host"),
     "a registry that is away": ({"status": {"registry_problem": "FULL"}}, "fault", "registry cannot be used: FULL"),
+    "a process that hangs": (
+        {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000}]}},
+        "warn",
+        "reads of files of uid 1000 hang (/proc/7/stat): process 7",
+    ),
     "a full disk": ({"status": {"log": {"target": "/l", "error": "No space"}}}, "fault", "/l cannot be written"),
     "a full disk with a reserve": (
         {"status": {"disk_reserve": {"/s/reserve": {"bytes": 7, "disk_full": True}}}},

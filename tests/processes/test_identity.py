@@ -14,9 +14,11 @@ import pytest
 
 from tests.processes.conftest import HOST, Family, known, needs_root, until, wait_readable
 from watchdog.core.model import Presence
+from watchdog.errors import SignalRefused
 from watchdog.processes import identity as identities
 from watchdog.processes import procfs
 from watchdog.processes.exits import exit_status
+from watchdog.processes.signals import Guard, send
 
 NO_PID = 2**22 + 7  # over the largest pid that any kernel gives out
 
@@ -178,15 +180,16 @@ def test_the_inode_tells_what_ticks_cannot(family: Family, inodes: bool) -> None
     assert identities.complete(dataclasses.replace(identity, pidfd_inode=None)) == identity
 
 
-def test_a_look_that_contradicts_itself_is_unknown(family: Family) -> None:
-    """Our inode with other ticks (as seen from another time namespace) is no proof of anything."""
+def test_a_look_that_contradicts_itself_is_signalled_nothing(family: Family) -> None:
+    """Our inode with other ticks (as seen from another time namespace): it is that process, which nothing is sent."""
     if not identities.pidfd_inodes_work():
         pytest.skip("this kernel has no pidfs (>= 6.9)")
     identity = known(family.start("sleep", "300").pid)
     shifted = dataclasses.replace(identity, start_ticks=identity.start_ticks + 100_000)
-    assert identities.presence(shifted, None) is Presence.UNKNOWN
-    with pytest.raises(identities.LookFailed):
-        identities.pin(shifted)
+    assert identities.presence(shifted, None) is Presence.ALIVE
+    with pytest.raises(SignalRefused) as refusal:
+        send(shifted, signal.SIGTERM, Guard(HOST))
+    assert refusal.value.reason == "look_failed"
 
 
 def test_another_host_is_unknown(family: Family) -> None:
@@ -230,8 +233,9 @@ def test_a_process_that_proc_hides_is_known_by_a_held_pidfd_or_by_its_inode_alon
     monkeypatch.setattr(procfs, "read", hide)
     assert identities.presence(identity, None) is (Presence.ALIVE if inodes else Presence.UNKNOWN)
     assert identities.presence(identity, fd) is Presence.ALIVE
-    for other in (None, (identity.pidfd_inode or 0) + 1):
-        assert identities.presence(dataclasses.replace(identity, pidfd_inode=other), None) is Presence.UNKNOWN
+    assert identities.presence(dataclasses.replace(identity, pidfd_inode=None), None) is Presence.UNKNOWN
+    other = dataclasses.replace(identity, pidfd_inode=(identity.pidfd_inode or 0) + 1)
+    assert identities.presence(other, None) is (Presence.ABSENT if inodes else Presence.UNKNOWN)
     for look in (identities.owner_uid, identities.is_kernel_thread):
         with pytest.raises(identities.LookFailed):
             look(identity.pid)

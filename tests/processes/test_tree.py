@@ -99,7 +99,7 @@ def test_marks_are_read_again_of_who_began_another_program_and_of_nobody_else(
 
     def at_rest() -> bool:
         asked.clear()
-        seen.append(scan(HOST, UIDS, previous=seen[-1].read()))
+        seen.append(scan(HOST, UIDS, previous=seen[-1]))
         both = {quiet.pid, other.pid}
         return not both & {*asked} and {seen[-1].rows[pid].marker for pid in both} == {f"a-{_run}"}
 
@@ -107,11 +107,9 @@ def test_marks_are_read_again_of_who_began_another_program_and_of_nobody_else(
     before = seen[-1]
     assert other.stdin is not None
     os.write(other.stdin.fileno(), b"\n")
-    until(
-        lambda: scan(HOST, UIDS, previous=before.read()).rows[other.pid].marker == f"b-{_run}", "it is another's by now"
-    )
+    until(lambda: scan(HOST, UIDS, previous=before).rows[other.pid].marker == f"b-{_run}", "it is another's by now")
     asked.clear()
-    after = scan(HOST, UIDS, previous=before.read())
+    after = scan(HOST, UIDS, previous=before)
     assert (after.find(before.identity(other.pid)), quiet.pid in asked) == (after.rows[other.pid], False)
     assert after.rows[quiet.pid].marks == before.rows[quiet.pid].marks
 

@@ -217,6 +217,21 @@ def _proc(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _unreadable(seen: Seen) -> Iterator[Finding]:
+    found = (seen.status or {}).get("unreadable")
+    hung = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    for uid in dict.fromkeys(one.get("uid") for one in hung):
+        of = [one for one in hung if one.get("uid") == uid]
+        pids = ", ".join(str(one.get("pid")) for one in of[:8]) + (f" and {len(of) - 8} more" if len(of) > 8 else "")
+        yield Finding(
+            "warn",
+            f"reads of files of uid {uid} hang ({of[0].get('file')}): process {pids}",
+            "what they do is unknown; an agent whose main process is among them is neither dead nor stale, and can be"
+            " killed",
+            "end these processes, or the file system (FUSE, NFS) that they wait for",
+        )
+
+
 def _kernel(seen: Seen) -> Iterator[Finding]:
     missing = [name for name in ("pidfd_open", "pidfd_send_signal") if not seen.features.get(name, True)]
     if missing:
@@ -324,6 +339,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _linger,
     _interpreter,
     _proc,
+    _unreadable,
     _kernel,
     _places,
     _limits,

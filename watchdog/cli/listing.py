@@ -22,6 +22,7 @@ _STATUS = """\
 Whether the daemon does its work: when it last looked, how many agents in which verdict, holds that are on, kills that
 are open. If this does not answer (exit status 69), nothing is watched.
 """
+_SHOWN = 8  # processes that cannot be read
 _WATCH_SECONDS = 2.0
 
 
@@ -131,6 +132,13 @@ def status(arguments: argparse.Namespace) -> int:
         if entry(one).get("disk_full"):
             left = f"{clean(entry(one).get('bytes'))} bytes of {clean(path)} are left"
             say(f"{'disk'.ljust(width)}  is full, the reserve is in use: {left}")
+    for one in entries(answer.get("unreadable"))[:_SHOWN]:
+        say(
+            f"{'unreadable'.ljust(width)}  process {clean(one.get('pid'))} of uid {clean(one.get('uid'))}: a read of"
+            f" {clean(one.get('file'))} hangs"
+        )
+    if (more := len(entries(answer.get("unreadable"))) - _SHOWN) > 0:
+        say(f"{'unreadable'.ljust(width)}  and {more} more (--json)")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")

@@ -5,17 +5,18 @@ An agent that says `kill all` rarely knows whom it means. It is shown that first
 
 from watchdog.control.peers import Peer
 from watchdog.fleet import Agent, Fleet
+from watchdog.processes.bounded import awaited
 from watchdog.processes.lineage import lineage, marker
 
 
-def in_whose_tree(peer: Peer, fleet: Fleet) -> str | None:
+async def in_whose_tree(peer: Peer, fleet: Fleet) -> str | None:
     """In words, the agent in whose tree the peer is; None: in nobody's.
 
     By the identities that the trees had at the last look, by descent from them, and by the marker. Who cannot be looked
     at (another pid namespace, hidepid, already gone) may be an agent's.
     """
     try:
-        above, mark = lineage(peer.pid), marker(peer.pid)
+        above, mark = await awaited(None, lineage, peer.pid), await awaited(None, marker, peer.pid)
     except OSError:
         return "of somebody whom the daemon cannot see"
     for agent in fleet:

@@ -11,6 +11,8 @@ from watchdog.core.model import Identity
 from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
 from watchdog.fleet import Fleet
 from watchdog.processes import identity as identities
+from watchdog.processes import pidfd_info, procfs
+from watchdog.processes.bounded import Unreadable, awaited
 from watchdog.processes.signals import ancestors
 
 _WRAPPER = "agent-watchdog"  # comm that `run` gives itself (cli.resident.prctl)
@@ -23,6 +25,18 @@ class Claim:
     identity: Identity
     uid: int
     name: str
+
+
+async def readable(pid: int | None) -> None:
+    """Have a process read where a read that hangs holds up nobody else, before it is looked at. Raises Unseen."""
+    if pid is None:
+        return
+    try:
+        await awaited(None, procfs.stat, pid)
+    except Unreadable as error:
+        raise Unseen(f"pid: {error.strerror}; nothing is known of it: try again when it can be read") from error
+    except (OSError, ValueError):
+        return  # `claim` looks for itself, and says what is wrong
 
 
 def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None = None) -> Claim:
@@ -73,6 +87,9 @@ def _parent_of(identity: Identity) -> int | None:
         if pidfd is None:
             return None
         try:
+            known = pidfd_info.info(pidfd)
+            if known is not None:
+                return known.parent_pid
             stat = identities.read_stat(identity.pid, pidfd)
         finally:
             os.close(pidfd)

@@ -107,7 +107,7 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list
     if order.dry_run:
         agents = [(agent, _without_pid(agent, order)) for agent in chosen.agents.values()]
         return chosen.results + [dry(a) if why is None else failure(a.agent_id, why, a) for a, why in agents]
-    if not order.go and any(map(is_wide, targets)) and (tree := in_whose_tree(peer, desk.fleet)) is not None:
+    if not order.go and any(map(is_wide, targets)) and (tree := await in_whose_tree(peer, desk.fleet)) is not None:
         return chosen.results + [preview(agent, tree) for agent in chosen.agents.values()]
     for generation in _generations(chosen.agents):
         told = await asyncio.gather(*(_end_one(desk, peer, agent, order) for agent in generation))

@@ -86,6 +86,9 @@ async def status(request: web.Request) -> web.Response:
         facts["config_problems"] = ["its log tells"]  # they quote the file
     if facts.get("registry_problem") and not peer.admin:
         facts["registry_problem"] = "its log tells"  # a server's words name its users
+    unreadable = facts.get("unreadable")
+    if isinstance(unreadable, list):
+        facts["unreadable"] = [one for one in unreadable if peer.may(one["uid"])]  # a pid and its uid are evidence
     owners = {agent.agent_id: agent.reg.owner_uid for agent in desk.fleet}
     return web.json_response(
         {

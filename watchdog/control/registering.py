@@ -10,7 +10,7 @@ from datetime import timedelta
 from aiohttp import web
 
 from watchdog.control.bodies import decoded, read_body
-from watchdog.control.claims import Claim, claim, has_ended
+from watchdog.control.claims import Claim, claim, has_ended, readable
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import own_agent, parent_of
 from watchdog.control.peers import Peer
@@ -31,6 +31,7 @@ async def register(request: web.Request) -> web.Response:
     """Take an agent in: 201, or 200 when the same client says the same again."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Register, await read_body(request))
+    await readable(body.pid)
     if body.replace and (body.agent_id is None or desk.fleet.get(body.agent_id) is None):
         await _replace(desk, peer, body)  # takes as long as a kill: others register meanwhile
     async with desk.registering:
@@ -47,6 +48,7 @@ async def change(request: web.Request) -> web.Response:
     """A pid became known, or `run` tells how the process ended."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Change, await read_body(request))
+    await readable(body.pid)
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
     if body.pid is None:
         agent.exit_code, agent.exit_signal = body.exit_code, body.exit_signal

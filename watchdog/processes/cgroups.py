@@ -19,7 +19,9 @@ import time
 from dataclasses import dataclass
 from functools import cache
 
+from watchdog.processes import bounded as bounds
 from watchdog.processes import nesting, procfs
+from watchdog.processes.bounded import bounded
 from watchdog.processes.nesting import GONE
 
 _DELETED = " (deleted)"
@@ -69,10 +71,10 @@ def path_of(pid: int, controller: str = "") -> str | None:
     """The cgroup that a process is in: v2, or the v1 hierarchy of `controller`. The root too ("/").
 
     None: it is in none of that kind (not mounted). Raises FileNotFoundError or ProcessLookupError when it is gone,
-    OSError when the look failed.
+    OSError when the look failed, Unreadable.
     """
     wanted = controller.encode()
-    for line in procfs.read(f"{procfs.PROC}/{pid}/cgroup").splitlines():
+    for line in procfs.cgroup_lines(pid).splitlines():
         number, _, rest = line.partition(b":")
         names, _, path = rest.partition(b":")
         if wanted in names.split(b",") and (wanted or number == b"0"):
@@ -163,6 +165,13 @@ def thaw(path: str) -> None:
     except OSError as error:
         if error.errno not in GONE:
             raise
+
+
+@bounded
+def frozen_among(pids: tuple[int, ...]) -> frozenset[int]:
+    """Those that a freezer holds still, as far as can be seen: what keeps a process from dying of KILL."""
+    found = bounds.each(pids, frozen_by)
+    return frozenset(pid for pid in pids if isinstance(found[pid], str))
 
 
 def frozen_by(pid: int) -> str | None:

@@ -11,7 +11,9 @@ from collections.abc import Iterable
 
 from watchdog.core.model import TreeMember
 from watchdog.core.redaction import hide_secrets
+from watchdog.processes import bounded as bounds
 from watchdog.processes import procfs
+from watchdog.processes.bounded import bounded
 
 MAX_PROCESSES = 64
 MAX_BYTES = 16 * 1024
@@ -22,6 +24,7 @@ _MAX_SOCKET_TABLE = 256 * 1024  # bytes of /proc/PID/net/tcp
 _LISTEN = b"0A"  # TCP_LISTEN, include/net/tcp_states.h
 
 
+@bounded
 def snapshot(members: Iterable[TreeMember]) -> dict[str, object]:
     """`{"processes": [...], "omitted": n}`, in the order given; what did not fit is counted in `omitted`.
 
@@ -34,8 +37,12 @@ def snapshot(members: Iterable[TreeMember]) -> dict[str, object]:
     budget = [_MAX_DESCRIPTORS_IN_ALL]
     processes: list[dict[str, object]] = []
     size = len('{"processes": [], "omitted": 0000000000}')
-    for member in given[:MAX_PROCESSES]:
-        entry = _entry(member, uptime, listening, budget)
+    first = given[:MAX_PROCESSES]
+    entries = bounds.each(range(len(first)), lambda number: _entry(first[number], uptime, listening, budget))
+    for number, member in enumerate(first):
+        entry = entries[number]
+        if isinstance(entry, OSError):  # a read hangs that would follow those of its stat line
+            entry = _as_seen(member) | {"failed": {"read": _word(entry)}}
         size += len(json.dumps(entry)) + 2
         if size > MAX_BYTES:
             break
@@ -48,17 +55,9 @@ def _entry(
 ) -> dict[str, object]:
     pid = member.identity.pid
     failed: dict[str, str] = {}
-    entry: dict[str, object] = {
-        "pid": pid,
-        "ppid": member.parent_pid,
-        "name": member.name,
-        "state": member.state,
-        "via": member.via,
-        "cpu_seconds": round(member.cpu_seconds, 2),
-        "rss_bytes": member.rss_bytes,
-    }
+    entry = _as_seen(member)
     try:
-        stat = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{pid}/stat"))
+        stat = procfs.stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         return {**entry, "gone": True}
     except (OSError, ValueError) as error:
@@ -76,7 +75,7 @@ def _entry(
     if uptime is not None:
         entry["age_seconds"] = round(max(0.0, uptime - stat.start_ticks / procfs.TICKS_PER_SECOND), 1)
     try:
-        wchan = procfs.read(f"{procfs.PROC}/{pid}/wchan").decode("ascii", "replace")[:64]
+        wchan = procfs.read_of(pid, "wchan").decode("ascii", "replace")[:64]
         if wchan not in ("", "0"):  # 0: running, or not ours to know
             entry["wchan"] = wchan
     except OSError as error:
@@ -99,9 +98,22 @@ def _entry(
     return entry
 
 
+def _as_seen(member: TreeMember) -> dict[str, object]:
+    """What the last scan saw of it."""
+    return {
+        "pid": member.identity.pid,
+        "ppid": member.parent_pid,
+        "name": member.name,
+        "state": member.state,
+        "via": member.via,
+        "cpu_seconds": round(member.cpu_seconds, 2),
+        "rss_bytes": member.rss_bytes,
+    }
+
+
 def _program(pid: int) -> str:
     """The base name of argv[0]. A program may have written a title there: only its first word is taken, no secret."""
-    title = procfs.read(f"{procfs.PROC}/{pid}/cmdline", limit=1024).split(b"\0", 1)[0].decode("utf-8", "replace")
+    title = procfs.read_of(pid, "cmdline", limit=1024).split(b"\0", 1)[0].decode("utf-8", "replace")
     words = hide_secrets(title).split()  # as a whole: what stands before a secret tells that it is one
     return os.path.basename(words[0])[:64] if words else ""
 
@@ -112,17 +124,19 @@ def _ports(pid: int, listening: dict[int, dict[int, int]], budget: list[int]) ->
     The kernel walks all of its hash to show a table (2 ms each on an idle host): it is asked only for who has a socket.
     """
     held: set[int] = set()
-    for name in os.listdir(f"{procfs.PROC}/{pid}/fd")[: min(_MAX_DESCRIPTORS, budget[0])]:
-        budget[0] -= 1
-        try:
-            target = os.readlink(f"{procfs.PROC}/{pid}/fd/{name}")
-        except OSError:
-            continue  # closed while we looked
-        if target.startswith("socket:["):
-            held.add(int(target[8:-1]))
+    with bounds.Reading(pid, "fd"):
+        for name in os.listdir(f"{procfs.PROC}/{pid}/fd")[: min(_MAX_DESCRIPTORS, budget[0])]:
+            budget[0] -= 1
+            try:
+                target = os.readlink(f"{procfs.PROC}/{pid}/fd/{name}")
+            except OSError:
+                continue  # closed while we looked
+            if target.startswith("socket:["):
+                held.add(int(target[8:-1]))
     if not held:
         return []
-    namespace = os.stat(f"{procfs.PROC}/{pid}/ns/net").st_ino
+    with bounds.Reading(pid, "ns"):
+        namespace = os.stat(f"{procfs.PROC}/{pid}/ns/net").st_ino
     if namespace not in listening:
         listening[namespace] = _listening(pid)
     sockets = listening[namespace]
@@ -134,7 +148,7 @@ def _listening(pid: int) -> dict[int, int]:
     found: dict[int, int] = {}
     for table in ("tcp", "tcp6"):
         try:
-            lines = procfs.read(f"{procfs.PROC}/{pid}/net/{table}", limit=_MAX_SOCKET_TABLE).splitlines()[1:]
+            lines = procfs.read_of(pid, f"net/{table}", limit=_MAX_SOCKET_TABLE).splitlines()[1:]
         except FileNotFoundError:
             continue  # no IPv6
         for line in lines:

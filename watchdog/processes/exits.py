@@ -1,17 +1,9 @@
 """How did a process end, whoever's child it was."""
 
-import fcntl
 import os
-import struct
 
 from watchdog.processes import identity as identities
-from watchdog.processes import procfs
-
-# include/uapi/linux/pidfd.h: _IOWR(0xFF, 11, struct pidfd_info), first published size 64 (kernel 6.13); the exit status
-# came with 6.15 as a bit of its own, answered once the process is reaped.
-PIDFD_GET_INFO = 0xC040FF0B
-PIDFD_INFO_EXIT = 1 << 3
-_PIDFD_INFO = struct.Struct("QQ11Ii")
+from watchdog.processes import pidfd_info, procfs
 
 
 def exit_status(pidfd: int) -> tuple[int | None, int | None] | None:
@@ -20,16 +12,8 @@ def exit_status(pidfd: int) -> tuple[int | None, int | None] | None:
     Reaped: PIDFD_GET_INFO (kernel >= 6.15). A zombie: field 52 of its stat, which reads 0 where we have no right to it
     (proc(5)), so there a 0 is believed only of our own uid's processes, or as root.
     """
-    status: int | None = None
-    buffer = bytearray(_PIDFD_INFO.size)
-    _PIDFD_INFO.pack_into(buffer, 0, PIDFD_INFO_EXIT, *([0] * 13))
-    try:
-        fcntl.ioctl(pidfd, PIDFD_GET_INFO, buffer)
-        info = _PIDFD_INFO.unpack(buffer)
-        if info[0] & PIDFD_INFO_EXIT:
-            status = info[-1]
-    except OSError:
-        pass  # EINVAL, ENOTTY: an older kernel; ESRCH: reaped before 6.15 could keep it
+    info = pidfd_info.info(pidfd)
+    status = None if info is None else info.exit_status
     if status is None:
         status = _zombie_status(pidfd)
     if status is None:
@@ -44,7 +28,7 @@ def _zombie_status(pidfd: int) -> int | None:
         pid = identities.pid_of(pidfd)
         if pid is None or not identities.ended(pidfd):
             return None
-        status = int(procfs.read(f"{procfs.PROC}/{pid}/stat").split()[-1])
+        status = procfs.exit_status(pid)
         entitled = status != 0 or os.geteuid() == 0 or set(identities.uids(pid)[:3]) == {os.geteuid()}
         return status if entitled and identities.pid_of(pidfd) == pid else None
     except (OSError, ValueError):

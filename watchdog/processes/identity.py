@@ -6,7 +6,8 @@ opens a pidfd first, reads through it or checks against it, and compares the who
 later starts later.
 
 - "Gone" is said only where it is proved. A look that failed (EPERM, hidepid, no descriptors left) raises `LookFailed`
-  or gives `Presence.UNKNOWN`.
+  or gives `Presence.UNKNOWN`; a read that hangs is a failed look too (`Unreadable`).
+- Where the inode is known no file is read: the pidfd alone tells which process it is, and whether it has ended.
 - Sends no signal, not even signal 0.
 """
 
@@ -19,13 +20,11 @@ import time
 from watchdog.clock import Clock
 from watchdog.core.model import Identity, Presence
 from watchdog.processes import procfs
+from watchdog.processes.bounded import LookFailed as LookFailed
+from watchdog.processes.bounded import Unreadable as Unreadable
 
 _pidfs: bool | None = None  # None: not yet looked
 _boot_id: str | None = None
-
-
-class LookFailed(OSError):
-    """The kernel did not let us look (or could not): nothing is known of that process, least of all that it is gone."""
 
 
 def this_host(host: str | None) -> str:
@@ -120,13 +119,15 @@ def read_stat(pid: int, fd: int) -> procfs.Stat | None:
     failure: OSError | None = None
     stat: procfs.Stat | None = None
     try:
-        stat = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{pid}/stat"))
+        stat = procfs.stat(pid)
     except ValueError as error:
         failure = OSError(errno.EIO, str(error))
     except OSError as error:
         failure = error
     if pid_of(fd) is None:
         return None
+    if isinstance(failure, Unreadable):
+        raise failure
     if stat is None:
         assert failure is not None
         raise LookFailed(failure.errno, f"process {pid} is there, but not for us to see: {failure.strerror}")
@@ -182,7 +183,8 @@ def matches(identity: Identity, fd: int, stat: procfs.Stat) -> bool:
 def pin(identity: Identity) -> int | None:
     """A pidfd of exactly that process (perhaps a zombie), or None when it is provably gone. Raises LookFailed.
 
-    The caller has made sure that the identity is of this host, and closes the pidfd.
+    By the inode alone where it is known, as no two processes of a boot share one; else by its stat line. The caller has
+    made sure that the identity is of this host, and closes the pidfd.
     """
     if identity.boot_id != boot_id():
         return None
@@ -191,14 +193,11 @@ def pin(identity: Identity) -> int | None:
         return None
     keep = False
     try:
-        try:
+        if names_one(identity, fd):
+            keep = pidfd_inode(fd) == identity.pidfd_inode
+        else:
             stat = read_stat(identity.pid, fd)
-        except LookFailed:  # hidepid, or a setuid program: where there are inodes, that alone says which process it is
-            keep = names_one(identity, fd) and pidfd_inode(fd) == identity.pidfd_inode
-            if not keep:
-                raise
-            return fd
-        keep = stat is not None and matches(identity, fd, stat)
+            keep = stat is not None and matches(identity, fd, stat)
         return fd if keep else None
     finally:
         if not keep:
@@ -211,6 +210,8 @@ def passed_on(identity: Identity) -> bool:
     if fd is None:
         return False
     try:
+        if names_one(identity, fd):
+            return pidfd_inode(fd) != identity.pidfd_inode and pid_of(fd) is not None
         stat = read_stat(identity.pid, fd)
         return stat is not None and not matches(identity, fd, stat)
     except LookFailed:
@@ -248,20 +249,13 @@ def ended(fd: int) -> bool:
 
 def _has_living_thread(pid: int, fd: int) -> bool:
     try:
-        threads = os.listdir(f"{procfs.PROC}/{pid}/task")
+        return procfs.living_thread(pid) and pid_of(fd) is not None
     except OSError as error:
         if pid_of(fd) is None:
             return False
-        if error.errno == errno.ENOENT:  # hidepid: poll's word alone
+        if error.errno == errno.ENOENT or isinstance(error, Unreadable):  # hidepid, or it hangs: poll's word alone
             return False
         raise LookFailed(error.errno, f"threads of {pid}: {error.strerror}") from error
-    for thread in threads:
-        try:
-            if procfs.parse_stat(procfs.read(f"{procfs.PROC}/{pid}/task/{thread}/stat")).state not in "ZX":
-                return pid_of(fd) is not None
-        except (OSError, ValueError):
-            continue  # ended while we looked
-    return False
 
 
 def presence(identity: Identity, pidfd: int | None, *, host: str | None = None) -> Presence:
@@ -303,7 +297,7 @@ def owner_uid(pid: int) -> int:
 def is_kernel_thread(pid: int) -> bool:
     """Whether that number is a thread of the kernel. Raises LookFailed, ProcessLookupError when there is none."""
     try:
-        return procfs.parse_stat(procfs.read(f"{procfs.PROC}/{pid}/stat")).kernel_thread
+        return procfs.stat(pid).kernel_thread
     except (OSError, ValueError) as error:
         raise _gone_or_failed(pid, error) from error
 
@@ -311,13 +305,15 @@ def is_kernel_thread(pid: int) -> bool:
 def pid_namespace(pid: int) -> int:
     """The inode of its pid namespace (pid_namespaces(7)). Raises LookFailed, ProcessLookupError when there is none."""
     try:
-        return os.stat(f"{procfs.PROC}/{pid}/ns/pid").st_ino
+        return os.stat(f"{procfs.PROC}/{pid}/ns/pid").st_ino  # takes no lock: stat(2) of a link in ns/
     except OSError as error:
         raise _gone_or_failed(pid, error) from error
 
 
 def _gone_or_failed(pid: int, error: Exception) -> OSError:
     """ENOENT from /proc is no proof (hidepid); pidfd_open is asked who is right."""
+    if isinstance(error, Unreadable):
+        return error
     fd = open_pidfd(pid)
     if fd is None:
         return ProcessLookupError(errno.ESRCH, f"no process {pid}")

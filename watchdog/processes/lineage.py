@@ -3,17 +3,19 @@
 import os
 
 from watchdog.processes import procfs
+from watchdog.processes.bounded import bounded
 from watchdog.processes.table import marks_of
 
 MOST = 256  # generations; nobody has more
 
 
+@bounded
 def lineage(pid: int) -> frozenset[tuple[int, int]]:
     """The process and its ancestors, as pid and start ticks, as far up as can be seen. Raises OSError."""
     found: list[tuple[int, int]] = []
     while pid > 0 and len(found) < MOST:
         try:
-            stat = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{pid}/stat"))
+            stat = procfs.stat(pid)
         except OSError:
             if not found:
                 raise
@@ -25,6 +27,7 @@ def lineage(pid: int) -> frozenset[tuple[int, int]]:
     return frozenset(found)
 
 
+@bounded
 def marker(pid: int) -> str | None:
     """The value of AGENT_WATCHDOG_ID in its environment. Raises OSError."""
     proc = os.open(procfs.PROC, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

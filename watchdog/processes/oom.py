@@ -2,7 +2,16 @@
 
 import os
 
+from watchdog.processes import bounded as bounds
 from watchdog.processes import cgroups
+from watchdog.processes.bounded import bounded
+
+
+@bounded
+def counts(pids: tuple[int, ...]) -> dict[int, dict[str, int] | OSError]:
+    """`counts_of` for many, with the error of each that cannot be read."""
+    known: dict[str, int | None] = {}
+    return bounds.each(pids, lambda pid: counts_of(pid, known))
 
 
 def counts_of(pid: int, known: dict[str, int | None]) -> dict[str, int]:

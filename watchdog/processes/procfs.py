@@ -1,13 +1,18 @@
 """Raw reads below /proc, and the fields of /proc/PID/stat.
 
 Knows formats, judges nothing. A read that fails raises the OSError that the kernel gave: what ENOENT means (gone, or
-hidden from us) is decided in `identity`.
+hidden from us) is decided in `identity`. A read of one process's file that hangs is Unreadable (`bounded`): outside
+this package such files are read through the functions that are marked so, and by nothing else.
 """
 
 import ctypes
+import errno
 import os
 from functools import cache
 from typing import NamedTuple
+
+from watchdog.processes import bounded as bounds
+from watchdog.processes.bounded import bounded
 
 PROC = "/proc"
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -63,8 +68,17 @@ def parse_stat(data: bytes) -> Stat:
     )
 
 
+def read_of(pid: int, file: str, *, limit: int = 1 << 20) -> bytes:
+    """At most `limit` bytes of /proc/PID/`file`. Raises OSError, Unreadable."""
+    with bounds.Reading(pid, file.partition("/")[0]):
+        return read(f"{PROC}/{pid}/{file}", limit=limit)
+
+
 def read(path: str, *, dir_fd: int | None = None, limit: int = 1 << 20) -> bytes:
-    """At most `limit` bytes of a file below /proc; `path` is relative to `dir_fd`, or absolute. Raises OSError."""
+    """At most `limit` bytes of a file of the whole system, of our own process, or from inside `bounds.Reading`.
+
+    `path` is relative to `dir_fd`, or absolute. Raises OSError.
+    """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         data = os.read(fd, 4096)
@@ -81,20 +95,82 @@ def read(path: str, *, dir_fd: int | None = None, limit: int = 1 << 20) -> bytes
         os.close(fd)
 
 
+@bounded
+def stat(pid: int) -> Stat:
+    """/proc/PID/stat as of now, whoever has that number. Raises OSError, Unreadable, ValueError."""
+    return parse_stat(read_of(pid, "stat"))
+
+
+@bounded
+def stats(pids: tuple[int, ...]) -> dict[int, Stat | OSError]:
+    """The same of many, with the error of each that cannot be read."""
+    return bounds.each(pids, _whole_stat)
+
+
+def _whole_stat(pid: int) -> Stat:
+    try:
+        return parse_stat(read_of(pid, "stat"))
+    except ValueError as error:
+        raise OSError(errno.EIO, str(error)) from error
+
+
+@bounded
+def terminal(pid: int) -> tuple[int, int]:
+    """The device of its controlling terminal (0: none) and its start ticks. Raises OSError, Unreadable, ValueError."""
+    fields = read_of(pid, "stat").rpartition(b")")[2].split()
+    try:
+        return int(fields[4]), int(fields[19])
+    except IndexError:
+        raise ValueError(f"stat line has {len(fields)} fields after the name, expected at least 20") from None
+
+
+@bounded
+def exit_status(pid: int) -> int:
+    """Field 52 of a zombie's stat line. Raises OSError, Unreadable, ValueError."""
+    return int(read_of(pid, "stat").split()[-1])
+
+
+@bounded
+def living_thread(pid: int) -> bool:
+    """Whether a thread of it is no zombie. Raises OSError, Unreadable."""
+    with bounds.Reading(pid, "task"):
+        for thread in os.listdir(f"{PROC}/{pid}/task"):
+            try:
+                if parse_stat(read(f"{PROC}/{pid}/task/{thread}/stat")).state not in "ZX":
+                    return True
+            except (OSError, ValueError):
+                continue  # ended while we looked
+    return False
+
+
+@bounded
+def cgroup_lines(pid: int) -> bytes:
+    """/proc/PID/cgroup. Raises OSError, Unreadable."""
+    return read_of(pid, "cgroup")
+
+
+@bounded
+def program_file(pid: int) -> str:
+    """What /proc/PID/exe names. Raises OSError, Unreadable."""
+    with bounds.Reading(pid, "exe"):
+        return os.readlink(f"{PROC}/{pid}/exe")
+
+
 def environ(pid: int, *, dir_fd: int, limit: int) -> bytes:
     """At most `limit` bytes of the environment that a process was started with. Raises OSError.
 
     /proc/PID/environ is 0400: root without CAP_DAC_OVERRIDE, as our unit has it, may not open another uid's. It may
     read the memory where stat says that it lies (CAP_SYS_PTRACE, process_vm_readv(2)).
     """
-    try:
-        return read(f"{pid}/environ", dir_fd=dir_fd, limit=limit)
-    except PermissionError:
-        fields = read(f"{pid}/stat", dir_fd=dir_fd).rpartition(b")")[2].split()
-        start, end = int(fields[47]), int(fields[48])  # env_start, env_end; 0 for who may not know
-        if not 0 < start < end:
-            raise
-        return _memory(pid, start, min(end - start, limit))
+    with bounds.Reading(pid, "environ"):
+        try:
+            return read(f"{pid}/environ", dir_fd=dir_fd, limit=limit)
+        except PermissionError:
+            fields = read(f"{pid}/stat", dir_fd=dir_fd).rpartition(b")")[2].split()
+            start, end = int(fields[47]), int(fields[48])  # env_start, env_end; 0 for who may not know
+            if not 0 < start < end:
+                raise
+            return _memory(pid, start, min(end - start, limit))
 
 
 class _Span(ctypes.Structure):
@@ -118,9 +194,10 @@ def _memory(pid: int, start: int, length: int) -> bytes:
     return buffer.raw[:got]
 
 
+@bounded
 def status_value(pid: int, key: str) -> str:
-    """The text behind `key:` in /proc/PID/status. Raises OSError, and ValueError when the key is not there."""
-    for line in read(f"{PROC}/{pid}/status").splitlines():
+    """The text behind `key:` in /proc/PID/status. Raises OSError, Unreadable, ValueError when it has no such key."""
+    for line in read_of(pid, "status").splitlines():
         name, _, value = line.partition(b":")
         if name == key.encode():
             return value.strip().decode("utf-8", "replace")
@@ -140,13 +217,20 @@ def cgroup_path(data: bytes) -> str | None:
     return found
 
 
-def waited_seconds(pid: int) -> float:
-    """For how long its first thread was ready to run and was not let, by others or by its cgroup's quota, so far.
+@bounded
+def waited_seconds(pids: tuple[int, ...]) -> dict[int, float]:
+    """For how long the first thread of each was ready to run and was not let, by others or by its cgroup's quota.
 
     Counted while it waits in a queue (sched_info.run_delay in Linux' kernel/sched/stats.h; tried with 6.18: a spinning
     process at a quota of 2 % gets 0.98 s of it a second). 0 where the kernel does not tell.
     """
+    return {
+        pid: 0.0 if isinstance(found, OSError) else found for pid, found in bounds.each(pids, _waited_seconds).items()
+    }
+
+
+def _waited_seconds(pid: int) -> float:
     try:
-        return int(read(f"{PROC}/{pid}/schedstat").split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
+        return int(read_of(pid, "schedstat").split()[1]) / 1e9
+    except (ValueError, IndexError):
         return 0.0

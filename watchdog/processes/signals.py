@@ -2,7 +2,8 @@
 
 1. The number and the signal must be what they claim (no bool, nothing <= 1, nothing over pid_max).
 2. Same host, same boot; not ourselves, not our ancestors, not another agent's process.
-3. A pidfd is opened, then the whole identity is verified, then what it is (kernel thread, spared program).
+3. A pidfd is opened, then the whole identity is verified, then what it is (kernel thread, spared program). Where a read
+   of its files hangs, the caller's own pidfd stands for that: it was opened when the identity was verified.
 4. Where no pidfd inode tells the process from another of the same start tick, the caller's own pidfd must.
 5. The signal goes through that pidfd, so a number that passed on in between hits nobody.
 
@@ -19,7 +20,7 @@ from enum import StrEnum
 
 from watchdog.core.model import Identity
 from watchdog.errors import SignalRefused
-from watchdog.processes import cgroups, procfs
+from watchdog.processes import cgroups, pidfd_info, procfs
 from watchdog.processes import identity as identities
 
 
@@ -85,32 +86,61 @@ def _above() -> tuple[frozenset[int], bool]:
     while pid > 0 and pid not in found:
         found.add(pid)
         try:
-            pid = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{pid}/stat")).parent_pid
+            pid = _parent_of(pid)
         except (OSError, ValueError):
             return frozenset(found), False
     return frozenset(found), True
 
 
-def send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None = None) -> SendResult:
+def _parent_of(pid: int) -> int:
+    fd = identities.open_pidfd(pid)
+    try:
+        known = None if fd is None else pidfd_info.info(fd)
+    finally:
+        if fd is not None:
+            os.close(fd)
+    return procfs.stat(pid).parent_pid if known is None else known.parent_pid
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the caller knows of a process for which it holds a pidfd, so that nothing is read right before a signal.
+
+    `stat`: its line, read since the pidfd was opened (None: it is read by `send`). `name`: as it was called when it was
+    read last, for where it cannot be read now.
+    """
+
+    stat: procfs.Stat | None = None
+    name: str = "?"
+
+
+NO_LOOK = Look()
+
+
+def send(
+    identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None = None, look: Look = NO_LOOK
+) -> SendResult:
     """Send `sig` to exactly that process, or to nobody. `pidfd`: from `identity.pin`, while the caller holds one.
 
     Raises SignalRefused; its reasons: bad_signal bad_pid other_host other_boot self ancestor other_agent kernel_thread
-    spared unpinned look_failed.
+    spared unpinned unreadable look_failed.
     """
     if not isinstance(sig, signal.Signals):
         raise SignalRefused("bad_signal", f"{sig!r} is not a signal")
-    return _send(identity, sig, guard, pidfd)
+    return _send(identity, sig, guard, pidfd, look)
 
 
-def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None) -> SendResult:
+def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None, look: Look = NO_LOOK) -> SendResult:
     """SIGCONT to a process that we have stopped, whosoever it turned out to be.
 
     Raises SignalRefused as `send` does, but never other_agent or spared: those above all must not stay stopped.
     """
-    return _send(identity, signal.SIGCONT, replace(guard, protected=frozenset(), spare=frozenset()), pidfd)
+    return _send(identity, signal.SIGCONT, replace(guard, protected=frozenset(), spare=frozenset()), pidfd, look)
 
 
-def kill_cgroup(path: str, ours: Mapping[Identity, int | None], guard: Guard) -> frozenset[int] | None:
+def kill_cgroup(
+    path: str, ours: Mapping[Identity, int | None], guard: Guard, looks: Mapping[Identity, Look] | None = None
+) -> frozenset[int] | None:
     """SIGKILL to all in a frozen v2 cgroup at once; their pids, or None where this cannot be done (kernel before 5.14).
 
     `ours`: the processes that may be in it, each with the caller's pidfd. Raises SignalRefused as `send` does, for any
@@ -125,7 +155,7 @@ def kill_cgroup(path: str, ours: Mapping[Identity, int | None], guard: Guard) ->
             if pid not in known:
                 raise SignalRefused("foreign", f"pid {pid} in cgroup {path} is none of the agent's")
             identity, pidfd = known[pid]
-            with _verified(identity, guard, pidfd):
+            with _verified(identity, guard, pidfd, (looks or {}).get(identity, NO_LOOK)):
                 pass
         directory = cgroups.directory_of(path)
         if directory is None or not inside:
@@ -146,15 +176,15 @@ def kill_cgroup(path: str, ours: Mapping[Identity, int | None], guard: Guard) ->
 def _renamed(stat: procfs.Stat) -> bool:
     """Whether its name is its own invention: "tmux: server" begins with its program's, tmux. False: not to be seen."""
     try:
-        program = os.path.basename(os.readlink(f"{procfs.PROC}/{stat.pid}/exe")).removesuffix(" (deleted)")
+        program = os.path.basename(procfs.program_file(stat.pid)).removesuffix(" (deleted)")
     except OSError:
         return False
     return not stat.name.startswith(program[:15])
 
 
-def _send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None) -> SendResult:
+def _send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None, look: Look) -> SendResult:
     try:
-        with _verified(identity, guard, pidfd) as fd:
+        with _verified(identity, guard, pidfd, look) as fd:
             if fd is None:
                 return SendResult.GONE
             guard.last_look()
@@ -167,7 +197,7 @@ def _send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | No
 
 
 @contextmanager
-def _verified(identity: Identity, guard: Guard, pidfd: int | None) -> Iterator[int | None]:
+def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: Look) -> Iterator[int | None]:
     """A pidfd of exactly that process, which the guard lets through; None when it is gone. Raises SignalRefused."""
     pid = identity.pid
     if type(pid) is not int or not 1 < pid <= pid_max():
@@ -188,7 +218,15 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None) -> Iterator[i
             if identity.boot_id != identities.boot_id():
                 raise SignalRefused("other_boot", f"pid {pid} was read in another boot")
             fd = identities.open_pidfd(pid)
-            stat = identities.read_stat(pid, fd) if fd is not None else None
+            try:
+                stat = None if fd is None else _line(pid, fd, pidfd, look)
+            except identities.Unreadable as error:
+                if fd is None or not _is_held(identity, fd, pidfd):
+                    raise SignalRefused("unreadable", f"pid {pid} could not be verified: {error.strerror}") from error
+                if identity != guard.main:
+                    _refuse_spared(pid, look.name, guard)
+                yield None if identities.ended(fd) else fd
+                return
             found = fd is not None and stat is not None and identities.matches(identity, fd, stat)
             if fd is not None and found and not identities.names_one(identity, fd):
                 # Number and tick fit, and that is all there is: another process may have started in that tick.
@@ -203,9 +241,28 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None) -> Iterator[i
             return
         if stat.kernel_thread:
             raise SignalRefused("kernel_thread", f"pid {pid} is the kernel's thread {stat.name!r}")
-        if stat.name in {name[:15] for name in guard.spare} and not (identity == guard.main and _renamed(stat)):
-            raise SignalRefused("spared", f"pid {pid} is {stat.name!r}, a spared program")
+        if identity != guard.main or not _renamed(stat):
+            _refuse_spared(pid, stat.name, guard)
         yield None if stat.dead else fd
     finally:
         if fd is not None:
             os.close(fd)
+
+
+def _line(pid: int, fd: int, pidfd: int | None, look: Look) -> procfs.Stat | None:
+    """The stat line of what `fd` holds; None when it is reaped. Raises LookFailed, Unreadable."""
+    if look.stat is not None and pidfd is not None:
+        return look.stat if identities.pid_of(pidfd) == identities.pid_of(fd) == pid else None
+    return identities.read_stat(pid, fd)
+
+
+def _is_held(identity: Identity, fd: int, pidfd: int | None) -> bool:
+    """Whether `fd` is of the process that the caller has pinned when its identity was verified."""
+    if pidfd is None or identities.pid_of(pidfd) != identity.pid:
+        return False
+    return not identities.names_one(identity, fd) or identities.pidfd_inode(fd) == identity.pidfd_inode
+
+
+def _refuse_spared(pid: int, name: str, guard: Guard) -> None:
+    if name in {spared[:15] for spared in guard.spare}:
+        raise SignalRefused("spared", f"pid {pid} is {name!r}, a spared program")

@@ -1,10 +1,12 @@
 """One scan of /proc that serves the trees of all agents.
 
 Only stat lines, owners, and of the wanted uids the marks and the cgroup are kept; nothing else of an environment ever
-leaves `marks_of`. A process that vanishes during the scan is skipped; one that cannot be read is told in `unreadable`.
-The table is a value: `tree.trees` draws the conclusions.
+leaves `marks_of`. A process that vanishes during the scan is skipped; one that cannot be read is in `unreadable`, and
+where that is because a read of its files hangs, its row is what the scan before saw and what the kernel says of it
+without a file. The table is a value: `tree.trees` draws the conclusions.
 """
 
+import errno
 import os
 import re
 import stat as modes
@@ -15,8 +17,10 @@ from typing import NamedTuple
 
 from watchdog.clock import Clock
 from watchdog.core.model import Identity, Presence
-from watchdog.processes import cgroups, procfs
+from watchdog.processes import bounded as bounds
+from watchdog.processes import cgroups, pidfd_info, procfs
 from watchdog.processes import identity as identities
+from watchdog.processes.bounded import Unreadable, bounded
 
 MARKER = "AGENT_WATCHDOG_ID"
 # What agent programs and launchers put into the environment of what they start, with a value of its own for each run.
@@ -37,8 +41,7 @@ _NEEDLES = tuple((name, f"\0{name}=".encode()) for name in (MARKER, *VENDOR_MARK
 
 
 Marks = tuple[str | None, frozenset[str] | None, int | None]  # marker, vendors, terminal of a `Row`
-Read = Mapping[int, tuple[int, int, Marks]]  # of each process whose marks were read, by pid: start ticks, faults, marks
-_UNMARKED: Marks = (None, frozenset(), None)  # as nearly all are: one for them all
+UNREAD = "?"  # name and state of a process of which no stat line was ever read; its start ticks are 0
 
 
 class Row(NamedTuple):
@@ -65,15 +68,7 @@ class ProcessTable:
     boot_id: str
     scanner_pid: int
     rows: Mapping[int, Row] = field(default_factory=dict)
-    unreadable: frozenset[int] = frozenset()  # there, but stat, owner or marks could not be read
-
-    def read(self) -> Read:
-        """What the next scan needs of this one: a quarter of what all rows take."""
-        return {
-            pid: (row.stat.start_ticks, row.stat.faults, _UNMARKED if row.marks == _UNMARKED else row.marks)
-            for pid, row in self.rows.items()
-            if row.vendors is not None
-        }
+    unreadable: frozenset[int] = frozenset()  # there, but stat, owner or marks could not be read, or hang
 
     def find(self, identity: Identity | None) -> Row | None:
         """The row of exactly that process, as far as a table can tell (it knows no pidfd inodes)."""
@@ -90,7 +85,7 @@ class ProcessTable:
         """The parent, unless it is younger than its child: then the number has passed on during the scan."""
         row = self.rows[pid]
         parent = self.rows.get(row.stat.parent_pid)
-        if parent is None or parent.stat.pid == pid or parent.stat.start_ticks > row.stat.start_ticks:
+        if parent is None or parent.stat.pid == pid or parent.stat.start_ticks > row.stat.start_ticks > 0:
             return None
         return parent.stat.pid
 
@@ -110,16 +105,19 @@ def scan(
     *,
     cgroups_of: frozenset[int] = frozenset(),
     own_cgroups: frozenset[str] = frozenset(),
-    previous: Read | None = None,
+    previous: ProcessTable | None = None,
+    scanner_pid: int | None = None,
 ) -> ProcessTable:
     """Read /proc once. Raises LookFailed when /proc itself cannot be listed.
 
     `uids`: owners of agents; marks are read of their processes alone. `cgroups_of`: pids (main processes) whose
     cgroup is wanted in any case; `own_cgroups`: the agents' own; all in them are told, whoever's they are.
-    `previous`: of the last scan. Marks are taken from there of a process that has had no page fault since: it has begun
+    `previous`: the last scan. Marks are taken from there of a process that has had no page fault since: it has begun
     no other program, as none begins without one, and reading them is half of a scan's time. So they are of a process in
-    uninterruptible sleep, because reading its memory can block as long as it sleeps.
+    uninterruptible sleep, because reading its memory can block as long as it sleeps. `scanner_pid`: the daemon's, where
+    its reader scans.
     """
+    before = {} if previous is None else previous.rows
     try:
         proc_fd = os.open(procfs.PROC, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -128,22 +126,28 @@ def scan(
     unreadable: set[int] = set()
     began = int(Clock().now().boot * procfs.TICKS_PER_SECOND)
     try:
-        _read_rows((int(name) for name in os.listdir(proc_fd) if name.isdigit()), proc_fd, rows, unreadable)
+        _read_rows((int(name) for name in os.listdir(proc_fd) if name.isdigit()), proc_fd, rows, unreadable, before)
         # A line that was read in the tick in which its process started may by now be true of another one of that number
         # and tick, and nothing would tell the two apart. Read when that tick is over, it names one process.
         young = {pid: row.stat.start_ticks for pid, row in rows.items() if row.stat.start_ticks >= began}
         if young and identities.tick_is_over(max(young.values())):
             for pid in young:
                 del rows[pid]
-            _read_rows(young, proc_fd, rows, unreadable)
+            _read_rows(young, proc_fd, rows, unreadable, before)
+        wanted: dict[int, tuple[bool, bool]] = {}  # whether its marks, whether its cgroup in any case
         for pid, row in rows.items():
             marks = row.uid in uids and not row.stat.kernel_thread
             parent = rows.get(row.stat.parent_pid)
             cgroup = pid in cgroups_of or (parent is not None and parent.stat.name in SERVICE_MANAGERS)
             if marks or cgroup:
-                try:
-                    rows[pid] = _with_details(row, proc_fd, marks, cgroup, previous or {})
-                except OSError:
+                wanted[pid] = marks, cgroup
+        detailed = bounds.each(wanted, lambda pid: _with_details(rows[pid], proc_fd, *wanted[pid], before.get(pid)))
+        for pid, found in detailed.items():
+            if isinstance(found, OSError):
+                unreadable.add(pid)
+            else:
+                rows[pid], whole = found
+                if not whole:
                     unreadable.add(pid)
         # Asked last: a number that passed on since its line was read then stands for the one that is gone.
         for path in sorted(own_cgroups):
@@ -154,26 +158,73 @@ def scan(
         raise identities.LookFailed(error.errno, f"cannot list processes: {error.strerror}") from error
     finally:
         os.close(proc_fd)
-    return ProcessTable(host, identities.boot_id(), os.getpid(), rows, frozenset(unreadable))
+    bounds.readable = rows.keys() - unreadable
+    scanner = os.getpid() if scanner_pid is None else scanner_pid
+    return ProcessTable(host, identities.boot_id(), scanner, rows, frozenset(unreadable))
 
 
-def _read_rows(pids: Iterable[int], proc_fd: int, rows: dict[int, Row], unreadable: set[int]) -> None:
+@bounded
+def table(host: str, uids: frozenset[int], scanner_pid: int) -> ProcessTable:
+    """`scan` by itself, for a caller that keeps nothing of it."""
+    return scan(host, uids, scanner_pid=scanner_pid)
+
+
+def _read_rows(
+    pids: Iterable[int], proc_fd: int, rows: dict[int, Row], unreadable: set[int], before: Mapping[int, Row]
+) -> None:
     """Line and owner of each that is still there, into `rows`."""
-    for pid in pids:
+    for pid, found in bounds.each(pids, lambda pid: _row(pid, proc_fd)).items():
+        if isinstance(found, Row):
+            rows[pid] = found
+        elif not isinstance(found, FileNotFoundError | ProcessLookupError):
+            unreadable.add(pid)
+            if isinstance(found, Unreadable) and (row := _without_files(pid, proc_fd, before.get(pid))) is not None:
+                rows[pid] = row
+
+
+def _row(pid: int, proc_fd: int) -> Row:
+    with bounds.Reading(pid, "stat"):
         try:
             stat = procfs.parse_stat(_read(f"{pid}/stat", proc_fd))
-            rows[pid] = Row(stat, os.stat(str(pid), dir_fd=proc_fd).st_uid)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        except (OSError, ValueError):
-            unreadable.add(pid)
+        except ValueError as error:
+            raise OSError(errno.EIO, str(error)) from error
+    return Row(stat, os.stat(str(pid), dir_fd=proc_fd).st_uid)
+
+
+def _without_files(pid: int, proc_fd: int, before: Row | None) -> Row | None:
+    """A process whose stat line hangs: what the last scan read of it, and what system calls say; None when it is gone.
+
+    Its row keeps what descends from it in its place. Nothing is signalled by it: that takes a whole identity.
+    """
+    try:
+        pidfd = identities.open_pidfd(pid)
+    except identities.LookFailed:
+        return before
+    if pidfd is None:
+        return None
+    try:
+        group, session, uid = os.getpgid(pid), os.getsid(pid), os.stat(str(pid), dir_fd=proc_fd).st_uid
+        known = pidfd_info.info(pidfd)
+        if identities.ended(pidfd):
+            return None
+    except OSError:
+        return None
+    finally:
+        os.close(pidfd)
+    if before is not None and (before.stat.group, before.stat.session) == (group, session):
+        stat = before.stat
+    else:  # another one of that number, or new: nothing was read of it
+        before, stat = None, procfs.Stat(pid, UNREAD, UNREAD, 0, group, session, False, 0, 1, 0, 0)
+    parent = stat.parent_pid if known is None else known.parent_pid
+    row = Row(stat, uid) if before is None else before
+    return row._replace(stat=stat._replace(parent_pid=parent, state=UNREAD), uid=uid)
 
 
 def wrapper_of(main: Identity, name: str) -> Identity | None:
     """The parent of a main process where it is the wrapper of that comm, which adopts what the agent orphans."""
     try:
-        parent = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{main.pid}/stat")).parent_pid
-        stat = procfs.parse_stat(procfs.read(f"{procfs.PROC}/{parent}/stat"))
+        parent = procfs.stat(main.pid).parent_pid
+        stat = procfs.stat(parent)
         found = identities.read_identity(parent, main.host) if stat.name == name else None
         alive = identities.presence(main, None) is Presence.ALIVE  # so it was this process's parent that we read
     except (OSError, ValueError):
@@ -184,7 +235,7 @@ def wrapper_of(main: Identity, name: str) -> Identity | None:
 def cgroup_of(main: Identity) -> str | None:
     """The cgroup of a main process, known before the first scan; None when it is gone or cannot be read."""
     try:
-        found = procfs.cgroup_path(procfs.read(f"{procfs.PROC}/{main.pid}/cgroup"))
+        found = procfs.cgroup_path(procfs.cgroup_lines(main.pid))
     except OSError:
         return None
     return found if identities.presence(main, None) is Presence.ALIVE else None
@@ -193,9 +244,9 @@ def cgroup_of(main: Identity) -> str | None:
 def has_terminal(main: Identity) -> bool:
     """Whether a main process has a controlling terminal (tty_nr, field 7 of its stat): who has none sits in no pane."""
     try:
-        fields = procfs.read(f"{procfs.PROC}/{main.pid}/stat").rpartition(b")")[2].split()
-        return int(fields[4]) != 0 and int(fields[19]) == main.start_ticks
-    except (OSError, ValueError, IndexError):
+        device, start_ticks = procfs.terminal(main.pid)
+        return device != 0 and start_ticks == main.start_ticks
+    except (OSError, ValueError):
         return False
 
 
@@ -208,26 +259,34 @@ def _read(path: str, proc_fd: int) -> bytes:
         os.close(fd)
 
 
-def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, previous: Read) -> Row:
-    pid = row.stat.pid
+def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, before: Row | None) -> tuple[Row, bool]:
+    """The row with its marks and its cgroup, and whether all of that could be read now."""
+    pid, whole = row.stat.pid, True
+    if before is not None and before.stat.start_ticks != row.stat.start_ticks:
+        before = None
     try:
         if want_marks:
-            marker, vendors, terminal = _read_before(row, previous) or marks_of(pid, proc_fd)
-            row = row._replace(marker=marker, vendors=vendors, terminal=terminal)
+            try:
+                marks = _read_before(row, before) or marks_of(pid, proc_fd)
+            except Unreadable:
+                whole, marks = False, (None, None, None) if before is None else before.marks
+            row = row._replace(marker=marks[0], vendors=marks[1], terminal=marks[2])
         if want_cgroup or row.marker is not None or row.vendors:
-            row = row._replace(cgroup=procfs.cgroup_path(procfs.read(f"{pid}/cgroup", dir_fd=proc_fd)))
+            try:
+                with bounds.Reading(pid, "cgroup"):
+                    row = row._replace(cgroup=procfs.cgroup_path(procfs.read(f"{pid}/cgroup", dir_fd=proc_fd)))
+            except Unreadable:
+                whole, row = False, row._replace(cgroup=None if before is None else before.cgroup)
     except (FileNotFoundError, ProcessLookupError):
         pass  # vanished since its stat was read: what we have is true of that time
-    return row
+    return row, whole
 
 
-def _read_before(row: Row, previous: Read) -> Marks | None:
+def _read_before(row: Row, before: Row | None) -> Marks | None:
     """Its marks at the last scan, where they are the same now, or must not be read (OSError: and were not, either)."""
-    start, faults, marks = previous.get(row.stat.pid, (-1, 0, None))
-    if start != row.stat.start_ticks:
-        marks = None
-    if row.stat.state != "D":
-        return marks if faults == row.stat.faults > 0 else None
+    marks = None if before is None or before.vendors is None else before.marks
+    if row.stat.state not in ("D", UNREAD):
+        return marks if before is not None and before.stat.faults == row.stat.faults > 0 else None
     if marks is None:
         raise OSError("in uninterruptible sleep and not seen before")
     return marks

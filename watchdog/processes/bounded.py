@@ -1,0 +1,169 @@
+"""Reads of one process's files that may never return, and what stands for their answer.
+
+Any user can make every read of /proc/PID/stat of a process of its own block for ever: an execve that waits for a file
+system in user space holds the locks that such a read takes (seen on 6.18; on older kernels environ, cmdline, maps).
+
+- A function marked `bounded` reads files of single processes. In the daemon, which has called `use`, it is carried out
+  by the reader (`reader`), a child process that can be given up; in the reader itself, and in a process without one, it
+  is carried out here.
+- Each system call of such a function that may hang is made inside `Reading`, so that the reader knows the process and
+  the file, and does not read it again before the former read has returned.
+- `each` does the same work for many processes and steps over those whose files hang.
+"""
+
+import asyncio
+import errno
+import threading
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from concurrent.futures import Executor
+from functools import partial, wraps
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class LookFailed(OSError):
+    """The kernel did not let us look (or could not): nothing is known of that process, least of all that it is gone."""
+
+
+class Unreadable(LookFailed):
+    """A read of that process's files hangs."""
+
+    def __init__(self, pid: int, file: str) -> None:
+        super().__init__(errno.ETIMEDOUT, f"process {pid} cannot be read now: /proc/{pid}/{file} hangs")
+        self.pid = pid
+        self.file = file
+
+    def __reduce__(self) -> tuple[type["Unreadable"], tuple[int, str]]:
+        return Unreadable, (self.pid, self.file)
+
+
+class Hung(NamedTuple):
+    """One process with a file below /proc/PID a read of which hangs, and whose process that is."""
+
+    pid: int
+    file: str
+    uid: int
+
+
+class Bounds(Protocol):
+    """What carries out bounded functions (`reader.Reader`)."""
+
+    hung: Mapping[int, Hung]
+
+    def ask(self, name: str, args: tuple[object, ...]) -> Any:
+        """The function's answer, or its exception; for a caller that cannot wait for long. Raises LookFailed."""
+
+    def call(self, name: str, args: tuple[object, ...]) -> Awaitable[Any]:
+        """The same for a caller that can."""
+
+
+class Place:
+    """What one thread of the reader reads now. `step` grows with each system call that may hang."""
+
+    __slots__ = ("file", "pid", "step")
+
+    def __init__(self) -> None:
+        self.pid = 0  # 0: it is in no such call
+        self.file = ""
+        self.step = 0
+
+
+here = threading.local()  # .place: of a thread that is watched
+skipped: dict[tuple[int, str], object] = {}  # pid and file of each read that has not returned
+readable: Collection[int] = frozenset()  # pids that the last scan could read
+_bounds: Bounds | None = None
+
+
+def use(bounds: Bounds | None) -> None:
+    """Have bounded functions carried out there; None: here."""
+    global _bounds
+    _bounds = bounds
+
+
+def hung() -> Mapping[int, Hung]:
+    """The processes that cannot be read now, as of the last answer."""
+    return {} if _bounds is None else _bounds.hung
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """The name under which the reader finds a function of this package."""
+    return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+
+
+def bounded(function: Callable[P, T]) -> Callable[P, T]:
+    """Mark a function that reads files of single processes; arguments by position, all of them plain values.
+
+    It may raise Unreadable beside its own exceptions.
+    """
+    name = name_of(function)
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if _bounds is None:
+            return function(*args, **kwargs)
+        assert not kwargs, f"{name} takes its arguments by position"
+        answer: T = _bounds.ask(name, args)
+        return answer
+
+    return call
+
+
+async def awaited(executor: Executor | None, function: Callable[..., T], *args: object) -> T:
+    """A bounded function's answer for a coroutine: by the reader, else in a thread of `executor`."""
+    if _bounds is None:
+        return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *args))
+    answer: T = await _bounds.call(name_of(function), args)
+    return answer
+
+
+class Reading:
+    """What is done inside reads /proc/PID/`file` (of a directory like task, fd or ns: something below it).
+
+    Raises Unreadable where such a read has not returned yet.
+    """
+
+    __slots__ = ("_file", "_pid", "_place")
+
+    def __init__(self, pid: int, file: str) -> None:
+        self._pid = pid
+        self._file = file
+
+    def __enter__(self) -> None:
+        if skipped and ((self._pid, self._file) in skipped or refuse(self._pid, self._file)):
+            raise Unreadable(self._pid, self._file)
+        place: Place | None = getattr(here, "place", None)
+        self._place = place
+        if place is not None:
+            place.file, place.step = self._file, place.step + 1
+            place.pid = self._pid  # last: from here on the thread is in such a call
+
+    def __exit__(self, *_: object) -> None:
+        if self._place is not None:
+            self._place.pid = 0
+
+
+def each(keys: Iterable[int], work: Callable[[int], T]) -> dict[int, T | OSError]:
+    """`work(pid)` for each of these processes, or the OSError (also Unreadable) that it raised."""
+    return crew(keys, work)
+
+
+def _one_by_one(keys: Iterable[int], work: Callable[[int], Any]) -> dict[int, Any]:
+    return {key: outcome(work, key) for key in keys}
+
+
+def outcome(work: Callable[[int], T], key: int) -> T | OSError:
+    """What it returns, or the OSError that it raises."""
+    try:
+        return work(key)
+    except OSError as error:
+        return error
+
+
+def _never(pid: int, file: str) -> bool:
+    return False
+
+
+refuse: Callable[[int, str], bool] = _never  # whether a process is not read at all; the reader has another
+crew: Callable[[Iterable[int], Callable[[int], Any]], dict[int, Any]] = _one_by_one  # the reader has another

@@ -1,0 +1,426 @@
+"""The reader: the daemon's child that reads files of single processes, each of which may hang (`bounded`).
+
+Started by `reader`; ends when the daemon's end of its socket is closed. It holds no lock, database or socket of the
+daemon. Its first thread never reads such a file: it takes requests, and every `TICK` looks at the threads that do.
+
+- A thread that is in the same system call for `PATIENCE` ticks is left to it: what it was to read is Unreadable, its
+  process and file are not read again before that call has returned, and another thread goes on. Ticks are counted, not
+  seconds: a reader that was not let run has not waited.
+- For one process after another (`each`) one thread is enough as long as none hangs. When one does not come back within
+  a tick, as many threads go on as are stuck: 200 hung processes cost half a second, once.
+- A thread stuck for ever is a task that the unit's TasksMax counts. So of one user `OF_ONE_USER` may be stuck, of all
+  `OF_ALL`; beyond, processes that were not read before count as hung without being asked.
+"""
+
+import errno
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any
+
+from watchdog.clock import Clock
+from watchdog.processes import bounded as bounds
+from watchdog.processes import identity as identities
+from watchdog.processes import pidfd_info
+from watchdog.processes.bounded import Hung, Place, Unreadable
+from watchdog.processes.procfs import PROC
+
+TICK = 0.05  # seconds
+PATIENCE = 3  # ticks in one system call: 100 to 150 ms; a read that does not hang takes 10 to 100 µs
+AT_ONCE = 64  # threads that go on in one `each`
+OF_ONE_USER = 64  # stuck threads; 128 KiB of address space each
+OF_ALL = 256
+STACK = 256 * 1024  # bytes; the deepest call here needs a few KB of it
+SPARE = 4  # threads that wait for a task
+CLOSED = -2  # the pidfd of what is stuck no more, or whose process has ended
+LENGTH = struct.Struct("!I")
+
+
+class _Stuck:
+    """One read that has not returned, and the process that it waits for."""
+
+    def __init__(self, pid: int, file: str) -> None:
+        self.pidfd = _pidfd_of(pid)
+        self.hung = Hung(pid, file, uid_of(pid, self.pidfd))
+
+    @property
+    def gone(self) -> bool:
+        """Whether its process has ended: its number may be another's, whose files are read."""
+        if self.pidfd < 0:
+            return False
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def close(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+        self.pidfd = CLOSED
+
+
+def _pidfd_of(pid: int) -> int:
+    """-1 where there is none to be had."""
+    try:
+        found = identities.open_pidfd(pid)
+    except OSError:
+        return -1
+    return -1 if found is None else found
+
+
+def uid_of(pid: int, pidfd: int) -> int:
+    """Whose a process is, without any file of it: its real uid, else who owns /proc/PID; -1 when it is gone."""
+    known = pidfd_info.info(pidfd) if pidfd >= 0 else None
+    if known is not None:
+        return known.uid
+    try:
+        return os.stat(f"{PROC}/{pid}").st_uid  # stat(2) of the directory takes no lock
+    except OSError:
+        return -1
+
+
+class _Worker(threading.Thread):
+    """Does one task after another, until it is left behind in a system call that hangs."""
+
+    def __init__(self, crew: "Crew") -> None:
+        super().__init__(daemon=True)
+        self._crew = crew
+        self.place = Place()
+        self.left = False  # its task is another's now
+        self.task: _Task | None = None
+        self.seen = -1  # the step at the last tick
+        self.ticks = 0  # that it has been in that step
+
+    def run(self) -> None:
+        bounds.here.place = self.place
+        while self._crew.waits(self):
+            task = self._crew.tasks.get()
+            self.task, self.ticks = task, 0
+            task.run(self)
+            self.task = None
+            self.place.pid = 0
+            self._crew.finished(self)
+        self._crew.returned(self)
+
+    def still_in_it(self) -> bool:
+        """Whether it is in the same system call as at the last tick, and waits there for something."""
+        if self.place.pid == 0 or self.place.step != self.seen:
+            self.seen, self.ticks = self.place.step, 0
+            return False
+        try:
+            with open(f"{PROC}/self/task/{self.native_id}/stat", "rb") as stat:
+                runs = stat.read().rpartition(b")")[2].split()[0] == b"R"  # it is not let run
+        except OSError:
+            runs = False
+        self.ticks += not runs
+        return self.ticks > 0
+
+
+class _Task:
+    """What a worker does; `give_up` in its place when it is left behind."""
+
+    def run(self, worker: _Worker) -> None:
+        raise NotImplementedError
+
+    def slow(self) -> None:
+        """Its worker waits in a system call."""
+
+    def give_up(self, worker: _Worker, error: Unreadable) -> None:
+        raise NotImplementedError
+
+
+class Crew:
+    """The threads that read."""
+
+    def __init__(self) -> None:
+        self.tasks: SimpleQueue[_Task] = SimpleQueue()
+        self.lock = threading.Lock()
+        self.idle = 0  # threads that wait for a task, less the tasks that wait for a thread
+        self.active = 0  # tasks that are not finished and whose thread is not left behind
+        self.version = 0  # of what is stuck
+        self._workers: set[_Worker] = set()
+        self._stuck: dict[_Worker, _Stuck] = {}
+        self._of_user: Counter[int] = Counter()  # the same, by uid
+        self._refused: dict[int, Hung] = {}
+
+    def do(self, task: _Task) -> None:
+        """Have a thread do it. Raises RuntimeError where none can be started."""
+        with self.lock:
+            self.idle -= 1
+            if self.idle < 0:
+                worker = _Worker(self)
+                self._workers.add(worker)
+                try:
+                    worker.start()
+                except RuntimeError:
+                    self._workers.discard(worker)
+                    self.idle += 1
+                    raise
+            self.active += 1
+        self.tasks.put(task)
+
+    def waits(self, worker: _Worker) -> bool:
+        """Whether that thread is to wait for a task; else it ends."""
+        with self.lock:
+            waits = not worker.left and self.idle < SPARE
+            self.idle += waits
+            return waits
+
+    def finished(self, worker: _Worker) -> None:
+        """Its task is done."""
+        with self.lock:
+            self.active -= not worker.left
+
+    def tick(self) -> None:
+        """Look at each thread: one that hangs is left behind."""
+        for worker in list(self._workers):
+            task = worker.task
+            if task is None or worker.left or not worker.still_in_it():
+                continue
+            task.slow()
+            if worker.ticks < PATIENCE:
+                continue
+            with self.lock:
+                pid, file = worker.place.pid, worker.place.file
+                if worker.task is not task or pid == 0 or worker.place.step != worker.seen:
+                    continue  # it came back just now
+                worker.left = True
+                self.active -= 1
+                self._stuck[worker] = stuck = _Stuck(pid, file)
+                self._of_user[stuck.hung.uid] += 1
+                bounds.skipped[pid, file] = stuck
+                self.version += 1
+            task.give_up(worker, Unreadable(pid, file))
+
+    def returned(self, worker: _Worker) -> None:
+        """A read that hung has returned: its process may be read again."""
+        with self.lock:
+            self._workers.discard(worker)
+            stuck = self._stuck.pop(worker, None)
+            if stuck is not None:
+                self._of_user[stuck.hung.uid] -= 1
+                self._drop(stuck)
+
+    def hung(self) -> dict[int, Hung]:
+        """The processes that cannot be read; one that has ended is none any more, whatever its read does."""
+        with self.lock:
+            for stuck in self._stuck.values():
+                if stuck.gone:
+                    self._drop(stuck)
+            for pid in [*self._refused]:
+                if not os.path.exists(f"{PROC}/{pid}"):
+                    self._allow(pid)
+            return self._refused | {one.hung.pid: one.hung for one in self._stuck.values() if one.pidfd != CLOSED}
+
+    def _drop(self, stuck: _Stuck) -> None:
+        if bounds.skipped.get(stuck.hung[:2]) is stuck:
+            del bounds.skipped[stuck.hung[:2]]
+            self.version += 1
+        stuck.close()
+
+    def refuse(self, pid: int, file: str) -> bool:
+        """Whether a process is not read, since too many threads are stuck already with its user's, or with all.
+
+        One that the last scan has read is, up to `OF_ALL`, and of a user with none that hangs always.
+        """
+        stuck, known = len(self._stuck), pid in bounds.readable
+        if stuck < OF_ONE_USER or (known and stuck < OF_ALL):
+            self._allow(pid)
+            return False
+        pidfd = _pidfd_of(pid)
+        uid = uid_of(pid, pidfd)
+        if pidfd >= 0:
+            os.close(pidfd)
+        if self._of_user[uid] < OF_ONE_USER if stuck < OF_ALL else known and not self._of_user[uid]:
+            self._allow(pid)
+            return False
+        if pid not in self._refused:
+            self._refused[pid] = Hung(pid, file, uid)
+            self.version += 1
+        return True
+
+    def _allow(self, pid: int) -> None:
+        if self._refused and self._refused.pop(pid, None) is not None:
+            self.version += 1
+
+    def each(self, keys: Iterable[int], work: Callable[[int], Any]) -> dict[int, Any]:
+        """`bounded.each`, by as many threads as it takes."""
+        batch = _Batch(self, list(keys), work)
+        if batch.keys:
+            batch.begin()
+            batch.done.wait()
+        return batch.found
+
+
+class _Batch(_Task):
+    """The same work for many keys; each thread that does it takes the next one."""
+
+    def __init__(self, crew: Crew, keys: list[int], work: Callable[[int], Any]) -> None:
+        self.keys = keys
+        self.found: dict[int, Any] = {}
+        self.done = threading.Event()
+        self._crew = crew
+        self._work = work
+        self._left: Iterator[int] = iter(keys)
+        self._doing: dict[_Worker, int] = {}
+        self._running = 0  # threads that are not left behind
+        self._lost = 0  # those that are
+
+    def begin(self) -> None:
+        self._running += 1
+        try:
+            self._crew.do(self)
+        except RuntimeError as error:
+            self._running -= 1
+            raise OSError(f"no thread can be started: {error}") from error
+
+    def run(self, worker: _Worker) -> None:
+        key = self._next(worker)
+        while key is not None:
+            found = bounds.outcome(self._work, key)
+            with self._crew.lock:
+                if worker.left:
+                    return
+                self.found[key] = found
+            key = self._next(worker)
+        self._end(worker)
+
+    def _next(self, worker: _Worker) -> int | None:
+        with self._crew.lock:
+            key = next(self._left, None)
+            if key is not None:
+                self._doing[worker] = key
+            return key
+
+    def _end(self, worker: _Worker) -> None:
+        with self._crew.lock:
+            self._doing.pop(worker, None)
+            self._running -= 1
+            if self._running == 0:
+                for key in self._left:  # no thread could be started that would go on
+                    self.found[key] = OSError(errno.EAGAIN, "no thread can be started")
+                self.done.set()
+
+    def slow(self) -> None:
+        with self._crew.lock:
+            waiting = sum(worker.ticks > 0 for worker in self._doing)
+            wanted = min(AT_ONCE, waiting + self._lost) - (self._running - waiting)
+            wanted = min(wanted, len(self.keys) - len(self.found) - len(self._doing))
+        for _ in range(wanted):
+            try:
+                self.begin()
+            except OSError:
+                return
+
+    def give_up(self, worker: _Worker, error: Unreadable) -> None:
+        with self._crew.lock:
+            self.found[self._doing[worker]] = error
+            self._lost += 1
+        self._end(worker)
+
+
+class _Call(_Task):
+    """One request of the daemon on a socket of its own: a function and its arguments, then the answer."""
+
+    def __init__(self, crew: Crew, connection: socket.socket) -> None:
+        self._crew = crew
+        self._connection = connection
+
+    def run(self, worker: _Worker) -> None:
+        with suppress(OSError, EOFError):
+            name, args = pickle.loads(self._request())  # noqa: S301 - the daemon wrote it
+            self._answer(worker, *self._outcome(name, args))
+
+    def _outcome(self, name: str, args: tuple[Any, ...]) -> tuple[bool, object]:
+        try:
+            return True, function(name)(*args)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
+            return False, error
+
+    def _request(self) -> bytes:
+        size = LENGTH.unpack(self._read(LENGTH.size))[0]
+        return self._read(size)
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self._connection.recv(size - len(data))
+            if not more:
+                raise EOFError
+            data += more
+        return data
+
+    def _answer(self, worker: _Worker, well: bool, value: object) -> None:
+        worker.place.pid = 0
+        with self._crew.lock:
+            if worker.left:
+                return
+            worker.task = None  # it is not given up any more
+        self._send(well, value)
+
+    def _send(self, well: bool, value: object) -> None:
+        with suppress(OSError), self._connection:
+            self._connection.sendall(pickle.dumps((self._crew.version, well, value), pickle.HIGHEST_PROTOCOL))
+
+    def give_up(self, worker: _Worker, error: Unreadable) -> None:
+        self._send(False, error)
+
+
+def function(name: str) -> Callable[..., Any]:
+    """A bounded function of this package, `hung`. Raises LookupError."""
+    module, _, rest = name.partition(".")
+    if name == "hung":
+        return _crew.hung
+    found = getattr(importlib.import_module(f"watchdog.processes.{module}"), rest, None)
+    if not callable(found):
+        raise LookupError(name)
+    return found  # type: ignore[no-any-return] # what getattr gives
+
+
+_crew = Crew()
+
+
+def serve(control: socket.socket) -> None:
+    """Take requests until the daemon's end is closed."""
+    bounds.crew, bounds.refuse = _crew.each, _crew.refuse
+    threading.stack_size(STACK)
+    control.setblocking(False)
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    clock, ticked = Clock(), 0.0
+    while True:
+        if poll.poll(TICK * 1000 if _crew.active else None):
+            data, fds, _, _ = socket.recv_fds(control, 1, 1)
+            if not data:
+                return
+            for fd in fds:
+                connection = socket.socket(fileno=fd)
+                try:
+                    _crew.do(_Call(_crew, connection))
+                except RuntimeError:  # no thread: the caller sees its end closed, and nothing is known
+                    connection.close()
+        if (now := clock.mono()) - ticked >= TICK * 0.9:
+            ticked = now
+            _crew.tick()
+
+
+def main() -> None:
+    """As started by the daemon: the descriptor of its socket is the only argument."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the daemon's end is its end
+    with suppress(OSError):
+        serve(socket.socket(fileno=int(sys.argv[1])))
+    os._exit(0)  # threads that are stuck are not waited for
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""One scan for all agents, and what it says of each: its tree, its marks, where its main process is.
+
+In the daemon it is carried out by the reader, which keeps the scan before.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from watchdog.core.model import Identity, TreeMember
+from watchdog.processes import identity as identities
+from watchdog.processes import memory, table, tree, vendors
+from watchdog.processes.bounded import bounded
+
+Trees = dict[str, tuple[TreeMember, ...]]
+
+_previous: table.ProcessTable | None = None
+
+
+@bounded
+def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tree.Root], Trees]:
+    """Scan, see whose the marks are, sort, and pin down what is new; the roots with what is to be remembered of them.
+
+    Raises LookFailed when /proc cannot be read at all.
+    """
+    global _previous
+    seen = table.scan(
+        host,
+        frozenset(root.owner_uid for root in roots),
+        cgroups_of=frozenset(root.main.pid for root in roots if root.main is not None),
+        own_cgroups=frozenset(root.cgroup for root in roots if root.cgroup is not None),
+        previous=_previous,
+        scanner_pid=scanner_pid,
+    )
+    seen = _previous = _recognised(seen, roots)
+    sources = [vendors.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
+    made = vendors.made_inside(seen, sources)
+    roots = [_seen(seen, root, made.get(root.agent_id, frozenset())) for root in roots]
+    found = tree.trees(seen, roots)
+    for root in roots:
+        found[root.agent_id] += memory.unseen(seen, root)
+    if identities.pidfd_inodes_work():
+        found = _completed(found)
+    return roots, found
+
+
+def _recognised(seen: table.ProcessTable, roots: Iterable[tree.Root]) -> table.ProcessTable:
+    """With the start ticks of processes that hung before a scan read them, where an agent knows their inode."""
+    unknown = {pid for pid, row in seen.rows.items() if row.stat.start_ticks == 0 and pid in seen.unreadable}
+    if not unknown:
+        return seen
+    rows = dict(seen.rows)
+    for root in roots:
+        for known in (root.main, *root.remembered):
+            if known is not None and known.pid in unknown and _is_it(known):
+                row = rows[known.pid]
+                rows[known.pid] = row._replace(stat=row.stat._replace(start_ticks=known.start_ticks))
+    return replace(seen, rows=rows)
+
+
+def _is_it(known: Identity) -> bool:
+    try:
+        pidfd = identities.pin(known)
+    except OSError:
+        return False
+    if pidfd is None:
+        return False
+    os.close(pidfd)
+    return known.pidfd_inode is not None
+
+
+def _seen(seen: table.ProcessTable, root: tree.Root, marks: frozenset[str]) -> tree.Root:
+    """With what this scan saw of its main process, for as long as that is there."""
+    main = seen.find(root.main)
+    home = (None if main is None or main.stat.dead else main.cgroup) or root.home_cgroup
+    return root if (marks, home) == (root.marks, root.home_cgroup) else replace(root, marks=marks, home_cgroup=home)
+
+
+def _completed(found: Trees) -> Trees:
+    """With the pidfd's inode for those that were not seen before."""
+    new = [one for members in found.values() for one in members if one.identity.pidfd_inode is None]
+    if not new:
+        return found
+    whole = {replace(one.identity, pidfd_inode=None): one for one in memory.with_inodes(new)}
+    return {agent_id: tuple(_in_place(members, whole)) for agent_id, members in found.items()}
+
+
+def _in_place(members: Iterable[TreeMember], whole: Mapping[Identity, TreeMember]) -> Iterable[TreeMember]:
+    members = list(members)
+    yield from (one for one in members if one.identity.pidfd_inode is not None)
+    yield from (whole[one.identity] for one in members if one.identity in whole)
