@@ -158,7 +158,8 @@ def say(
             capture_output=True,
             timeout=seconds,
             check=False,
-            preexec_fn=partial(confinement.only_runs, argv[0], *(["kitten"] if argv[0] == "kitty" else [])),
+            # kitty and wezterm come with launchers (AppImage, flatpak, scripts) that run further programs.
+            preexec_fn=partial(confinement.only_runs, "tmux") if argv[0] == "tmux" else None,
         )
     except subprocess.TimeoutExpired:
         raise OwnerCallFailed(argv[0], f"{argv[0]} did not answer in {seconds:.1f} s") from None
