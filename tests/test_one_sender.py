@@ -40,6 +40,7 @@ ALLOWED = {
     ("placement.py", "_ask_systemd"): "asyncio's own child, which asks systemd; asyncio has not reaped it",
     ("cli/doctor.py", "_look_at_kernel"): "system calls on descriptor -1: whether the kernel has them",
     ("cli/doctor.py", "_called"): "the same",
+    ("cli/doctor.py", "_landlock_abi"): "landlock alone, by its number",
     ("owner/paths.py", "_openat2"): "openat2 alone, by its number",
     ("ending.py", "_act"): "`Roll.kill`, which goes through `signals.send`",
 }

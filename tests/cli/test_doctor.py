@@ -58,6 +58,8 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a slip": ({"config_warnings": ["f: roots[0]: /x is no directory"]}, "warn", "f: roots[0]: /x is no directory"),
     "no pidfd": ({"features": {"pidfd_open": False}}, "fault", "gives no pidfd (pidfd_open)"),
     "no signal by pidfd": ({"features": {"pidfd_send_signal": False}}, "fault", "no pidfd (pidfd_send_signal)"),
+    "no Landlock": ({"features": {"landlock": False}}, "warn", "no Landlock"),
+    "no seccomp": ({"features": {"seccomp": False}}, "warn", "no filter of system calls"),
     "no mounts": ({"features": {"mount_id": False}}, "fault", "/proc does not say on which mount"),
     "an open state": ({"places": {"/s": place(0o40770)}}, "fault", "/s has mode 0770 and owner uid 0"),
     "somebody else's state": ({"places": {"/s": place(0o40700, 7)}}, "fault", "/s has mode 0700 and owner uid 7"),
@@ -223,7 +225,8 @@ def test_an_open_state_directory_is_a_fault_and_the_kernel_is_told(world: World)
     assert done.returncode == 1
     whats = [finding["what"] for finding in answer["findings"] if finding["severity"] == "fault"]
     assert f"{world.state} has mode 0777 and owner uid {os.geteuid()}" in whats
-    assert set(answer["kernel"]) == {"release", "pidfd_open", "pidfd_send_signal", "mount_id", "openat2"}
+    offered = {"pidfd_open", "pidfd_send_signal", "mount_id", "openat2", "landlock", "seccomp"}
+    assert set(answer["kernel"]) == {"release", *offered}
     assert answer["kernel"]["pidfd_open"] is answer["kernel"]["mount_id"] is True
 
 

@@ -37,8 +37,7 @@ class Fake:
     def __init__(self, program: str, directory: Path) -> None:
         self.program, self.socket = program, str(directory / "t")
         script = directory / "wezterm"
-        code = f"import runpy\nrunpy.run_path({fake_terminal.__file__!r}, run_name='__main__')\n"
-        script.write_text(f"#!{sys.executable}\n{code}")  # no shell between: the client may execute nothing else
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} {fake_terminal.__file__} "$@"\n')
         script.chmod(0o755)
         named = {"KITTY_LISTEN_ON": f"unix:{self.socket}", "WEZTERM_UNIX_SOCKET": self.socket}
         environ = {**os.environ, **named, "KITTY_LISTEN_ON" if program == "wezterm" else "WEZTERM_UNIX_SOCKET": ""}

@@ -271,6 +271,23 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _confinement(seen: Seen) -> Iterator[Finding]:
+    if not seen.features.get("landlock", True):
+        yield Finding(
+            "warn",
+            "this kernel has no Landlock (ABI 2 or newer)",
+            "parsers of other programs' registries, once taken over, could use every file of their owner",
+            "Linux 5.19 or newer with landlock in lsm= (CONFIG_LSM); in a container, a seccomp profile with it",
+        )
+    if not seen.features.get("seccomp", True):
+        yield Finding(
+            "warn",
+            "this machine has no filter of system calls for the owners' helpers",
+            "a helper that was taken over could use the network and trace other processes of its owner",
+            "a kernel with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
+        )
+
+
 def _places(seen: Seen) -> Iterator[Finding]:
     uid = seen.status.get("uid") if seen.status else None
     owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
@@ -341,6 +358,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _proc,
     _unreadable,
     _kernel,
+    _confinement,
     _places,
     _limits,
     _sizes,

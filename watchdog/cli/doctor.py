@@ -141,6 +141,8 @@ def _look_at_kernel(seen: Seen) -> None:
         "pidfd_send_signal": _called(424, -1, 0, 0, 0),  # no descriptor, so nobody
         "mount_id": _works(_mount_id),
         "openat2": _called(437, -1, 0, 0, 0),  # temp dirs are removed without it, too; told by --json
+        "landlock": _landlock_abi() >= 2,
+        "seccomp": os.path.exists("/proc/sys/kernel/seccomp") and platform.machine() in ("x86_64", "aarch64"),
     }
     mounts = _read("/proc/mounts")
     if found := re.search(r"^\S+ /proc proc (\S+)", mounts, re.M):
@@ -168,6 +170,11 @@ def _mount_id() -> None:
             raise OSError(errno.ENOSYS, "no mnt_id")
     finally:
         os.close(descriptor)
+
+
+def _landlock_abi() -> int:
+    """landlock_create_ruleset(2) asked for its version; as `owner.confinement` asks it."""
+    return int(ctypes.CDLL(None, use_errno=True).syscall(444, None, ctypes.c_size_t(0), 1))
 
 
 def _called(number: int, *arguments: int) -> bool:

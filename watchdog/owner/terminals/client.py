@@ -95,7 +95,8 @@ def _keep(
 
     def execute() -> None:
         try:
-            confinement.only_runs(argv[0])
+            if argv[0] == "tmux":  # WezTerm comes with launchers (AppImage, flatpak, scripts) that run other programs
+                confinement.only_runs("tmux")
             os.execvpe(argv[0], list(argv), variables)  # noqa: S606 an argv, no shell wanted
         except OSError as error:
             os.write(2, (error.strerror or str(error)).encode())
