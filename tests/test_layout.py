@@ -50,6 +50,9 @@ RANK = {
     "retention": 6,
     "reloading": 6,
     "summons": 6,
+    "admission": 5,
+    "users": 5,
+    "lanes": 2,
     "bulletin": 12,
     "activity": 6,
     "hearing": 7,
@@ -104,6 +107,7 @@ RANK = {
 
 # Pure means: none of these, and nothing that is not listed.
 PURE = {
+    "bisect",
     "collections",
     "dataclasses",
     "datetime",

@@ -127,6 +127,9 @@ def status(arguments: argparse.Namespace) -> int:
         lines = answer.get(key)
         for line in lines if isinstance(lines, list) else []:
             say(f"{'config'.ljust(width)}  {what}: {clean(line)}")
+    for one in entries(answer.get("limited")):
+        times = f"{clean(one.get('refused'))} times since {clock(one.get('since'))}"
+        say(f"{'limited'.ljust(width)}  uid {clean(one.get('uid'))}: {clean(one.get('why'))}; {times}")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")

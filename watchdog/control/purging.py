@@ -10,6 +10,7 @@ from watchdog.control.peers import Peer
 from watchdog.control.requests import Purge, parse
 from watchdog.core.conversations import Conversation, conversation_json, conversation_of, kept_in
 from watchdog.errors import AgentNotFound, BadRequest, Conflict, OwnerCallFailed
+from watchdog.lanes import lane
 from watchdog.registry.rows import AgentRow
 
 PURGED = "agent.purged"
@@ -23,7 +24,7 @@ async def purge(request: web.Request) -> web.Response:
     if is_group(body.agent) or "@" in body.agent:
         raise BadRequest(f"agent: {body.agent!r} is not one agent of this host; name it by its name or id")
     row = await _ended(desk, peer, body.agent)
-    async with desk.purging[row.registration.owner_uid]:
+    async with desk.helping.turn(lane().user), desk.purging[row.registration.owner_uid]:
         return web.json_response(await _purge(desk, peer, row, yes=body.yes))
 
 
