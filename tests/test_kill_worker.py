@@ -40,6 +40,7 @@ from watchdog.hearing import Hearing
 from watchdog.holds import Holds
 from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
+from watchdog.lanes import Lane, Turns, enter
 from watchdog.logs import get_logger
 from watchdog.metrics import Metrics
 from watchdog.orders import Order
@@ -255,15 +256,17 @@ def test_who_only_observes_from_now_on_ends_nobody_and_closes_no_row(tmp_path: P
                 made.worker.adopt(observe=True)
             else:
                 reason = Reason.STALLED if by == "daemon" else Reason.OPERATOR
-                made.worker.slots = slot = asyncio.Semaphore(1)
-                await slot.acquire()
+                made.worker.slots = Turns(1, 1)
+                slot = made.worker.slots.turn(7)
+                await slot.__aenter__()
+                enter(Lane(7))  # root's order would not wait
                 if where == "is claimed":
                     made.store.before = ("claim_agent", lambda: made.worker.adopt(observe=True))
                 order = await made.worker.request(agent, reason, KillOptions(), by, beats=agent.renewed)
                 await asyncio.sleep(0.1)
                 if where == "waits for a slot":
                     made.worker.adopt(observe=True)
-                slot.release()
+                await slot.__aexit__(None, None, None)
             outcome = await made.worker.finished(order, 20)
             assert outcome is not None and "only observes" in str(outcome["message"])
             assert await made.told(agent) == (Status.RUNNING, ["withdrawn"])
@@ -558,7 +561,7 @@ def test_what_is_frozen_is_unkillable_and_closes_as_soon_as_it_is_thawed(
     async def story(group: Path) -> None:
         async with shop(tmp_path) as (made, agent, process):
             agent.policy = Policy(grace=timedelta(seconds=0.1), verify=timedelta(seconds=0.5))
-            made.worker.slots = asyncio.Semaphore(1)
+            made.worker.slots = Turns(1, 1)
             (group / "cgroup.procs").write_text(str(process.pid))
             (group / "freezer.state").write_text("FROZEN")
 
@@ -568,7 +571,8 @@ def test_what_is_frozen_is_unkillable_and_closes_as_soon_as_it_is_thawed(
             async with asyncio.timeout(60):
                 while await made.told(agent) != (Status.UNKILLABLE, ["claimed"]):
                     await asyncio.sleep(0.01)
-            assert not made.worker.slots.locked()
+            async with asyncio.timeout(60), made.worker.slots.turn(agent.reg.owner_uid):
+                pass
 
             (group / "freezer.state").write_text("THAWED")
             async with asyncio.timeout(60):

@@ -51,6 +51,9 @@ RANK = {
     "retention": 6,
     "reloading": 6,
     "summons": 6,
+    "admission": 5,
+    "users": 5,
+    "lanes": 2,
     "bulletin": 12,
     "activity": 6,
     "hearing": 7,
@@ -107,6 +110,7 @@ RANK = {
 
 # Pure means: none of these, and nothing that is not listed.
 PURE = {
+    "bisect",
     "collections",
     "dataclasses",
     "datetime",

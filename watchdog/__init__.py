@@ -63,6 +63,9 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     tidings      what a sweep found out about an agent, told once
     account      what sweeps found and cost: figures, and the summary line
     metrics      figures for Prometheus
+    admission    what each user may take of what all share: agents, connections, requests; who was refused
+    users        which user a uid counts for: /etc/subuid
+    lanes        whose work a task does; queues in which no user's work stands behind another's
     bulletin     what the daemon says of itself: status line, facts, figures
     summons      what signals ask of it: stop, read the configuration anew
     reloading    SIGHUP: the configuration read anew

@@ -316,6 +316,17 @@ CATALOGUE: dict[str, Entry] = {
         "a request on the control socket was refused for permission",
         "uid and pid say who asks for what is not his",
     ),
+    "user.limited": Entry(
+        WARNING,
+        "a user wants more of something than its share; further wishes are refused or wait, others are served as ever",
+        "`agent-watchdog status` counts them; what does that uid run? Subordinate uids count for their user",
+    ),
+    "user.unlimited": Entry(INFO, "no refusal to that user for a minute; says how many there were"),
+    "users.unread": Entry(
+        WARNING,
+        "/etc/subuid cannot be read, or not all of it: subordinate uids there count for themselves",
+        "the line says what is wrong; it is read again when it changes",
+    ),
     "control.failed": Entry(
         ERROR,
         "a request on the control socket failed by a fault of ours",

@@ -6,6 +6,7 @@ asyncio takes no connection then, and logs a traceback for each try: a hundred a
 
 import asyncio
 import errno
+import os
 import resource
 from asyncio.constants import ACCEPT_RETRY_DELAY
 from collections.abc import Callable
@@ -17,6 +18,27 @@ from watchdog.logs import Log
 
 # 23 at rest, without an agent; a hook's child has numbers from 100 up (owner/contained.py), and `roll` keeps 64 free.
 LEAST = 128
+MOST_RESERVED = 160
+
+
+def reserved(limit: int) -> int:
+    """How many of `limit` descriptors are for root, and for agents that are registered already.
+
+    A new descriptor gets the lowest free number (open(2)): one within the last so many says that no more are left.
+    asyncio accepts a hundred connections before the first is looked at, and each takes one until it is refused.
+    """
+    return min(MOST_RESERVED, limit // 8)
+
+
+def scarce() -> bool:
+    """Whether no more are left than are reserved. Also when not even one could be had."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        descriptor = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    os.close(descriptor)
+    return 0 <= limit <= descriptor + reserved(limit)
 
 
 def refuse_too_few() -> None:

@@ -84,6 +84,19 @@ class TooMany(WatchdogError):
     code = "too_many_connections"
 
 
+class Limited(WatchdogError):
+    """Its user has had its share of requests for now; the same one is served later."""
+
+    exit_code = 75
+    http_status = 429
+    code = "limited"
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        """`retry_after`: whole seconds after which it is worth trying again."""
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class BadRequest(WatchdogError):
     """A request that cannot be understood: names the key and what would be right."""
 

@@ -29,6 +29,7 @@ from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
 from watchdog.fleet import Agent
 from watchdog.hearing import Hearing
 from watchdog.holds import Holds
+from watchdog.lanes import Lane, Turns, enter, lane
 from watchdog.logs import Log
 from watchdog.order_rows import from_json, member_of, to_json
 from watchdog.orders import ASKING, OWN, Order, result_of, withdrawn
@@ -80,6 +81,7 @@ class KillWorker:
         self._panes = panes
         self._log = log
         self.observe = observe
+        self.user_of: Callable[[int], int] = lambda uid: uid  # whose share an agent's kill counts for
         self.allow(parallel)
         self._orders: dict[str, Order] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,9 +89,11 @@ class KillWorker:
     def allow(self, parallel: int) -> None:
         """So many kills at once, or fewer: each holds a descriptor for every process of its tree.
 
-        Slots that this replaces are used up by who waits for them.
+        One user has three quarters of them at most; what root or an admin orders begins at once. Slots that this
+        replaces are used up by who waits for them.
         """
-        self.slots = asyncio.Semaphore(min(parallel, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+        most = max(1, min(parallel, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4))
+        self.slots = Turns(most, most - most // 4)
 
     def adopt(self, *, observe: bool) -> None:
         """Only observe from now on, or not any more. An attempt that has begun is finished; no other one begins."""
@@ -115,6 +119,8 @@ class KillWorker:
         async with agent.ordering:  # one at a time for each agent: it is looked up, then committed
             if agent.request_id is not None:
                 open_one = self._orders.get(agent.request_id)  # else it is done, and can be asked for
+                if open_one and lane().user is None:
+                    open_one.lane.user = None  # a user's that root presses, or the daemon, is theirs from now on
                 if open_one and (stored := open_one.press(reason, options, by, why)):
                     change, now_by = self._store.store.change_request, open_one.by
                     await self._store.write(change, open_one.request_id, open_one.reason, now_by, stored)
@@ -204,12 +210,14 @@ class KillWorker:
     def _begin(self, order: Order) -> None:
         order.agent.request_id = order.request_id
         self._orders[order.request_id] = order
+        order.lane = Lane(lane().user)
         task = asyncio.create_task(self._run(order), name=f"kill {order.agent.agent_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _run(self, order: Order) -> None:
         """Bind whatever goes wrong to this order: say it, wait, go on from the last committed step."""
+        enter(order.lane)
         for attempt in range(1_000_000):
             pause = BACK_OFF[min(attempt, len(BACK_OFF) - 1)]
             try:
@@ -242,7 +250,7 @@ class KillWorker:
             if order.conversation is None and not orphans:
                 order.conversation = await resuming.conversation(order.agent, self._owners)
             await self._asking.ask(order)
-            async with self.slots:
+            async with self.slots.turn(None if order.urgent else self.user_of(order.agent.reg.owner_uid)):
                 if order.stayed and order.under_way:
                     return False
                 claim = self._claiming.claim_orphans if orphans else self._claiming.claim

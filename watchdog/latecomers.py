@@ -123,7 +123,7 @@ class Latecomers:
         if body.agent_id != agent_id or body.source != "run":
             raise BadRequest("it is not the file's agent, or none of a `run`")
         desk = self._desk
-        async with desk.registering:
+        async with desk.registering(uid):
             task = None if body.task is None else await desk.store.read(desk.store.store.task, body.task)
             if task is not None and task.assigned_agent is not None:
                 body = body.model_copy(update={"task": None})  # another works on it, or has done it

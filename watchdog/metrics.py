@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from watchdog.core.admission import Kind
 from watchdog.core.decision import Veto
 from watchdog.core.model import Verdict
 from watchdog.sink import Health
@@ -83,6 +84,11 @@ FIGURES: dict[str, Figure] = {
     "denied_total": Figure(
         "requests refused for want of permission", ("route",), "`control.denied` has uid and pid of who asks"
     ),
+    "refused_total": Figure(
+        "requests, connections, agents, followers refused, heartbeats, datagrams read late: a user had its share",
+        ("kind",),
+        "`agent-watchdog status` names the users; the others are served as ever",
+    ),
     "build_info": Figure("always 1", ("version",)),
 }
 
@@ -112,6 +118,9 @@ class Metrics:
         self.cleanup_failures = self._counter("cleanup_failures_total")
         self.expect(hooks)
         self.denied = self._counter("denied_total")
+        self.refused = self._counter("refused_total")
+        for kind in Kind:
+            self.refused.labels(str(kind))
         self.sweep_failures = self._counter("sweep_failures_total")
         self.unkillable = self._gauge("unkillable")
         self.unreadable = self._gauge("unreadable_processes")

@@ -17,6 +17,7 @@ from watchdog.core.model import Identity, KillOptions, Polite, Reason, State, St
 from watchdog.ending import Ended, Plan
 from watchdog.fleet import Agent
 from watchdog.holds import Holds
+from watchdog.lanes import Lane
 from watchdog.order_rows import to_json
 from watchdog.processes.identity import boot_id
 from watchdog.registry.rows import RequestRow
@@ -69,6 +70,7 @@ class Order:
     done: asyncio.Event = field(default_factory=asyncio.Event)
     conversation: Conversation | None = None  # that its agent was in
     termed: tuple[float, bool] | None = None  # when the grace began, by this boot's monotonic clock; whether of all
+    lane: Lane = field(default_factory=Lane)  # whose work it is
     left: int = 0  # rows of history on what could not be ended
     said: set[str] = field(default_factory=set)  # troubles and signals that were told: attempts repeat them
 
@@ -97,6 +99,11 @@ class Order:
     def under_way(self) -> bool:
         """Whether it has signalled somebody, or found that it could not: it is finished, not called off."""
         return self.begun or self.agent.status is Status.UNKILLABLE
+
+    @property
+    def urgent(self) -> bool:
+        """Whether root or an admin wants it: it waits for no turn."""
+        return self.lane.user is None and self.by != "daemon"
 
     @property
     def holders(self) -> tuple[str, str | None]:

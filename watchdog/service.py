@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from watchdog import logs, reaper, reserve, retention, units
+from watchdog.admission import Admission, DatagramBudget
 from watchdog.bulletin import Bulletin
 from watchdog.chronicle import Chronicle
 from watchdog.cleanup import settings_for
@@ -48,6 +49,7 @@ from watchdog.summons import Summons
 from watchdog.sweep import Sweeper
 from watchdog.systemd import Supervisor
 from watchdog.takeup import TakeUp
+from watchdog.users import Users
 
 EX_SOFTWARE = 70  # sysexits.h
 
@@ -122,6 +124,7 @@ class Daemon:
 
     async def _scheduled_sweep(self) -> None:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
+        self.admission.look()
         await self.door.keep()
         await self.scrape.keep(self.settings.metrics.listen)
         if await self._sweep():
@@ -187,6 +190,10 @@ class Daemon:
             hooks=[hook.name for hook in settings.hooks],
         )
         scanner = Scanner(self.fleet, None, self.host)
+        users = Users(clock, log)
+        await users.begin()
+        self.admission = Admission(users, clock, self.metrics, log)
+        self.hearing.sockets.budget = DatagramBudget(self.admission)
         self.cleanup = Cleanup(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
         )
@@ -208,6 +215,7 @@ class Daemon:
             observe=settings.observe,
             parallel=settings.kill.parallel,
         )
+        self.worker.user_of = self.admission.user_of
         self.recorder = Recorder(self.fleet, self.store, clock, log)
         self.sweeper = Sweeper(
             fleet=self.fleet,
@@ -270,6 +278,7 @@ class Daemon:
             shown=lambda: self.sources.shown(),
             look_soon=self.look_soon,
             ask_owner=self.owners.call_alone,
+            admission=self.admission,
             facts=self.bulletin.facts,
             doubts=self.sweeper.restraint.on,
             lift_doubts=self.sweeper.restraint.lift,

@@ -58,10 +58,10 @@ def refuse_temp_dir(fleet: Fleet, path: str, owner_uid: int, parent: str | None,
     above = _above(fleet, parent)
     for other in fleet:
         theirs, tree = other.reg.temp_dir, other.reg.worktree
-        if theirs == path:
-            raise Conflict(f"temp_dir: {path} is that of another living agent; each needs one of its own")
         if not _reached(other, owner_uid):
             continue
+        if theirs == path:
+            raise Conflict(f"temp_dir: {path} is that of another living agent; each needs one of its own")
         who = f"living agent {other.reg.name} ({other.agent_id})"
         for place in (theirs, tree):
             if place is not None and within(place, path):

@@ -197,7 +197,7 @@ class Sources:
         desk, uid = self._desk, place.uid
         peer, proved = Peer(uid, uid, os.getpid()), found.standing is Standing.PROVED
         listed = entries.listed(kind, path, entry, proved)
-        async with desk.registering:
+        async with desk.registering(uid):
             for body in entries.bodies(kind, entry):
                 try:
                     agent, _ = await take_in(desk, peer, body, found.taken, listed)

@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from watchdog.admission import Admission
 from watchdog.clock import Clock
 from watchdog.config import load
 from watchdog.control import client
@@ -30,6 +31,7 @@ from watchdog.logs import Log, get_logger
 from watchdog.metrics import Metrics
 from watchdog.processes.identity import boot_id
 from watchdog.registry.store import AsyncStore, Store
+from watchdog.users import Users
 
 T = TypeVar("T")
 HOST = "test-host"
@@ -151,13 +153,16 @@ class Office:
         self.loop, self._told = asyncio.get_running_loop(), asyncio.Event()
         store = AsyncStore(Store(f"sqlite:///{self.directory}/registry.db").open())
         fleet, holds = Fleet(), Holds()
+        metrics = Metrics(dict, lambda: {"operator": len(holds.current(self.desk.now()))})
+        self.users = Users(Clock(), self.log, str(self.directory / "subuid"))
+        await self.users.begin()
         self.desk = Desk(
             fleet=fleet,
             store=store,
             settings=self.settings,
             clock=Clock(),
             holds=holds,
-            metrics=Metrics(dict, lambda: {"operator": len(holds.current(self.desk.now()))}),
+            metrics=metrics,
             log=self.log,
             host=HOST,
             boot_id=boot_id(),
@@ -171,6 +176,7 @@ class Office:
             finished=self.worker.finished,
             look_soon=self._look,
             ask_owner=self._asked,
+            admission=Admission(self.users, Clock(), metrics, self.log),
             facts=lambda: {"mode": "enforce"},
         )
         try:

@@ -264,12 +264,17 @@ body = b'{"name": "alpha", "source": "run"}'
 s.sendall(b"POST /v1/agents HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n%s" % (len(body), body))
 """
 
+    held = office.desk.registering(ME)
+
     def hold() -> Awaitable[Any]:
-        return office.desk.registering.acquire()
+        return held.__aenter__()
+
+    def let_go() -> Awaitable[Any]:
+        return held.__aexit__(None, None, None)
 
     office.on_loop(hold)
     subprocess.run([sys.executable, "-c", code, office.socket_path], check=True)
-    office.on_loop(office.desk.registering.release)
+    office.on_loop(let_go)
     wait_for(lambda: office.worker.asked, "it is closed")
     assert [(name, reason) for name, reason, *_ in office.worker.asked] == [("alpha", Reason.GONE)]
 

@@ -144,6 +144,27 @@ def _log(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _limited(seen: Seen) -> Iterator[Finding]:
+    limited = seen.status.get("limited") if seen.status else None
+    for one in limited if isinstance(limited, list) else []:
+        if isinstance(one, dict):
+            times = f"{one.get('refused')} times since {one.get('since')}"
+            yield Finding(
+                "warn",
+                f"uid {one.get('uid')} is limited: {one.get('why')}; {times}",
+                "it is refused, or waits; others are served as ever",
+                "what does that user run? Its subordinate uids count for it (/etc/subuid)",
+            )
+    problems = seen.status.get("subuid_problems") if seen.status else None
+    for problem in problems if isinstance(problems, list) else []:
+        yield Finding(
+            "warn",
+            str(problem),
+            "subordinate uids that are not read there count for themselves: each has a whole user's share",
+            "correct the file; the daemon reads it again within half a minute",
+        )
+
+
 def _unit(seen: Seen) -> Iterator[Finding]:
     if seen.unit is None:
         return
@@ -351,6 +372,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _registry,
     _disk,
     _log,
+    _limited,
     _unit,
     _bus,
     _linger,

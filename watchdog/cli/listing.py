@@ -139,6 +139,9 @@ def status(arguments: argparse.Namespace) -> int:
         )
     if (more := len(entries(answer.get("unreadable"))) - _SHOWN) > 0:
         say(f"{'unreadable'.ljust(width)}  and {more} more (--json)")
+    for one in entries(answer.get("limited")):
+        times = f"{clean(one.get('refused'))} times since {clock(one.get('since'))}"
+        say(f"{'limited'.ljust(width)}  uid {clean(one.get('uid'))}: {clean(one.get('why'))}; {times}")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")

@@ -29,7 +29,7 @@ _COLOURS = {
     "unkillable": "red",
 }
 # HTTP status of a refused request -> sysexits.h; everything else is 1.
-_EXITS = {400: 64, 403: 77, 503: 75, 507: 75}
+_EXITS = {400: 64, 403: 77, 429: 75, 503: 75, 507: 75}
 
 
 def clean(value: object) -> str:

@@ -3,8 +3,10 @@
 1. The kernel says who speaks (`peers`); a body never does.
 2. Every route is there twice, bare and below /v1; below /v1 things are only ever added.
 3. Errors are `{"error": code, "message": text}` with the error's own HTTP status; one bad request harms nobody else.
-4. A slow or hostile client costs its own uid's connections: 32 and 32 that follow, the first byte within 5 s, bodies
-   up to 64 KiB. Nobody is judged silent whose uid was refused a connection (`Desk.unheard`).
+4. A slow or hostile client costs its own user's share (`admission`): connections (32 of a uid and 32 that follow, the
+   first byte within 5 s), requests a second, bodies up to 64 KiB. No agent is judged silent whose uid was refused a
+   connection (`Desk.unheard`). A heartbeat is never refused for its number, only taken a second later.
+5. A request works in its user's lane (`lanes`); root's and the admins' go first.
 """
 
 import asyncio
@@ -18,9 +20,11 @@ from aiohttp import web
 from watchdog.control import ending, events, holding, purging, reading, reaping, registering, restoring
 from watchdog.control.bodies import MAX_BODY, gone
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
-from watchdog.control.peers import Gate
+from watchdog.control.peers import Gate, Guarded, Peer, too_often
 from watchdog.control.results import denial
-from watchdog.errors import BadRequest, Forbidden, NoSpace, WatchdogError
+from watchdog.core.admission import WAIT, Kind, cost_of
+from watchdog.errors import BadRequest, Forbidden, Limited, NoSpace, WatchdogError
+from watchdog.lanes import Lane, enter
 
 OPTIONAL = frozenset({("POST", "/agents"), ("POST", "/hold")})  # what a user can do without while the disk is full
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -65,9 +69,12 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     peer = None
     try:
         peer = peer_at(request)
+        await _admit(desk, peer, request)
         if desk.disk_full() and not peer.admin and (request.method, request.path.removeprefix("/v1")) in OPTIONAL:
             raise NoSpace("the registry's disk is full: no new agent and no hold before there is room again")
         return await handler(request)
+    except Limited as error:
+        return _problem(error.http_status, error.code, str(error), {"Retry-After": str(error.retry_after)})
     except WatchdogError as error:
         if isinstance(error, Forbidden) and peer is not None:
             denial(desk, peer, request.path, str(error))
@@ -83,8 +90,27 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
 
 
-def _problem(status: int, code: str, message: str) -> web.Response:
-    return web.json_response({"error": code, "message": message}, status=status)
+async def _admit(desk: Desk, peer: Peer, request: web.Request) -> None:
+    """Work in the peer's lane, and pay for a request that was not the first of its connection. Raises Limited."""
+    if peer.admin:
+        return
+    user = desk.admission.user_of(peer.uid)
+    enter(Lane(user))
+    guard = None if request.transport is None else request.transport.get_protocol()
+    if isinstance(guard, Guarded) and guard.paid():
+        return
+    kind, cost = cost_of(request.method, request.path_qs)
+    seconds = desk.admission.take(peer.uid, kind, cost)
+    if seconds > 0:
+        await asyncio.sleep(min(seconds, WAIT))
+    if seconds > WAIT:
+        desk.admission.refused(peer.uid, kind)
+        if kind is not Kind.BEATS:
+            raise too_often(peer.uid, user, seconds)
+
+
+def _problem(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> web.Response:
+    return web.json_response({"error": code, "message": message}, status=status, headers=headers)
 
 
 class Speaker(web.RequestHandler):
@@ -157,7 +183,13 @@ async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncItera
             # None: no line for each request; AppRunner would hand it on like this.
             return Speaker(inner, loop=loop, access_log=None, keepalive_timeout=30.0)  # type: ignore[arg-type]
 
-        server = await loop.create_unix_server(Gate(speaker, unheard=desk.unheard), sock=listener)
+        gate = Gate(
+            speaker,
+            unheard=desk.unheard,
+            admission=desk.admission,
+            admin_group=lambda: desk.settings.control.admin_group,
+        )
+        server = await loop.create_unix_server(gate, sock=listener)
         try:
             yield
         finally:

@@ -124,7 +124,7 @@ def stream(path: str, socket_path: str, *, timeout: float = 5.0) -> Iterator[dic
     """Yield the JSON objects of an answer that comes line by line (`/v1/events`), until the daemon ends it.
 
     `timeout` in seconds is for the first byte only; with `follow` the next line may take days. Raises
-    DaemonUnreachable, DaemonBusy for 503, and BadRequest for another error status.
+    DaemonUnreachable, DaemonBusy for 429 and 503, and BadRequest for another error status.
     """
     import json  # lazily: not for `run` and `beat`
 
@@ -138,7 +138,7 @@ def stream(path: str, socket_path: str, *, timeout: float = 5.0) -> Iterator[dic
         if status >= 300:
             answer = decode_json(b"".join(pieces))
             message = str(answer.get("message") or f"the daemon answered {status}")
-            raise DaemonBusy(message) if status == 503 else BadRequest(message)
+            raise DaemonBusy(message) if status in (429, 503) else BadRequest(message)
         held = b""
         for piece in pieces:
             *lines, held = (held + piece).split(b"\n")

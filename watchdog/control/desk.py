@@ -5,8 +5,8 @@ Nothing in here acts: a request becomes a call of one of these, and whoever it b
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
+from watchdog.admission import Admission
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.control.peers import Peer, peer_of
@@ -21,11 +22,13 @@ from watchdog.core.model import KillOptions, Reason, Registration
 from watchdog.errors import BadRequest, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
+from watchdog.lanes import Turns
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.registry.store import AsyncStore
 
 Json = dict[str, object]
+HELPERS = 16  # that run at once for requests of users, one of each user; 13 MB each
 
 
 class Bell:
@@ -70,7 +73,8 @@ class Desk:
     what `status` tells of the loop.
     `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
-    `shown` is who stands in a foreign registry and is not watched. `disk_full`: the reserve is in use.
+    `admission` says what a user may take. `shown` is who stands in a foreign registry and is not watched. `disk_full`:
+    the reserve is in use.
     """
 
     fleet: Fleet
@@ -92,6 +96,7 @@ class Desk:
     finished: Callable[[str, float], Awaitable[Json | None]]
     look_soon: Callable[[], None]
     ask_owner: Callable[[int, str, Json, float], Awaitable[Any]]
+    admission: Admission
     facts: Callable[[], Json] = dict
     doubts: Callable[..., list[str]] = lambda *_: []
     lift_doubts: Callable[[], list[str]] = list
@@ -100,7 +105,9 @@ class Desk:
     shown: Callable[[], list[Json]] = list
     disk_full: Callable[[], bool] = lambda: False
     bell: Bell = field(default_factory=Bell)
-    registering: asyncio.Lock = field(default_factory=asyncio.Lock)  # one at a time: a name is looked up, then taken
+    # By owner; a lock lives as long as somebody has it or waits for it.
+    registrations: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    helping: Turns = field(default_factory=lambda: Turns(HELPERS, 1))  # requests for which a helper is started
     purging: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary)  # one of each owner's
     denied: dict[tuple[int, str], float] = field(default_factory=dict)  # when a refusal was last logged
 
@@ -133,6 +140,13 @@ class Desk:
                 await self.store.write(self.store.store.set_transcript, agent.agent_id, agent.reg.transcript)
             if agent.reg.agent_type != former.agent_type:
                 await self.store.write(self.store.store.set_type, agent.agent_id, agent.reg.agent_type)
+
+    @asynccontextmanager
+    async def registering(self, owner_uid: int) -> AsyncIterator[None]:
+        """One registration of an owner at a time: a name is looked up, then taken. Other owners' do not wait for it."""
+        lock = self.registrations.setdefault(owner_uid, asyncio.Lock())
+        async with lock:
+            yield
 
     def event(self, event: str, /, **fields: object) -> None:
         """One line in the log, and a ring for those who follow the history."""

@@ -1,7 +1,9 @@
 """Who speaks on a connection, told by the kernel, and how many connections he may hold.
 
-Nothing that a client writes says who it is. A slow or hostile client costs its own uid's connections and nobody
-else's: `Gate` counts them per uid, keeps a share of the descriptors for pidfds, and cuts whoever does not begin.
+Nothing that a client writes says who it is. A slow or hostile client costs its own user's connections and nobody
+else's: `Gate` counts them per uid and per user, keeps a share of the descriptors for pidfds and some for root, and cuts
+a connection that does not begin. What a request costs is asked before it is parsed: one that has to be refused, or to
+wait for its tokens, is kept unread meanwhile and costs 50 µs.
 Whoever follows the history has places of its own; and a connection that was refused for a limit may have carried a
 heartbeat, so `unheard` is told whose it was.
 """
@@ -15,10 +17,14 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar, cast
 
-from watchdog.errors import TooMany
+from watchdog.admission import Admission, retry_after
+from watchdog.core.admission import WAIT, Kind, cost_of, may_take
+from watchdog.descriptors import reserved
+from watchdog.errors import Limited, TooMany
 
 _SO_PEERGROUPS = 59  # linux/asm-generic/socket.h, Linux 4.13; Python has no name for it
 _UCRED = struct.Struct("iII")
@@ -29,6 +35,7 @@ RESERVED = 8  # beyond these for root and our own uid, one a process: an operato
 FOLLOWERS = 32  # of one uid: connections that follow the history, not counted among the others
 FIRST_BYTE_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
+MAX_LINE = 8190  # bytes of a request's first line, as aiohttp
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,27 @@ def _in_group(connection: socket.socket, gid: int, name: str) -> bool:
     return wanted in struct.unpack(f"{len(raw) // 4}I", raw)
 
 
+@dataclass(slots=True)
+class Held:
+    """How many connections each uid, and each user that is not exempt, has."""
+
+    uids: Counter[int] = field(default_factory=Counter)
+    users: Counter[int] = field(default_factory=Counter)
+    everyone: int = 0  # the exempt left out
+
+    def add(self, uid: int, user: int | None) -> None:
+        self.uids[uid] += 1
+        if user is not None:
+            self.users[user] += 1
+            self.everyone += 1
+
+    def drop(self, uid: int, user: int | None) -> None:
+        _less(self.uids, uid)
+        if user is not None:
+            _less(self.users, user)
+            self.everyone -= 1
+
+
 class Gate:
     """Counts connections and makes a guarded protocol for each. Used as the protocol factory of the server."""
 
@@ -89,67 +117,110 @@ class Gate:
         per_uid: int = PER_UID,
         first_byte_seconds: float = FIRST_BYTE_SECONDS,
         request_seconds: float = REQUEST_SECONDS,
-        total: int | None = None,
         unheard: Callable[[int], None] | None = None,
+        admission: Admission | None = None,
+        admin_group: Callable[[], str] = str,
     ) -> None:
-        """`total` bounds the connections of all but root and the daemon's own uid (default: a quarter of the limit).
-
-        `unheard` is called with the uid of each connection that a limit refuses.
-        """
+        """`unheard` is called with the uid of each connection that a limit refuses. No `admission`: no user's share."""
         self.inner = inner
         self.unheard = unheard
         self.per_uid = per_uid
         self.first_byte_seconds = first_byte_seconds
         self.request_seconds = request_seconds
-        self.total = total or max(2 * per_uid, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-        self.open: Counter[int] = Counter()
+        self.admission = admission
+        self.admin_group = admin_group
+        self.descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.total = max(2 * per_uid, self.descriptors // 4)  # of all but root and the daemon's own uid
+        self.open = Held()
         self.processes: Counter[tuple[int, int]] = Counter()  # the same, of one uid and pid
-        self.followers: Counter[int] = Counter()
+        self.followers = Held()
 
     def __call__(self) -> asyncio.Protocol:
         return Guarded(self)
 
-    def enter(self, peer: Peer) -> str | None:
-        """Count a connection, or say why it is refused."""
-        refusal = self._refusal(peer)
+    def user_of(self, uid: int) -> int | None:
+        """The user whose share its connections count for; None: nobody's."""
+        if uid in (0, os.geteuid()):
+            return None
+        return uid if self.admission is None else self.admission.user_of(uid)
+
+    def enter(self, peer: Peer, user: int | None, descriptor: int = 0) -> str | None:
+        """Count a connection, or say why it is refused. `descriptor`: its number, which says how few are left."""
+        refusal = self._refusal(peer, user, descriptor)
         if refusal is None:
-            self.open[peer.uid] += 1
+            self.open.add(peer.uid, user)
             self.processes[peer.uid, peer.pid] += 1
-        elif self.unheard is not None:
-            self.unheard(peer.uid)
+        else:
+            self._refused(peer.uid, user, Kind.CONNECTIONS)
+            if self.unheard is not None:
+                self.unheard(peer.uid)
         return refusal
 
-    def _refusal(self, peer: Peer) -> str | None:
-        ours = peer.uid in (0, os.geteuid())
-        reserved = RESERVED if ours and not self.processes[peer.uid, peer.pid] else 0
-        if self.open[peer.uid] >= self.per_uid + reserved:
-            return f"uid {peer.uid} has {self.open[peer.uid]} connections open already; close some, or try again"
-        if not ours and self.open.total() + self.followers.total() >= self.total:
+    def _refusal(self, peer: Peer, user: int | None, descriptor: int) -> str | None:
+        spare = RESERVED if user is None and not self.processes[peer.uid, peer.pid] else 0
+        if self.open.uids[peer.uid] >= self.per_uid + spare:
+            return f"uid {peer.uid} has {self.open.uids[peer.uid]} connections open already; close some, or try again"
+        if user is None:
+            return None
+        everyone = self.open.everyone + self.followers.everyone
+        if everyone >= self.total or descriptor >= self.descriptors - reserved(self.descriptors):
             return "the daemon has too many connections open; try again"
+        if not may_take(self.open.users[user], everyone, self.per_uid, self.total):
+            return (
+                f"the user of uid {peer.uid} (uid {user}) has {self.open.users[user]} connections open, and others"
+                " want some, too; close some, or try again"
+            )
         return None
 
-    def follow(self, peer: Peer) -> str | None:
+    def follow(self, peer: Peer, user: int | None) -> str | None:
         """Count an entered connection as a follower's from now on, or say why it is none."""
-        if self.followers[peer.uid] >= FOLLOWERS:
+        if self.followers.uids[peer.uid] >= FOLLOWERS:
+            self._refused(peer.uid, user, Kind.FOLLOWERS)
             return f"uid {peer.uid} follows the history {FOLLOWERS} times already; end one, or ask without follow"
-        self.followers[peer.uid] += 1
-        self.leave(peer)
+        held = self.followers.everyone
+        if user is not None and not may_take(self.followers.users[user], held, FOLLOWERS, self.total // 4):
+            self._refused(peer.uid, user, Kind.FOLLOWERS)
+            return f"the user of uid {peer.uid} (uid {user}) follows the history too often; end one, or try again"
+        self.followers.add(peer.uid, user)
+        self.leave(peer, user)
         return None
 
-    def leave(self, peer: Peer) -> None:
+    def leave(self, peer: Peer, user: int | None) -> None:
         """A counted connection has ended."""
-        _less(self.open, peer.uid)
+        self.open.drop(peer.uid, user)
         _less(self.processes, (peer.uid, peer.pid))
 
-    def leave_following(self, peer: Peer) -> None:
+    def leave_following(self, peer: Peer, user: int | None) -> None:
         """A follower's connection has ended."""
-        _less(self.followers, peer.uid)
+        self.followers.drop(peer.uid, user)
+
+    def _refused(self, uid: int, user: int | None, kind: Kind) -> None:
+        if self.admission is not None and user is not None:
+            self.admission.refused(uid, kind)
 
 
 def _less(counts: Counter[Key], key: Key) -> None:
     counts[key] -= 1
     if counts[key] <= 0:
         del counts[key]
+
+
+def problem(status: str, code: str, message: str, header: bytes = b"") -> bytes:
+    """An answer that ends the connection, made without aiohttp."""
+    body = (json.dumps({"error": code, "message": message}) + "\n").encode()
+    return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n%s" % (
+        status.encode(),
+        header,
+        len(body),
+        body,
+    )
+
+
+def too_often(uid: int, user: int, seconds: float) -> Limited:
+    """What a user is told whose tokens are used up. `seconds`: until they are there."""
+    after = retry_after(seconds)
+    whose = f"uid {uid}" if uid == user else f"the user of uid {uid} (uid {user})"
+    return Limited(f"{whose} asks more than its share; try again in {after} s", after)
 
 
 class Guarded(asyncio.Protocol):
@@ -159,47 +230,118 @@ class Guarded(asyncio.Protocol):
         self._gate = gate
         self._inner: asyncio.Protocol | None = None
         self._peer: Peer | None = None
+        self._user: int | None = None
         self._follows = False
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._head = b""
+        self._waits: asyncio.TimerHandle | None = None
+        self._paid = False
+        self._kind = Kind.REQUESTS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        connection = transport.get_extra_info("socket")
         try:
-            peer = peer_of(transport.get_extra_info("socket"))
+            peer = peer_of(connection)
         except OSError:  # it has gone already
             self._transport.abort()
             return
-        refusal = self._gate.enter(peer)
+        user = self._gate.user_of(peer.uid)
+        refusal = self._gate.enter(peer, user, connection.fileno())
         if refusal is not None:
-            body = json.dumps({"error": TooMany.code, "message": refusal}) + "\n"
-            self._transport.write(
-                b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                b"Content-Length: %d\r\n\r\n%s" % (len(body), body.encode())
-            )
+            self._transport.write(problem("503 Service Unavailable", TooMany.code, refusal))
             self._transport.close()
             return
-        self._peer = peer
-        self._inner = self._gate.inner()
-        self._inner.connection_made(transport)
+        self._peer, self._user = peer, user
         self._expect(self._gate.first_byte_seconds)
 
     def follow(self) -> str | None:
         """From now on this connection follows the history; or why it may not."""
         if self._peer is None or self._follows:
             return None
-        refusal = self._gate.follow(self._peer)
+        refusal = self._gate.follow(self._peer, self._user)
         self._follows = refusal is None
         return refusal
 
+    def paid(self) -> bool:
+        """Whether the request that is served now was paid for here: the first one of the connection."""
+        paid, self._paid = self._paid, False
+        return paid
+
     def data_received(self, data: bytes) -> None:
-        if self._inner is None:
+        if self._peer is None:
             return
+        if self._inner is not None:
+            self._give(data)
+        elif self._waits is not None:  # what came before reading was paused
+            self._head += data
+        elif (seconds := self._price(data)) > 0.0:
+            self._keep(data, seconds)
+        else:
+            self._begin(data)
+
+    def _price(self, data: bytes) -> float:
+        """Pay for the first request, where its first line came in one piece, else it is paid for when it is parsed.
+
+        The seconds that it has to wait, as `Admission.take`.
+        """
+        admission, peer = self._gate.admission, self._peer
+        words = data[:MAX_LINE].split(b"\r\n", 1)[0].split(b" ")
+        if admission is None or peer is None or self._user is None or len(words) != 3:
+            return 0.0
+        self._kind, cost = cost_of(words[0].decode("latin-1"), words[1].decode("latin-1"))
+        seconds = admission.take(peer.uid, self._kind, cost)
+        self._paid = True
+        return 0.0 if seconds > 0 and self._is_admin() else seconds
+
+    def _is_admin(self) -> bool:
+        assert self._transport is not None
+        try:
+            return peer_of(self._transport.get_extra_info("socket"), self._gate.admin_group()).admin
+        except OSError:
+            return False
+
+    def _keep(self, data: bytes, seconds: float) -> None:
+        """Leave it unread until it has its tokens; one that would wait too long is refused then, a heartbeat taken."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        self._head = data
         if self._timer is not None:
-            # The whole head within one deadline that no trickle of bytes moves.
-            if not self._head:
-                self._expect(self._gate.request_seconds)
+            self._timer.cancel()
+            self._timer = None
+        then = self._go_on if seconds <= WAIT else partial(self._late, seconds)
+        self._waits = asyncio.get_running_loop().call_later(min(seconds, WAIT), then)
+
+    def _go_on(self) -> None:
+        assert self._transport is not None
+        data, self._head, self._waits = self._head, b"", None
+        self._transport.resume_reading()
+        self._begin(data)
+
+    def _late(self, seconds: float) -> None:
+        admission, peer, user = self._gate.admission, self._peer, self._user
+        if admission is None or peer is None or user is None or self._transport is None:
+            return
+        admission.refused(peer.uid, self._kind)
+        if self._kind is Kind.BEATS:
+            self._go_on()
+            return
+        limited = too_often(peer.uid, user, seconds)
+        header = b"Retry-After: %d\r\n" % limited.retry_after
+        self._transport.write(problem("429 Too Many Requests", limited.code, str(limited), header))
+        self._transport.close()
+
+    def _begin(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._inner = self._gate.inner()
+        self._inner.connection_made(self._transport)
+        self._expect(self._gate.request_seconds)  # the whole head, and no trickle of bytes moves that
+        self._give(data)
+
+    def _give(self, data: bytes) -> None:
+        assert self._inner is not None
+        if self._timer is not None:
             self._head = (self._head + data)[-4096:]
             if b"\r\n\r\n" in self._head:
                 self._timer.cancel()
@@ -219,10 +361,13 @@ class Guarded(asyncio.Protocol):
             self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._waits):
+            if timer is not None:
+                timer.cancel()
+        self._waits = None
         if self._peer is not None:
-            (self._gate.leave_following if self._follows else self._gate.leave)(self._peer)
+            leave = self._gate.leave_following if self._follows else self._gate.leave
+            leave(self._peer, self._user)
             self._peer = None
         if self._inner is not None:
             self._inner.connection_lost(exc)

@@ -12,6 +12,7 @@ from watchdog.control.peers import Peer
 from watchdog.control.requests import Purge, parse
 from watchdog.core.conversations import Conversation, conversation_json, conversation_of, kept_in
 from watchdog.errors import AgentNotFound, BadRequest, Conflict, OwnerCallFailed
+from watchdog.lanes import lane
 from watchdog.registry.rows import AgentRow
 
 PURGED = "agent.purged"
@@ -25,7 +26,8 @@ async def purge(request: web.Request) -> web.Response:
     if is_group(body.agent) or "@" in body.agent:
         raise BadRequest(f"agent: {body.agent!r} is not one agent of this host; name it by its name or id")
     row = await _ended(desk, peer, body.agent)
-    async with desk.purging.setdefault(row.registration.owner_uid, asyncio.Lock()):
+    purging = desk.purging.setdefault(row.registration.owner_uid, asyncio.Lock())
+    async with desk.helping.turn(lane().user), purging:
         return web.json_response(await _purge(desk, peer, row, yes=body.yes))
 
 

@@ -107,6 +107,10 @@ async def status(request: web.Request) -> web.Response:
                 for row in desk.holds.current(now)
             ],
             "doubts": desk.doubts(),
+            "limited": [
+                one for one in desk.admission.limited() if peer.admin or one["uid"] == desk.admission.user_of(peer.uid)
+            ],
+            "subuid_problems": desk.admission.problems,
             "you": {"uid": peer.uid, "admin": peer.admin},
             **facts,
         }

@@ -5,13 +5,15 @@ from aiohttp import web
 from watchdog.control.bodies import read_body
 from watchdog.control.desk import desk_of, peer_at
 from watchdog.control.requests import Reap, parse
+from watchdog.lanes import lane
 
 
 async def reap(request: web.Request) -> web.Response:
     """Look now; unless it is a dry run, have each leftover dealt with, and say what came of it."""
     body = parse(Reap, await read_body(request))
     desk, peer = desk_of(request), peer_at(request)
-    found = await desk.reap(peer.may, peer.by, dry_run=body.dry_run)
+    async with desk.helping.turn(lane().user):
+        found = await desk.reap(peer.may, peer.by, dry_run=body.dry_run)
     failed = [one for one in found if one["outcome"] in ("failed", "timeout")]
     answer = {
         "success": not failed,

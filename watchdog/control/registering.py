@@ -5,7 +5,7 @@ The row is committed before the answer. What the kernel says (uid, identity) com
 
 import uuid
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from aiohttp import web
 
@@ -15,16 +15,18 @@ from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import own_agent, parent_of
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Change, Register, parse
+from watchdog.core.admission import Kind
 from watchdog.core.beat import beat_of_json
 from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration, Status
 from watchdog.core.verdict import span
-from watchdog.errors import BadRequest, Conflict, Forbidden
+from watchdog.descriptors import scarce
+from watchdog.errors import BadRequest, Conflict, Forbidden, Limited
 from watchdog.fleet import ZERO, Agent
 from watchdog.hearing import WRAPPER
+from watchdog.registry.store import Store
 from watchdog.sharing import refuse_temp_dir, working_in
 
 _SPOKEN = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING})  # in these a beat counts
-PER_OWNER = 256  # living agents of one uid
 
 
 async def register(request: web.Request) -> web.Response:
@@ -34,7 +36,7 @@ async def register(request: web.Request) -> web.Response:
     await readable(body.pid)
     if body.replace and (body.agent_id is None or desk.fleet.get(body.agent_id) is None):
         await _replace(desk, peer, body)  # takes as long as a kill: others register meanwhile
-    async with desk.registering:
+    async with desk.registering(_owner(desk, peer, body)):
         known = await _known(desk, peer, body)
         if known is not None:
             return web.json_response(_answer(desk, known, []), status=200)
@@ -42,6 +44,13 @@ async def register(request: web.Request) -> web.Response:
         if body.source == "run" and body.pid is None and has_ended(peer.pid, desk.host):
             await _gone(desk, peer, agent, "its `run` ended while the registry was busy")
     return web.json_response(_answer(desk, agent, notes), status=201)
+
+
+def _owner(desk: Desk, peer: Peer, body: Register) -> int:
+    """Whose agent it will be. Only an admin registers another uid's process. Raises as `claim` does."""
+    if body.pid is None or not peer.admin:
+        return peer.uid
+    return claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id).uid
 
 
 async def change(request: web.Request) -> web.Response:
@@ -136,7 +145,7 @@ async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
 async def take_in(
     desk: Desk, peer: Peer, body: Register, taken: Claim | None = None, entry: Listed | None = None
 ) -> tuple[Agent, list[str]]:
-    """Check against the kernel and the other agents, commit, then let the house know. `desk.registering` is held.
+    """Check against the kernel and the other agents, commit, then let the house know. `registering` is held.
 
     1. Whose is the pid (`taken`: was just asked); the owner is its uid, else the peer's.
     2. Name, parent and temp dir fit with the agents that live.
@@ -150,7 +159,6 @@ async def take_in(
     desk.fleet.refuse_taken(body.name, owner)
     parent = None if body.parent is None else parent_of(desk, peer, body.parent, owner)
     _refuse_paths(desk, body, owner, parent)
-    await _refuse_task(desk, peer, body)
     reg = replace(_registration(desk, body, owner, parent, taken), entries=() if entry is None else (entry,))
     status = Status.QUEUED if body.queued else Status.STARTING if taken is None else Status.RUNNING
     policy = desk.settings.policy_for(reg)
@@ -158,9 +166,7 @@ async def take_in(
     agent.notify_socket = body.notify_socket or desk.open_notify(reg.agent_id, owner)
     store, now = desk.store, desk.now()
     try:
-        await store.write(store.store.add_agent, reg, status, now, peer.by, agent.notify_socket)
-        if body.task is not None:
-            await store.write(store.store.assign_task, body.task, reg.agent_id, now)
+        await store.write(_commit, store.store, peer, reg, status, now, agent.notify_socket)
     except BaseException:
         if body.notify_socket is None:
             desk.close_notify(reg.agent_id)
@@ -218,10 +224,18 @@ def _path(path: str | None) -> str | None:
 
 
 def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:
-    """Each agent costs descriptors; one user must not take them all."""
-    count = sum(agent.reg.owner_uid == owner for agent in desk.fleet)
-    if count >= PER_OWNER and not peer.admin:
-        raise Conflict(f"uid {owner} has {count} living agents, which is the most; end some (agent-watchdog remove)")
+    """Each agent costs descriptors; one user must not take them all. Root and admins register what they want."""
+    if peer.admin:
+        return
+    if not desk.admission.may_register(owner, (agent.reg.owner_uid for agent in desk.fleet)):
+        desk.admission.refused(owner, Kind.AGENTS)
+        user = desk.admission.user_of(owner)
+        raise Conflict(
+            f"uid {owner} (user {user}) has as many living agents as one may; end some (agent-watchdog remove)"
+        )
+    if not desk.admission.exempt(owner) and scarce():
+        desk.admission.refused(owner, Kind.AGENTS)
+        raise Limited("few file descriptors are left; they are for agents that are registered already; try again", 10)
 
 
 def _refuse_paths(desk: Desk, body: Register, owner: int, parent: str | None) -> None:
@@ -239,14 +253,21 @@ def _refuse_paths(desk: Desk, body: Register, owner: int, parent: str | None) ->
         )
 
 
-async def _refuse_task(desk: Desk, peer: Peer, body: Register) -> None:
-    """A task that another user's agent works or worked on stays his: its outcome is his agent's."""
-    row = None if body.task is None else await desk.store.read(desk.store.store.task, body.task)
-    if row is None or row.assigned_agent is None:
-        return
-    worker = await desk.store.read(desk.store.store.agent, row.assigned_agent)
+def _commit(
+    store: Store, peer: Peer, reg: Registration, status: Status, now: datetime, notify_socket: str | None
+) -> None:
+    """In the writer's thread: the row, and the task's.
+
+    A task that another user's agent works or worked on stays that user's: its outcome is that agent's. It is looked at
+    here, as registrations of two owners do not wait for each other, and writes do.
+    """
+    row = None if reg.task_id is None else store.task(reg.task_id)
+    worker = None if row is None or row.assigned_agent is None else store.agent(row.assigned_agent)
     if worker is not None and not peer.may(worker.registration.owner_uid):
-        raise Forbidden(f"task: {body.task} is of an agent of uid {worker.registration.owner_uid}; take another id")
+        raise Forbidden(f"task: {reg.task_id} is of an agent of uid {worker.registration.owner_uid}; take another id")
+    store.add_agent(reg, status, now, peer.by, notify_socket)
+    if reg.task_id is not None:
+        store.assign_task(reg.task_id, reg.agent_id, now)
 
 
 def _notes(desk: Desk, agent: Agent) -> list[str]:

@@ -16,6 +16,7 @@ from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Body, Path, Plain, parse
 from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, OwnerCallFailed
+from watchdog.lanes import lane
 from watchdog.owner.hooks.base import printable
 
 LOOK_SECONDS = 30.0  # for one owner's repositories
@@ -47,7 +48,8 @@ async def listed(request: web.Request) -> web.Response:
         raise BadRequest(f"owner_uid: {uid!r} is no uid")
     given = {"place": query.get("place"), "owner_uid": None if uid is None else int(uid)}
     body = parse(Where, json.dumps(given).encode())
-    found, problems = await _look(desk, peer, body)
+    async with desk.helping.turn(lane().user):
+        found, problems = await _look(desk, peer, body)
     return web.json_response({"restorable": found, "problems": problems})
 
 
@@ -55,15 +57,16 @@ async def restore(request: web.Request) -> web.Response:
     """Bring one back, as its owner; told in log and history."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Restore, await read_body(request))
-    found, problems = await _look(desk, peer, body)
-    one = _chosen(body.id, found, problems)
-    uid = one["owner_uid"]
-    assert isinstance(uid, int)
-    asked = {"wanted": one["agent_id"], "places": [one["common"]], "dry_run": body.dry_run}
-    try:
-        told = _entry(await desk.ask_owner(uid, "restore", asked, ACT_SECONDS))
-    except OwnerCallFailed as error:
-        raise Conflict(f"{one['agent_id']} is not restored: {error}") from None
+    async with desk.helping.turn(lane().user):
+        found, problems = await _look(desk, peer, body)
+        one = _chosen(body.id, found, problems)
+        uid = one["owner_uid"]
+        assert isinstance(uid, int)
+        asked = {"wanted": one["agent_id"], "places": [one["common"]], "dry_run": body.dry_run}
+        try:
+            told = _entry(await desk.ask_owner(uid, "restore", asked, ACT_SECONDS))
+        except OwnerCallFailed as error:
+            raise Conflict(f"{one['agent_id']} is not restored: {error}") from None
     if not body.dry_run:
         why, agent_id = str(told.get("message")), str(one["agent_id"])
         await desk.store.write(

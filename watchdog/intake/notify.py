@@ -2,14 +2,18 @@
 
 The protocol is sd_notify(3): newline-separated KEY=VALUE in one datagram, the sender's credentials attached by the
 kernel (unix(7), SCM_CREDENTIALS), which stay right when the sender has already gone. After a quiet moment a message is
-read at once, later ones all together four times a second and a bounded number of each agent's: a wake-up costs more
-than a beat, and a flood costs its own agent's socket only.
+read at once, later ones all together four times a second and a bounded number of each agent's and each user's: a
+wake-up costs more than a beat, and a flood costs its own user's sockets only. What is not read waits in them: the
+socket that has waited longest comes first, so that the last message of each counts a little later.
+
+Descriptors that come along are never received: closing one calls its file system (`flush` in filp_close), and one of a
+FUSE server that does not answer would hold the loop for ever. Without room for them the kernel drops them with the
+message (unix(7), MSG_CTRUNC), which releases a BARRIER=1 as well.
 
 Most libraries connect once, so the service manager keeps the sockets while we are away (FDSTORE, sd_notify(3)): what is
 said meanwhile waits in them, and our successor goes on reading. Without a manager that does so they are made anew.
 """
 
-import array
 import asyncio
 import os
 import select
@@ -19,15 +23,15 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from watchdog.core.notify import MAX_BYTES
 from watchdog.systemd import Supervisor
 
 REST = 0.25  # seconds between two looks at the sockets; `systemd-notify` waits for the next one (BARRIER=1)
 BUDGET = 64  # datagrams per look; a plain kernel queues 10 (net.unix.max_dgram_qlen), systemd raises it to 512
-MAX_FDS = 16
 UCRED = struct.Struct("3i")
-_ROOM = socket.CMSG_SPACE(UCRED.size) + socket.CMSG_SPACE(MAX_FDS * 4)
+_ROOM = socket.CMSG_SPACE(UCRED.size)  # the credentials come first (scm_recv), and nothing else has room
 _TRUNCATED = int(socket.MSG_TRUNC)  # `&` with an enum's member costs as much as the rest of a datagram
 
 
@@ -39,6 +43,16 @@ class Message:
     pid: int
     uid: int
     truncated: bool
+
+
+class Budget(Protocol):
+    """How many messages of each user are read (`admission.DatagramBudget`)."""
+
+    def renew(self) -> bool:
+        """A look begins. Whether somebody's messages were left at the last one."""
+
+    def take(self, owner_uid: int) -> bool:
+        """Whether one more of that owner's is read now."""
 
 
 class NotifySockets:
@@ -53,6 +67,10 @@ class NotifySockets:
         self._kept = self._supervisor.handed_over()
         self._sockets: dict[str, socket.socket] = {}
         self._agents: dict[int, str] = {}  # by descriptor
+        self._owners: dict[int, int] = {}  # uids, by descriptor
+        self._served: dict[int, int] = {}  # by descriptor: when one was read there last, as the number of the read
+        self._number = 0
+        self.budget: Budget | None = None  # None: everybody's messages are read alike
         self._ready = select.epoll()  # itself readable while one of the sockets is (epoll(7))
         self._looked = float("-inf")  # by the loop's clock
         self._resting: asyncio.TimerHandle | None = None
@@ -76,7 +94,7 @@ class NotifySockets:
         except OSError:
             listener.close()
             raise
-        self._listen(agent_id, listener)
+        self._listen(agent_id, listener, owner_uid)
         self._supervisor.keep(kept_name(agent_id), listener)
         return path
 
@@ -94,7 +112,7 @@ class NotifySockets:
             return False
         listener.setblocking(False)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._listen(agent_id, listener)
+        self._listen(agent_id, listener, 0)  # until `give` says whose it is
         return True
 
     def drop_kept(self) -> None:
@@ -103,9 +121,10 @@ class NotifySockets:
             self._drop(name, listener)
         self._kept.clear()
 
-    def _listen(self, agent_id: str, listener: socket.socket) -> None:
+    def _listen(self, agent_id: str, listener: socket.socket, owner_uid: int) -> None:
         self._sockets[agent_id] = listener
         self._agents[listener.fileno()] = agent_id
+        self._owners[listener.fileno()] = owner_uid
         self._ready.register(listener, select.EPOLLIN)
         if self._resting is None:
             asyncio.get_running_loop().add_reader(self._ready, self._readable)
@@ -117,6 +136,7 @@ class NotifySockets:
     def give(self, agent_id: str, owner_uid: int) -> None:
         """The agent runs as another uid now: that one may write to its socket."""
         if agent_id in self._sockets:
+            self._owners[self._sockets[agent_id].fileno()] = owner_uid
             self._give(os.path.join(self._directory, agent_id), owner_uid)
 
     @staticmethod
@@ -157,21 +177,33 @@ class NotifySockets:
     def drain_all(self) -> bool:
         """Read what waits on all sockets now, each within its budget: one of each, as long as epoll names any.
 
-        False when nothing waited.
+        A user whose budget is used up waits for the next look. False when nothing waited.
         """
+        budget = self.budget
+        behind = budget is not None and budget.renew()
         for number in range(BUDGET):
             ready = self._ready.poll(0, max(1, len(self._agents)))
             if not ready:
                 return number > 0
+            if behind:
+                ready.sort(key=lambda event: self._served.get(event[0], 0))
+            read = False
             for descriptor, _ in ready:
                 agent_id = self._agents.get(descriptor)  # None: closed by what was read before it
-                if agent_id is not None:
-                    self._read(agent_id, self._sockets[agent_id], 1)
+                if agent_id is None or (budget is not None and not budget.take(self._owners[descriptor])):
+                    continue
+                read = True
+                self._number += 1
+                self._served[descriptor] = self._number
+                self._read(agent_id, self._sockets[agent_id], 1)
+            if not read:
+                break
         return True
 
     def _release(self, agent_id: str) -> None:
         listener = self._sockets.pop(agent_id)
-        del self._agents[listener.fileno()]
+        del self._agents[listener.fileno()], self._owners[listener.fileno()]
+        self._served.pop(listener.fileno(), None)
         self._ready.unregister(listener)  # closing it does not: the service manager may hold it too
         listener.close()
 
@@ -198,15 +230,10 @@ class NotifySockets:
 
     def _read(self, agent_id: str, listener: socket.socket, most: int) -> None:
         for _ in range(most):
-            message, descriptors = receive(listener)
-            try:
-                if message is None:
-                    return
-                self._receive(agent_id, message)
-            finally:
-                # After the message was attributed: systemd-notify's BARRIER=1 waits for the close (sd_notify(3)).
-                for descriptor in descriptors:
-                    os.close(descriptor)
+            message = receive(listener)
+            if message is None:
+                return
+            self._receive(agent_id, message)
 
 
 def kept_name(agent_id: str) -> str:
@@ -222,22 +249,15 @@ def _bound_to(listener: socket.socket, path: str) -> bool:
         return False
 
 
-def receive(listener: socket.socket) -> tuple[Message | None, list[int]]:
-    """One datagram with its credentials (None: nothing waits), and the descriptors that came along, to be closed."""
+def receive(listener: socket.socket) -> Message | None:
+    """One datagram with its credentials; None: nothing waits."""
     try:
-        data, ancillary, flags, _ = listener.recvmsg(MAX_BYTES + 1, _ROOM, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, flags, _ = listener.recvmsg(MAX_BYTES + 1, _ROOM)
     except (BlockingIOError, InterruptedError):
-        return None, []
+        return None
     pid, uid = 0, -1
-    descriptors: list[int] = []
     for level, kind, payload in ancillary:
-        if level != socket.SOL_SOCKET:
-            continue
-        if kind == socket.SCM_CREDENTIALS and len(payload) >= UCRED.size:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(payload) >= UCRED.size:
             pid, uid, _gid = UCRED.unpack(payload[: UCRED.size])
-        elif kind == socket.SCM_RIGHTS:
-            held = array.array("i")
-            held.frombytes(payload[: len(payload) - len(payload) % held.itemsize])
-            descriptors.extend(held)
     truncated = bool(flags & _TRUNCATED) or len(data) > MAX_BYTES
-    return Message(data[:MAX_BYTES], pid, uid, truncated), descriptors
+    return Message(data[:MAX_BYTES], pid, uid, truncated)

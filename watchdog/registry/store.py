@@ -1,7 +1,6 @@
 """`Store`: every query of the registry. Synchronous; the event loop reaches it through `AsyncStore`."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -11,6 +10,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from watchdog.errors import RegistryUnavailable
+from watchdog.lanes import Lanes, Turns, lane
 from watchdog.registry.agents import AgentQueries
 from watchdog.registry.engines import Engines, Undone
 from watchdog.registry.health import HealthQueries
@@ -22,6 +22,7 @@ from watchdog.registry.retention import RetentionQueries
 P = ParamSpec("P")
 T = TypeVar("T")
 TOGETHER = 200  # writes in one transaction at most: they share its fate, and readers see it late
+OF_USERS = 20  # of them requests of users: what is ours and comes next waits for no more than these
 
 
 class Store(AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries, LeftoverQueries):
@@ -42,19 +43,22 @@ class Store(AgentQueries, RequestQueries, HistoryQueries, HealthQueries, Retenti
 
 
 class AsyncStore:
-    """The store for the event loop: one thread writes, two read, so that a slow disk never stops the loop.
+    """The store for the event loop: one thread writes, four read, so that a slow disk never stops the loop.
 
-    Writes are done in the order in which they were asked for. What was asked for while the disk was busy is committed
-    together: one flush (2 to 8 ms) for a hundred kills' intents. Each caller hears only after the commit, a Conflict
-    undoes its own write alone, and a commit that fails fails everybody's. A caller that is cancelled does not undo his
-    write.
+    Writes of one lane (`lanes`) are done in the order in which they were asked for: ours, root's and the daemon's own
+    kills first, then users' in turn. What was asked for while the disk was busy is committed together: one flush (2 to
+    8 ms) for a hundred kills' intents. Each caller hears only after the commit, a Conflict undoes its own write alone,
+    and a commit that fails fails everybody's. A caller that is cancelled does not undo his write. Users' reads have two
+    threads of their own, of which one user has one at a time.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._writer = ThreadPoolExecutor(1, "registry-write")
         self._readers = ThreadPoolExecutor(2, "registry-read")
-        self._waiting: deque[_Write] = deque()
+        self._guests = ThreadPoolExecutor(2, "registry-read-for-users")
+        self._turns = Turns(2, 1)
+        self._waiting: Lanes[_Write] = Lanes()
         self._closed = False
         self.make_room: Callable[[], bool] = lambda: False  # asked where the disk is full; True: there is some now
 
@@ -73,14 +77,18 @@ class AsyncStore:
         if self._closed:
             answer.set_exception(RegistryUnavailable("the registry is closed: the daemon is stopping"))
             return answer
-        self._waiting.append(_Write(partial(method, *args, **kwargs), answer))
-        if len(self._waiting) == 1:  # else the writer comes to it after what stands before it
+        if (
+            self._waiting.put(_Write(partial(method, *args, **kwargs), answer)) == 1
+        ):  # else the writer comes to it after what stands before it
             loop.call_soon(self._wake)
         return answer
 
     async def read(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a reading method."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, partial(method, *args, **kwargs))
+        user, call = lane().user, partial(method, *args, **kwargs)
+        async with self._turns.turn(user):
+            readers = self._readers if user is None else self._guests
+            return await asyncio.get_running_loop().run_in_executor(readers, call)
 
     def close(self) -> None:
         """Finish what was asked for (each is bounded by the busy timeout), then close the connections."""
@@ -88,15 +96,16 @@ class AsyncStore:
         self._closed = True
         self._writer.shutdown()
         self._readers.shutdown()
+        self._guests.shutdown()
         self.store.close()
 
     def _wake(self) -> None:
-        if self._waiting:
+        if len(self._waiting):
             self._writer.submit(self._write_waiting)
 
     def _write_waiting(self) -> None:
         """In the writer's thread: all that waits, until nothing does."""
-        while batch := [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]:
+        while batch := self._waiting.take(TOGETHER, OF_USERS):
             try:
                 with self.store.engines.group() if len(batch) > 1 else nullcontext():
                     for write in batch:

@@ -1,0 +1,136 @@
+"""Whose work a task of the loop does, and the queues in which nobody's work stands behind another user's.
+
+The daemon's own work, root's and the admins' orders go first; users take turns behind them. A handler of the control
+socket sets its lane, and the tasks that it starts inherit it (contextvars, PEP 567): so do the writes of an order.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from threading import Lock
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Lane:
+    """Whose work it is. An order that root presses leaves its user's lane: `user` becomes None."""
+
+    __slots__ = ("user",)
+
+    def __init__(self, user: int | None = None) -> None:
+        """`user`: the uid of that user; None: ours, root's or an admin's."""
+        self.user = user
+
+
+FIRST = Lane()
+_LANE: ContextVar[Lane] = ContextVar("lane", default=FIRST)
+
+
+def lane() -> Lane:
+    """That of the running task."""
+    return _LANE.get()
+
+
+def enter(of: Lane) -> None:
+    """The running task, and what it starts from now on, works in that lane."""
+    _LANE.set(of)
+
+
+class Lanes(Generic[T]):
+    """A queue between threads: what is ours comes out first, in its order; then one of each user's in turn."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._first: deque[T] = deque()
+        self._users: dict[int, deque[T]] = {}  # in the order of their turns
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, item: T) -> int:
+        """Queue it in the lane of the running task; how many wait now."""
+        user = lane().user
+        with self._lock:
+            queue = self._first if user is None else self._users.setdefault(user, deque())
+            queue.append(item)
+            self._count += 1
+            return self._count
+
+    def take(self, most: int, of_users: int) -> list[T]:
+        """The next ones: `most` of ours at most, and with them no more than `of_users` of users."""
+        with self._lock:
+            taken = [self._first.popleft() for _ in range(min(most, len(self._first)))]
+            while self._users and len(taken) < most and of_users > 0:
+                user = next(iter(self._users))
+                queue = self._users.pop(user)
+                taken.append(queue.popleft())
+                if queue:
+                    self._users[user] = queue  # behind the others
+                of_users -= 1
+            self._count -= len(taken)
+            return taken
+
+
+class Turns:
+    """So many at once; of those who wait the user with the fewest comes next, and one has at most its share."""
+
+    def __init__(self, most: int, share: int) -> None:
+        self._most = most
+        self._share = share
+        self._running: Counter[int] = Counter()
+        self._waiting: dict[int, deque[asyncio.Future[None]]] = {}
+
+    @asynccontextmanager
+    async def turn(self, user: int | None) -> AsyncIterator[None]:
+        """Wait for one's turn and hold it meanwhile; None does not wait and takes no place."""
+        if user is None:
+            yield
+            return
+        if self._free(user) and not self._waiting.get(user):
+            self._running[user] += 1
+        else:
+            await self._wait(user)
+        try:
+            yield
+        finally:
+            self._leave(user)
+
+    def _free(self, user: int) -> bool:
+        return self._running.total() < self._most and self._running[user] < self._share
+
+    async def _wait(self, user: int) -> None:
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(user, deque()).append(mine)
+        try:
+            await mine
+        except asyncio.CancelledError:
+            if mine.done() and not mine.cancelled():  # its turn came at the same moment
+                self._leave(user)
+            else:
+                self._forget(user, mine)
+            raise
+
+    def _forget(self, user: int, mine: "asyncio.Future[None]") -> None:
+        queue = self._waiting.get(user, deque())
+        if mine in queue:  # else its turn was passed on already
+            queue.remove(mine)
+        if not queue:
+            self._waiting.pop(user, None)
+
+    def _leave(self, user: int) -> None:
+        self._running[user] -= 1
+        if not self._running[user]:
+            del self._running[user]
+        while ready := [one for one in self._waiting if self._free(one)]:
+            chosen = min(ready, key=lambda one: self._running[one])  # of equals who waits the longest
+            following = self._waiting.pop(chosen)
+            future = following.popleft()
+            if following:
+                self._waiting[chosen] = following  # behind the others
+            if not future.done():
+                self._running[chosen] += 1
+                future.set_result(None)
