@@ -63,6 +63,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     metrics      figures for Prometheus
     bulletin     what the daemon says of itself: status line, facts, figures
     summons      what signals ask of it: stop, read the configuration anew
+    shutdown     the end within its limit, whatever hangs: the last resort beside the orderly end
     reloading    SIGHUP: the configuration read anew
     registry/    SQLAlchemy: schema, every query, migrations
     processes/   /proc, pidfd, signals: identity, tree, the one guarded send, evidence
@@ -88,6 +89,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     places       where things lie, and whether a directory is really ours
     lock         one daemon per runtime and per state directory
     systemd      our own word to the service manager
+    threads      calls that may never return: daemon threads that are given up, counted and joined by nobody
     clock        the only reader of clocks
     core/        pure: what a sweep saw -> verdict -> decision; the steps of a kill. No I/O, clock, log or thread.
     errors       exceptions raised on purpose

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
-from watchdog import background, checkup, config, descriptors, logs
+from watchdog import background, checkup, config, descriptors, logs, threads
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.lock import PidFile
 from watchdog.places import ensure_directories
@@ -22,6 +22,7 @@ from watchdog.sink import Sink
 from watchdog.systemd import Supervisor
 
 M_ARENA_MAX = -8  # malloc.h
+LAST_WORDS = 1.0  # seconds that a stopped reader of our output may keep us
 EX_USAGE = 64  # not argparse's 2, which vendors' hook runners read as "block the agent"
 
 
@@ -49,6 +50,14 @@ def main(argv: list[str] | None = None) -> int:
     except WatchdogError as error:
         print(f"agent-watchdogd: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def leave(status: int) -> NoReturn:
+    """End the process without Python's own end, which joins threads and flushes pipes that nobody reads."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(WatchdogError, OSError, ValueError):
+            threads.call_now("standard output", stream.flush, LAST_WORDS)
+    os._exit(status)
 
 
 def build() -> argparse.ArgumentParser:

@@ -7,7 +7,6 @@ heartbeat, so `unheard` is told whose it was.
 """
 
 import asyncio
-import grp
 import json
 import os
 import resource
@@ -18,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
+from watchdog import nss
 from watchdog.errors import TooMany
 
 _SO_PEERGROUPS = 59  # linux/asm-generic/socket.h, Linux 4.13; Python has no name for it
@@ -66,9 +66,8 @@ def _in_group(connection: socket.socket, gid: int, name: str) -> bool:
     """Whether the peer was a member of the group when it connected; a group that does not exist has no members."""
     if not name:
         return False
-    try:
-        wanted = grp.getgrnam(name).gr_gid
-    except KeyError:
+    wanted = nss.gid_of(name)
+    if wanted is None:
         return False
     if gid == wanted:
         return True

@@ -1,10 +1,10 @@
 """`Store`: every query of the registry. Synchronous; the event loop reaches it through `AsyncStore`."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -18,10 +18,15 @@ from watchdog.registry.history import HistoryQueries
 from watchdog.registry.leftovers import LeftoverQueries
 from watchdog.registry.requests import RequestQueries
 from watchdog.registry.retention import RetentionQueries
+from watchdog.threads import Pool
 
 P = ParamSpec("P")
 T = TypeVar("T")
 TOGETHER = 200  # writes in one transaction at most: they share its fate, and readers see it late
+# Seconds after which the database has hung: a disk that takes no fsync, a dead NFS server. What it refuses by itself
+# (a lock, a server that went silent) it refuses after 6 s at most.
+HUNG = 10.0
+LOOK = 0.5  # seconds between two looks whether the writer has hung
 
 
 class Store(AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries, LeftoverQueries):
@@ -48,13 +53,21 @@ class AsyncStore:
     together: one flush (2 to 8 ms) for a hundred kills' intents. Each caller hears only after the commit, a Conflict
     undoes its own write alone, and a commit that fails fails everybody's. A caller that is cancelled does not undo his
     write.
+
+    A database that hangs keeps three threads at most, and nobody waiting for longer than `patience` seconds: then all
+    that wait get RegistryUnavailable, and so does each new call at once, until the call that hung has returned. What
+    that call was about to write may still be committed, as after a lost connection.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._writer = ThreadPoolExecutor(1, "registry-write")
-        self._readers = ThreadPoolExecutor(2, "registry-read")
+        self.patience = HUNG  # seconds; shorter at the daemon's end
+        self._writer = Pool(1, "the registry (writing)")
+        self._readers = Pool(2, "the registry (reading)")
         self._waiting: deque[_Write] = deque()
+        self._batch: list[_Write] = []  # what the writer is about
+        self._since: float | None = None  # when it began with that
+        self._watching = False
         self._closed = False
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -72,30 +85,72 @@ class AsyncStore:
         if self._closed:
             answer.set_exception(RegistryUnavailable("the registry is closed: the daemon is stopping"))
             return answer
+        if self._writer_hangs():
+            answer.set_exception(self._hung())
+            return answer
         self._waiting.append(_Write(partial(method, *args, **kwargs), answer))
         if len(self._waiting) == 1:  # else the writer comes to it after what stands before it
             loop.call_soon(self._wake)
+        if not self._watching:
+            self._watching = True
+            loop.call_later(LOOK, self._watch)
         return answer
 
     async def read(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a reading method."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, partial(method, *args, **kwargs))
+        if self._readers.stuck(self.patience) == self._readers.size:
+            raise self._hung()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.patience):
+                return await loop.run_in_executor(self._readers, partial(method, *args, **kwargs))
+        except TimeoutError:
+            raise self._hung() from None
 
-    def close(self) -> None:
-        """Finish what was asked for (each is bounded by the busy timeout), then close the connections."""
+    def close(self, seconds: float = HUNG) -> bool:
+        """Finish what was asked for (each is bounded by the busy timeout), then close the connections.
+
+        False: the database hangs, and its threads and connections are left to themselves.
+        """
         self._wake()
         self._closed = True
-        self._writer.shutdown()
-        self._readers.shutdown()
-        self.store.close()
+        deadline = time.monotonic() + seconds
+        closed = Pool(1, "the registry (closing)")  # the last connection to a SQLite file writes to it
+        if self._writer.close(seconds) and self._readers.close(deadline - time.monotonic()):
+            done = closed.submit(self.store.close)
+            if closed.close(max(0.0, deadline - time.monotonic())):
+                done.result()
+                return True
+        return False
 
     def _wake(self) -> None:
         if self._waiting:
             self._writer.submit(self._write_waiting)
 
+    def _writer_hangs(self) -> bool:
+        return self._since is not None and time.monotonic() - self._since >= self.patience
+
+    def _hung(self) -> RegistryUnavailable:
+        error = RegistryUnavailable(f"registry {self.store.engines.place}: no answer within {self.patience:g} s")
+        self.store.engines.trouble = str(error)
+        return error
+
+    def _watch(self) -> None:
+        """In the loop, while anything is asked of the writer: once it hangs, all who wait are told."""
+        if self._writer_hangs():
+            waiting, batch = [self._waiting.popleft() for _ in range(len(self._waiting))], self._batch
+            for write in (*batch, *waiting):
+                write.given_up = True
+                if not write.answer.done():
+                    write.answer.set_exception(self._hung())
+        self._watching = bool(self._waiting) or self._since is not None
+        if self._watching:
+            asyncio.get_running_loop().call_later(LOOK, self._watch)
+
     def _write_waiting(self) -> None:
         """In the writer's thread: all that waits, until nothing does."""
         while batch := [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]:
+            self._batch, self._since = batch, time.monotonic()
             try:
                 with self.store.engines.group() if len(batch) > 1 else nullcontext():
                     for write in batch:
@@ -103,7 +158,9 @@ class AsyncStore:
             except Exception as error:  # noqa: BLE001 - whatever it is, every caller has to hear of it
                 for write in batch:
                     write.failure = _copy(error)
-            batch[0].answer.get_loop().call_soon_threadsafe(_tell, batch)
+            self._batch, self._since = [], None
+            with suppress(RuntimeError):  # the loop has ended
+                batch[0].answer.get_loop().call_soon_threadsafe(_tell, batch)
 
 
 @dataclass(slots=True)
@@ -114,9 +171,12 @@ class _Write:
     answer: asyncio.Future[Any]
     result: object = None
     failure: Exception | None = None
+    given_up: bool = False  # its caller was told that the database hangs
 
     def run(self) -> None:
         """Do it. Raises Undone, which is about everybody; any other failure is this write's own."""
+        if self.given_up:
+            raise Undone("the database had hung, and nobody waits for this any more")
         try:
             self.result = self.call()
         except Undone:
