@@ -31,6 +31,7 @@ RANK = {
     "nss": 4,
     "owners": 4,
     "units": 3,
+    "children": 3,
     "intake": 4,
     "schedule": 4,
     "cleanup": 4,

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from watchdog import threads
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.fleet import Fleet
@@ -38,6 +39,8 @@ class Bulletin:
             said.append("the registry cannot be used (status, doctor), so nobody is ended")
         if health.error:
             said.append(f"the log ({health.target}) cannot be written: {health.error}")
+        if stuck := threads.overdue():
+            said.append(f"no answer from: {', '.join(sorted(stuck))}")
         if self.reload.problems:
             said.append("the configuration file cannot be used, the former one holds")
         return "; ".join(said)
@@ -57,6 +60,7 @@ class Bulletin:
             "config_problems": self.reload.problems,
             "config_waiting": self.reload.waiting,
             "registry_problem": self.sweeper.recorder.trouble,
+            "waits_for": {what: round(seconds) for what, seconds in sorted(threads.overdue().items())},
             "log": dataclasses.asdict(self.sink.health()),
         }
 

@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
+from watchdog import threads
 from watchdog.clock import Clock
 from watchdog.core.ladder import END_PHASE, Kill, Move, asked, next_step
 from watchdog.core.model import Identity, Polite, TreeMember
@@ -114,7 +116,9 @@ class Ending:
                 thaw(plan.cgroup)
                 roll.were_stopped(plan.stopped)
             if not plan.begun:
-                snapshot = await asyncio.to_thread(evidence.snapshot, [m.seen for m in roll.alive()])
+                snapshot = await threads.finished(
+                    "evidence in /proc", partial(evidence.snapshot, [m.seen for m in roll.alive()])
+                )
                 await self._intend("looked", roll.seen(), snapshot)
             started, everybody = (self._clock.mono(), False) if plan.termed is None else plan.termed
             before = plan.termed is not None

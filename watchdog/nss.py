@@ -11,16 +11,17 @@ import grp
 import os
 import pwd
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import TypeVar
 
 from watchdog import threads
+from watchdog.clock import Clock
 from watchdog.errors import OwnerCallFailed
 from watchdog.units import Person
 
+_clock = Clock()
 NOBODY = 65534  # the group of a uid that has no entry in passwd
 MOST = 64  # questions that may wait for an answer at once
 GROUPS = 65_536  # of one person: NGROUPS_MAX of Linux
@@ -28,16 +29,15 @@ FRESH = 60.0  # seconds that the gid of a group is believed
 FIRST = 0.25  # seconds that the first question for a group may keep its caller waiting
 T = TypeVar("T")
 _libc = ctypes.CDLL(None)
-_WHAT = "NSS (users and groups)"
 
 
 def ask(question: Callable[[], T]) -> "asyncio.Future[T]":
     """Its answer, or what it raises. Whoever waits no longer leaves the thread behind."""
-    if threads.count(_WHAT) >= MOST:
+    if threads.count(threads.NSS) >= MOST:
         refused: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         refused.set_exception(OwnerCallFailed("not_started", f"{MOST} questions to NSS have no answer yet"))
         return refused
-    return threads.wrapped(threads.begin(_WHAT, question))
+    return threads.wrapped(threads.begin(threads.NSS, question))
 
 
 class Group:
@@ -59,10 +59,10 @@ class Group:
             question, known = self._question, self._gid is not None
             if question is not None and not question.done():
                 return self._gid
-            if known and time.monotonic() - self._asked < FRESH:
+            if known and _clock.mono() - self._asked < FRESH:
                 return self._gid
-            self._asked = time.monotonic()
-            self._question = question = threads.begin(_WHAT, self._ask)
+            self._asked = _clock.mono()
+            self._question = question = threads.begin(threads.NSS, self._ask)
         if not known:
             with suppress(TimeoutError, OSError):
                 question.result(FIRST)

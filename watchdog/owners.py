@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from watchdog import nss, units
+from watchdog import children, nss, units
+from watchdog.children import Child
 from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.hooks import base
@@ -40,7 +41,7 @@ STDERR_KEPT = 2000  # bytes of a helper's last words
 class _Helper:
     """One helper process and the calls that wait for it."""
 
-    process: asyncio.subprocess.Process
+    process: Child
     unit: str | None = None  # the transient unit that it is, and `process` then only waits for it
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     last_words: bytearray = field(default_factory=bytearray)
@@ -212,7 +213,7 @@ class Owners:
         become = unit is None and uid != os.geteuid()
         pipe = asyncio.subprocess.PIPE
         try:
-            process = await asyncio.create_subprocess_exec(
+            process = await children.start(
                 *argv,
                 stdin=pipe,
                 stdout=pipe,
@@ -319,5 +320,5 @@ async def _buried(helper: _Helper, patience: float) -> None:
         for task in helper.tasks:
             task.cancel()
         await asyncio.gather(*helper.tasks, return_exceptions=True)
-        # A process that the helper left behind may hold the other ends open: asyncio would keep ours for ever.
-        helper.process._transport.close()  # type: ignore[attr-defined]
+        # A process that the helper left behind may hold the other ends open: the loop would keep ours for ever.
+        helper.process.close()

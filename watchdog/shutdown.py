@@ -19,8 +19,10 @@ import traceback
 from collections.abc import Callable
 
 from watchdog import threads
+from watchdog.clock import Clock
 from watchdog.logs import Log
 
+_clock = Clock()
 LIMIT = 20.0  # seconds from the word to stop until the process has ended; TimeoutStopSec in the unit is 30
 LOOP_LIMIT = 30.0  # seconds without a turn of the event loop after which it counts as dead
 TICK = 1.0  # seconds between two looks, and between two signs of life of the loop
@@ -68,10 +70,10 @@ class ExitTimer:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
         still = 0.0
         while True:
-            before = time.monotonic()
+            before = _clock.mono()
             self._sleep()
             # A look that comes late (we were stopped, starved or suspended) says nothing about the others.
-            passed = min(time.monotonic() - before, 2 * TICK)
+            passed = min(_clock.mono() - before, 2 * TICK)
             still = 0.0 if self._lived or not self._watched else still + passed
             self._lived = False
             if self._armed.is_set():

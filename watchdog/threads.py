@@ -10,17 +10,19 @@ import asyncio
 import itertools
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
+from watchdog.clock import Clock
 from watchdog.errors import WatchdogError
 
+_clock = Clock()
 P = ParamSpec("P")
 T = TypeVar("T")
+NSS = "NSS (users and groups)"  # what calls to it are named by
 OVERDUE = 5.0  # seconds after which a call counts as stuck
 
 
@@ -48,7 +50,7 @@ _calls: dict[int, _Call] = {}  # single operations on a dict are atomic
 def noted(what: str) -> Iterator[None]:
     """While the block runs, this thread waits for `what`."""
     number = next(_numbers)
-    _calls[number] = _Call(what, time.monotonic())
+    _calls[number] = _Call(what, _clock.mono())
     try:
         yield
     finally:
@@ -57,7 +59,7 @@ def noted(what: str) -> Iterator[None]:
 
 def overdue(seconds: float = OVERDUE) -> dict[str, float]:
     """What threads of ours have been waiting for at least so long, and the seconds of the longest wait."""
-    now = time.monotonic()
+    now = _clock.mono()
     found: dict[str, float] = {}
     for call in list(_calls.values()):
         if (waited := now - call.began) >= seconds:
@@ -161,7 +163,7 @@ class Pool(Executor):
 
     def stuck(self, seconds: float) -> int:
         """How many of its threads have been in one call for at least so long."""
-        now = time.monotonic()
+        now = _clock.mono()
         return sum(now - since >= seconds for since in list(self._since.values()))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -179,9 +181,9 @@ class Pool(Executor):
             for _ in self._threads:
                 self._queue.put(None)
             threads = list(self._threads)
-        deadline = time.monotonic() + seconds
+        deadline = _clock.mono() + seconds
         for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            thread.join(max(0.0, deadline - _clock.mono()))
         return not any(thread.is_alive() for thread in threads)
 
     def _work(self) -> None:
@@ -189,7 +191,7 @@ class Pool(Executor):
         while (task := self._queue.get()) is not None:
             future, function = task
             if future.set_running_or_notify_cancel():
-                self._since[me] = time.monotonic()
+                self._since[me] = _clock.mono()
                 with noted(self._what):
                     _settle(future, function)
                 self._since.pop(me, None)

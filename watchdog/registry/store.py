@@ -1,7 +1,6 @@
 """`Store`: every query of the registry. Synchronous; the event loop reaches it through `AsyncStore`."""
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -10,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from watchdog.clock import Clock
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.agents import AgentQueries
 from watchdog.registry.engines import Engines, Undone
@@ -20,6 +20,7 @@ from watchdog.registry.requests import RequestQueries
 from watchdog.registry.retention import RetentionQueries
 from watchdog.threads import Pool
 
+_clock = Clock()
 P = ParamSpec("P")
 T = TypeVar("T")
 TOGETHER = 200  # writes in one transaction at most: they share its fate, and readers see it late
@@ -114,11 +115,11 @@ class AsyncStore:
         """
         self._wake()
         self._closed = True
-        deadline = time.monotonic() + seconds
+        deadline = _clock.mono() + seconds
         closed = Pool(1, "the registry (closing)")  # the last connection to a SQLite file writes to it
-        if self._writer.close(seconds) and self._readers.close(deadline - time.monotonic()):
+        if self._writer.close(seconds) and self._readers.close(deadline - _clock.mono()):
             done = closed.submit(self.store.close)
-            if closed.close(max(0.0, deadline - time.monotonic())):
+            if closed.close(max(0.0, deadline - _clock.mono())):
                 done.result()
                 return True
         return False
@@ -128,7 +129,7 @@ class AsyncStore:
             self._writer.submit(self._write_waiting)
 
     def _writer_hangs(self) -> bool:
-        return self._since is not None and time.monotonic() - self._since >= self.patience
+        return self._since is not None and _clock.mono() - self._since >= self.patience
 
     def _hung(self) -> RegistryUnavailable:
         error = RegistryUnavailable(f"registry {self.store.engines.place}: no answer within {self.patience:g} s")
@@ -150,7 +151,7 @@ class AsyncStore:
     def _write_waiting(self) -> None:
         """In the writer's thread: all that waits, until nothing does."""
         while batch := [self._waiting.popleft() for _ in range(min(TOGETHER, len(self._waiting)))]:
-            self._batch, self._since = batch, time.monotonic()
+            self._batch, self._since = batch, _clock.mono()
             try:
                 with self.store.engines.group() if len(batch) > 1 else nullcontext():
                     for write in batch:
