@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from watchdog import threads
 from watchdog.catalogue import CATALOGUE
 from watchdog.clock import Clock
 from watchdog.log_targets import Line, Target, Wait
@@ -105,7 +106,10 @@ class Sink(logging.Handler):
         self._stuck_told, (target, fallback) = True, self._aim
         words = f"it has taken no line for {STUCK:g} s: a disk or a server that hangs, or a reader that has stopped"
         self._hear("log.failed", target=target.name, error=words)
-        self._on(fallback, self._own("log.failed", target=target.name, error=words))
+        line = self._own("log.failed", target=target.name, error=words)
+        threads.begin(
+            "the log's fallback", functools.partial(self._on, fallback, line)
+        )  # it may be a file on the same disk
 
     # -- whoever leads -----------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -79,6 +80,10 @@ DIR *opendir(const char *path) { hang("path", path); return REAL(opendir)(path);
 int bind(int fd, const struct sockaddr *to, socklen_t size) {
     if (to->sa_family == AF_UNIX) hang("path", ((const struct sockaddr_un *)to)->sun_path);
     return REAL(bind)(fd, to, size);
+}
+
+int epoll_wait(int fd, struct epoll_event *to, int most, int timeout) {
+    int got = REAL(epoll_wait)(fd, to, most, timeout); hang("loop", NULL); return got;
 }
 
 int execve(const char *path, char *const argv[], char *const envp[]) { hang("exec", path); return REAL(execve)(path, argv, envp); }

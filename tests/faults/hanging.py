@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.world import World
+
 SOURCE = Path(__file__).parent / "hang.c"
 
 
@@ -33,15 +35,20 @@ class Hanging:
         self._directory = directory / "hang"
         self._directory.mkdir(exist_ok=True)
 
-    @property
-    def environ(self) -> dict[str, str]:
-        """For the daemon: `world.start(**hanging.environ)`."""
-        return {"LD_PRELOAD": str(library()), "HANG": str(self._directory)}
+    def start(self, world: World, *options: str, wait: bool = True, prefix: tuple[str, ...] = (), **own: str) -> None:
+        """As `world.start`; what hangs, hangs for the daemon and its children alone."""
+        environ = {"LD_PRELOAD": str(library()), "HANG": str(self._directory), **own}
+        world.start(*options, wait=wait, prefix=(*prefix, "env", *(f"{key}={value}" for key, value in environ.items())))
+
+    def take_away(self) -> None:
+        """All return again."""
+        self.end(*(path.name for path in self._directory.iterdir()))
 
     def begin(self, call: str, path: object = "") -> None:
-        """From now on this call does not return: `fsync`, `write`, `flock`, `close`, `path`, `exec`, `nss`, `groups`.
+        """From now on this call does not return; `path`: for paths that begin so, all where it is empty.
 
-        `path`: for paths that begin so; all, where it is empty. `path` as a call is each one that takes a path.
+        `fsync`, `write`, `flock`, `close` of a descriptor, `path`: each call that takes one, `exec`: of a child,
+        `nss`: each question to it, `groups`: getgrouplist(3) alone, `loop`: epoll_wait(2), so the event loop itself.
         """
         new = self._directory / f".{call}"
         new.write_text(str(path))
