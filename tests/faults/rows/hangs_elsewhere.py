@@ -4,16 +4,20 @@ The story of each row: two agents; the hang begins; one of them falls silent, th
 names what hangs; SIGTERM; a second start. Where the registry hangs nobody may be killed, and both are told so in time.
 """
 
+import fcntl
+import itertools
 import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tests.faults.hanging import Hanging
@@ -39,18 +43,19 @@ class Hang:
     said: tuple[str, str] | None
     recorded: bool = True  # the registry works
     logged: bool = True  # and so does the log
-    settings: dict[str, Any] | None = None
     hook: bool = False  # what is killed has a hook, and so needs a helper
 
 
 def outlast(hang: Hang, run: Run) -> None:
     """The whole story, once."""
     with ExitStack() as held:
-        world = held.enter_context(contextmanager(make_world)(log={"level": "debug"}, **(hang.settings or {})))
+        world = held.enter_context(contextmanager(make_world)())
+        file = {} if hang.logged else {"file": str(world.log)}
+        world.configure(log={"level": "debug", **file})
         hanging = Hanging(world.dir)
-        world.start(**hanging.environ)
+        hanging.start(world)
         live_on(world, hang, hanging, run)
-        hanging.end("fsync", "write", "path", "exec", "nss", "groups")
+        hanging.take_away()
         started_again(world)
 
 
@@ -81,7 +86,7 @@ def live_on(world: World, hang: Hang, hanging: Hanging, run: Run) -> None:
     if hang.logged:
         ended = [event for event in world.events()[before:] if event["event"] == "sweep.finished"]
         times = [datetime.fromisoformat(event["ts"]).timestamp() for event in ended]
-        gap = max(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+        gap = max(later - earlier for earlier, later in itertools.pairwise(times))
         run.note(f"{gap:.1f} s between two sweeps at most (interval 0.5 s)")
         assert gap <= GAP
     terminate(world, run)
@@ -124,26 +129,30 @@ def pids_with_name(world: World, name: str) -> list[int]:
 # -- what hangs
 
 
-def stop_helper(world: World, _: Hanging) -> None:
-    """The owner's helper is stopped, and so is each that replaces it for a while."""
-    helpers = wait_for(lambda: of_helpers(world), "a helper")
-    for pid in helpers:
-        os.kill(pid, signal.SIGSTOP)
+def stop_helpers(world: World, _: Hanging) -> None:
+    """Each helper is stopped as soon as it is there, until the daemon has ended."""
+    daemon = world.daemon
+    assert daemon is not None
+    children = Path(f"/proc/{daemon.pid}/task")
 
+    def stop() -> None:
+        while daemon.poll() is None:
+            for file in children.glob("*/children"):
+                with suppress(OSError):
+                    for pid in map(int, file.read_text().split()):
+                        os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.01)
 
-def of_helpers(world: World) -> list[int]:
-    """Children of the daemon that are helpers."""
-    assert world.daemon is not None
-    found = subprocess.run(["pgrep", "-P", str(world.daemon.pid), "-f", "watchdog.owner.helper"], capture_output=True)
-    return [int(pid) for pid in found.stdout.split()]
+    threading.Thread(target=stop, daemon=True).start()
 
 
 def never_read(run: Run) -> None:
-    """The log is a FIFO whose reader has stopped reading: full after 64 KB."""
+    """The log is a FIFO whose reader has stopped reading: full after 4 KB."""
     with contextmanager(make_world)() as world:
         fifo = world.dir / "log.fifo"
         os.mkfifo(fifo)
         reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
         world.configure(log={"level": "debug", "file": str(fifo)})
         try:
             world.start(wait=False)
@@ -190,11 +199,10 @@ def silent_postgresql(run: Run) -> None:
             way.silent = True
 
         hang = Hang("", "", begin, ("registry_problem", "no answer"), recorded=False)
-        world.configure(registry={"url": world.registry_url}, log={"level": "debug"})
+        world.configure(registry={"url": site.url}, log={"level": "debug"})
         world.start()
         live_on(world, hang, Hanging(world.dir), run)
         way.silent = False
-        assert site is not None
         started_again(world)
 
 
@@ -255,9 +263,16 @@ HANGS = (
         hook=True,
     ),
     Hang(
+        "the helpers of an owner",
+        "each is stopped (SIGSTOP) as soon as it is started",
+        stop_helpers,
+        None,
+        hook=True,
+    ),
+    Hang(
         "the file of the log",
         "write(2) to it never returns",
-        lambda world, hanging: hanging.begin("write", world.dir / "our.log"),
+        lambda world, hanging: hanging.begin("write", world.log),
         ("log", "takes no line"),
         logged=False,
     ),
