@@ -89,6 +89,7 @@ class Locks:
     def __init__(self, settings: Settings, log: Log, pid_file: PidFile | None = None) -> None:
         """Take both directories. Raises AlreadyRunning. `pid_file` is held already, and closed by whoever made it."""
         self._log = log
+        self._closed = False
         self._directory = settings.runtime_dir
         socket = os.path.join(settings.runtime_dir, "control.sock")
         advice = f"; its socket is {socket}; talk to it: {client_path()} status{socket_option(settings)}"
@@ -113,6 +114,8 @@ class Locks:
         The state directory's lock is not made anew: a directory that is away for a moment must not lie there, empty,
         when it comes back. It stays locked wherever it is.
         """
+        if self._closed:
+            return False  # a look that hung until the daemon's end
         for file in self._kept:
             try:
                 if not os.path.exists(file.path):
@@ -130,6 +133,7 @@ class Locks:
 
     def close(self) -> None:
         """Let both go; the files stay, as another daemon may wait at them."""
+        self._closed = True
         self.release()
         for file in self._taken:
             file.close()

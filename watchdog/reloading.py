@@ -14,7 +14,6 @@ from watchdog.systemd import Supervisor
 # What agents, clients and the registry's rows go by: another one is another daemon.
 FIXED = ("daemon.host", "daemon.runtime_dir", "daemon.state_dir", "registry.url")
 
-WHAT = "the configuration file"
 PATIENCE = 10.0  # seconds for reading it, and for NSS about the names in it; the former one holds meanwhile
 
 
@@ -76,7 +75,7 @@ class Reload:
         """Once. A file that cannot be used changes nothing. The caller says READY=1, with what came of it."""
         self._supervisor.reloading()
         try:
-            new = await threads.call(WHAT, self._read, PATIENCE)
+            new = await threads.call(old.file or "the configuration file", self._read, PATIENCE)
             self._supervisor.refuse_interval(new.interval)
         except WatchdogError as error:  # UnsafeDirectory too: the directory of a log of our own
             self.problems = error.problems if isinstance(error, ConfigError) else [str(error)]

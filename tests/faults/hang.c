@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <netdb.h>
@@ -35,7 +36,9 @@ static int hangs(const char *name, const char *path) {
 
 static void hang(const char *name, const char *path) {
     struct timespec moment = {0, 20000000};
+    int before = errno;
     while (hangs(name, path)) syscall(SYS_nanosleep, &moment, NULL);
+    errno = before;
 }
 
 static void hang_at(const char *name, int fd) {
