@@ -46,9 +46,11 @@ def test_copies_are_kept_for_who_has_nobody_else_to_tell_of_him(tmp_path: Path) 
     for keeper in (copies, later := Copies(str(tmp_path), Clock(), log)):
         later.read()
         keeper.keep(same)
+        assert keeper.settled()
     assert (told / ("a" * 32)).stat().st_ino == written, "the same is not written again, nor by the next daemon"
     same.reg = replace(same.reg, worktree="/w")
     copies.keep(same)
+    assert copies.settled()
     assert (told / ("a" * 32)).stat().st_ino != written
 
     (told / "junk").write_bytes(b"\xff")
@@ -64,5 +66,7 @@ def test_copies_are_kept_for_who_has_nobody_else_to_tell_of_him(tmp_path: Path) 
 def test_a_copy_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """The registration goes on: its row is what counts."""
     (tmp_path / "agents").symlink_to("/tmp")
-    Copies(str(tmp_path), Clock(), log := Kept()).keep(Agent(SIMPLE, Policy(), Status.RUNNING))
+    copies = Copies(str(tmp_path), Clock(), log := Kept())
+    copies.keep(Agent(SIMPLE, Policy(), Status.RUNNING))
+    assert copies.settled()
     assert [event["event"] for event in log.events] == ["agent.not_copied"]

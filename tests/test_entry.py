@@ -68,9 +68,10 @@ def test_too_few_descriptors_are_said_before_anything_is_opened(world: World, al
 
 
 def test_a_daemon_that_is_ready_collects_garbage_and_passes_over_what_it_imported(world: World) -> None:
-    tell = "import gc, os, sys, agent_watchdogd; code = agent_watchdogd.daemon();"
-    tell += "open(os.environ['WORLD'] + '/gc', 'w').write(f'{gc.isenabled()} {gc.get_freeze_count() > 10_000}');"
-    world.start(daemon=(sys.executable, "-c", tell + "sys.exit(code)"))
+    tell = "import gc, os, agent_watchdogd; end = os._exit\ndef told(code):\n"
+    tell += " with open(os.environ['WORLD'] + '/gc', 'w') as file:\n"
+    tell += "  file.write(f'{gc.isenabled()} {gc.get_freeze_count() > 10_000}')\n end(code)\n"
+    world.start(daemon=(sys.executable, "-c", f"{tell}os._exit = told\nagent_watchdogd.daemon()"))
     assert world.stop() == 0
     assert (world.dir / "gc").read_text() == "True True"
 

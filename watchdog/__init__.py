@@ -68,6 +68,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     lanes        whose work a task does; queues in which no user's work stands behind another's
     bulletin     what the daemon says of itself: status line, facts, figures
     summons      what signals ask of it: stop, read the configuration anew
+    shutdown     the end within its limit, whatever hangs: the last resort beside the orderly end
     reloading    SIGHUP: the configuration read anew
     registry/    SQLAlchemy: schema, every query, migrations
     processes/   /proc, pidfd, signals: identity, tree, the one guarded send, evidence
@@ -81,6 +82,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     panes        the panes of terminals that agents sit in: found once, their last screen
     inquiries    questions to them beside the sweep, one at a time for each thing
     units        a helper as a transient unit of systemd
+    children     child processes of the loop, whose start may hang
     owner/       all that touches an owner's files, git or terminals; runs as that uid in a helper process
     config       strict TOML -> frozen settings
     keys         what each section of it may hold
@@ -94,6 +96,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     places       where things lie, and whether a directory is really ours
     lock         one daemon per runtime and per state directory
     systemd      our own word to the service manager
+    threads      calls that may never return: daemon threads that are given up, counted and joined by nobody
     clock        the only reader of clocks
     core/        pure: what a sweep saw -> verdict -> decision; the steps of a kill. No I/O, clock, log or thread.
     errors       exceptions raised on purpose

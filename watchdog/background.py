@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -16,13 +17,17 @@ from typing import Any
 
 import daemon
 
+from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.lock import PidFile
 from watchdog.places import ensure_directories, ensure_directory, places_for
 from watchdog.systemd import Supervisor
 
+_clock = Clock()
 EX_SOFTWARE = 70  # sysexits.h
+EX_TEMPFAIL = 75  # the same
+PATIENCE = 90.0  # seconds that the starter waits for a daemon to be ready: TimeoutStartSec in the unit
 _SYSTEM_LOGS = "/var/log/agent-watchdog"  # FHS 3.0, section 5.10; config/logrotate.d looks there
 _MANAGERS_OWN = ("LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "WATCHDOG_USEC", "WATCHDOG_PID")
 
@@ -107,9 +112,12 @@ def _live_detached(settings: Settings, pid: PidFile, starter: _Starter, live: Li
 
 
 def _await(pipe: int, log_file: str, pid_file: str) -> int:
-    """What the starter prints, and its exit status. It has no deadline of its own: the daemon is ready or ends."""
-    with open(pipe, "rb") as hear:
-        said = hear.read()
+    """What the starter prints, and its exit status: of a daemon that is neither ready nor ended in time, 75."""
+    said = _heard(pipe, PATIENCE)
+    if said is None:
+        late = f"not ready within {PATIENCE:g} s; it goes on trying: see {log_file}, and its pid in {pid_file}"
+        print(f"agent-watchdogd: {late}", file=sys.stderr)
+        return EX_TEMPFAIL
     lost = {"error": f"ended before it was ready; see {log_file}", "code": EX_SOFTWARE}
     word: dict[str, Any] = json.loads(said) if said else lost
     if "error" in word:
@@ -117,6 +125,17 @@ def _await(pipe: int, log_file: str, pid_file: str) -> int:
         return int(word["code"])
     print(f"agent-watchdogd watches in the background (pid {word['pid']}, in {pid_file}); its log: {log_file}")
     return 0
+
+
+def _heard(pipe: int, seconds: float) -> bytes | None:
+    """All that is said there until its other end is closed; None: it was not closed in time."""
+    poll, said, deadline = select.poll(), b"", _clock.mono() + seconds
+    poll.register(pipe, select.POLLIN)
+    while poll.poll(max(0.0, deadline - _clock.mono()) * 1000):
+        if not (more := os.read(pipe, 65_536)):
+            return said
+        said += more
+    return None
 
 
 def with_log_file(settings: Settings) -> Settings:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from watchdog import threads
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.fleet import Fleet
@@ -42,6 +43,8 @@ class Bulletin:
             said.append("the registry's disk is full: its reserve is in use")
         if health.error:
             said.append(f"the log ({health.target}) cannot be written: {health.error}")
+        if stuck := threads.overdue():
+            said.append(f"no answer from: {', '.join(sorted(stuck))}")
         if self.reload.problems:
             said.append("the configuration file cannot be used, the former one holds")
         return "; ".join(said)
@@ -66,6 +69,7 @@ class Bulletin:
             ],
             "registry_problem": self.sweeper.recorder.trouble,
             "disk_reserve": self.reserve.facts(),
+            "waits_for": {what: round(seconds) for what, seconds in sorted(threads.overdue().items())},
             "log": dataclasses.asdict(self.sink.health()),
         }
 

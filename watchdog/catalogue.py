@@ -33,6 +33,22 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "daemon.stopping": Entry(INFO, "the daemon was asked to stop; agents go on living"),
     "daemon.stopped": Entry(INFO, "the daemon ends"),
+    "stop.overdue": Entry(
+        ERROR,
+        "the daemon did not end within 20 s, and ends by force; says what was waited for",
+        "look at what the line names: a disk, a server, a program that hangs; no step of a kill or cleanup is lost",
+    ),
+    "stop.unreleased": Entry(
+        ERROR,
+        "a lock could not be let go at an end by force",
+        "the next start may say that one runs already; the line has the error",
+    ),
+    "call.stuck": Entry(
+        WARNING,
+        "something that the daemon waits for has not answered for 5 s; it goes on without, and asks again afterwards",
+        "look at what the line names (NSS, a directory, the registry's disk); `status` shows it until it has returned",
+    ),
+    "call.returned": Entry(INFO, "what `call.stuck` named has answered"),
     "daemon.failed": Entry(
         ERROR,
         "the daemon ends because of a fault of its own",
@@ -65,7 +81,8 @@ CATALOGUE: dict[str, Entry] = {
     "sweep.recovered": Entry(INFO, "sweeps work again; says how many failed"),
     "scheduler.dead": Entry(
         ERROR,
-        "no sweep ended for three intervals, 30 s at least, and no nudge helped; the daemon ends with 70",
+        "no sweep ended for three intervals, 30 s at least, and no nudge helped, or the event loop stood still for so"
+        " long; the daemon ends with 70",
         "systemd starts it anew; if it comes again, report it",
     ),
     "job.failed": Entry(

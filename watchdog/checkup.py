@@ -13,6 +13,7 @@ from watchdog.errors import ConfigError, UnsafeDirectory
 from watchdog.exposure import exposed
 from watchdog.keys import DEFAULT_HOOKS, Kill, Source
 from watchdog.places import look_at_directory
+from watchdog.threads import NSS, noted
 
 # What stays where a hook of ours is left out.
 _LEFT = {
@@ -33,24 +34,34 @@ def problems(settings: Settings) -> list[str]:
         ("runtime_dir", settings.runtime_dir, 0o755),
     ):
         try:
-            look_at_directory(directory, mode)
+            with noted(directory):
+                look_at_directory(directory, mode)
+                words = _cannot_be_made(directory)
         except UnsafeDirectory as error:
             found.append(f"daemon.{key}: {error}")
-        if (words := _cannot_be_made(directory)) is not None:
-            found.append(f"daemon.{key}: {directory} cannot be made: {words}")
-    registry = sqlite_file(settings.registry_url)
-    if settings.config.registry.url and registry and not os.path.isdir(os.path.dirname(registry)):
-        found.append(f"registry.url: there is no directory {os.path.dirname(registry)}; right: one that is there")
-    elif os.path.islink(registry) or (os.path.lexists(registry) and not os.path.isfile(registry)):
-        found.append(f"registry.url: {registry} is a link, a directory or the like; right: the path of a file")
-    if not registry:
-        found += _database(settings.registry_url)
-    log = settings.log.file
-    if os.path.islink(log) or os.path.isdir(log):
-        found.append(f"log.file: {log} is a link or a directory; right: a file")
-    elif log and not os.access(log if os.path.exists(log) else os.path.dirname(log), os.W_OK):
-        found.append(f"log.file: {log} cannot be written by uid {os.geteuid()}")
+        else:
+            found += [f"daemon.{key}: {directory} cannot be made: {words}"] if words is not None else []
+    with noted(registry := sqlite_file(settings.registry_url)):
+        found += _registry(settings, registry)
+    with noted(settings.log.file):
+        found += _log(settings.log.file)
     return [f"{where(settings)}: {words}" for words in found]
+
+
+def _registry(settings: Settings, registry: str) -> Iterator[str]:
+    if settings.config.registry.url and registry and not os.path.isdir(os.path.dirname(registry)):
+        yield f"registry.url: there is no directory {os.path.dirname(registry)}; right: one that is there"
+    elif os.path.islink(registry) or (os.path.lexists(registry) and not os.path.isfile(registry)):
+        yield f"registry.url: {registry} is a link, a directory or the like; right: the path of a file"
+    if not registry:
+        yield from _database(settings.registry_url)
+
+
+def _log(log: str) -> Iterator[str]:
+    if os.path.islink(log) or os.path.isdir(log):
+        yield f"log.file: {log} is a link or a directory; right: a file"
+    elif log and not os.access(log if os.path.exists(log) else os.path.dirname(log), os.W_OK):
+        yield f"log.file: {log} cannot be written by uid {os.geteuid()}"
 
 
 def warnings(settings: Settings) -> list[str]:
@@ -60,7 +71,7 @@ def warnings(settings: Settings) -> list[str]:
         found = [
             f"cleanup.roots[{number}]: {root} is no directory here; no temp dir can lie in it"
             for number, root in enumerate(settings.cleanup.roots)
-            if not os.path.isdir(root)
+            if not _is_directory(root)
         ]
     named = settings.config.source or ()  # a user's own shipped one is read as soon as it is there
     found += [f"source[{number}].{words}" for number, one in enumerate(named) for words in _source(one)]
@@ -90,6 +101,11 @@ def warnings(settings: Settings) -> list[str]:
     return [f"{where(settings)}: {words}" for words in [*found, *exposed(settings)]]
 
 
+def _is_directory(path: str) -> bool:
+    with noted(path):
+        return os.path.isdir(path)
+
+
 def _cannot_be_made(directory: str) -> str | None:
     """Why a directory that is not there would not be there after a start, either."""
     above = directory
@@ -114,12 +130,15 @@ def _database(url: str) -> Iterator[str]:
 
 def _source(source: Source) -> Iterator[str]:
     """What keeps a registry from being read. Its program may make it later, so a running daemon says nothing."""
-    if os.geteuid() and source.user and pwd.getpwnam(source.user).pw_uid != os.geteuid():
+    with noted(NSS):
+        uid = pwd.getpwnam(source.user).pw_uid if source.user else os.geteuid()
+    if os.geteuid() and uid != os.geteuid():
         yield f"user: {source.user!r} is somebody else, whose files only root's daemon reads; right: no user, or root's"
         return
     path = os.path.expanduser(source.place())
     try:
-        os.stat(path)
+        with noted(path):
+            os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         yield f"path: {path} is not there (yet); no agent of {source.kind} is known until it is"
     except OSError:
@@ -145,10 +164,12 @@ def _programs(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _program(name: str) -> Iterator[str]:
-    found = which(name)
+    with noted(name if "/" in name else f"{name} on PATH ({os.environ.get('PATH', os.defpath)})"):
+        found = which(name)
+        words = None if found is None else _changeable(found)
     if found is None:
         yield f"{name} is no program that can be executed; right: an absolute path, or a name on PATH"
-    elif (words := _changeable(found)) is not None:
+    elif words is not None:
         yield f"{words}: others could change what runs; right: chmod go-w, owner root or uid {os.geteuid()}"
 
 

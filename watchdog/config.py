@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from watchdog import threads
 from watchdog.complaints import explain
 from watchdog.core.model import TOLD_OF, HookSpec, Policy, Registration, Step
 from watchdog.errors import ConfigError
@@ -127,9 +128,7 @@ def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ
     named = explicit or environ.get("AGENT_WATCHDOG_CONFIG")
     path = named or places.config_file
     try:
-        with open(
-            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
-        ) as file:  # a FIFO would wait for a writer
+        with threads.noted(path), open(path, "rb", opener=_open) as file:
             _refuse_writable(path, os.fstat(file.fileno()), places.uid)
             text = file.read(_LARGEST + 1)
     except FileNotFoundError:
@@ -139,6 +138,10 @@ def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
     return settings_of(parse(text, path), path, places)
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a FIFO would wait for a writer
 
 
 def parse(text: bytes, path: str) -> Config:

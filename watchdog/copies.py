@@ -7,6 +7,7 @@ for a process that lives, and it goes when its row is closed.
 """
 
 import os
+from concurrent.futures import wait
 from contextlib import suppress
 
 from watchdog.clock import Clock
@@ -18,19 +19,26 @@ from watchdog.places import ensure_directory
 from watchdog.registry.cells import BadRow
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.written import from_line, from_registration, to_line
+from watchdog.threads import Pool
 
 NAME = "agents"  # of the directory, in the state directory
 MOST = 1 << 20  # bytes that are read of one
+SETTLE = 2.0  # seconds that what was asked for may take to be on the disk, at start and at the end
 
 
 class Copies:
-    """Owns `<state_dir>/agents/<agent_id>`. Whatever fails with a copy is said and harms nothing else."""
+    """Owns `<state_dir>/agents/<agent_id>`. Whatever fails with a copy is said and harms nothing else.
+
+    One thread writes, in order: a directory that hangs keeps that thread, and nobody who registers.
+    """
 
     def __init__(self, state_dir: str, clock: Clock, log: Log) -> None:
         self._directory = os.path.join(state_dir, NAME)
         self._clock = clock
         self._log = log
-        self._lines: dict[str, int] = {}  # by agent, what lies there: its hash
+        self._lines: dict[str, int] = {}  # by agent, what lies there, or is on its way: its hash
+        self._made = False  # the directory is there
+        self._disk = Pool(1, self._directory)
 
     def keep(self, agent: Agent) -> None:
         """Write it down, in place of what was there; the same again is not written."""
@@ -40,26 +48,41 @@ class Copies:
         line = to_line(from_registration(agent.reg, Status.RUNNING, at, agent.notify_socket))
         if self._lines.get(agent.agent_id) == hash(line):
             return
-        path = os.path.join(self._directory, agent.agent_id)
-        try:
-            if not self._lines:
-                ensure_directory(self._directory, 0o700)
-            with open(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
-                file.write(line)
-            os.replace(f"{path}.new", path)
-            self._lines[agent.agent_id] = hash(line)
-        except (OSError, UnsafeDirectory) as error:
-            self._log.event("agent.not_copied", agent_id=agent.agent_id, name=agent.reg.name, error=str(error))
+        self._lines[agent.agent_id] = hash(line)
+        self._disk.submit(self._write, agent.agent_id, agent.reg.name, line)
 
     def drop(self, agent_id: str) -> None:
         """Its row is closed, or it has no claim to one any more."""
         self._lines.pop(agent_id, None)
+        self._disk.submit(self._remove, agent_id)
+
+    def settled(self, seconds: float = SETTLE) -> bool:
+        """Wait until what was asked for so far is on the disk; False: not within so many seconds."""
+        return bool(wait([self._disk.submit(bool)], seconds).done)
+
+    def _write(self, agent_id: str, name: str, line: str) -> None:
+        path = os.path.join(self._directory, agent_id)
+        try:
+            if not self._made:
+                ensure_directory(self._directory, 0o700)
+                self._made = True
+            with open(os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+                file.write(line)
+            os.replace(f"{path}.new", path)
+        except (OSError, UnsafeDirectory) as error:
+            self._made = False
+            if self._lines.get(agent_id) == hash(line):
+                del self._lines[agent_id]
+            self._log.event("agent.not_copied", agent_id=agent_id, name=name, error=str(error))
+
+    def _remove(self, agent_id: str) -> None:
         with suppress(OSError):
             os.unlink(os.path.join(self._directory, agent_id))
 
     def read(self) -> list[AgentRow]:
         """All that can be read; another file is said and left alone."""
         found = []
+        self.settled()
         with suppress(FileNotFoundError):
             for name in sorted(os.listdir(self._directory)):
                 if name.endswith(".new"):

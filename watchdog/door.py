@@ -3,6 +3,7 @@
 import os
 from contextlib import AsyncExitStack
 
+from watchdog import threads
 from watchdog.chronicle import Chronicle
 from watchdog.control.api import serve
 from watchdog.control.desk import Bell, Desk
@@ -10,6 +11,8 @@ from watchdog.descriptors import Shortage
 from watchdog.errors import WatchdogError
 from watchdog.lock import Locks
 from watchdog.places import ensure_directories, notify_directory
+
+PATIENCE = 1.0  # seconds for a look at the runtime directory, which a sweep waits for
 
 
 class Door:
@@ -39,8 +42,12 @@ class Door:
         what lies there is his.
         """
         self._shortage.look()
-        ours = self._locks.keep()
-        if self._lies_there():
+        directory = self.desk.settings.runtime_dir
+        try:
+            ours, there = await threads.call(f"runtime directory {directory}", self._look, PATIENCE)
+        except threads.Unanswered:
+            return  # said as `call.stuck`; whoever is connected is heard, and nobody else's path is known to be gone
+        if there:
             return
         for agent in self.desk.fleet:
             agent.channel_lost = agent.promised
@@ -50,10 +57,8 @@ class Door:
         await self.close()
         if not ours:
             return  # said; the next sweep tries again
-        settings = self.desk.settings
         try:
-            ensure_directories(settings.state_dir, settings.runtime_dir)
-            notify_directory(settings.runtime_dir)
+            await threads.call(f"runtime directory {directory}", self._make, PATIENCE)
             await self.open()
         except (OSError, WatchdogError):
             return  # the same
@@ -63,6 +68,15 @@ class Door:
     async def close(self) -> None:
         """Let go of everybody who talks."""
         await self._open.aclose()
+
+    def _look(self) -> tuple[bool, bool]:
+        """Whether the runtime directory is ours, and our socket lies there. In a thread: a directory may hang."""
+        return self._locks.keep(), self._lies_there()
+
+    def _make(self) -> None:
+        settings = self.desk.settings
+        ensure_directories(settings.state_dir, settings.runtime_dir)
+        notify_directory(settings.runtime_dir)
 
     def _lies_there(self) -> bool:
         try:

@@ -20,4 +20,4 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     from watchdog import start  # lazily: everything
 
-    return start.main()
+    return start.leave(start.main())

@@ -133,6 +133,8 @@ class Hearing:
         """Let go of everything; socket paths stay for our successor."""
         self.sockets.close_all()
         self.ends.close()
+        if self._copies is not None:
+            self._copies.settled()
 
     def _heard(self, agent_id: str, message: Message) -> None:
         """A datagram on an agent's socket: its word, if the kernel says that its owner (or root) sent it."""

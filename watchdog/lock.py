@@ -53,10 +53,20 @@ class PidFile:
         if _lies_at(self.path, self._descriptor):
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
+        self.release()
         self.close()
 
+    def release(self) -> None:
+        """Let the lock go, whoever else has the descriptor.
+
+        A thread that is stuck in the kernel keeps all descriptors of a process that has ended, and a child that was
+        forked has copies: the next start would hear "already running" (flock(2): LOCK_UN counts for all of them).
+        """
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
     def close(self) -> None:
-        """Close this process's descriptor; the lock lives as long as anybody has one."""
+        """Close this process's descriptor; the lock lives as long as anybody has one, or until `release`."""
         os.close(self._descriptor)
 
     def _lock(self) -> int:
@@ -79,6 +89,7 @@ class Locks:
     def __init__(self, settings: Settings, log: Log, pid_file: PidFile | None = None) -> None:
         """Take both directories. Raises AlreadyRunning. `pid_file` is held already, and closed by whoever made it."""
         self._log = log
+        self._closed = False
         self._directory = settings.runtime_dir
         socket = os.path.join(settings.runtime_dir, "control.sock")
         advice = f"; its socket is {socket}; talk to it: {client_path()} status{socket_option(settings)}"
@@ -103,6 +114,8 @@ class Locks:
         The state directory's lock is not made anew: a directory that is away for a moment must not lie there, empty,
         when it comes back. It stays locked wherever it is.
         """
+        if self._closed:
+            return False  # a look that hung until the daemon's end
         for file in self._kept:
             try:
                 if not os.path.exists(file.path):
@@ -120,8 +133,15 @@ class Locks:
 
     def close(self) -> None:
         """Let both go; the files stay, as another daemon may wait at them."""
+        self._closed = True
+        self.release()
         for file in self._taken:
             file.close()
+
+    def release(self) -> None:
+        """Let the locks go and leave the descriptors open: for the end of the process by force, from any thread."""
+        for file in self._taken:
+            file.release()
 
 
 def _lies_at(path: str, descriptor: int) -> bool:

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from watchdog import threads
 from watchdog.core.admission import Kind
 from watchdog.core.decision import Veto
 from watchdog.core.model import Verdict
@@ -80,6 +81,10 @@ FIGURES: dict[str, Figure] = {
     ),
     "history_lost_events_total": Figure(
         "events that only the log has, as the registry was away or too slow", act="as with `registry_up`"
+    ),
+    "stuck_calls": Figure(
+        "things that the daemon waits for and that have not answered for 5 s (NSS, a directory, the registry's disk)",
+        act="`agent-watchdog status` names them; others are served meanwhile",
     ),
     "denied_total": Figure(
         "requests refused for want of permission", ("route",), "`control.denied` has uid and pid of who asks"
@@ -179,6 +184,8 @@ class _Now(Collector):
         health = self._log()
         up = GaugeMetricFamily(PREFIX + "log_up", FIGURES["log_up"].text, value=int(health.error is None))
         yield up
+        stuck = len(threads.overdue())
+        yield GaugeMetricFamily(PREFIX + "stuck_calls", FIGURES["stuck_calls"].text, value=stuck)
         for name, count in (
             ("log_lost_lines_total", health.lost),
             ("history_lost_events_total", self._history_lost()),

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from watchdog import nss, units
+from watchdog import children, nss, units
+from watchdog.children import Child
 from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.hooks import base
@@ -47,7 +48,7 @@ MOST = 64  # helpers at once, of all owners; 13 MB each
 class _Helper:
     """One helper process and the calls that wait for it."""
 
-    process: asyncio.subprocess.Process
+    process: Child
     unit: str | None = None  # the transient unit that it is, and `process` then only waits for it
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     last_words: bytearray = field(default_factory=bytearray)
@@ -248,7 +249,7 @@ class Owners:
             argv = units.start_argv(unit, person, argv, lifetime)
         pipe = asyncio.subprocess.PIPE
         try:
-            process = await asyncio.create_subprocess_exec(
+            process = await children.start(
                 *argv,
                 stdin=pipe,
                 stdout=pipe,
@@ -400,5 +401,5 @@ async def _buried(helper: _Helper, patience: float) -> None:
         for task in helper.tasks:
             task.cancel()
         await asyncio.gather(*helper.tasks, return_exceptions=True)
-        # A process that the helper left behind may hold the other ends open: asyncio would keep ours for ever.
-        helper.process._transport.close()  # type: ignore[attr-defined]
+        # A process that the helper left behind may hold the other ends open: the loop would keep ours for ever.
+        helper.process.close()

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from watchdog import shortage
+from watchdog import children, shortage
 from watchdog.core.model import Identity, Presence, Status, cgroup_names
 from watchdog.enclosure import thaw
 from watchdog.errors import Conflict, RegistryUnavailable
@@ -199,7 +199,7 @@ def _remove(path: str) -> None:
 
 async def _ask_systemd(agent: Agent, main: Identity) -> None:
     """Ask for the scope. The answer only says that systemd has begun. Raises OSError."""
-    process = await asyncio.create_subprocess_exec(
+    process = await children.start(
         *scope_argv(agent, main.pid),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
@@ -207,11 +207,16 @@ async def _ask_systemd(agent: Agent, main: Identity) -> None:
         env=_bus_environment(os.environ),
         start_new_session=True,
     )
+    assert process.stderr is not None
     try:
-        _, words = await asyncio.wait_for(process.communicate(), ARRIVAL)
+        async with asyncio.timeout(ARRIVAL):
+            words = await process.stderr.read()
+            await process.wait()
     except BaseException:
         process.kill()
         raise
+    finally:
+        process.close()
     if process.returncode:
         raise OSError(f"systemd refuses: {words.decode('utf-8', 'replace').strip()[-200:]}")
 

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from watchdog import threads
 from watchdog.control.client import fallbacks
 from watchdog.errors import UnsafeDirectory
 
@@ -141,6 +142,7 @@ def _absolute(path: str | None) -> str | None:
 
 def _home(uid: int) -> str:
     try:
-        return pwd.getpwuid(uid).pw_dir
+        with threads.noted(threads.NSS):
+            return pwd.getpwuid(uid).pw_dir
     except KeyError:  # a uid that only a container knows
         raise UnsafeDirectory(f"uid {uid} has no home directory; right: set HOME, or XDG_STATE_HOME") from None

@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
+from watchdog import threads
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.core.model import ENDED, HookOutcome, HookResult, KillOptions, Reason
@@ -47,6 +48,7 @@ AGAIN_MOST = timedelta(hours=6)
 USED_AGAIN = timedelta(days=1)  # after which what was kept for nothing but its use is looked at again,
 USED_FOR = timedelta(days=8)  # for so long: who still sits in it then has it
 ACTS = 50  # of the daemon's own in one round
+PATIENCE = 5.0  # seconds for a look at the directory of the notify sockets
 AT_ONCE = 4  # owners that are asked at a time
 WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
 
@@ -198,7 +200,8 @@ class Reaper:
 
     async def _ours(self) -> list[Leftover]:
         """Sockets and cgroups that we made for agents whose rows are closed: a daemon died before it removed them."""
-        sockets = {name: os.path.join(self._notify, name) for name in os.listdir(self._notify)[:1000]}
+        names = await threads.call(self._notify, partial(os.listdir, self._notify), PATIENCE)
+        sockets = {name: os.path.join(self._notify, name) for name in names[:1000]}
         found = []
         for kind, places, act in (
             ("notify", sockets, os.unlink),

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from watchdog import threads
 from watchdog.config import Settings
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.logs import Log
@@ -12,6 +13,8 @@ from watchdog.systemd import Supervisor
 
 # What agents, clients and the registry's rows go by: another one is another daemon.
 FIXED = ("daemon.host", "daemon.runtime_dir", "daemon.state_dir", "registry.url")
+
+PATIENCE = 10.0  # seconds for reading it, and for NSS about the names in it; the former one holds meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ class Reload:
         """Once. A file that cannot be used changes nothing. The caller says READY=1, with what came of it."""
         self._supervisor.reloading()
         try:
-            new = await asyncio.to_thread(self._read)
+            new = await threads.call(old.file or "the configuration file", self._read, PATIENCE)
             self._supervisor.refuse_interval(new.interval)
         except WatchdogError as error:  # UnsafeDirectory too: the directory of a log of our own
             self.problems = error.problems if isinstance(error, ConfigError) else [str(error)]

@@ -3,9 +3,10 @@
 import asyncio
 import os
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from functools import partial
 
-from watchdog import logs, reaper, reserve, retention, units
+from watchdog import logs, reaper, reserve, retention, shutdown, threads, units
 from watchdog.admission import Admission, DatagramBudget
 from watchdog.bulletin import Bulletin
 from watchdog.chronicle import Chronicle
@@ -43,6 +44,7 @@ from watchdog.reserve import Reserve
 from watchdog.retention import Retention
 from watchdog.scan import Scanner
 from watchdog.schedule import Schedule
+from watchdog.shutdown import EX_SOFTWARE, ExitTimer
 from watchdog.sink import Sink
 from watchdog.sources import Sources
 from watchdog.summons import Summons
@@ -51,7 +53,11 @@ from watchdog.systemd import Supervisor
 from watchdog.takeup import TakeUp
 from watchdog.users import Users
 
-EX_SOFTWARE = 70  # sysexits.h
+# Seconds that a part may take when the daemon ends. Together they are below `shutdown.LIMIT`, and none is reached
+# unless something hangs.
+START_LEAVES = 3.0  # a start that is under way, until it is given up
+SWEEP_LEAVES = 4.0  # a running sweep
+REGISTRY_LEAVES = 3.0  # the last write, and again the close of the connections
 
 
 class Daemon:
@@ -76,26 +82,60 @@ class Daemon:
         self.host = identity.this_host(settings.host)
         self.boot_id = identity.boot_id()
         self.stopping, self.sooner = asyncio.Event(), asyncio.Event()
+        self.stuck: dict[str, float] = {}  # what does not answer, and for how many seconds: reported
         self.summons = Summons(self._summoned)
+        self.exit_timer = ExitTimer(log, self.summons.unheeded, partial(logs.finish, sink))
 
     async def run(self) -> int:
         """Live: take the lock, make the parts, take up what was left, watch until told to stop, end in order."""
+        self._live()
+        code = 0
         async with AsyncExitStack() as held:
             held.callback(self.summons.close)
             self.locks = Locks(self.settings, self.log, self.pid_file)
             held.callback(self.locks.close)
-            await self._make(held)
-            await self.take_up.everything()
-            self.hearing.sockets.drop_kept()
-            await self.door.open()
-            held.push_async_callback(self.door.close)
-            held.push_async_callback(self.scrape.close)
-            await self._begin()
-            await self._watch()
-            await self._end()
-        code = EX_SOFTWARE if self.schedule.dead.is_set() else 0
+            self.exit_timer.on_exit(self.locks.release)
+            if await self._started(held):
+                await self._watch()
+                if self.schedule.dead.is_set():
+                    code = EX_SOFTWARE
+                    self.exit_timer.arm(code)
+                await self._end()
         self.log.event("daemon.stopped", exit_code=code)
         return code
+
+    def _live(self) -> None:
+        """Give the exit timer the loop's signs of life."""
+        self.exit_timer.alive()
+        asyncio.get_running_loop().call_later(shutdown.TICK / 2, self._live)
+
+    async def _started(self, held: AsyncExitStack) -> bool:
+        """Start; False when told to stop meanwhile: a start that hangs (at the registry's disk) is given up."""
+        start = asyncio.create_task(self._start(held), name="start")
+        stop = asyncio.create_task(self.stopping.wait())
+        await asyncio.wait([start, stop], return_when=asyncio.FIRST_COMPLETED)
+        if not start.done():
+            await asyncio.wait([start], timeout=START_LEAVES)
+        stop.cancel()
+        if start.done():
+            try:
+                start.result()
+            except Exception as error:
+                self.exit_timer.arm(getattr(error, "exit_code", 1))
+                raise
+            return True
+        start.cancel()
+        await asyncio.wait([start], timeout=START_LEAVES)
+        return False
+
+    async def _start(self, held: AsyncExitStack) -> None:
+        await self._make(held)
+        await self.take_up.everything()
+        self.hearing.sockets.drop_kept()
+        await self.door.open()
+        held.push_async_callback(self.door.close)
+        held.push_async_callback(self.scrape.close)
+        await self._begin()
 
     async def _watch(self) -> None:
         """Until told to stop or the scheduler is dead: sweep sooner than the schedule does where there is a reason.
@@ -124,11 +164,22 @@ class Daemon:
 
     async def _scheduled_sweep(self) -> None:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
+        self._report_stuck()
         self.admission.look()
         await self.door.keep()
         await self.scrape.keep(self.settings.metrics.listen)
         if await self._sweep():
             self.supervisor.swept(self.bulletin.line())
+
+    def _report_stuck(self) -> None:
+        """What does not answer is said once, and once that it has."""
+        now = threads.overdue()
+        for what in now.keys() - self.stuck.keys():
+            self.log.event("call.stuck", what=what, seconds=round(now[what]))
+        for what in self.stuck.keys() - now.keys():
+            self.log.event("call.returned", what=what)
+        self.stuck = now
+        self.sink.tell_if_stuck()
 
     async def _sweep(self) -> bool:
         """One sweep; whatever goes wrong in it is said, and the next one comes."""
@@ -155,9 +206,9 @@ class Daemon:
         held.callback(reader.close)
         store = Store(settings.registry_url)
         self.store = AsyncStore(store)
-        held.callback(self.store.close)
-        await asyncio.to_thread(store.open)
-        await asyncio.to_thread(store.claim_host, self.host)
+        held.callback(self.store.close, REGISTRY_LEAVES)
+        await threads.finished(f"registry {store.engines.place}", store.open)
+        await threads.finished(f"registry {store.engines.place}", partial(store.claim_host, self.host))
         self.reserve = Reserve(settings.state_dir, settings.log.file, log)
         await self.reserve.round()
         self.sink.make_room = self.reserve.give_log
@@ -216,6 +267,7 @@ class Daemon:
             parallel=settings.kill.parallel,
         )
         self.worker.user_of = self.admission.user_of
+        held.push_async_callback(self.worker.close)  # also where the start is given up
         self.recorder = Recorder(self.fleet, self.store, clock, log)
         self.sweeper = Sweeper(
             fleet=self.fleet,
@@ -326,13 +378,15 @@ class Daemon:
         log = self.log.bind(socket=self.door.desk.socket_path, config=self.settings.file or "defaults")
         log.event("daemon.ready", pid=os.getpid(), mode=self.settings.mode, agents=len(self.fleet))
         if not self.supervisor.present:
-            print(invitation(self.settings) + "\n", end="", flush=True)  # in one write: log lines come, too
+            words = invitation(self.settings) + "\n"
+            threads.begin("standard output", lambda: print(words, end="", flush=True))  # its reader may have stopped
 
     def _summoned(self) -> None:
         """A signal came: heeded at once where it stops us, by the next look where it is a reload."""
         if self.summons.stop is not None and not self.stopping.is_set():
             self.log.event("daemon.stopping", signal=self.summons.stop.name)
             self.supervisor.stopping("stopping; agents go on living")
+            self.exit_timer.arm(0)
             self.stopping.set()
         if self.summons.reload:
             self.look_soon()
@@ -342,8 +396,12 @@ class Daemon:
         self.schedule.pause()
         self.hearing.ends.stop()
         self.supervisor.stepped()
-        async with self.sweeper.lock:
-            self.schedule.shutdown()
+        self.store.patience = min(self.store.patience, REGISTRY_LEAVES)
+        with suppress(TimeoutError):  # a sweep that hangs is cancelled
+            async with asyncio.timeout(SWEEP_LEAVES):
+                await self.sweeper.lock.acquire()
+            self.sweeper.lock.release()
+        self.schedule.shutdown()
         self.supervisor.stepped()
         await self.worker.close()
         self.supervisor.stepped()

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from watchdog import threads
 from watchdog.catalogue import CATALOGUE
 from watchdog.clock import Clock
 from watchdog.log_targets import Line, Target, Wait
@@ -66,6 +67,7 @@ class Sink(logging.Handler):
         self._changed = threading.Condition()  # an RLock: a finalizer may log while this thread holds it
         self._reopen = self._ending = self._abandoned = False
         self._since: float | None = None  # when the line that is being written was begun
+        self._stuck_told = False  # that it hangs, since it last did not
         self._error: str | None = None
         self._elsewhere = 0  # lines that the fallback took since the target failed
         self._told = 0  # of `lost`, those that the log has told of
@@ -95,6 +97,23 @@ class Sink(logging.Handler):
         if error is None and since is not None and (stuck := self._clock.mono() - since) > STUCK:
             error = f"takes no line for {stuck:.0f} s, {len(self._lines)} wait: its reader has stopped"
         return Health(target.name, self.lost, error)
+
+    def tell_if_stuck(self) -> None:
+        """Say once on the fallback that the target hangs; asked from time to time, by another thread than ours.
+
+        What the log lacks is told by itself when the target takes lines again.
+        """
+        stuck = self._since is not None and self._clock.mono() - self._since > STUCK
+        if not stuck or self._stuck_told:
+            self._stuck_told = stuck
+            return
+        self._stuck_told, (target, fallback) = True, self._aim
+        words = f"it has taken no line for {STUCK:g} s: a disk or a server that hangs, or a reader that has stopped"
+        self._hear("log.failed", target=target.name, error=words)
+        line = self._own("log.failed", target=target.name, error=words)
+        threads.begin(
+            "the log's fallback", functools.partial(self._on, fallback, line)
+        )  # it may be a file on the same disk
 
     # -- whoever leads -----------------------------------------------------------------------------------------------
 
@@ -134,22 +153,23 @@ class Sink(logging.Handler):
 
     def _next(self, former: Target) -> Line | None:
         """The next line; None at the end. Meanwhile a target that was left, or is to be opened anew, is closed."""
-        with self._changed:
-            while True:
-                if self._reopen or self._aim[0] is not former:
-                    self._reopen = False
-                    former.reopen()
-                    former = self._aim[0]
-                if self._abandoned:
-                    self.lost += len(self._lines)
-                    self._lines.clear()
-                if self._lines:
-                    line = self._lines.popleft()
-                    self._waiting -= len(line.text)
-                    return line
-                if self._ending:
-                    return None
-                self._changed.wait()
+        while True:
+            with self._changed:
+                while not self._reopen and self._aim[0] is former:
+                    if self._abandoned:
+                        self.lost += len(self._lines)
+                        self._lines.clear()
+                    if self._lines:
+                        line = self._lines.popleft()
+                        self._waiting -= len(line.text)
+                        return line
+                    if self._ending:
+                        return None
+                    self._changed.wait()
+                self._reopen, left, former = False, former, self._aim[0]
+            self._since = self._clock.mono()
+            left.reopen()  # never under the lock: close(2) of a file on a dead server may hang, and all log through it
+            self._since = None
 
     def _deliver(self, line: Line) -> Target:
         """Write one line to wherever we aim at; returns the target that was tried last."""

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-from watchdog import background, checkup, config, descriptors, logs
+from watchdog import background, checkup, config, descriptors, logs, threads
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.lock import PidFile
 from watchdog.places import ensure_directories, squatted
@@ -22,6 +22,10 @@ from watchdog.sink import Sink
 from watchdog.systemd import Supervisor
 
 M_ARENA_MAX = -8  # malloc.h
+PATIENCE = 20.0  # seconds for reading the configuration and, with --check, looking at what it leads to
+_LOOK = "the configuration"
+T = TypeVar("T")
+LAST_WORDS = 1.0  # seconds that a stopped reader of our output may keep us
 EX_USAGE = 64  # not argparse's 2, which vendors' hook runners read as "block the agent"
 
 
@@ -42,13 +46,31 @@ def main(argv: list[str] | None = None) -> int:
         descriptors.refuse_too_few()
         read = _reader(options)
         if options.check:
-            return _check(read(), Supervisor(os.environ))
+            return _answered(lambda: _check(read(), Supervisor(os.environ)))
+        settings = _answered(read)
         if options.daemonize:
-            return background.run_detached(read(), options.pidfile, partial(_run, read))
-        return _run(read, read(), Supervisor(os.environ))
+            return background.run_detached(settings, options.pidfile, partial(_run, read))
+        return _run(read, settings, Supervisor(os.environ))
     except WatchdogError as error:
         print(f"agent-watchdogd: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _answered(look: Callable[[], T]) -> T:
+    """What it returns or raises, or Unanswered, which names what hangs: a file, a directory, NSS."""
+    try:
+        return threads.call_now(_LOOK, look, PATIENCE)
+    except threads.Unanswered:
+        names = [what for what in threads.overdue() if what != _LOOK] or ["what the configuration leads to"]
+        raise threads.Unanswered(f"no answer within {PATIENCE:g} s: {', '.join(names)}") from None
+
+
+def leave(status: int) -> NoReturn:
+    """End the process without Python's own end, which joins threads and flushes pipes that nobody reads."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(WatchdogError, OSError, ValueError):
+            threads.call_now("standard output", stream.flush, LAST_WORDS)
+    os._exit(status)
 
 
 def build() -> argparse.ArgumentParser:

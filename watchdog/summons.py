@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STOPS = {signal.SIGTERM, signal.SIGINT}
 
 
 class Summons:
@@ -44,6 +45,18 @@ class Summons:
         self._loop.remove_reader(self._wake)
         self._wake.close()
         self._told.close()
+
+    def unheeded(self) -> bool:
+        """Whether a stop was asked for that the loop has not come to: asked by another thread, when the loop is stuck.
+
+        The handler in C writes the signal's number to our pair at once; the one in Python waits for the main thread,
+        and a main thread in uninterruptible sleep leaves the signal pending with the process (the caller blocks it).
+        """
+        try:
+            came = self._wake.recv(4096, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except OSError:  # nothing, or closed
+            came = b""
+        return self.stop is not None or bool({*came, *signal.sigpending()} & STOPS)
 
     def _raise(self, number: int, _frame: FrameType | None) -> None:
         """HUP from a terminal that was closed under us is a hang-up, and no reload (isatty(3): EIO after it)."""

@@ -12,6 +12,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from watchdog import children
+
 SLICE = "agent-hooks.slice"
 END_LIMIT = 5.0  # seconds that `systemctl kill` may take to be taken by systemd
 AFTERWARDS = 15.0  # seconds beyond a lone helper's deadline until systemd ends its unit, whatever became of us
@@ -101,7 +103,7 @@ async def end(name: str) -> None:
     """KILL for the whole unit. Raises nothing: at the worst it ends with its stdin, or at its RuntimeMaxSec."""
     null = asyncio.subprocess.DEVNULL
     with contextlib.suppress(OSError, TimeoutError):
-        process = await asyncio.create_subprocess_exec(
+        process = await children.start(
             "systemctl", "kill", "--signal=KILL", name, stdin=null, stdout=null, stderr=null, start_new_session=True
         )
         try:

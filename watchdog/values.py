@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 from watchdog.catalogue import CATALOGUE
 from watchdog.core.model import Step
 from watchdog.core.names import name_problem
+from watchdog.threads import NSS, noted
 from watchdog.untold import UNTOLD
 
 DRIVERS = ("sqlite", "sqlite+pysqlite", "postgres", "postgresql", "postgresql+psycopg")  # registry.engines knows these
@@ -110,7 +111,8 @@ def _command(words: tuple[str, ...]) -> tuple[str, ...]:
 def _group(name: str) -> str:
     if name:
         try:
-            grp.getgrnam(name)
+            with noted(NSS):
+                grp.getgrnam(name)
         except (KeyError, ValueError):
             raise ValueError("is no group of this machine; right: a name that `getent group` knows") from None
     return name
@@ -119,7 +121,8 @@ def _group(name: str) -> str:
 def _account(name: str) -> str:
     if name:
         try:
-            pwd.getpwnam(name)
+            with noted(NSS):
+                pwd.getpwnam(name)
         except (KeyError, ValueError):
             raise ValueError("is no user of this machine; right: a name that `getent passwd` knows") from None
     return name

@@ -47,6 +47,8 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "fault",
         "the disk of /s/reserve is full; 7 bytes",
     ),
+    "a hung directory": ({"status": {"waits_for": {"/x": 9}}}, "fault", "no answer from /x for 9 s"),
+    "a hung look": ({"unanswered": ["/y"]}, "fault", "/y does not answer"),
     "lines lost": ({"status": {"log": {"target": "/l", "lost": 3}}}, "warn", "3 lines of the log were lost"),
     "a failed unit": ({"unit": ("enabled", "failed")}, "fault", "agent-watchdog.service has failed"),
     "no unit": ({"unit": ("disabled", "inactive"), "status": None}, "warn", "agent-watchdog.service is disabled"),

@@ -165,6 +165,24 @@ def _limited(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _hangs(seen: Seen) -> Iterator[Finding]:
+    waits = seen.status.get("waits_for") if seen.status else None
+    for what, seconds in waits.items() if isinstance(waits, dict) else ():
+        yield Finding(
+            "fault",
+            f"the daemon has had no answer from {what} for {seconds} s",
+            "it goes on without: what only that could tell is missing",
+            "look at the disk, mount or server that it names; the daemon goes on by itself when it answers",
+        )
+    for what in seen.unanswered:
+        yield Finding(
+            "fault",
+            f"{what} does not answer",
+            "a disk, a mount or a server hangs; the daemon does not wait for it, but cannot use it either",
+            "look at it by hand (`timeout 5 ls PATH`, `mount`), and mend or unmount what hangs",
+        )
+
+
 def _unit(seen: Seen) -> Iterator[Finding]:
     if seen.unit is None:
         return
@@ -373,6 +391,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _disk,
     _log,
     _limited,
+    _hangs,
     _unit,
     _bus,
     _linger,

@@ -10,8 +10,12 @@ import resource
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -30,6 +34,8 @@ Changes nothing.
 
 Exit status: 0 no fault (warnings or nothing), 1 a fault.
 """
+LOOK = 10.0  # seconds for one look at a file, a directory or a server that may hang
+CHECK = 30.0  # seconds for `agent-watchdogd --check`, which has 20 of its own
 _UNIT = "agent-watchdog.service"
 
 
@@ -63,16 +69,34 @@ def look(socket_path: str, config: str | None) -> Seen:
     """Everything that can be seen from here, each for itself: one look that fails hides no other."""
     seen = Seen(uid=os.geteuid(), socket=socket_path, interpreter=sys.executable)
     seen.distributions = sorted(set(packages_distributions().get("watchdog", [])))
-    seen.interpreter_closed = _closed(sys.executable)
-    _ask(seen)
+    _within(seen, sys.executable, lambda: setattr(seen, "interpreter_closed", _closed(sys.executable)))
+    _within(seen, f"the daemon at {socket_path}, or its directory", lambda: _ask(seen), 2 * LOOK)
     file = seen.status.get("config") if seen.status else None
-    _check_config(seen, config, file if isinstance(file, str) and file.startswith("/") else None)
-    _look_at_systemd(seen)
+    running = file if isinstance(file, str) and file.startswith("/") else None
+    _within(seen, "agent-watchdogd --check", lambda: _check_config(seen, config, running), CHECK + LOOK)
+    _within(seen, "systemctl", lambda: _look_at_systemd(seen), 2 * LOOK)
     _look_at_kernel(seen)
     _look_at_places(seen)
     seen.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if seen.status is None else _limit_of(seen.status)
     seen.git = next((d for d in os.get_exec_path() if os.access(os.path.join(d, "git"), os.X_OK)), None)
     return seen
+
+
+def _within(seen: Seen, what: str, look: Callable[[], object], seconds: float = LOOK) -> None:
+    """One look in a thread of its own, which is left behind when it hangs. What it raises is raised here."""
+    done: Future[object] = Future()
+
+    def work() -> None:
+        try:
+            done.set_result(look())
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            done.set_exception(error)
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        done.result(seconds)
+    except TimeoutError:
+        seen.unanswered.append(what)
 
 
 def _ask(seen: Seen) -> None:
@@ -191,12 +215,18 @@ def _look_at_places(seen: Seen) -> None:
     runtime = os.path.dirname(seen.socket)
     registry = os.path.join(state, "registry.db")
     for path in (state, registry, runtime, os.path.join(runtime, "notify")):
-        try:
-            seen.places[path] = os.lstat(path)
-        except OSError:
-            continue
+        _within(seen, path, partial(_look_at_place, seen, path))
     seen.private = state, registry
     seen.registry_bytes = seen.places[registry].st_size if registry in seen.places else None
+    _within(seen, "a directory of trash", lambda: _look_at_trash(seen), CHECK)
+
+
+def _look_at_place(seen: Seen, path: str) -> None:
+    with suppress(OSError):
+        seen.places[path] = os.lstat(path)
+
+
+def _look_at_trash(seen: Seen) -> None:
     seen.trash = trashes.find(seen.socket, seen.status.get("roots") if seen.status else None)
     seen.trash_bytes = sum(map(trashes.bytes_below, seen.trash))
 
@@ -236,6 +266,8 @@ def _read(path: str) -> str:
 
 def _run(*argv: str) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run(argv, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=False)
+        return subprocess.run(
+            argv, capture_output=True, text=True, timeout=CHECK, stdin=subprocess.DEVNULL, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None

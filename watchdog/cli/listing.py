@@ -145,6 +145,8 @@ def status(arguments: argparse.Namespace) -> int:
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")
+    for what, seconds in entry(answer.get("waits_for")).items():
+        say(f"{'no answer'.ljust(width)}  {clean(what)}, for {clean(seconds)} s")
     for key in ("verdicts", "statuses"):
         tally = ", ".join(f"{clean(count)} {clean(name)}" for name, count in entry(answer.get(key)).items())
         say(f"{key.ljust(width)}  {tally or 'none'}")

@@ -14,9 +14,11 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from aiohttp import web
 
+from watchdog import threads
 from watchdog.control import ending, events, holding, purging, reading, reaping, registering, restoring
 from watchdog.control.bodies import MAX_BODY, gone
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
@@ -27,6 +29,7 @@ from watchdog.errors import BadRequest, Forbidden, Limited, NoSpace, WatchdogErr
 from watchdog.lanes import Lane, enter
 
 OPTIONAL = frozenset({("POST", "/agents"), ("POST", "/hold")})  # what a user can do without while the disk is full
+LAST_LOOK = 1.0  # seconds that the removal of our socket may take
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 __all__ = ["Bell", "Desk", "application", "bind", "serve"]
 
@@ -198,6 +201,11 @@ async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncItera
     finally:
         await runner.cleanup()
         listener.close()
-        with suppress(OSError):  # somebody removed it; what else lies there now is not ours to remove
-            if ours is not None and os.path.samestat(ours, os.stat(desk.socket_path)):
-                os.unlink(desk.socket_path)
+        with suppress(OSError, threads.Unanswered):  # somebody removed it, or its directory hangs
+            threads.call_now(desk.socket_path, partial(_remove, desk.socket_path, ours), LAST_LOOK)
+
+
+def _remove(path: str, ours: os.stat_result | None) -> None:
+    """What else lies there now is not ours to remove. Raises OSError."""
+    if ours is not None and os.path.samestat(ours, os.stat(path)):
+        os.unlink(path)

@@ -9,7 +9,6 @@ heartbeat, so `unheard` is told whose it was.
 """
 
 import asyncio
-import grp
 import json
 import os
 import resource
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
 
+from watchdog import nss
 from watchdog.admission import Admission, retry_after
 from watchdog.core.admission import WAIT, Kind, cost_of, may_take
 from watchdog.descriptors import reserved
@@ -73,9 +73,8 @@ def _in_group(connection: socket.socket, gid: int, name: str) -> bool:
     """Whether the peer was a member of the group when it connected; a group that does not exist has no members."""
     if not name:
         return False
-    try:
-        wanted = grp.getgrnam(name).gr_gid
-    except KeyError:
+    wanted = nss.gid_of(name)
+    if wanted is None:
         return False
     if gid == wanted:
         return True

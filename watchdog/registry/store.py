@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from watchdog.clock import Clock
 from watchdog.errors import RegistryUnavailable
 from watchdog.lanes import Lanes, Turns, lane
 from watchdog.registry.agents import AgentQueries
@@ -18,11 +18,17 @@ from watchdog.registry.history import HistoryQueries
 from watchdog.registry.leftovers import LeftoverQueries
 from watchdog.registry.requests import RequestQueries
 from watchdog.registry.retention import RetentionQueries
+from watchdog.threads import Pool
 
+_clock = Clock()
 P = ParamSpec("P")
 T = TypeVar("T")
 TOGETHER = 200  # writes in one transaction at most: they share its fate, and readers see it late
 OF_USERS = 20  # of them requests of users: what is ours and comes next waits for no more than these
+# Seconds after which the database has hung: a disk that takes no fsync, a dead NFS server. What it refuses by itself
+# (a lock, a server that went silent) it refuses after 6 s at most.
+HUNG = 10.0
+LOOK = 0.5  # seconds between two looks whether the writer has hung
 
 
 class Store(AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries, LeftoverQueries):
@@ -50,15 +56,23 @@ class AsyncStore:
     8 ms) for a hundred kills' intents. Each caller hears only after the commit, a Conflict undoes its own write alone,
     and a commit that fails fails everybody's. A caller that is cancelled does not undo his write. Users' reads have two
     threads of their own, of which one user has one at a time.
+
+    A database that hangs keeps five threads at most, and nobody waiting for longer than `patience` seconds: then all
+    that wait get RegistryUnavailable, and so does each new call at once, until the call that hung has returned. What
+    that call was about to write may still be committed, as after a lost connection.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._writer = ThreadPoolExecutor(1, "registry-write")
-        self._readers = ThreadPoolExecutor(2, "registry-read")
-        self._guests = ThreadPoolExecutor(2, "registry-read-for-users")
+        self.patience = HUNG  # seconds; shorter at the daemon's end
+        self._writer = Pool(1, "the registry (writing)")
+        self._readers = Pool(2, "the registry (reading)")
+        self._guests = Pool(2, "the registry (reading for users)")
         self._turns = Turns(2, 1)
         self._waiting: Lanes[_Write] = Lanes()
+        self._batch: list[_Write] = []  # what the writer is about
+        self._since: float | None = None  # when it began with that
+        self._watching = False
         self._closed = False
         self.make_room: Callable[[], bool] = lambda: False  # asked where the disk is full; True: there is some now
 
@@ -77,35 +91,75 @@ class AsyncStore:
         if self._closed:
             answer.set_exception(RegistryUnavailable("the registry is closed: the daemon is stopping"))
             return answer
-        if (
-            self._waiting.put(_Write(partial(method, *args, **kwargs), answer)) == 1
-        ):  # else the writer comes to it after what stands before it
+        if self._writer_hangs():
+            answer.set_exception(self._hung())
+            return answer
+        if self._waiting.put(_Write(partial(method, *args, **kwargs), answer)) == 1:
+            # Else the writer comes to it after what stands before it.
             loop.call_soon(self._wake)
+        if not self._watching:
+            self._watching = True
+            loop.call_later(LOOK, self._watch)
         return answer
 
     async def read(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a reading method."""
-        user, call = lane().user, partial(method, *args, **kwargs)
+        user, loop = lane().user, asyncio.get_running_loop()
+        readers = self._readers if user is None else self._guests
+        if readers.stuck(self.patience) == readers.size:
+            raise self._hung()
         async with self._turns.turn(user):
-            readers = self._readers if user is None else self._guests
-            return await asyncio.get_running_loop().run_in_executor(readers, call)
+            try:
+                async with asyncio.timeout(self.patience):
+                    return await loop.run_in_executor(readers, partial(method, *args, **kwargs))
+            except TimeoutError:
+                raise self._hung() from None
 
-    def close(self) -> None:
-        """Finish what was asked for (each is bounded by the busy timeout), then close the connections."""
+    def close(self, seconds: float = HUNG) -> bool:
+        """Finish what was asked for (each is bounded by the busy timeout), then close the connections.
+
+        False: the database hangs, and its threads and connections are left to themselves.
+        """
         self._wake()
         self._closed = True
-        self._writer.shutdown()
-        self._readers.shutdown()
-        self._guests.shutdown()
-        self.store.close()
+        deadline = _clock.mono() + seconds
+        closed = Pool(1, "the registry (closing)")  # the last connection to a SQLite file writes to it
+        pools = (self._writer, self._readers, self._guests)
+        if all(pool.close(max(0.0, deadline - _clock.mono())) for pool in pools):
+            done = closed.submit(self.store.close)
+            if closed.close(max(0.0, deadline - _clock.mono())):
+                done.result()
+                return True
+        return False
 
     def _wake(self) -> None:
         if len(self._waiting):
             self._writer.submit(self._write_waiting)
 
+    def _writer_hangs(self) -> bool:
+        return self._since is not None and _clock.mono() - self._since >= self.patience
+
+    def _hung(self) -> RegistryUnavailable:
+        error = RegistryUnavailable(f"registry {self.store.engines.place}: no answer within {self.patience:g} s")
+        self.store.engines.trouble = str(error)
+        return error
+
+    def _watch(self) -> None:
+        """In the loop, while anything is asked of the writer: once it hangs, all who wait are told."""
+        if self._writer_hangs():
+            waiting, batch = self._waiting.take(len(self._waiting), len(self._waiting)), self._batch
+            for write in (*batch, *waiting):
+                write.given_up = True
+                if not write.answer.done():
+                    write.answer.set_exception(self._hung())
+        self._watching = len(self._waiting) > 0 or self._since is not None
+        if self._watching:
+            asyncio.get_running_loop().call_later(LOOK, self._watch)
+
     def _write_waiting(self) -> None:
         """In the writer's thread: all that waits, until nothing does."""
         while batch := self._waiting.take(TOGETHER, OF_USERS):
+            self._batch, self._since = batch, _clock.mono()
             try:
                 with self.store.engines.group() if len(batch) > 1 else nullcontext():
                     for write in batch:
@@ -114,7 +168,9 @@ class AsyncStore:
                 for write in batch:
                     write.failure = _copy(error)
             self._write_into_reserve(batch)
-            batch[0].answer.get_loop().call_soon_threadsafe(_tell, batch)
+            self._batch, self._since = [], None
+            with suppress(RuntimeError):  # the loop has ended
+                batch[0].answer.get_loop().call_soon_threadsafe(_tell, batch)
 
     def _write_into_reserve(self, batch: "list[_Write]") -> None:
         """In the writer's thread: do once more what failed for want of disk space, while the reserve gives some."""
@@ -132,9 +188,12 @@ class _Write:
     answer: asyncio.Future[Any]
     result: object = None
     failure: Exception | None = None
+    given_up: bool = False  # its caller was told that the database hangs
 
     def run(self) -> None:
         """Do it. Raises Undone, which is about everybody; any other failure is this write's own."""
+        if self.given_up:
+            raise Undone("the database had hung, and nobody waits for this any more")
         try:
             self.result = self.call()
         except Undone:

@@ -1,0 +1,60 @@
+"""Calls that never return, for a daemon under test: libc's own, held back by a preloaded library (hang.c).
+
+A process that loops in such a call cannot be told from one in a dead mount but by its state: the call does not return,
+no handler of Python's runs in that thread, and the kernel can still end the process. What looks at the machine itself
+(a FUSE or NFS mount that hangs) would stop everybody here.
+"""
+
+import functools
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.world import World
+
+SOURCE = Path(__file__).parent / "hang.c"
+
+
+@functools.cache
+def library() -> Path:
+    """Built once a process; it stays in the temporary directory of that process."""
+    if shutil.which("gcc") is None:
+        pytest.skip("gcc is not installed")
+    built = Path(tempfile.mkdtemp(prefix="aw-hang-", dir="/tmp")) / "hang.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", built, SOURCE, "-ldl"], check=True)
+    return built
+
+
+class Hanging:
+    """What hangs in a world's daemon: `begin` and `end` it by the name of a call."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "hang"
+        self._directory.mkdir(exist_ok=True)
+
+    def start(self, world: World, *options: str, wait: bool = True, prefix: tuple[str, ...] = (), **own: str) -> None:
+        """As `world.start`; what hangs, hangs for the daemon and its children alone."""
+        environ = {"LD_PRELOAD": str(library()), "HANG": str(self._directory), **own}
+        world.start(*options, wait=wait, prefix=(*prefix, "env", *(f"{key}={value}" for key, value in environ.items())))
+
+    def take_away(self) -> None:
+        """All return again."""
+        self.end(*(path.name for path in self._directory.iterdir()))
+
+    def begin(self, call: str, path: object = "") -> None:
+        """From now on this call does not return; `path`: for paths that begin so, all where it is empty.
+
+        `fsync`, `write`, `flock`, `close` of a descriptor, `path`: each call that takes one, `exec`: of a child,
+        `nss`: each question to it, `groups`: getgrouplist(3) alone, `loop`: epoll_wait(2), so the event loop itself.
+        """
+        new = self._directory / f".{call}"
+        new.write_text(str(path))
+        new.rename(self._directory / call)
+
+    def end(self, *calls: str) -> None:
+        """It returns again."""
+        for call in calls:
+            (self._directory / call).unlink(missing_ok=True)
