@@ -28,8 +28,7 @@ def helpers_of(daemon: int, uid: int | None = None) -> list[int]:
     for pid in _children(daemon):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            # Its directory there is root's: a helper is not dumpable.
-            whose = int(Path(f"/proc/{pid}/status").read_text().partition("Uid:")[2].split()[0])
+            whose = Path(f"/proc/{pid}").stat().st_uid
         except OSError:
             continue
         shared = b"watchdog.owner.helper" in command and b"--alone" not in command and b"--command" not in command

@@ -21,6 +21,7 @@ import pytest
 
 from tests.owner.repositories import context
 from tests.world import started_at
+from watchdog import owners as daemons_side
 from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec, Status
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.helper import last_lines
@@ -33,13 +34,22 @@ needs_root = pytest.mark.skipif(ME != 0, reason="only root can act as another ui
 
 # The real helper with one call more, which does what no real call does: it opens whatever it is told.
 WITH_OPEN = """
-import os, sys
+import os, resource, signal, sys, time
 from watchdog.owner import helper
 helper.CALLS["open"] = lambda path: os.close(os.open(path, os.O_RDONLY))
 helper.CALLS["print"] = lambda: print("stray")
 helper.CALLS["long"] = lambda: "x" * (2 << 20)
 helper.IN_PLACE["garble"] = lambda: os.write(ends, b"not json\\n") and None
 helper.IN_PLACE["flood"] = lambda: os.write(ends, b"x" * (3 << 20)) and None
+helper.CALLS["sleep"] = lambda seconds: time.sleep(seconds)
+helper.CALLS["exceed"] = lambda: os.kill(os.getpid(), signal.SIGXCPU)
+def end_looks(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as children:
+        for child in map(int, children.read().split()):
+            if child != os.getpid():
+                os.kill(child, signal.SIGKILL)
+    time.sleep(20)
+helper.CALLS["end_looks"] = end_looks
 helper.CALLS["die"] = lambda: (sys.stderr.write("my last words"), sys.stderr.flush(), os._exit(1))
 ends = os.dup(1)
 sys.argv = ["helper", *sys.argv[1:]]
@@ -112,6 +122,83 @@ def test_a_helper_of_another_uid_has_nothing_of_ours(tmp_path: Path, monkeypatch
             assert os.readlink(f"/proc/{pid}/cwd") == "/"
             names = {item.partition(b"=")[0] for item in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}
             assert names - {b""} <= {b"PATH", b"HOME", b"USER", b"LOGNAME", b"LANG", b"LC_CTYPE"}
+
+    run(story)
+
+
+def test_an_idle_helper_ends_and_the_next_call_has_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not while somebody waits for it, and not its lone neighbours."""
+    monkeypatch.setattr(daemons_side, "IDLE", 0.2)
+
+    async def story() -> None:
+        async with owners(*opening()) as them:
+            first = await them.call(ME, "ping", {}, 20)
+            await gone(first["pid"])
+            second = await them.call(ME, "ping", {}, 20)
+            assert second["pid"] != first["pid"]
+            assert await them.call(ME, "sleep", {"seconds": 1.0}, 20) is None
+            assert (await them.call(ME, "ping", {}, 20))["pid"] == second["pid"]
+
+    run(story)
+
+
+def test_what_the_host_lacks_is_told_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the first answer of a helper; words of a helper that are none of ours are left out."""
+    lacking = '{"landlock": "the kernel has no Landlock", "more": "x"}'
+    code = WITH_OPEN.replace("helper.main()", f"helper.confinement.lacking = lambda: {lacking}\nhelper.main()")
+    told: list[tuple[str, str]] = []
+
+    async def story() -> None:
+        them = Owners((sys.executable, "-c", code), unconfined=lambda kind, why: told.append((kind, why)))
+        try:
+            await them.call(ME, "ping", {}, 20)
+            await them.call(ME, "ping", {}, 20)
+            await them.call_alone(ME, "ping", {}, 20)
+        finally:
+            await them.close()
+
+    run(story)
+    assert told == [("landlock", "the kernel has no Landlock")]
+
+
+def test_a_call_that_ends_takes_nobody_with_it(tmp_path: Path) -> None:
+    """Its memory or CPU time was used up: `lost` for it alone. So was a helper whose process for looks is ended."""
+
+    async def story() -> None:
+        async with owners(*opening()) as them:
+            before = await them.call(ME, "ping", {}, 20)
+            others = [them.call(ME, "sleep", {"seconds": 0.5}, 20), them.call(ME, "stamp", {"path": "/etc/passwd"}, 20)]
+            waiting = asyncio.gather(*others)
+            with pytest.raises(OwnerCallFailed, match="SIGXCPU") as failure:
+                await them.call(ME, "exceed", {}, 20)
+            assert failure.value.reason == "lost"
+            await waiting
+            assert await them.call(ME, "ping", {}, 20) == before
+            with pytest.raises(OwnerCallFailed) as ended:
+                await them.call(ME, "end_looks", {"pid": before["pid"]}, 20)
+            assert ended.value.reason == "lost"
+            assert (await them.call(ME, "stamp", {"path": "/etc/passwd"}, 20))["size"] > 0
+
+    run(story)
+
+
+@needs_root
+def test_a_command_hook_is_not_confined_and_its_helper_is_hidden() -> None:
+    """It is its owner's own program: the network, capabilities by set-uid programs, and what it runs are its affair."""
+    script = "grep -E '^(Uid|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; stat -c %u /proc/$PPID/mem"
+
+    async def story() -> None:
+        async with owners() as them:
+            result = await one_hook(them, context(owner_uid=OTHER), command=("sh", "-c", script))
+            told = dict(line.split(":\t") for line in result.message.splitlines()[:-1])
+            mine = dict(
+                line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line
+            )
+            assert told["Uid"].split() == [str(OTHER)] * 4
+            assert {name: told[name] for name in ("CapBnd", "NoNewPrivs", "Seccomp")} == {
+                name: mine[name] for name in ("CapBnd", "NoNewPrivs", "Seccomp")
+            }
+            assert result.message.splitlines()[-1] == "0", "what its helper has in /proc is root's"
 
     run(story)
 

@@ -1,8 +1,8 @@
 """A user against the helpers that run as them: rows M4 and H3b of config/doc/security.md, and their siblings.
 
-Seen on commit f87b3bd: PTRACE_SEIZE of the helper, process_vm_readv of it, opening /proc/PID/mem, and opening its pipes
-by /proc/PID/fd all worked for its owner, at rest and while it started; a parser could run programs and connect to TCP,
-and its hunger for memory ended the calls beside it; a helper of 13 MB stayed for each of 20 uids.
+Seen on commit f87b3bd: PTRACE_SEIZE of the helper, process_vm_readv of it and opening its /proc/PID/mem for writing all
+worked for its owner, at rest and while it started; a parser could run programs, reach the network, read and write every
+file of its owner, and use 4 GiB; a helper of 14 MB stayed for each of 20 uids.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from watchdog.owners import Owners
 
 pytestmark = [pytest.mark.attacks, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: helpers of other uids")]
 USER = 12345
+NOBODY = 65534  # the group of a uid that has no entry in passwd: who traces must have the same
 
 # As the user: try all that reaches into a process of one's own uid, on each process that looks like a helper of ours,
 # until stdin ends; then print what worked.
@@ -64,7 +65,6 @@ while not select.select([0], [], [], 0)[0]:
                 if b"watchdog.owner.helper" not in file.read():
                     continue
             tried.add(int(name))
-            libc.ptrace(0x4206, int(name), 0, 0) == 0 and worked.add("seize")
             reach(int(name))
         except (OSError, StopIteration):
             continue
@@ -104,13 +104,10 @@ def discover(path):
         if ctypes.CDLL(None, use_errno=True).ptrace(0x4206, os.getppid(), 0, 0):
             raise OSError(1, "no")
     if what == "namespace":
-        os.unshare(0x10000000) if hasattr(os, "unshare") else None
         if ctypes.CDLL(None, use_errno=True).unshare(0x10000000):
             raise OSError(1, "no")
     if what == "memory":
-        grown = [b"x" * (1 << 20) for _ in range(4096)]
-    if what == "fork-memory":
-        grown = bytearray(3 << 30)
+        grown = [b"x" * (1 << 20) for _ in range(1024)]
     if what == "cpu":
         while True:
             pass
@@ -137,7 +134,7 @@ def attacker(result: list[str]) -> Iterator[None]:
     with subprocess.Popen(
         [sys.executable, "-c", ATTACK],
         user=USER,
-        group=USER,
+        group=NOBODY,
         extra_groups=[],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -162,9 +159,10 @@ def run(story: Any) -> None:
 
 
 def test_no_helper_can_be_traced_by_its_owner_at_any_moment(tmp_path: Path) -> None:
-    """M4, and two siblings: its pipes, and the moments between its start and its first instruction of ours.
+    """M4, and a sibling: the moments between its start and its first instruction of ours.
 
-    At f87b3bd, and with PR_SET_DUMPABLE alone, the attacker is attached before the interpreter is up.
+    At f87b3bd: seize, maps, mem, readv. With PR_SET_DUMPABLE as the helper's first act alone the attacker is attached
+    while it starts, and a call is never answered.
     """
     result: list[str] = []
     (tmp_path / "file").touch()
@@ -234,14 +232,13 @@ def test_nothing_of_the_owners_is_loaded_into_a_helper(monkeypatch: pytest.Monke
         ("ptrace", "EPERM"),
         ("namespace", "EPERM"),
         ("memory", "out_of_memory"),
-        ("fork-memory", "out_of_memory"),
     ],
 )
 @pytest.mark.parametrize("uid", [USER, 0])
 def test_a_parser_that_was_taken_over_can_do_little(uid: int, what: str, reason: str) -> None:
     """No program, no network, no file but its registry's, no look at another process; its memory ends that call alone.
 
-    At f87b3bd each of them worked, but for 3 GiB, which ended the helper.
+    At f87b3bd each of them worked.
     """
     secret = Path(f"/tmp/agent-watchdog-secret-{os.getpid()}")  # pytest's own directories are closed to other uids
     secret.write_text("secret")

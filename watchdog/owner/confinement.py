@@ -199,8 +199,8 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1")
 
 
-def become(uid: int, gid: int, groups: Sequence[int]) -> None:
-    """Be that user from now on. Raises OSError.
+def become(uid: int, gid: int, groups: Sequence[int], *, bounded: bool = True) -> None:
+    """Be that user from now on, `bounded`: without any capability for ever. Raises OSError.
 
     Started as root and changed here, a process is never one that its owner may trace: setuid(2) leaves it not dumpable.
     One that is executed as that uid is traceable until it says otherwise: 0.1 s of an interpreter's start.
@@ -208,7 +208,8 @@ def become(uid: int, gid: int, groups: Sequence[int]) -> None:
     _prctl(PR_SET_DUMPABLE, 0)
     os.setgroups(groups)
     os.setresgid(gid, gid, gid)
-    drop_capabilities(NOTHING, only_bounding=True)
+    if bounded:
+        drop_capabilities(NOTHING, only_bounding=True)  # while we still may
     os.setresuid(uid, uid, uid)
     _prctl(PR_SET_DUMPABLE, 0)
 

@@ -460,7 +460,9 @@ def main() -> None:
         if not option.startswith("--become="):
             continue
         uid, gid, groups = option.removeprefix("--become=").split(":")
-        confinement.become(int(uid), int(gid), [int(group) for group in groups.split(",") if group])
+        confinement.become(
+            int(uid), int(gid), [int(one) for one in groups.split(",") if one], bounded="--command" not in options
+        )
     confinement.hide()
     answers = _Answers(_own_stdout(), _confine(options))
     if "--alone" in options or "--command" in options:
