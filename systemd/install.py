@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from environments import EXTRAS, Tools, build_environment, drop_environments, users_of
-from places import SOURCE, UNIT, Refused, Target, host_layout, own_layout, version
+from places import SOURCE, UNIT, Refused, Target, host_layout, own_layout, refuse_foreign, version
 
 COMMANDS = ("agent-watchdog", "agent-watchdogd")
 
@@ -74,6 +74,8 @@ def install(target: Target, wheels: Path, extras: str) -> None:
     before = target.path(f"{layout.base}/bin")
     if before.exists() and not before.is_symlink():
         raise Refused(f"{before} is there and was not put there by us; move it away first")
+    for name in [*new, layout.config]:
+        target.refuse_foreign_parents(name)  # before the minutes that the environment takes
     manager = Manager(target)
     environment = build_environment(target, wheels, wanted)
     former = os.readlink(before) if before.is_symlink() else ""
@@ -165,6 +167,8 @@ def uninstall(target: Target) -> None:
     daemons = [pid for pid, words in users if words[1].endswith("/agent-watchdogd")]
     if daemons:
         raise Refused(f"a daemon still runs from here; end it first: kill {' '.join(map(str, daemons))}")
+    for name in [*known, layout.config, *(f"{environment}/x" for environment in environments)]:
+        target.refuse_foreign_parents(name)  # before anything is removed
     for name in known:
         target.remove(name)
     left = list(layout.data)
@@ -199,6 +203,8 @@ def main(command: str) -> None:
     destdir, extras = os.environ.get("DESTDIR", ""), os.environ.get("EXTRAS", "")
     wheels = Path(os.environ.get("WHEELS") or SOURCE / "wheels").absolute()
     if command == "wheels":
+        for above in (*reversed(wheels.parents), wheels):
+            refuse_foreign(above)  # pip writes to names that a link could lead anywhere from
         wheels.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="agent-watchdog-wheels.") as scratch:
             Tools(Path(scratch)).download(wheels)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,10 +96,12 @@ class Target:
         return Path(self.destdir + target)
 
     def make_parents(self, target: str) -> None:
-        """Make missing directories, and remember which."""
+        """Make missing directories, and remember which. Raises Refused where somebody else could exchange one."""
         for parent in reversed(Path(target).parents):
-            if not self.path(str(parent)).is_dir():
-                self.path(str(parent)).mkdir(0o755)
+            place = self.path(str(parent))
+            refuse_foreign(place, within=self.destdir)
+            if not place.is_dir():
+                place.mkdir(0o755)
                 self.manifest["dirs"][str(parent)] = ""
 
     def put(self, target: str, content: bytes, *, mode: int = 0o644, link: str = "") -> None:
@@ -134,8 +137,49 @@ class Target:
                 self.path(directory).rmdir()
 
     def remove(self, target: str) -> None:
-        """A file or link; one that is gone is fine."""
+        """A file or link; one that is gone is fine. Raises Refused as `make_parents`."""
+        self.refuse_foreign_parents(target)
         self.path(target).unlink(missing_ok=True)
+
+    def refuse_foreign_parents(self, target: str) -> None:
+        """Raises Refused when a directory on the way there is, or may become, somebody else's."""
+        for parent in reversed(Path(target).parents):
+            refuse_foreign(self.path(str(parent)), within=self.destdir)
+
+
+def refuse_foreign(place: Path, within: str = "") -> None:
+    """Raises Refused for a directory, or a link to one, that another user owns or may write to, or that leads out.
+
+    What is put there could be led elsewhere, or be exchanged, by that user. Root's and our own are fine, also where a
+    group may write (/usr/local is root:staff 2775 on some hosts) and where everybody may with the sticky bit (/tmp).
+    """
+    try:
+        found = place.lstat()
+    except FileNotFoundError:
+        return
+    if found.st_uid not in _TRUSTED:
+        raise Refused(f"{place} belongs to uid {found.st_uid}, who could exchange what is put there; right: uid 0's")
+    if stat.S_ISLNK(found.st_mode):
+        real = place.resolve()
+        if within and not real.is_relative_to(Path(within).resolve()):
+            raise Refused(f"{place} is a link that leads out of {within}, to {real}; right: a directory")
+        for above in (*reversed(real.parents), real):
+            if above.is_relative_to(Path(within or "/").resolve()):
+                refuse_foreign(above, within)
+    elif not stat.S_ISDIR(found.st_mode):
+        raise Refused(f"{place} is no directory")
+    elif found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        raise Refused(f"{place} has mode {stat.S_IMODE(found.st_mode):04o}, so anybody may exchange what is put there")
+
+
+def _trusted() -> frozenset[int]:
+    """Root, ourselves; and in a user namespace the uid that stands for everybody outside (user_namespaces(7))."""
+    with open("/proc/self/uid_map") as mapped:
+        whole = mapped.read().split() == ["0", "0", "4294967295"]
+    return frozenset({0, os.geteuid()} | (set() if whole else {65534}))
+
+
+_TRUSTED = _trusted()
 
 
 def version() -> str:

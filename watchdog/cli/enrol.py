@@ -18,6 +18,8 @@ Nothing is ended for silence before the first heartbeat, unless --stall-after is
 your own uid. Starting the program with `agent-watchdog run` does all of this, and reports its exit status too.
 """
 
+_MARKS = ("AGENT_WATCHDOG_ID", "AGENT_WATCHDOG_SOCKET", "NOTIFY_SOCKET")
+
 
 def add_verbs(verbs: Verbs) -> None:
     """Add the parser of `register`."""
@@ -73,8 +75,10 @@ def register(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json(answer)
         return 0
-    for key, value in sorted(entry(answer.get("env")).items()):
-        say(f"export {key}={shlex.quote(clean(value))};")
+    told = entry(answer.get("env"))
+    for key in _MARKS:  # no other: a shell evaluates these lines, and PATH or LD_PRELOAD would be as welcome to it
+        if isinstance(value := told.get(key), str):
+            say(f"export {key}={shlex.quote(clean(value))};")
     # Last, and a comment: `eval $(...)` without quotes joins the lines.
     say(f"# agent {clean(answer.get('agent_id'))} ({clean(answer.get('name'))})")
     if arguments.pid is None and not arguments.queued:

@@ -1,0 +1,115 @@
+"""`make install`, `uninstall` and `wheels` by root where another user owns a directory on the way (L5).
+
+At f87b3bd `install` wrote through a foreign-owned directory below DESTDIR: its owner could lead each file elsewhere by
+a link. Siblings that were found: `uninstall` removed through one, links below DESTDIR led out of it,
+directories that anybody may write to, and pip downloading into a foreign WHEELS directory, where a link of the name of
+a wheel is written through.
+"""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.systemd.machine import ROOT
+
+sys.path.insert(0, str(ROOT / "systemd"))
+from places import Layout, Refused, Target
+
+pytestmark = [
+    pytest.mark.attacks,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a directory of another uid"),
+]
+OTHER = 12021
+LAYOUT = Layout("/opt/x", "/usr/local/bin", "/etc/x/x.toml", {}, ())
+
+
+def staged(tmp_path: Path, *, uid: int = 0, mode: int = 0o755, directory: str = "usr") -> Target:
+    """A staged tree in which one directory is somebody else's."""
+    top = tmp_path / "stage"
+    (top / directory).mkdir(parents=True)
+    (top / directory).chmod(mode)
+    os.chown(top / directory, uid, uid)
+    return Target(LAYOUT, str(top))
+
+
+@pytest.mark.parametrize(("uid", "mode"), [(OTHER, 0o755), (0, 0o777)])
+def test_nothing_is_put_through_a_directory_that_another_may_write_to(tmp_path: Path, uid: int, mode: int) -> None:
+    target = staged(tmp_path, uid=uid, mode=mode)
+    with pytest.raises(Refused, match="exchange"):
+        target.put("/usr/local/bin/x", b"x")
+    assert list((tmp_path / "stage/usr").iterdir()) == []
+
+
+def test_nothing_is_put_through_a_link_of_another(tmp_path: Path) -> None:
+    target = staged(tmp_path)
+    victim = tmp_path / "stage/victim"
+    victim.mkdir()
+    link = tmp_path / "stage/usr/local"
+    link.symlink_to(victim)
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    with pytest.raises(Refused, match=f"uid {OTHER}"):
+        target.put("/usr/local/bin/x", b"x")
+    assert list(victim.iterdir()) == []
+
+
+def test_nothing_is_put_outside_of_a_staged_tree(tmp_path: Path) -> None:
+    """Not even by a link of root's own; one that stays inside (/lib of a merged /usr) is fine."""
+    target = staged(tmp_path)
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "stage/etc").symlink_to(outside)
+    with pytest.raises(Refused, match="leads out"):
+        target.put("/etc/x/x.toml", b"x")
+    assert list(outside.iterdir()) == []
+    (tmp_path / "stage/lib").symlink_to("usr")
+    target.put("/lib/x", b"x")
+    assert (tmp_path / "stage/usr/x").read_bytes() == b"x"
+
+
+def test_nothing_is_removed_through_a_directory_of_another(tmp_path: Path) -> None:
+    target = staged(tmp_path)
+    target.put("/usr/local/bin/x", b"x")
+    os.chown(tmp_path / "stage/usr/local", OTHER, OTHER)
+    with pytest.raises(Refused, match=f"uid {OTHER}"):
+        target.remove("/usr/local/bin/x")
+    assert (tmp_path / "stage/usr/local/bin/x").exists()
+
+
+def test_a_directory_of_root_and_a_group_is_fine(tmp_path: Path) -> None:
+    """/usr/local of older Debians; a sticky one, as /tmp is; each file is root's with its mode, whatever the umask."""
+    target = staged(tmp_path, mode=0o2775)
+    before = os.umask(0)
+    try:
+        target.put("/usr/local/bin/x", b"x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "stage/usr/local/bin/x").stat().st_mode) == 0o644
+
+
+def run(command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-sB", str(ROOT / "systemd/install.py"), command],
+        env={**os.environ, "EXTRAS": "", "DESTDIR": "", "WHEELS": "", **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_commands_refuse_before_they_begin(tmp_path: Path) -> None:
+    target = staged(tmp_path, uid=OTHER, directory="opt")
+    done = run("install", DESTDIR=target.destdir)
+    assert (done.returncode, f"belongs to uid {OTHER}" in done.stderr) == (1, True), done.stderr
+    assert list((tmp_path / "stage/opt").iterdir()) == []
+
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    os.chown(wheels, OTHER, OTHER)
+    done = run("wheels", WHEELS=str(wheels))
+    assert (done.returncode, f"belongs to uid {OTHER}" in done.stderr) == (1, True), done.stderr
+    assert list(wheels.iterdir()) == []
