@@ -13,6 +13,7 @@ from watchdog.kill_worker import KillWorker
 from watchdog.placement import Placement
 from watchdog.reloading import Reload
 from watchdog.reserve import Reserve
+from watchdog.shares import Shares
 from watchdog.sink import Sink
 from watchdog.sweep import Sweeper
 
@@ -31,6 +32,7 @@ class Bulletin:
     placement: Placement
     sink: Sink
     reserve: Reserve
+    shares: Shares
 
     def line(self) -> str:
         """STATUS= of sd_notify(3), shown by `systemctl status`."""
@@ -61,6 +63,7 @@ class Bulletin:
             "config_problems": self.reload.problems,
             "config_waiting": self.reload.waiting,
             "registry_problem": self.sweeper.recorder.trouble,
+            "users_over_share": self.shares.facts(),
             "disk_reserve": self.reserve.facts(),
             "log": dataclasses.asdict(self.sink.health()),
         }

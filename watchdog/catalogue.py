@@ -278,6 +278,12 @@ CATALOGUE: dict[str, Entry] = {
         "make room; the reserve is made again by itself",
     ),
     "disk.reserve_restored": Entry(INFO, "there is room again, and the reserve is whole"),
+    "registry.share_trimmed": Entry(
+        WARNING,
+        "a user's agents took more of the registry than `registry.megabytes_per_user`: its oldest history was"
+        " forgotten; says how much is left, and how many events were not written",
+        "what does that user's orchestrator write so often? Else a larger share",
+    ),
     "registry.trimmed": Entry(INFO, "what ended longer than retention_days ago was forgotten; says how much"),
     "lock.lost": Entry(
         ERROR,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
-from watchdog import logs, reaper, reserve, retention, units
+from watchdog import logs, reaper, reserve, retention, shares, units
 from watchdog.bulletin import Bulletin
 from watchdog.chronicle import Chronicle
 from watchdog.cleanup import settings_for
@@ -42,6 +42,7 @@ from watchdog.reserve import Reserve
 from watchdog.retention import Retention
 from watchdog.scan import Scanner
 from watchdog.schedule import Schedule
+from watchdog.shares import Shares
 from watchdog.sink import Sink
 from watchdog.sources import Sources
 from watchdog.summons import Summons
@@ -237,10 +238,11 @@ class Daemon:
         doers = self.cleanup, self.worker, self.holds, self.sweeper.restraint, log
         self.reaper = Reaper(self.fleet, self.store, clock, settings, finders, *doers, host=self.host, notify=directory)
         self.retention = Retention(self.store, clock, log, keep=settings.retention, host=self.host)
+        self.shares = Shares(self.store, clock, log, most=settings.bytes_per_user)
         self.schedule = Schedule(clock, log)
         self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
         parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)
-        self.bulletin = Bulletin(lambda: self.settings, *parts, self.reserve)
+        self.bulletin = Bulletin(lambda: self.settings, *parts, self.reserve, self.shares)
         self.desk = Desk(
             fleet=self.fleet,
             store=self.store,
@@ -267,7 +269,7 @@ class Daemon:
             facts=self.bulletin.facts,
             doubts=self.sweeper.restraint.on,
             lift_doubts=self.sweeper.restraint.lift,
-            disk_full=lambda: self.reserve.in_use,
+            no_space=self._no_space,
         )
         self.sources = Sources(self.desk, self.owners)
         self.door = Door(self.desk, self.chronicle, self.locks)
@@ -285,7 +287,7 @@ class Daemon:
         self.metrics.expect(hook.name for hook in settings.hooks)
         self.owners.settings = settings_for(settings)
         self.notices.adopt(settings.notify)
-        self.retention.keep = settings.retention
+        self.retention.keep, self.shares.most = settings.retention, settings.bytes_per_user
         for agent in self.fleet:
             agent.adopt(settings.policy_for(agent.reg))
         if settings.interval != old.interval:
@@ -300,6 +302,7 @@ class Daemon:
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
         for job, do in {"orders": self.take_up.orders, **self.sources.jobs}.items():
             self.schedule.every(self.settings.interval, job, do)
+        self.schedule.every(shares.EVERY, "shares", self.shares.round)
         self.schedule.every(reserve.EVERY, "reserve", self.reserve.round)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.every(reaper.EVERY, "reap", self.reaper.round)
@@ -312,6 +315,14 @@ class Daemon:
         log.event("daemon.ready", pid=os.getpid(), mode=self.settings.mode, agents=len(self.fleet))
         if not self.supervisor.present:
             print(invitation(self.settings) + "\n", end="", flush=True)  # in one write: log lines come, too
+
+    def _no_space(self, uid: int) -> str | None:
+        """Why nothing that this user can do without is written, or None."""
+        if self.reserve.in_use:
+            return "the disk of the registry is full"
+        if self.shares.over(uid):
+            return f"uid {uid} has used up its share of the registry ({self.shares.most >> 20} MiB)"
+        return None
 
     def _summoned(self) -> None:
         """A signal came: heeded at once where it stops us, by the next look where it is a reload."""

@@ -131,6 +131,8 @@ def status(arguments: argparse.Namespace) -> int:
         if entry(one).get("disk_full"):
             left = f"{clean(entry(one).get('bytes'))} bytes of {clean(path)} are left"
             say(f"{'disk'.ljust(width)}  is full, the reserve is in use: {left}")
+    for uid, used in entry(answer.get("users_over_share")).items():
+        say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {clean(used)} bytes")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")

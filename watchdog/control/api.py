@@ -18,7 +18,7 @@ from aiohttp import web
 from watchdog.control import ending, events, holding, purging, reading, reaping, registering, restoring
 from watchdog.control.bodies import MAX_BODY
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
-from watchdog.control.peers import Gate
+from watchdog.control.peers import Gate, Peer
 from watchdog.control.results import denial
 from watchdog.errors import BadRequest, Forbidden, NoSpace, WatchdogError
 
@@ -65,8 +65,8 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     peer = None
     try:
         peer = peer_at(request)
-        if desk.disk_full() and not peer.admin and (request.method, request.path.removeprefix("/v1")) in OPTIONAL:
-            raise NoSpace("the registry's disk is full: no new agent and no hold before there is room again")
+        if not peer.admin and (request.method, request.path.removeprefix("/v1")) in OPTIONAL:
+            _refuse_without_space(desk, peer)
         return await handler(request)
     except WatchdogError as error:
         if isinstance(error, Forbidden) and peer is not None:
@@ -79,6 +79,12 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:  # noqa: BLE001 - one request's failure must stay this request's
         desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
+
+
+def _refuse_without_space(desk: Desk, peer: Peer) -> None:
+    why = desk.no_space(peer.uid)
+    if why is not None:
+        raise NoSpace(f"{why}; no new agent and no hold before there is room again")
 
 
 def _problem(status: int, code: str, message: str) -> web.Response:

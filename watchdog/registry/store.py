@@ -18,13 +18,16 @@ from watchdog.registry.history import HistoryQueries
 from watchdog.registry.leftovers import LeftoverQueries
 from watchdog.registry.requests import RequestQueries
 from watchdog.registry.retention import RetentionQueries
+from watchdog.registry.shares import ShareQueries
 
 P = ParamSpec("P")
 T = TypeVar("T")
 TOGETHER = 200  # writes in one transaction at most: they share its fate, and readers see it late
 
 
-class Store(AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries, LeftoverQueries):
+class Store(
+    AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries, ShareQueries, LeftoverQueries
+):
     """One registry. Every method is one transaction and raises RegistryUnavailable when the database fails it."""
 
     def __init__(self, url: str, *, busy_timeout: timedelta = timedelta(seconds=5)) -> None:
