@@ -83,6 +83,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     complaints   a fault in it, in words
     values       what a value may be, and what would be right
     logs         structlog over stdlib logging
+    line_limits  how many lines a minute one user may cause
     sink         the queue between whoever logs and the log's target
     log_targets  stderr, a file, the journal
     catalogue    every event that is logged, with level and meaning

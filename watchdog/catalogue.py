@@ -333,6 +333,11 @@ CATALOGUE: dict[str, Entry] = {
         "free the disk, or mend the path in `[log] file`; lines are on stderr meanwhile",
     ),
     "log.recovered": Entry(INFO, "the log's target is written again; says how many lines it lacks"),
+    "log.limited": Entry(
+        WARNING,
+        "a user's requests and agents caused more lines in a minute than one user may; says how many were left out",
+        "`events` has them; what does that user's orchestrator do so often?",
+    ),
     "log.lost": Entry(
         WARNING,
         "so many lines before this one were never written: the target took them too slowly",

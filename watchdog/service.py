@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 
-from watchdog import logs, reaper, reserve, retention, shares, units
+from watchdog import line_limits, logs, reaper, reserve, retention, shares, units
 from watchdog.bulletin import Bulletin
 from watchdog.chronicle import Chronicle
 from watchdog.cleanup import settings_for
@@ -24,6 +24,7 @@ from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
 from watchdog.latecomers import Latecomers
 from watchdog.leftovers import OwnersPlaces
+from watchdog.line_limits import LineLimits
 from watchdog.lock import Locks, PidFile, invitation
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
@@ -173,6 +174,8 @@ class Daemon:
         self.notices = Notices(settings.notify, self.owners, clock, log)
         held.push_async_callback(self.notices.close)
         logs.listen(self.sink, self.notices.hear)
+        self.line_limits = LineLimits(clock, log)
+        logs.limit(self.line_limits.allows)
         self.metrics = Metrics(
             lambda: self.bulletin.verdicts(),
             lambda: self.bulletin.kinds_of_hold(),
@@ -302,6 +305,7 @@ class Daemon:
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
         for job, do in {"orders": self.take_up.orders, **self.sources.jobs}.items():
             self.schedule.every(self.settings.interval, job, do)
+        self.schedule.every(line_limits.EVERY, "line limits", self.line_limits.round)
         self.schedule.every(shares.EVERY, "shares", self.shares.round)
         self.schedule.every(reserve.EVERY, "reserve", self.reserve.round)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)

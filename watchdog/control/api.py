@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, suppress
 
 from aiohttp import web
 
+from watchdog import logs
 from watchdog.control import ending, events, holding, purging, reading, reaping, registering, restoring
 from watchdog.control.bodies import MAX_BODY
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
@@ -67,17 +68,20 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         peer = peer_at(request)
         if not peer.admin and (request.method, request.path.removeprefix("/v1")) in OPTIONAL:
             _refuse_without_space(desk, peer)
-        return await handler(request)
+        with logs.caused_by(None if peer.admin else peer.uid):
+            return await handler(request)
     except WatchdogError as error:
         if isinstance(error, Forbidden) and peer is not None:
-            denial(desk, peer, request.path, str(error))
+            with logs.caused_by(peer.uid):
+                denial(desk, peer, request.path, str(error))
         return _problem(error.http_status, error.code, str(error))
     except web.HTTPException as error:
         if error.status == 404:
             return _problem(404, "not_found", f'there is no {request.path}; see the README, "HTTP"')
         return _problem(error.status, "bad_request", f"{request.method} {request.path}: {error.reason}")
     except Exception as error:  # noqa: BLE001 - one request's failure must stay this request's
-        desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
+        with logs.caused_by(peer.uid if peer else None):
+            desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
 
 
