@@ -66,6 +66,8 @@ RANK = {
     "beat_files": 7,
     "restraint": 6,
     "reserve": 6,
+    "line_limits": 6,
+    "shares": 7,
     "pressure": 5,
     "tidings": 7,
     "growth": 7,

@@ -21,6 +21,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     entries      one entry there, measured by the kernel: whose process, and whether it is that one
     ghosts       entries whose process is gone: closed there
     retention    forgets what ended long ago, a few rows at a time
+    shares       what each user's agents may take of the registry; beyond it their oldest history goes early
     reaper       what dead agents left behind: looked for each ten minutes, put in order, shown by `reap`
     orphans      processes that outlived their agent
     latecomers   agents whose whole life no daemon saw, as their `run` wrote it down
@@ -89,6 +90,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     complaints   a fault in it, in words
     values       what a value may be, and what would be right
     logs         structlog over stdlib logging
+    line_limits  how many lines a minute one user may cause
     sink         the queue between whoever logs and the log's target
     log_targets  stderr, a file, the journal
     catalogue    every event that is logged, with level and meaning

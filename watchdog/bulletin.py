@@ -14,6 +14,7 @@ from watchdog.kill_worker import KillWorker
 from watchdog.placement import Placement
 from watchdog.reloading import Reload
 from watchdog.reserve import Reserve
+from watchdog.shares import Shares
 from watchdog.sink import Sink
 from watchdog.sweep import Sweeper
 
@@ -32,6 +33,7 @@ class Bulletin:
     placement: Placement
     sink: Sink
     reserve: Reserve
+    shares: Shares
 
     def line(self) -> str:
         """STATUS= of sd_notify(3), shown by `systemctl status`."""
@@ -68,6 +70,7 @@ class Bulletin:
                 for one in sorted(self.sweeper.account.hung.values())
             ],
             "registry_problem": self.sweeper.recorder.trouble,
+            "users_over_share": self.shares.facts(),
             "disk_reserve": self.reserve.facts(),
             "waits_for": {what: round(seconds) for what, seconds in sorted(threads.overdue().items())},
             "log": dataclasses.asdict(self.sink.health()),

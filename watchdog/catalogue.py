@@ -313,6 +313,12 @@ CATALOGUE: dict[str, Entry] = {
         "make room; the reserve is made again by itself",
     ),
     "disk.reserve_restored": Entry(INFO, "there is room again, and the reserve is whole"),
+    "registry.share_trimmed": Entry(
+        WARNING,
+        "a user's agents took more of the registry than `registry.megabytes_per_user`: its oldest history was"
+        " forgotten; says how much is left, and how many events were not written",
+        "what does that user's orchestrator write so often? Else a larger share",
+    ),
     "registry.trimmed": Entry(INFO, "what ended longer than retention_days ago was forgotten; says how much"),
     "lock.lost": Entry(
         ERROR,
@@ -373,6 +379,11 @@ CATALOGUE: dict[str, Entry] = {
         "free the disk, or mend the path in `[log] file`; lines are on stderr meanwhile",
     ),
     "log.recovered": Entry(INFO, "the log's target is written again; says how many lines it lacks"),
+    "log.limited": Entry(
+        WARNING,
+        "a user's requests and agents caused more lines in a minute than one user may; says how many were left out",
+        "`events` has them; what does that user's orchestrator do so often?",
+    ),
     "log.lost": Entry(
         WARNING,
         "so many lines before this one were never written: the target took them too slowly",

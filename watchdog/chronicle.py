@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from watchdog import logs
 from watchdog.clock import Clock
 from watchdog.fleet import Agent
 from watchdog.logs import Log
@@ -33,7 +34,8 @@ class Chronicle:
         self, event: str, agent: Agent, why: str, who: str = "daemon", evidence: Mapping[str, object] | None = None
     ) -> None:
         """One thing that happened to one agent."""
-        self.log(event, agent, why, evidence)
+        with logs.caused_by(None if event.startswith("kill.") else agent.reg.owner_uid):
+            self.log(event, agent, why, evidence)
         owner = agent.reg.owner_uid
         if self._waiting.total() >= PENDING or self._waiting[owner] >= OF_ONE:
             self.lost += 1

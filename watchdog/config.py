@@ -62,6 +62,7 @@ class Settings:
     registry_url: str
     interval: timedelta
     retention: timedelta
+    bytes_per_user: int  # of the registry
     hooks: tuple[HookSpec, ...]
     sources: tuple[Source, ...]
 
@@ -203,6 +204,7 @@ def settings_of(config: Config, file: str | None, places: Places) -> Settings:
         registry_url=registry_url,
         interval=timedelta(seconds=config.sweep.interval_seconds),
         retention=timedelta(days=config.registry.retention_days),
+        bytes_per_user=config.registry.megabytes_per_user << 20,
         hooks=tuple(
             HookSpec(
                 name=hook.name,

@@ -63,6 +63,7 @@ class Registry(_Section):
 
     url: Database = ""
     retention_days: Annotated[float, Field(strict=True, gt=0, le=36_500)] = 30
+    megabytes_per_user: Count = 64
 
 
 class Sweep(_Section):

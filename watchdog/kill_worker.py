@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from watchdog import resuming
+from watchdog import logs, resuming
 from watchdog.asking import Asking
 from watchdog.chronicle import Chronicle
 from watchdog.claiming import STARTED_US, Claiming, Spoke, started_us
@@ -127,7 +127,8 @@ class KillWorker:
                 return agent.request_id
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             if reason in DEAD and agent.first(event):  # a fact and no act: the line of it waits for no disk
-                self._logged(agent).event(event, reason=reason, by=by, why=why)
+                with logs.caused_by(agent.reg.owner_uid):
+                    self._logged(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
             opened = await self._store.write(
                 self._store.store.open_request,
@@ -211,7 +212,8 @@ class KillWorker:
         order.agent.request_id = order.request_id
         self._orders[order.request_id] = order
         order.lane = Lane(lane().user)
-        task = asyncio.create_task(self._run(order), name=f"kill {order.agent.agent_id}")
+        with logs.caused_by(order.agent.reg.owner_uid if order.reason in DEAD else logs.cause()):  # it ended by itself
+            task = asyncio.create_task(self._run(order), name=f"kill {order.agent.agent_id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

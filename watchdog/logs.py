@@ -13,7 +13,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, TextIO
 
@@ -43,11 +44,31 @@ LONGEST_TRACE = 20_000
 _FIRST = ("event", "ts", "level")
 EventDict = MutableMapping[str, Any]
 Hear = Callable[[str, Mapping[str, object]], None]
+Allows = Callable[[int, int], bool]
+
+
+_cause: ContextVar[int | None] = ContextVar("cause", default=None)
+
+
+@contextlib.contextmanager
+def caused_by(uid: int | None) -> Iterator[None]:
+    """What is logged meanwhile, also by tasks that begin meanwhile, counts for that uid; None: for nobody."""
+    token = _cause.set(uid)
+    try:
+        yield
+    finally:
+        _cause.reset(token)
+
+
+def cause() -> int | None:
+    """Whom what is logged now counts for."""
+    return _cause.get()
 
 
 class Log:
     """A logger with bound fields that takes events of the catalogue only."""
 
+    allows: ClassVar[Allows | None] = None  # asked before each line that a uid caused: that uid, and its characters
     heard: ClassVar[Hear | None] = None  # see `listen`
     strict = True  # `set_up` turns it off: in a running daemon an unlisted event is logged as it is
 
@@ -67,6 +88,12 @@ class Log:
             entry = Entry(WARNING, "")
         if exc_info:
             fields["exc_info"] = exc_info
+        uid = _cause.get()
+        if uid is not None and Log.allows is not None:
+            size = sum(len(value) for value in fields.values() if isinstance(value, str))
+            with caused_by(None):  # what it says itself
+                if not Log.allows(uid, size):
+                    return
         # A field that cannot be bound or printed must not end a kill half-way.
         with contextlib.suppress(Exception):
             self._logger.log(entry.level, event, **{_FIELD.get(key, key): value for key, value in fields.items()})
@@ -146,6 +173,11 @@ def listen(sink: Sink, hear: Hear | None) -> None:
     Log.heard = sink.heard = hear
 
 
+def limit(allows: Allows | None) -> None:
+    """Ask this before each line that a uid caused."""
+    Log.allows = allows
+
+
 def as_json(event: str, fields: Mapping[str, object]) -> str:
     """One event, now, as the line that a file gets: without secrets, and cut to size."""
     level = CATALOGUE[event].level if event in CATALOGUE else WARNING
@@ -158,6 +190,7 @@ def as_json(event: str, fields: Mapping[str, object]) -> str:
 def finish(sink: Sink, timeout: float = 2.0) -> None:
     """Write what is queued, for at most that many seconds, and give stdlib logging back."""
     listen(sink, None)
+    limit(None)
     logging.getLogger().removeHandler(sink)
     sink.finish(timeout)
     logging.captureWarnings(False)

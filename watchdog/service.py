@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
-from watchdog import logs, reaper, reserve, retention, shutdown, threads, units
+from watchdog import line_limits, logs, reaper, reserve, retention, shares, shutdown, threads, units
 from watchdog.admission import Admission, DatagramBudget
 from watchdog.bulletin import Bulletin
 from watchdog.chronicle import Chronicle
@@ -25,6 +25,7 @@ from watchdog.journal import Cleanup
 from watchdog.kill_worker import KillWorker
 from watchdog.latecomers import Latecomers
 from watchdog.leftovers import OwnersPlaces
+from watchdog.line_limits import LineLimits
 from watchdog.lock import Locks, PidFile, invitation
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
@@ -44,6 +45,7 @@ from watchdog.reserve import Reserve
 from watchdog.retention import Retention
 from watchdog.scan import Scanner
 from watchdog.schedule import Schedule
+from watchdog.shares import Shares
 from watchdog.shutdown import EX_SOFTWARE, ExitTimer
 from watchdog.sink import Sink
 from watchdog.sources import Sources
@@ -232,6 +234,8 @@ class Daemon:
         self.notices = Notices(settings.notify, self.owners, clock, log)
         held.push_async_callback(self.notices.close)
         logs.listen(self.sink, self.notices.hear)
+        self.line_limits = LineLimits(clock, log)
+        logs.limit(self.line_limits.allows)
         self.metrics = Metrics(
             lambda: self.bulletin.verdicts(),
             lambda: self.bulletin.kinds_of_hold(),
@@ -303,10 +307,11 @@ class Daemon:
         doers = self.cleanup, self.worker, self.holds, self.sweeper.restraint, log
         self.reaper = Reaper(self.fleet, self.store, clock, settings, finders, *doers, host=self.host, notify=directory)
         self.retention = Retention(self.store, clock, log, keep=settings.retention, host=self.host)
+        self.shares = Shares(self.store, clock, log, most=settings.bytes_per_user)
         self.schedule = Schedule(clock, log)
         self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
         parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)
-        self.bulletin = Bulletin(lambda: self.settings, *parts, self.reserve)
+        self.bulletin = Bulletin(lambda: self.settings, *parts, self.reserve, self.shares)
         self.desk = Desk(
             fleet=self.fleet,
             store=self.store,
@@ -334,7 +339,7 @@ class Daemon:
             facts=self.bulletin.facts,
             doubts=self.sweeper.restraint.on,
             lift_doubts=self.sweeper.restraint.lift,
-            disk_full=lambda: self.reserve.in_use,
+            no_space=self._no_space,
         )
         self.sources = Sources(self.desk, self.owners)
         self.door = Door(self.desk, self.chronicle, self.locks)
@@ -352,7 +357,7 @@ class Daemon:
         self.metrics.expect(hook.name for hook in settings.hooks)
         self.owners.settings = settings_for(settings)
         self.notices.adopt(settings.notify)
-        self.retention.keep = settings.retention
+        self.retention.keep, self.shares.most = settings.retention, settings.bytes_per_user
         for agent in self.fleet:
             agent.adopt(settings.policy_for(agent.reg))
         if settings.interval != old.interval:
@@ -367,6 +372,8 @@ class Daemon:
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
         for job, do in {"orders": self.take_up.orders, **self.sources.jobs}.items():
             self.schedule.every(self.settings.interval, job, do)
+        self.schedule.every(line_limits.EVERY, "line limits", self.line_limits.round)
+        self.schedule.every(shares.EVERY, "shares", self.shares.round)
         self.schedule.every(reserve.EVERY, "reserve", self.reserve.round)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.every(reaper.EVERY, "reap", self.reaper.round)
@@ -380,6 +387,14 @@ class Daemon:
         if not self.supervisor.present:
             words = invitation(self.settings) + "\n"
             threads.begin("standard output", lambda: print(words, end="", flush=True))  # its reader may have stopped
+
+    def _no_space(self, uid: int) -> str | None:
+        """Why nothing that this user can do without is written, or None."""
+        if self.reserve.in_use:
+            return "the disk of the registry is full"
+        if self.shares.over(uid):
+            return f"uid {uid} has used up its share of the registry ({self.shares.most >> 20} MiB)"
+        return None
 
     def _summoned(self) -> None:
         """A signal came: heeded at once where it stops us, by the next look where it is a reload."""

@@ -142,6 +142,8 @@ def status(arguments: argparse.Namespace) -> int:
     for one in entries(answer.get("limited")):
         times = f"{clean(one.get('refused'))} times since {clock(one.get('since'))}"
         say(f"{'limited'.ljust(width)}  uid {clean(one.get('uid'))}: {clean(one.get('why'))}; {times}")
+    for uid, used in entry(answer.get("users_over_share")).items():
+        say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {clean(used)} bytes")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")

@@ -18,7 +18,7 @@ from functools import partial
 
 from aiohttp import web
 
-from watchdog import threads
+from watchdog import logs, threads
 from watchdog.control import ending, events, holding, purging, reading, reaping, registering, restoring
 from watchdog.control.bodies import MAX_BODY, gone
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
@@ -73,14 +73,16 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         peer = peer_at(request)
         await _admit(desk, peer, request)
-        if desk.disk_full() and not peer.admin and (request.method, request.path.removeprefix("/v1")) in OPTIONAL:
-            raise NoSpace("the registry's disk is full: no new agent and no hold before there is room again")
-        return await handler(request)
+        if not peer.admin and (request.method, request.path.removeprefix("/v1")) in OPTIONAL:
+            _refuse_without_space(desk, peer)
+        with logs.caused_by(None if peer.admin else peer.uid):
+            return await handler(request)
     except Limited as error:
         return _problem(error.http_status, error.code, str(error), {"Retry-After": str(error.retry_after)})
     except WatchdogError as error:
         if isinstance(error, Forbidden) and peer is not None:
-            denial(desk, peer, request.path, str(error))
+            with logs.caused_by(peer.uid):
+                denial(desk, peer, request.path, str(error))
         return _problem(error.http_status, error.code, str(error))
     except web.HTTPException as error:
         if error.status == 404:
@@ -89,7 +91,8 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except Exception as error:  # one request's failure must stay this request's
         if isinstance(error, ConnectionError) and gone(request):
             raise  # nobody to answer: `Speaker` ends the connection
-        desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
+        with logs.caused_by(peer.uid if peer else None):
+            desk.log.event("control.failed", exc_info=error, route=request.path, uid=peer.uid if peer else None)
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
 
 
@@ -110,6 +113,12 @@ async def _admit(desk: Desk, peer: Peer, request: web.Request) -> None:
         desk.admission.refused(peer.uid, kind)
         if kind is not Kind.BEATS:
             raise too_often(peer.uid, user, seconds)
+
+
+def _refuse_without_space(desk: Desk, peer: Peer) -> None:
+    why = desk.no_space(peer.uid)
+    if why is not None:
+        raise NoSpace(f"{why}; no new agent and no hold before there is room again")
 
 
 def _problem(status: int, code: str, message: str, headers: dict[str, str] | None = None) -> web.Response:

@@ -73,8 +73,8 @@ class Desk:
     what `status` tells of the loop.
     `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
-    `admission` says what a user may take. `shown` is who stands in a foreign registry and is not watched. `disk_full`:
-    the reserve is in use.
+    `admission` says what a user may take. `shown` is who stands in a foreign registry and is not watched. `no_space`
+    says why nothing optional of that uid's is written.
     """
 
     fleet: Fleet
@@ -103,7 +103,7 @@ class Desk:
     orphans: Callable[[], Awaitable[list[Agent]]] = _none
     reap: Callable[..., Awaitable[list[Json]]] = _none
     shown: Callable[[], list[Json]] = list
-    disk_full: Callable[[], bool] = lambda: False
+    no_space: Callable[[int], str | None] = lambda uid: None
     bell: Bell = field(default_factory=Bell)
     # By owner; a lock lives as long as somebody has it or waits for it.
     registrations: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary)

@@ -1,5 +1,6 @@
 """Queries on everything beside agents and kills: cleanup runs, tasks, events and holds."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
@@ -8,6 +9,7 @@ from sqlalchemy import bindparam, insert, or_, select, update
 from watchdog.core.model import HookOutcome
 from watchdog.registry.changes import write_task
 from watchdog.registry.codec import dump, to_event, to_hold, to_run, to_task
+from watchdog.registry.engines import Engines
 from watchdog.registry.querying import Queries, write_event
 from watchdog.registry.rows import EventRow, HoldRow, RunRow, TaskRow
 from watchdog.registry.schema import (
@@ -23,6 +25,11 @@ _FINAL = frozenset({"done", "nothing", "kept"})  # a run that ended so is not do
 
 class HistoryQueries(Queries):
     """The part of `Store` that is about what was done and what happened."""
+
+    def __init__(self, engines: Engines) -> None:
+        super().__init__(engines)
+        self.over: frozenset[int] = frozenset()  # uids that have used up their share of the registry (`shares`)
+        self.unwritten: Counter[int] = Counter()  # by uid, events that were not written for that
 
     def open_run(
         self, run_id: str, agent_id: str, hook: str, now: datetime, *, request_id: str | None = None, anew: bool = False
@@ -131,7 +138,13 @@ class HistoryQueries(Queries):
         evidence: Mapping[str, object] | None = None,
         owner_uid: int | None = None,
     ) -> int:
-        """Something happened that changed no status. Returns its id."""
+        """Something happened that changed no status. Returns its id; 0 where its owner has used up its share.
+
+        Then it is counted. What tells of a kill is written all the same.
+        """
+        if owner_uid is not None and owner_uid in self.over and not event.startswith("kill."):
+            self.unwritten[owner_uid] += 1
+            return 0
         with self.engines.begin(self.engines.durable) as connection:
             return write_event(connection, event, agent_id, who, why, now, evidence=evidence, owner_uid=owner_uid)
 

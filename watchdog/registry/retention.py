@@ -72,19 +72,21 @@ class RetentionQueries(Queries):
                     assert_never(kind)
 
 
+def needed_agents() -> tuple[Select[tuple[str | None]], ...]:
+    """The agents that something depends on, ended or not: an open request, an unfinished task, a living child."""
+    return (
+        select(kill_request.columns.agent_id).where(kill_request.columns.status.in_(OPEN_STATUSES)),
+        select(_tasks.assigned_agent).where(_tasks.status.not_in(TASK_ENDED), _tasks.assigned_agent.is_not(None)),
+        select(_agents.parent_id).where(_agents.status.in_(values(LIVE)), _agents.parent_id.is_not(None)),
+    )
+
+
 def _due(kind: Kind, before: datetime, host: str) -> Select[tuple[str | int]]:
     there = select(_agents.agent_id)
     match kind:
         case Kind.AGENTS:
-            needed = (
-                select(kill_request.columns.agent_id).where(kill_request.columns.status.in_(OPEN_STATUSES)),
-                select(_tasks.assigned_agent).where(
-                    _tasks.status.not_in(TASK_ENDED), _tasks.assigned_agent.is_not(None)
-                ),
-                select(_agents.parent_id).where(_agents.status.in_(values(LIVE)), _agents.parent_id.is_not(None)),
-            )
             over = (_agents.status.in_(values(ENDED)), _agents.completed_at < before, _agents.host == host)
-            return select(_agents.agent_id).where(*over, *(_agents.agent_id.not_in(ids) for ids in needed))
+            return select(_agents.agent_id).where(*over, *(_agents.agent_id.not_in(ids) for ids in needed_agents()))
         case Kind.TASKS:
             free = or_(_tasks.assigned_agent.is_(None), _tasks.assigned_agent.not_in(there))
             return select(_tasks.task_id).where(_tasks.status.in_(TASK_ENDED), _tasks.completed_at < before, free)

@@ -18,6 +18,7 @@ from watchdog.registry.history import HistoryQueries
 from watchdog.registry.leftovers import LeftoverQueries
 from watchdog.registry.requests import RequestQueries
 from watchdog.registry.retention import RetentionQueries
+from watchdog.registry.shares import ShareQueries
 from watchdog.threads import Pool
 
 _clock = Clock()
@@ -31,7 +32,9 @@ HUNG = 10.0
 LOOK = 0.5  # seconds between two looks whether the writer has hung
 
 
-class Store(AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries, LeftoverQueries):
+class Store(
+    AgentQueries, RequestQueries, HistoryQueries, HealthQueries, RetentionQueries, ShareQueries, LeftoverQueries
+):
     """One registry. Every method is one transaction and raises RegistryUnavailable when the database fails it."""
 
     def __init__(self, url: str, *, busy_timeout: timedelta = timedelta(seconds=5)) -> None:

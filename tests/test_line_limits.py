@@ -1,0 +1,81 @@
+"""One user's lines in the log are bound; root's, the daemon's own and other users' are not."""
+
+import asyncio
+import contextvars
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.control.office import Recorder
+from tests.test_restraint import Set
+from watchdog import logs
+from watchdog.line_limits import BYTES, LINES, LineLimits
+from watchdog.logs import caused_by, get_logger
+
+MALLORY, ALICE = 61001, 61002
+
+
+@pytest.fixture
+def limits() -> Iterator[LineLimits]:
+    """In force."""
+    made = LineLimits(Set(), Recorder(), lambda uid: MALLORY if uid >= 100_000 else uid)
+    logs.limit(made.allows)
+    yield made
+    logs.limit(None)
+
+
+def written(limits: LineLimits, uid: int | None, count: int, text: str = "") -> int:
+    """How many of so many lines that this uid caused were logged."""
+    heard: list[str] = []
+    logs.Log.heard = lambda event, fields: heard.append(event)
+    try:
+        with caused_by(uid):
+            for _ in range(count):
+                get_logger().event("agent.late", text=text)
+    finally:
+        logs.Log.heard = None
+    return heard.count("agent.late")
+
+
+def told(limits: LineLimits) -> list[dict[str, object]]:
+    asyncio.run(limits.round())
+    return limits._log.events  # type: ignore[attr-defined, no-any-return]
+
+
+def test_what_is_beyond_a_users_lines_is_counted_and_told_once(limits: LineLimits) -> None:
+    """Its sub-uids' with it; the next minute is another one."""
+    assert written(limits, MALLORY, LINES - 1) == LINES - 1
+    assert written(limits, 165_535, 100) == 1
+    assert [written(limits, uid, LINES + 1) for uid in (ALICE, 0, os.geteuid(), None)] == [LINES, *3 * [LINES + 1]]
+    assert told(limits) == []
+    limits._clock.at += 60  # type: ignore[attr-defined]
+    expected = [
+        {"event": "log.limited", "uid": MALLORY, "lines": 99},
+        {"event": "log.limited", "uid": ALICE, "lines": 1},
+    ]
+    assert told(limits) == expected
+    assert told(limits) == expected
+    assert written(limits, MALLORY, 3) == 3
+
+
+def test_few_long_lines_are_many_too(limits: LineLimits) -> None:
+    """By their characters."""
+    assert written(limits, MALLORY, 400, "x" * 1000) == BYTES // 1000
+
+
+def test_a_task_that_a_request_began_counts_for_it_and_what_comes_after_does_not(limits: LineLimits) -> None:
+    """The cause is of the context, which tasks and callbacks copy; each request's ends with it."""
+
+    async def play() -> tuple[int | None, int | None, int | None]:
+        async def inner() -> int | None:
+            await asyncio.sleep(0)
+            return logs.cause()
+
+        with caused_by(MALLORY):
+            task = asyncio.create_task(inner())
+            with caused_by(None):
+                nobody = asyncio.create_task(inner())
+        return await task, await nobody, logs.cause()
+
+    assert contextvars.copy_context().run(asyncio.run, play()) == (MALLORY, None, None)
