@@ -97,3 +97,19 @@ def test_a_turn_that_was_given_to_a_call_that_is_cancelled_goes_on_to_the_next()
         assert not second.cancelled()
 
     run(story)
+
+
+def test_subordinate_uids_count_for_their_user() -> None:
+    """Twenty uids of one user have half of the places together, not half each."""
+
+    async def story() -> None:
+        places = Vacancies(32, OWN, lambda: None, lambda uid: 1000 if 100_000 <= uid < 165_536 else uid)
+        for number in range(16):
+            await asyncio.wait_for(places.take(100_000 + number), 1)
+        late = asyncio.ensure_future(places.take(100_500))
+        await asyncio.wait_for(places.take(2000), 1)
+        assert not late.done()
+        places.give_back(100_003)
+        await asyncio.wait_for(late, 1)
+
+    asyncio.run(story())

@@ -67,6 +67,7 @@ class KillWorker:
         log: Log,
         observe: bool,
         parallel: int,
+        user_of: Callable[[int], int] = lambda uid: uid,  # whose share an agent's kill counts for
     ) -> None:
         self._store = store
         self._clock = clock
@@ -81,7 +82,7 @@ class KillWorker:
         self._panes = panes
         self._log = log
         self.observe = observe
-        self.user_of: Callable[[int], int] = lambda uid: uid  # whose share an agent's kill counts for
+        self._user_of = user_of
         self.allow(parallel)
         self._orders: dict[str, Order] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -252,7 +253,7 @@ class KillWorker:
             if order.conversation is None and not orphans:
                 order.conversation = await resuming.conversation(order.agent, self._owners)
             await self._asking.ask(order)
-            async with self.slots.turn(None if order.urgent else self.user_of(order.agent.reg.owner_uid)):
+            async with self.slots.turn(None if order.urgent else self._user_of(order.agent.reg.owner_uid)):
                 if order.stayed and order.under_way:
                     return False
                 claim = self._claiming.claim_orphans if orphans else self._claiming.claim

@@ -71,7 +71,8 @@ class Owners:
     """The helpers of all owners.
 
     `argv` starts a helper (tests give their own); `settings` go to the built-in hooks; `transient`: each is a unit;
-    `unconfined` is told, once for each, what confinement this host lacks and why.
+    `unconfined` is told, once for each, what confinement this host lacks and why. `user_of` gives the user that a uid
+    counts for: users share the places for helpers, not uids.
     """
 
     def __init__(
@@ -81,7 +82,9 @@ class Owners:
         settings: base.CleanupSettings | None = None,
         transient: bool = False,
         unconfined: Callable[[str, str], None] | None = None,
+        user_of: Callable[[int], int] = lambda uid: uid,
     ) -> None:
+        self._user_of = user_of
         self._unconfined = unconfined
         self._lacking: set[str] = set()
         self._transient = transient
@@ -94,7 +97,7 @@ class Owners:
         self._persons: dict[int, asyncio.Future[tuple[Person, list[int]]]] = {}
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._vacancies = Vacancies(
-            max(8, min(MOST, 2 * descriptors // HOOK_DESCRIPTORS)), os.geteuid(), self._make_room
+            max(8, min(MOST, 2 * descriptors // HOOK_DESCRIPTORS)), os.geteuid(), self._make_room, user_of
         )
         most = max(4, min(MOST // 2, descriptors // HOOK_DESCRIPTORS))
         self._hooks = asyncio.Semaphore(most)
@@ -157,7 +160,7 @@ class Owners:
             name, args = "command_hook", args | {"command": list(spec.command)}
         else:
             name, args = "hook", args | {"run": spec.run, "settings": base.settings_json(self.settings)}
-        async with self._hooks_of[context.owner_uid], self._hooks:
+        async with self._hooks_of[self._user_of(context.owner_uid)], self._hooks:
             return await self._result(context.owner_uid, name, args, seconds)
 
     async def type_keys(self, uid: int, pid: int, start_ticks: int, keys: Sequence[str]) -> str:

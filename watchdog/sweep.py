@@ -5,7 +5,7 @@ read by the owners' helpers beside it, kills run elsewhere. What fails for one a
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -60,6 +60,7 @@ class Sweeper:
         recorder: Recorder,
         metrics: Metrics,
         log: Log,
+        user_of: Callable[[int], int] = lambda uid: uid,
     ) -> None:
         self._fleet = fleet
         self._store = store
@@ -74,7 +75,7 @@ class Sweeper:
         self._climbing = Climbing(store, owners, chronicle)
         self._tidings = Tidings(chronicle)
         self._prompts = Prompts(fleet, self.inquiries, clock, self._tidings)
-        self.restraint = Restraint(lambda: self.settings, clock, holds, log)
+        self.restraint = Restraint(lambda: self.settings, clock, holds, log, user_of)
         self.recorder = recorder
         self._log = log
         self.settings = settings

@@ -11,12 +11,16 @@ KEPT = 8  # of the places that only the daemon's own uid takes: root's orders wa
 
 
 class Vacancies:
-    """`most` places, of one uid half of them. `make_room` is called when one is waited for."""
+    """`most` places, of one user half of them. `make_room` is called when one is waited for; `user_of` gives the user
+    that a uid counts for."""
 
-    def __init__(self, most: int, own: int, make_room: Callable[[], None]) -> None:
+    def __init__(
+        self, most: int, own: int, make_room: Callable[[], None], user_of: Callable[[int], int] = lambda uid: uid
+    ) -> None:
         self._most = most
         self._own = own
         self._make_room = make_room
+        self._user_of = user_of
         self._taken = Counter[int]()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
 
@@ -49,11 +53,16 @@ class Vacancies:
             del self._taken[uid]
         free = [one for one in self._waiting if not one[1].done() and self._is_free(one[0])]
         if free:
-            whose, turn = min(free, key=lambda one: self._taken[one[0]])
+            whose, turn = min(free, key=lambda one: self._users(one[0]))
             self._taken[whose] += 1
             turn.set_result(None)
 
     def _is_free(self, uid: int) -> bool:
-        """Each uid but our own may have half of what is not kept for ours."""
+        """Each user but our own may have half of what is not kept for ours."""
         most = self._most if uid == self._own else self._most - min(KEPT, self._most // 4)
-        return self._taken.total() < most and self._taken[uid] < (most if uid == self._own else self._most // 2)
+        return self._taken.total() < most and self._users(uid) < (most if uid == self._own else self._most // 2)
+
+    def _users(self, uid: int) -> int:
+        """How many the user has for whom this uid counts."""
+        user = self._user_of(uid)
+        return sum(count for one, count in self._taken.items() if self._user_of(one) == user)
