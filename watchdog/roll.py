@@ -102,6 +102,13 @@ class Roll:
         self._members[seen.identity] = Member(seen, pidfd)
         return True
 
+    def check(self) -> None:
+        """Note of which members nothing may be sent to: such a one is neither stopped nor frozen with the others."""
+        guard = self._guard()
+        for member in self.alive():
+            if member.refused is None and not guard.permits(member.pidfd):
+                member.refused = "not_permitted"
+
     def all(self) -> tuple[Member, ...]:
         return tuple(self._members.values())
 

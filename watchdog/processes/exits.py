@@ -2,16 +2,12 @@
 
 import fcntl
 import os
-import struct
 
 from watchdog.processes import identity as identities
 from watchdog.processes import procfs
+from watchdog.processes.identity import PIDFD_GET_INFO, PIDFD_INFO
 
-# include/uapi/linux/pidfd.h: _IOWR(0xFF, 11, struct pidfd_info), first published size 64 (kernel 6.13); the exit status
-# came with 6.15 as a bit of its own, answered once the process is reaped.
-PIDFD_GET_INFO = 0xC040FF0B
-PIDFD_INFO_EXIT = 1 << 3
-_PIDFD_INFO = struct.Struct("QQ11Ii")
+PIDFD_INFO_EXIT = 1 << 3  # kernel 6.15; answered once the process is reaped
 
 
 def exit_status(pidfd: int) -> tuple[int | None, int | None] | None:
@@ -21,11 +17,11 @@ def exit_status(pidfd: int) -> tuple[int | None, int | None] | None:
     (proc(5)), so there a 0 is believed only of our own uid's processes, or as root.
     """
     status: int | None = None
-    buffer = bytearray(_PIDFD_INFO.size)
-    _PIDFD_INFO.pack_into(buffer, 0, PIDFD_INFO_EXIT, *([0] * 13))
+    buffer = bytearray(PIDFD_INFO.size)
+    PIDFD_INFO.pack_into(buffer, 0, PIDFD_INFO_EXIT, *([0] * 13))
     try:
         fcntl.ioctl(pidfd, PIDFD_GET_INFO, buffer)
-        info = _PIDFD_INFO.unpack(buffer)
+        info = PIDFD_INFO.unpack(buffer)
         if info[0] & PIDFD_INFO_EXIT:
             status = info[-1]
     except OSError:
@@ -45,7 +41,8 @@ def _zombie_status(pidfd: int) -> int | None:
         if pid is None or not identities.ended(pidfd):
             return None
         status = int(procfs.read(f"{procfs.PROC}/{pid}/stat").split()[-1])
-        entitled = status != 0 or os.geteuid() == 0 or set(identities.uids(pid)[:3]) == {os.geteuid()}
+        found = identities.uids(pidfd)
+        entitled = status != 0 or os.geteuid() == 0 or (found is not None and found.one == os.geteuid())
         return status if entitled and identities.pid_of(pidfd) == pid else None
     except (OSError, ValueError):
         return None
