@@ -74,6 +74,7 @@ RANK = {
     "prompts": 8,
     "inquiries": 6,
     "panes": 6,
+    "ownership": 6,
     "roll": 6,
     "testimony": 6,
     "enclosure": 6,

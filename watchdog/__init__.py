@@ -44,6 +44,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     hearing      what reaches us between sweeps: beats, exits
     reserve      disk space that is kept for kill intents and the log
     copies       what was registered, once more beside the registry: an older one that is put back loses nobody
+    ownership    whose an agent's process is now: looked at before anything is done as its owner
     ends         the ends of main processes, by their pidfds
     beat_files   files whose mtime is a beat, by the owners' helpers
     growth       what changes while a silent agent works: transcript, log, tmux pane, bytes moved; likewise

@@ -19,6 +19,7 @@ from watchdog.fleet import Agent
 from watchdog.holds import Holds
 from watchdog.orders import ASKING, OWN, WORDLESS, Order
 from watchdog.owners import Owners
+from watchdog.ownership import owner_of
 from watchdog.processes.identity import presence
 from watchdog.registry.store import AsyncStore
 from watchdog.roll import until_gone
@@ -104,7 +105,12 @@ class Asking:
         command = next((entry.stop for entry in agent.reg.entries if entry.stop), None)
         if command is None or self._over(order) or not await self._intend(order, "program"):
             return
-        ran = await self._owners.run_notice(command, "stop", "{}", PROGRAM_SECONDS, agent.reg.owner_uid)
+        try:
+            uid = owner_of(agent)
+        except OwnerCallFailed as error:
+            self._chronicle.tell("stop.program", agent, f"not run: {error}")
+            return
+        ran = await self._owners.run_notice(command, "stop", "{}", PROGRAM_SECONDS, uid)
         said = f": {ran.message.splitlines()[0]}" if ran.message else ""
         self._chronicle.tell("stop.program", agent, f"{' '.join(command)}: {ran.outcome}{said}"[:500])
 
@@ -122,7 +128,7 @@ class Asking:
         if not await self._intend(order, "keys"):
             return False
         try:
-            how = await self._owners.type_keys(agent.reg.owner_uid, main.pid, main.start_ticks, keys)
+            how = await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)
         except OwnerCallFailed as error:
             self._chronicle.tell("stop.keys", agent, f"not typed: {error}")
             return False

@@ -56,7 +56,7 @@ class BeatFiles:
             return
         self._inquiries.ask(
             key,
-            agent.reg.owner_uid,
+            agent,
             "stamp",
             {"path": agent.reg.beat_file},
             lambda answer: self._take(agent, file, answer),

@@ -112,7 +112,12 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "agent.row_restored": Entry(INFO, "it beat, and its row was written anew"),
     "agent.pid_known": Entry(INFO, "the agent's main process is known"),
-    "agent.owner_changed": Entry(INFO, "the main process dropped to another uid, which owns the agent from now on"),
+    "agent.owner_changed": Entry(INFO, "the main process dropped from root to a user, who owns the agent for good"),
+    "agent.untouchable": Entry(
+        INFO,
+        "the main process runs with other uids than its owner's (sudo, su, a setuid program); told once an agent",
+        "nothing: its places, terminal, commands and hooks are left alone until it is its owner's again",
+    ),
     "agent.first_beat": Entry(INFO, "the first beat; from now on silence counts"),
     "agent.late": Entry(
         WARNING,

@@ -62,7 +62,7 @@ class Claiming:
         if order.resumed and order.reason in WORDLESS and order.step in BEFORE_SIGNALS:
             # What it said while no daemon listened is only reaching us now.
             return await self.spare(order, "the daemon was restarted before the first signal: it is judged anew")
-        self._hearing.follow_owner(agent)  # while there is somebody to ask: its hooks run as that uid
+        await self._hearing.follow(agent, self._store)  # while its process can be asked: its hooks run as that uid
         self._hearing.sockets.drain(agent.agent_id)
         if why := order.reprieve(self._holds, self._clock.now().wall):
             return await self.spare(order, why)

@@ -13,6 +13,7 @@ from watchdog.core.verdict import Judgement
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent
 from watchdog.owners import Owners
+from watchdog.ownership import owner_of
 from watchdog.registry.store import AsyncStore
 
 COMMAND_SECONDS = 10.0  # for a nudge by command, as for a notice
@@ -72,10 +73,10 @@ class Climbing:
                 "text": policy.nudge_text,
             }
             done = await self._owners.run_notice(
-                policy.nudge_command, "agent.nudged", json.dumps(facts), COMMAND_SECONDS, uid=reg.owner_uid
+                policy.nudge_command, "agent.nudged", json.dumps(facts), COMMAND_SECONDS, uid=owner_of(agent)
             )
             return f"its nudge command: {done.outcome}{': ' if done.message else ''}{done.message[:200]}"
         if main is None:
             return "could not be nudged: it has no process yet"
         keys = (policy.nudge_text, "Enter")
-        return await self._owners.type_keys(reg.owner_uid, main.pid, main.start_ticks, keys)
+        return await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)

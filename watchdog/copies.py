@@ -41,8 +41,11 @@ class Copies:
         self._disk = Pool(1, self._directory)
 
     def keep(self, agent: Agent) -> None:
-        """Write it down, in place of what was there; the same again is not written."""
-        if agent.reg.source != "register":
+        """Write it down, in place of what was there; the same again is not written.
+
+        One that dropped from root is kept whoever tells of it again: an older row would give it back to root.
+        """
+        if agent.reg.source != "register" and not agent.reg.dropped:
             return
         at = agent.reg.created_at or self._clock.now().wall
         line = to_line(from_registration(agent.reg, Status.RUNNING, at, agent.notify_socket))

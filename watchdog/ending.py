@@ -158,7 +158,7 @@ class Ending:
             rest_alive=len(rest) + (self._restless > RESTLESS),
             main_termed=all("SIGTERM" in m.sent or m.refused for m in main),
             rest_termed=all("SIGTERM" in m.sent or m.refused for m in rest),
-            freezable=self._enclosure.freezable,
+            freezable=self._enclosure.freezable and not any(m.refused for m in alive),
             running=len(self._running(alive)),
         )
 
@@ -172,6 +172,7 @@ class Ending:
         lived, before = bool(self._roll.alive()), self._enclosure.who()
         trees = await self._scanner.trees()
         new = [self._roll.admit(seen) for seen in trees.get(self._plan.agent_id, ())]
+        self._roll.check()
         quiet = self._enclosure.look(before, [m.pid for m in self._roll.alive()])
         self._restless = 0 if quiet else self._restless + 1
         stable = quiet and not lived and not any(new)

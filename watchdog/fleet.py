@@ -44,7 +44,10 @@ class Agent(Speaker):
     ended: bool = False  # its pidfd said so
     wrapper: Identity | None = None  # the `run` that started it, which adopts its orphans
     home_cgroup: str | None = None  # where its main process was seen last
-    owner_saved: int | None = None  # the owner that the registry knows
+    dropping: int | None = None  # the user to whom its process has dropped from root, until that is committed
+    untouchable: str | None = None  # why nothing is done as its owner, by the last look at its process (`ownership`)
+    unseen: str | None = None  # why that look failed
+    untouchable_told: bool = False
     rung: Step | None = None  # the step of its ladder that was taken last, in this spell of trouble
     rung_at: timedelta = ZERO  # its age then
     rung_renewed: int = 0  # and what it had said: another word obeys the step
@@ -218,6 +221,11 @@ class Agent(Speaker):
         """Take the identity and owner that the kernel told."""
         self.reg = replace(self.reg, identity=identity, owner_uid=owner_uid)
 
+    def drop(self, uid: int) -> None:
+        """Its process dropped from root to that user, which is committed. A pane that root found is not the user's."""
+        self.reg = replace(self.reg, owner_uid=uid, dropped=True, pane=None)
+        self.dropping = None
+
     def listed(self, entries: tuple[Listed, ...]) -> None:
         """Where foreign registries tell of it now."""
         self.reg = replace(self.reg, entries=entries)
@@ -255,7 +263,6 @@ class Fleet:
 
     def add(self, agent: Agent) -> None:
         """Take in an agent whose row is committed."""
-        agent.owner_saved = agent.reg.owner_uid
         self._agents[agent.agent_id] = agent
 
     def get(self, agent_id: str) -> Agent | None:

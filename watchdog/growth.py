@@ -71,7 +71,7 @@ class Growth:
 
         key = agent.agent_id, kind
         self._asked.add(key)
-        self._inquiries.ask(key, agent.reg.owner_uid, call, args, answered, failed)
+        self._inquiries.ask(key, agent, call, args, answered, failed)
 
     def _stamp(self, agent: Agent, kind: Kind, answer: Any) -> None:
         """Another size, content or file than at the last look is growth; other rights (ctime) are none."""

@@ -7,19 +7,20 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from watchdog import placement, shortage
+from watchdog import ownership, placement, shortage
 from watchdog.clock import Clock
 from watchdog.copies import Copies
 from watchdog.core.beat import beat_in
-from watchdog.core.model import Presence
+from watchdog.core.ownership import ROOT
 from watchdog.ends import Ends
-from watchdog.errors import BadRequest
+from watchdog.errors import BadRequest, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.intake.notify import Message, NotifySockets
 from watchdog.logs import Log
 from watchdog.processes import identity
 from watchdog.processes.table import cgroup_of, wrapper_of
 from watchdog.registry.rows import AgentRow
+from watchdog.registry.store import AsyncStore
 from watchdog.systemd import Supervisor
 
 WRAPPER = "agent-watchdog"  # comm of `run`
@@ -107,18 +108,30 @@ class Hearing:
         self._look_soon()
 
     def follow_owner(self, agent: Agent) -> None:
-        """Who was started by root may have dropped to another uid, which owns the agent from then on.
+        """Look whose its process is. One that root started may have dropped to a user: committed by `follow`."""
+        ownership.look(agent)
+        if agent.dropping is not None:
+            self.sockets.give(agent.agent_id, agent.dropping)
+            self._look_soon()
 
-        Only root can change, so one stat(2) for each agent of root's is enough.
+    async def follow(self, agent: Agent, store: AsyncStore) -> None:
+        """The same, and commit a drop before it counts: no restart may see a second one.
+
+        While the registry is away, or has no row of it, the agent stays untouchable.
         """
-        if agent.reg.owner_uid != 0 or agent.identity is None:
+        self.follow_owner(agent)
+        uid = agent.dropping
+        if uid is None:
             return
         try:
-            uid = os.stat(f"/proc/{agent.identity.pid}").st_uid
-        except OSError:
-            return
-        if uid != 0:
-            self._runs_as(agent, uid)
+            done = await store.write(store.store.drop_owner, agent.agent_id, uid, self._clock.now().wall)
+        except RegistryUnavailable:
+            return  # the sweep reports it
+        if done and agent.dropping == uid:
+            agent.drop(uid)
+            self._log.event("agent.owner_changed", agent_id=agent.agent_id, name=agent.reg.name, uid=uid)
+            self.identified(agent)
+            self.known(agent)
 
     def forget(self, agent: Agent) -> None:
         """Its row is closed: no more words, no more watch."""
@@ -141,7 +154,7 @@ class Hearing:
         agent = self._fleet.get(agent_id)
         if agent is None:
             return
-        if message.uid not in (agent.reg.owner_uid, 0) and not self._runs_as(agent, message.uid):
+        if message.uid not in (agent.reg.owner_uid, 0) and not self._has_dropped_to(agent, message.uid):
             self._reject(agent, f"uid {message.uid} is not its owner (uid {agent.reg.owner_uid})")
             return
         main = agent.identity is not None and message.pid == agent.identity.pid
@@ -160,20 +173,11 @@ class Hearing:
             agent.beat(beat, now.mono, now.wall)
             agent.speaker_pid = message.pid
 
-    def _runs_as(self, agent: Agent, uid: int) -> bool:
-        """Whether the main process runs as `uid` by now (it registered as root and dropped privileges)."""
-        if agent.identity is None:
-            return False
-        try:
-            now = identity.owner_uid(agent.identity.pid)
-        except OSError:
-            return False
-        if now != uid or identity.presence(agent.identity, agent.pidfd) is not Presence.ALIVE:
-            return False
-        agent.identify(agent.identity, uid)
-        self.sockets.give(agent.agent_id, uid)
-        self._log.event("agent.owner_changed", agent_id=agent.agent_id, name=agent.reg.name, uid=uid)
-        return True
+    def _has_dropped_to(self, agent: Agent, uid: int) -> bool:
+        """Whether root started it and its process is that user's by now."""
+        if agent.reg.owner_uid == ROOT:
+            self.follow_owner(agent)
+        return agent.dropping == uid
 
     def _reject(self, agent: Agent, why: str) -> None:
         if agent.first(f"rejected {why}", "rejected "):

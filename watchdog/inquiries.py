@@ -12,7 +12,9 @@ from weakref import WeakValueDictionary
 
 from watchdog.clock import Clock
 from watchdog.errors import OwnerCallFailed
+from watchdog.fleet import Agent
 from watchdog.owners import Owners
+from watchdog.ownership import owner_of
 
 DEADLINE = 3.0  # seconds for one answer; the helper is replaced after it
 PATIENCE = 60.0  # seconds until a path on which two helpers in a row hung is tried again
@@ -48,33 +50,33 @@ class Inquiries:
     def ask(
         self,
         key: Hashable,
-        uid: int,
+        agent: Agent,
         call: str,
         args: Mapping[str, object],
         answered: Callable[[Any], None],
         failed: Callable[[OwnerCallFailed], None],
     ) -> None:
-        """Ask the helper of `uid`, unless the former question of that key waits, or hung a short while ago."""
+        """Ask the helper of the agent's owner, unless the former question of that key waits, or hung a while ago."""
         now = self._clock.mono()
         subject = self._subjects.setdefault(key, _Subject())
         if self.waiting(key) is None and now >= subject.not_before:
             subject.began = now
             subject.task = asyncio.create_task(
-                self._ask(subject, uid, call, args, answered, failed), name=f"{call} for {key}"
+                self._ask(subject, agent, call, args, answered, failed), name=f"{call} for {key}"
             )
 
     async def _ask(
         self,
         subject: _Subject,
-        uid: int,
+        agent: Agent,
         call: str,
         args: Mapping[str, object],
         answered: Callable[[Any], None],
         failed: Callable[[OwnerCallFailed], None],
     ) -> None:
         try:
-            async with self._slots.setdefault(uid, asyncio.Semaphore(AT_ONCE)):
-                answer = await self._owners.call(uid, call, args, DEADLINE)
+            async with self._slots.setdefault(agent.reg.owner_uid, asyncio.Semaphore(AT_ONCE)):
+                answer = await self._owners.call(owner_of(agent), call, args, DEADLINE)
         except OwnerCallFailed as error:
             subject.late = subject.late + 1 if error.reason == "late" else 0
             if subject.late > 1:  # once, another's path may have been to blame, or the machine

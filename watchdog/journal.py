@@ -8,8 +8,10 @@ from watchdog import cleanup
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
 from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec, Listed, Reason, Status
+from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent, Fleet
 from watchdog.owners import Owners
+from watchdog.ownership import UNTOUCHABLE, owner_of
 from watchdog.registry.store import AsyncStore
 from watchdog.sharing import in_use
 
@@ -103,7 +105,8 @@ class Cleanup:
         journal = _Journal(self._store, self._clock, request_id, agent, first)
         told = _Told(self._chronicle, agent, self._observe)
         hooks = self._hooks if hooks is None else hooks
-        results = await cleanup.run_hooks(hooks, context_for, self._owners, journal, told, observe=self._observe)
+        runner = _AsOwner(self._owners, agent)
+        results = await cleanup.run_hooks(hooks, context_for, runner, journal, told, observe=self._observe)
         return [_told(spec, result) for spec, result in results]
 
 
@@ -118,6 +121,22 @@ def _told(spec: HookSpec, result: HookResult) -> dict[str, object]:
 
 def _place(entry: Listed) -> dict[str, Any]:
     return {"kind": entry.kind, "path": entry.path, "key": entry.key, "token": entry.token, "temp": entry.temp}
+
+
+class _AsOwner:
+    """Runs hooks as the agent's owner; none for root where it is not known to have been root's to its end."""
+
+    def __init__(self, owners: Owners, agent: Agent) -> None:
+        self._owners = owners
+        self._agent = agent
+
+    async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
+        try:
+            owner_of(self._agent)
+        except OwnerCallFailed as error:
+            outcome = HookOutcome.KEPT if error.reason == UNTOUCHABLE else HookOutcome.FAILED
+            return HookResult(outcome, f"not touched: {error}", {"reason": error.reason})
+        return await self._owners.run_hook(spec, context)
 
 
 class _Journal:

@@ -113,6 +113,8 @@ class KillWorker:
         per agent: a second only presses the first. Raises Conflict in observe mode, and for who started us.
         """
         beats = agent.renewed if beats is None else beats
+        if by == "daemon" and agent.reg.dropped:  # root started it and gave it into our care: all of it is ended
+            options = replace(options, by_root=True)
         if self.observe and reason not in DEAD:
             raise Conflict(OBSERVES)
         if started_us(agent):
@@ -314,7 +316,8 @@ class KillWorker:
         told = Telling(order, self._chronicle, self._logged(agent))
 
         def guard() -> Guard:
-            return replace(self._guard(agent), last_look=partial(self._claiming.begin, order))
+            last_look = partial(self._claiming.begin, order)
+            return replace(self._guard(agent), sender=order.sender, last_look=last_look)
 
         def signalled(name: str, pids: list[int]) -> None:
             order.signalled |= agent.identity is not None and agent.identity.pid in pids and name != "SIGSTOP"

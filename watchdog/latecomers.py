@@ -110,7 +110,7 @@ class Latecomers:
                 agent = await self._registered(uid, agent_id, report.get("registration"))
             if agent.identity is None and agent.request_id is None and agent.reg.owner_uid == uid:
                 agent.exit_code, agent.exit_signal, agent.exit_told = end.exit_code, end.exit_signal, told(end)
-                await desk.request_kill(agent, Reason.GONE, KillOptions(), f"uid {uid}", WHY)
+                await desk.request_kill(agent, Reason.GONE, KillOptions(by_root=uid == 0), f"uid {uid}", WHY)
         except (RegistryUnavailable, OwnerCallFailed):
             raise
         except (WatchdogError, RecursionError) as error:

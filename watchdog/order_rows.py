@@ -17,6 +17,7 @@ def to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:
         "only_ask": options.only_ask,
         "cancel": options.cancel,
         "with_messages": options.with_messages,
+        "by_root": options.by_root,
         "beats": beats,
         "why": why,
     }
@@ -32,6 +33,7 @@ def from_json(stored: dict[str, object]) -> tuple[KillOptions, int, str]:
         only_ask=stored.get("only_ask") is True,
         cancel=stored.get("cancel") is True,
         with_messages=stored.get("with_messages") is True,
+        by_root=stored.get("by_root") is True,
     )
     return options, beats if isinstance(beats, int) else 0, str(stored.get("why", ""))
 

@@ -4,6 +4,7 @@ Values and words only; `kill_worker` acts. The registry keeps the same as JSON, 
 """
 
 import asyncio
+import os
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from watchdog.claimant import claimant
 from watchdog.core.conversations import RESUME, Conversation, conversation_json, conversation_of
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.model import Identity, KillOptions, Polite, Reason, State, Status, TreeMember
+from watchdog.core.ownership import ROOT
 from watchdog.ending import Ended, Plan
 from watchdog.fleet import Agent
 from watchdog.holds import Holds
@@ -94,6 +96,15 @@ class Order:
     def kept(self) -> dict[str, object]:
         """What of it is evidence from the first step on: it cannot be found out later."""
         return {} if self.conversation is None else {"conversation": conversation_json(self.conversation)}
+
+    @property
+    def sender(self) -> int | None:
+        """The user by whose right its signals are sent; None: by the daemon's own.
+
+        The host's daemon is root, which may signal all: only root orders that. A user's daemon is told by the kernel.
+        """
+        owner = self.agent.reg.owner_uid
+        return None if self.options.by_root or owner == ROOT or os.geteuid() != ROOT else owner
 
     @property
     def under_way(self) -> bool:
@@ -181,6 +192,7 @@ class Order:
             grace = mine.grace if theirs.grace is None else theirs.grace
             cleanup, cancel = mine.cleanup and theirs.cleanup, mine.cancel or theirs.cancel
             mine = replace(mine, only_ask=False, grace=grace, cleanup=cleanup, cancel=cancel)
+        mine = replace(mine, by_root=mine.by_root or theirs.by_root)
         if theirs.force and not mine.force:
             mine = replace(mine, force=True)
             if self.plan is not None:

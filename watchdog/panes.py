@@ -14,6 +14,7 @@ from watchdog.core.model import Identity
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent
 from watchdog.owners import Owners
+from watchdog.ownership import owner_of
 from watchdog.processes.table import has_terminal
 from watchdog.registry.store import AsyncStore
 
@@ -48,7 +49,7 @@ class Panes:
         args = {"pid": main.pid, "start_ticks": main.start_ticks, "told": agent.reg.its_pane or {}}
         async with self._asking:
             with suppress(OwnerCallFailed, KeyError, TypeError, ValueError):  # it is his process, he may say anything
-                self._keep(agent, await self._owners.call(agent.reg.owner_uid, "pane_find", args, FINDING))
+                self._keep(agent, await self._owners.call(owner_of(agent), "pane_find", args, FINDING))
 
     async def last_screen(self, agent: Agent) -> dict[str, object] | None:
         """What its pane shows now, or why that is not known; None: it has no terminal. Within `DEADLINE`."""
@@ -57,7 +58,7 @@ class Panes:
             return None
         args = {"pid": main.pid, "start_ticks": main.start_ticks, "pane": agent.reg.its_pane or {}}
         try:
-            answer = await self._owners.call(agent.reg.owner_uid, "pane_screen", args, DEADLINE)
+            answer = await self._owners.call(owner_of(agent), "pane_screen", args, DEADLINE)
             self._keep(agent, answer["pane"])
             lines = [str(line)[:LINE] for line in answer["lines"]][-LINES:]
         except OwnerCallFailed as error:

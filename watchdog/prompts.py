@@ -69,8 +69,8 @@ class Prompts:
         main = agent.identity
         if main is not None:
             args = {"pid": main.pid, "start_ticks": main.start_ticks}
-            key, uid = (agent.agent_id, SUBJECT), agent.reg.owner_uid
-            self._inquiries.ask(key, uid, "pane_shows", args, lambda answer: self._take(agent, answer), failed)
+            key = agent.agent_id, SUBJECT
+            self._inquiries.ask(key, agent, "pane_shows", args, lambda answer: self._take(agent, answer), failed)
 
     def _take(self, agent: Agent, answer: Any) -> None:
         """One look. A screen with other letters shows another prompt, if any."""

@@ -133,7 +133,11 @@ class Reaper:
     # -- looking
 
     async def _look(self, may: May, by: str) -> list[Leftover]:
-        found = await self._processes() + await self._hooks(due=by == "daemon") + await self._ours()
+        found = (
+            await self._processes(by_root=by != "daemon" and may(0))
+            + await self._hooks(due=by == "daemon")
+            + await self._ours()
+        )
         uids = sorted(uid for uid in await self._store.read(self._store.store.owners, self._host) if may(uid))
         at_once = asyncio.Semaphore(AT_ONCE)
 
@@ -151,7 +155,7 @@ class Reaper:
             return one
         return replace(one, action="keep", why=f"held: {held}", act=None)
 
-    async def _processes(self) -> list[Leftover]:
+    async def _processes(self, *, by_root: bool) -> list[Leftover]:
         try:
             outlived = await self._orphans.find()
         except OSError as error:
@@ -163,7 +167,7 @@ class Reaper:
             names += " and more" if len(agent.members) > 8 else ""
             why = f"outlived agent {agent.reg.name}, which is {agent.status}"
             one = Leftover("process", names, agent.reg.owner_uid, agent.agent_id, why, "end", agent.reg.name)
-            found.append(replace(one, act=partial(self._end, agent), journaled=True))
+            found.append(replace(one, act=partial(self._end, agent, by_root), journaled=True))
         for left in outlived.left:
             what = f"{left.name}[{left.pid}]"
             one = Leftover("process", what, left.uid, left.agent_id, left.why, "keep", quiet=left.usual)
@@ -256,14 +260,14 @@ class Reaper:
         else:
             self._former[place] = outcome, message
 
-    async def _end(self, agent: Agent, by: str) -> HookResult:
+    async def _end(self, agent: Agent, by_root: bool, by: str) -> HookResult:
         """Order its orphans to be ended. The daemon's own orders keep to the budget; an operator waits for the end."""
         own = by == "daemon"
         if own and self._restraint.spent(agent.reg.owner_uid):
             return base.kept("not now: as many were ended within a minute as kill.max_per_minute says")
         try:
             why = f"{len(agent.members)} process{'' if len(agent.members) == 1 else 'es'} outlived it"
-            options = KillOptions(cleanup=False)  # its hooks have run
+            options = KillOptions(cleanup=False, by_root=by_root)  # its hooks have run
             request_id = await self._worker.request(agent, Reason.ORPHANED, options, by, why)
         except WatchdogError as error:
             return base.failed(str(error), reason=error.code)

@@ -51,10 +51,6 @@ class Recorder:
             await self._record_trees()
             if everybody:
                 self._aged = now
-            for agent in self._fleet:
-                if agent.owner_saved != agent.reg.owner_uid:
-                    await self._store.write(store.set_owner, agent.agent_id, agent.reg.owner_uid)
-                    agent.owner_saved = agent.reg.owner_uid
             trouble = store.engines.trouble
             if trouble is not None:
                 self._tell(trouble)

@@ -1,7 +1,7 @@
 """How an agent ended, as its `run` has written it down: no daemon was there to be told, or it did not hear it.
 
-The word of the uid whose file it is, asked of his helper: of the agent's owner, and of root, whose `run` may have
-started one that dropped to another uid. It says how an agent ended, never that it has: that only the kernel proves.
+The word of the uid whose file it is, asked of his helper: of the agent's owner, and of root if its `run` started one
+that dropped to another uid. It says how an agent ended, never that it has: that only the kernel proves.
 """
 
 import math
@@ -39,7 +39,8 @@ class Reports:
         if agent.notify_socket is None:
             return False
         path = os.path.join(os.path.dirname(os.path.dirname(agent.notify_socket)), DIRECTORY, agent.agent_id)
-        for uid in dict.fromkeys([agent.reg.owner_uid, *([0] if os.geteuid() == 0 else [])]):
+        by_root = os.geteuid() == 0 and agent.reg.dropped  # its `run` is root's; no path of a user is opened as root
+        for uid in dict.fromkeys([agent.reg.owner_uid, *([0] if by_root else [])]):
             try:
                 end = end_of(await self._owners.call(uid, "end_report", {"path": path}, DEADLINE))
             except (OwnerCallFailed, BadRequest) as error:

@@ -9,6 +9,7 @@ from watchdog.core.model import Presence
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent
 from watchdog.owners import Owners
+from watchdog.ownership import owner_of
 from watchdog.processes.identity import presence
 
 DEADLINE = 1.0  # seconds that the end of an agent may wait for it
@@ -22,7 +23,7 @@ async def conversation(agent: Agent, owners: Owners) -> Conversation | None:
         others = [m.identity for m in agent.members if m.uid == agent.reg.owner_uid and m.identity.pid != main.pid]
         processes = [[one.pid, one.start_ticks] for one in (main, *others)]
         try:
-            told = await owners.call(agent.reg.owner_uid, "conversation", {"processes": processes}, DEADLINE)
+            told = await owners.call(owner_of(agent), "conversation", {"processes": processes}, DEADLINE)
         except OwnerCallFailed:
             told = None
         if (found := conversation_of(told)) is not None:

@@ -119,6 +119,13 @@ class Roll:
                 raise
             return os.dup(self._main_pidfd)
 
+    def check(self) -> None:
+        """Note of which members nothing may be sent to: such a one is neither stopped nor frozen with the others."""
+        guard = self._guard()
+        for member in self.alive():
+            if member.refused is None and not guard.permits(member.pidfd):
+                member.refused = "not_permitted"
+
     def all(self) -> tuple[Member, ...]:
         return tuple(self._members.values())
 

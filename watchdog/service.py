@@ -327,6 +327,7 @@ class Daemon:
             runtime_dir=settings.runtime_dir,
             admit=self.hearing.admit,
             identified=self.hearing.identified,
+            follow=lambda agent: self.hearing.follow(agent, self.store),
             place=self.placement.place,
             open_notify=self.hearing.sockets.open,
             close_notify=self.hearing.sockets.close,

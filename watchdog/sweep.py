@@ -102,7 +102,7 @@ class Sweeper:
             self._hearing.sockets.drain_all()
             self.reckon()
             for agent in self._fleet:
-                if agent.age < DROPS_UID:
+                if agent.age < DROPS_UID or agent.untouchable is not None:
                     self._hearing.follow_owner(agent)
             self._beat_files.look()
             doubtful = self._growth.look()
@@ -118,6 +118,7 @@ class Sweeper:
                     open_.append((agent, presence))
             await self._scan_if_needed(began.mono, open_, doubtful)
             looks = [look for agent, presence in open_ if (look := self._judge(agent, presence, began))]
+            await self._follow_owners()
             self._recorded = await self.recorder.record(self._interval)
             self.account.recorded(self._recorded)
             await self._end_holds(began)
@@ -229,6 +230,13 @@ class Sweeper:
             self.account.scanned(error)
             return
         activity.look(self._fleet, elapsed, waited)
+
+    async def _follow_owners(self) -> None:
+        """Commit the drops from root that were seen, and tell once of each agent that may not be touched."""
+        for agent in self._fleet:
+            if agent.dropping is not None:
+                await self._hearing.follow(agent, self._store)
+            self._tidings.untouchable(agent)
 
     # -- judge -----------------------------------------------------------------------------------------------------
 

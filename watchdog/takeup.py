@@ -9,6 +9,7 @@ from watchdog.claiming import STARTED_US, started_us
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.core.model import KillOptions, Presence, Reason, Registration, State, Status
+from watchdog.core.ownership import ROOT
 from watchdog.core.sights import Sight
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.fleet import ZERO, Agent, Fleet
@@ -72,9 +73,11 @@ class TakeUp:
         rows, problems = await self._store.read(store.live_agents, self._host)
         requests, others = await self._store.read(store.open_requests, self._host)
         self._quarantine([*problems, *others])
+        known = {copy.agent_id: copy.registration for copy in copies}
         for row in rows:
             agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
             restore(agent, row)
+            agent.dropping = _dropped_since(row.registration, known.get(row.agent_id))
             if agent.state is State.WAITING or agent.reg.pane is not None:
                 last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
                 agent.needed_human = last == HUMAN[0]
@@ -117,6 +120,9 @@ class TakeUp:
             seen = Presence.ABSENT if reg.identity is None else presence(reg.identity, None, host=self._host)
             if agent is not None and agent.identity is None and seen is Presence.ALIVE:
                 await self._identify(agent, reg)
+            elif reg.source != "register":
+                if agent is None and seen is Presence.ABSENT:
+                    self._hearing.forget_copy(row.agent_id)
             elif agent is None and row.agent_id in lost and seen is Presence.ALIVE:
                 policy, promised = self.settings.policy_for(reg), reg.stall_after is not None
                 self._hearing.readopt(Agent(reg, policy, Status.RUNNING, row.notify_socket, promised=promised))
@@ -127,9 +133,10 @@ class TakeUp:
         """Its row is older than the word on its process: else it would have failed to start."""
         identity, now, store = reg.identity, self._clock.now().wall, self._store.store
         if identity is not None:
-            await self._store.write(store.set_identity, agent.agent_id, identity, Status.RUNNING, now, "daemon")
+            owner = reg.owner_uid if agent.reg.owner_uid == ROOT else agent.reg.owner_uid
+            await self._store.write(store.set_identity, agent.agent_id, identity, Status.RUNNING, now, "daemon", owner)
             agent.status = Status.RUNNING
-            agent.identify(identity, reg.owner_uid)
+            agent.identify(identity, owner)
             self._hearing.identified(agent)
 
     async def orders(self) -> None:
@@ -238,3 +245,13 @@ class TakeUp:
         for problem in set(problems) - self._quarantined:
             self._log.event("row.quarantined", agent_id=problem.agent_id, why=problem.message)
         self._quarantined |= set(problems)
+
+
+def _dropped_since(row: Registration, copy: Registration | None) -> int | None:
+    """The user to whom the process of a row that is still root's has dropped, as its copy says.
+
+    The registry was put back from an older copy: from the process alone a user's sudo looks like root again.
+    """
+    if copy is None or copy.identity is None or row.identity is None or not row.identity.same_process(copy.identity):
+        return None
+    return copy.owner_uid if row.owner_uid == ROOT != copy.owner_uid else None

@@ -37,6 +37,8 @@ class Telling:
         """
         order = self._order
         why = f"{reason}: {', '.join(sorted(alive)[:8])}"
+        if reason == "not_permitted" and order.sender is not None:
+            why += f"; uid {order.sender} may not signal all of it, root can (agent-watchdog kill)"
         former, message = (order.outcome or {}).get("message"), f"not ended, {why}"
         order.outcome = {
             "success": False,

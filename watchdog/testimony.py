@@ -11,6 +11,7 @@ from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent
 from watchdog.owners import Owners
+from watchdog.ownership import owner_of
 from watchdog.panes import Panes
 
 LONGEST = 500  # characters of one sentence of somebody else's
@@ -70,7 +71,7 @@ async def _output(agent: Agent, owners: Owners) -> object:
     if agent.reg.log is None:
         return "not known: no log was registered (--log)"
     try:
-        lines = await owners.call(agent.reg.owner_uid, "last_lines", {"path": agent.reg.log}, DEADLINE)
+        lines = await owners.call(owner_of(agent), "last_lines", {"path": agent.reg.log}, DEADLINE)
     except OwnerCallFailed as error:
         return f"not known: {_words(str(error))}"
     if not isinstance(lines, list):

@@ -63,6 +63,13 @@ class Tidings:
             agent.needed_human = False
             self._chronicle.tell("agent.human_answered", agent, f"it waits for no human any more: {text}")
 
+    def untouchable(self, agent: Agent) -> None:
+        """Its process is not its owner's, or not only (`ownership`): told once while this daemon runs."""
+        if agent.untouchable is not None and not agent.untouchable_told:
+            agent.untouchable_told = True
+            why = f"{agent.untouchable}: its places, terminal and hooks are left alone meanwhile"
+            self._chronicle.tell("agent.untouchable", agent, why)
+
     def once(self, agent: Agent, key: str, event: str, text: str, kind: str = "") -> bool:
         """Tell it unless `key` was told of the present condition (`kind`: see `Agent.first`). Whether it was told."""
         if not agent.first(key, kind):

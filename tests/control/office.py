@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from watchdog import ownership
 from watchdog.admission import Admission
 from watchdog.clock import Clock
 from watchdog.config import load
@@ -169,6 +170,7 @@ class Office:
             runtime_dir=str(self.directory),
             admit=fleet.add,
             identified=lambda agent: None,
+            follow=self._follow,
             place=lambda agent: asyncio.sleep(0),
             open_notify=lambda agent_id, uid: f"{self.directory}/notify/{agent_id}",
             close_notify=lambda agent_id: None,
@@ -189,6 +191,14 @@ class Office:
         finally:
             self._up.set()
             store.close()
+
+    async def _follow(self, agent: Agent) -> None:
+        """As `Hearing.follow`, without sockets."""
+        ownership.look(agent)
+        if agent.dropping is not None:
+            store, uid = self.desk.store, agent.dropping
+            assert await store.write(store.store.drop_owner, agent.agent_id, uid, self.desk.now())
+            agent.drop(uid)
 
     async def _asked(self, uid: int, call: str, args: dict[str, object], seconds: float) -> object:
         raise OwnerCallFailed("not_started", "no helper in this office")

@@ -103,7 +103,7 @@ def test_a_hold_elsewhere_is_a_row_and_keeps_orders_away(far: Office) -> None:
 def test_other_hosts_are_for_root_and_admins(far: Office) -> None:
     """The same uid there may be another person: he sees what everybody may know, and acts on nobody."""
     add(far, "a" * 32, "mine", OTHER)
-    far.on_loop(lambda: far.desk.store.store.set_owner("a" * 32, ALICE))
+    far.on_loop(lambda: far.desk.store.store.drop_owner("a" * 32, ALICE, far.desk.now()))
     asks: list[Callable[[], tuple[int, dict[str, object]]]] = [
         lambda: far.ask_as(ALICE, "POST", "/v1/kill", {"targets": ["mine@0123"]}),
         lambda: far.ask_as(ALICE, "POST", "/v1/hold", {"targets": ["a" * 32]}),

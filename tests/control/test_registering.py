@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.control.office import ME, Office, wait_for
+from tests.control.office import ALICE, BOB, ME, ROOT, Office, wait_for
+from tests.setuid import leashed
 from watchdog.core.model import Reason, Status, Verdict
 
 
@@ -330,3 +331,55 @@ def test_a_beat_for_one_that_is_ended_or_has_ended_is_a_conflict(office: Office)
     assert (status, answer["error"]) == (409, "conflict")
     assert "has ended" in answer["message"]
     assert office.ask("POST", f"/v1/agents/{'0' * 32}/beat", {})[0] == 404
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root: setuid programs, and acting as another uid")
+def test_a_process_in_a_setuid_program_is_nobodys_to_register(office: Office) -> None:
+    """Not its user's, who could take root's process so; not root's, who would get a user's as its own."""
+    with leashed(office.directory, ALICE) as process:
+        process.exec_setuid()
+        for ask in (lambda *a: office.ask_as(ALICE, *a), office.ask):
+            status, answer = ask("POST", "/v1/agents", {"name": "mixed", "pid": process.pid})
+            assert (status, answer["error"]) == (403, "permission_denied")
+            assert f"real uid {ALICE}, effective 0, saved 0, file system 0" in answer["message"]
+        process.do("os.setresuid(0, 0, 0)")
+        assert office.ask_as(ALICE, "POST", "/v1/agents", {"name": "whole", "pid": process.pid})[0] == 403
+    assert len(office.desk.fleet) == 0
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root: acting as another uid")
+def test_a_pid_that_is_told_later_makes_an_owner_of_roots_agents_alone(office: Office) -> None:
+    """Root started it as a user: the one change. From user to user, or to root, there is none."""
+    roots, alices = office.register("roots"), office.register("alices", ALICE)
+    for pid in (office.process(BOB), office.process()):
+        status, answer = office.ask("PATCH", f"/v1/agents/{alices}", {"pid": pid})
+        assert (status, answer["error"]) == (409, "conflict")
+        assert "uid 61001's for good" in answer["message"]
+    assert office.ask("PATCH", f"/v1/agents/{roots}", {"pid": office.process(BOB)})[0] == 200
+    assert office.ask_as(ALICE, "PATCH", f"/v1/agents/{alices}", {"pid": office.process(ALICE)})[0] == 200
+    for name, owner in (("roots", BOB), ("alices", ALICE)):
+        row = office.desk.store.store.agents_by_name(name)[0]
+        assert office.agent(name).reg.owner_uid == row.registration.owner_uid == owner
+        assert not row.registration.dropped
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root: acting as another uid")
+def test_an_agent_that_drops_from_root_is_the_users_for_good(office: Office) -> None:
+    """By gosu or setpriv; then not another user's by su, nor root's by sudo."""
+    with leashed(office.directory, 0) as process:
+        alpha = office.register("alpha", pid=process.pid)
+        assert office.ask_as(ALICE, "POST", f"/v1/agents/{alpha}/beat", {})[0] == 403
+        process.do(f"os.seteuid({ALICE})")
+        assert office.ask("POST", f"/v1/agents/{alpha}/beat", {})[0] == 204
+        assert office.agent("alpha").reg.owner_uid == 0, "root again whenever it likes"
+        process.do(f"os.seteuid(0); os.setresuid({ALICE}, {ALICE}, {ALICE})")
+        assert office.ask("POST", f"/v1/agents/{alpha}/beat", {})[0] == 204
+        reg = office.agent("alpha").reg
+        assert (reg.owner_uid, reg.dropped) == (ALICE, True)
+        process.sudo()
+        assert office.ask_as(ALICE, "POST", f"/v1/agents/{alpha}/beat", {})[0] == 204
+        process.do(f"os.setresuid({BOB}, {BOB}, {BOB})")
+        assert office.ask_as(BOB, "POST", f"/v1/agents/{alpha}/beat", {})[0] == 403
+        assert office.agent("alpha").reg == reg
+        row = office.desk.store.store.agent(alpha)
+        assert row is not None and (row.registration.owner_uid, row.registration.dropped) == (ALICE, True)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.processes.conftest import HOST, Family, known, needs_root, until, wait_readable
 from watchdog.core.model import Presence
+from watchdog.core.ownership import Uids
 from watchdog.errors import SignalRefused
 from watchdog.processes import identity as identities
 from watchdog.processes import procfs
@@ -236,10 +237,12 @@ def test_a_process_that_proc_hides_is_known_by_a_held_pidfd_or_by_its_inode_alon
     assert identities.presence(dataclasses.replace(identity, pidfd_inode=None), None) is Presence.UNKNOWN
     other = dataclasses.replace(identity, pidfd_inode=(identity.pidfd_inode or 0) + 1)
     assert identities.presence(other, None) is (Presence.ABSENT if inodes else Presence.UNKNOWN)
-    for look in (identities.owner_uid, identities.is_kernel_thread):
-        with pytest.raises(identities.LookFailed):
-            look(identity.pid)
     assert fd is not None
+    with pytest.raises(identities.LookFailed):
+        identities.is_kernel_thread(identity.pid)
+    monkeypatch.setattr(identities, "PIDFD_GET_INFO", 0xC0400000)  # as before kernel 6.13
+    with pytest.raises(identities.LookFailed):
+        identities.uids(fd)
     os.close(fd)
 
 
@@ -310,12 +313,11 @@ def test_the_exit_status_of_a_zombie_is_told(family: Family) -> None:
 
 
 def test_facts_of_a_process_are_the_kernels(family: Family) -> None:
-    """Owner and pid namespace of a child are ours; it is no kernel thread; one that is gone raises."""
+    """The pid namespace of a child is ours; it is no kernel thread; one that is gone raises."""
     child = family.start("sleep", "300")
-    assert identities.owner_uid(child.pid) == os.getuid()
     assert identities.pid_namespace(child.pid) == os.stat("/proc/self/ns/pid").st_ino
     assert not identities.is_kernel_thread(child.pid)
-    for look in (identities.owner_uid, identities.pid_namespace, identities.is_kernel_thread):
+    for look in (identities.pid_namespace, identities.is_kernel_thread):
         with pytest.raises(ProcessLookupError):
             look(NO_PID)
 
@@ -351,3 +353,26 @@ def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields() -> None:
 def test_a_cgroup_path_comes_from_v2_or_systemds_own_hierarchy(text: bytes, path: str | None) -> None:
     """Hybrid machines keep the path of a service in name=systemd."""
     assert procfs.cgroup_path(text) == path
+
+
+@needs_root
+@pytest.mark.parametrize("by_ioctl", [True, False], ids=["PIDFD_GET_INFO", "/proc"])
+def test_uids_are_those_of_the_process_behind_a_pidfd(
+    family: Family, monkeypatch: pytest.MonkeyPatch, by_ioctl: bool
+) -> None:
+    """All four, of a zombie too; none once it is reaped. Before kernel 6.13 by /proc/PID/status."""
+    if not by_ioctl:
+        monkeypatch.setattr(identities, "PIDFD_GET_INFO", 0xC0400000)
+    child = family.python("import os; os.setresuid(1001, 0, 1002); print(1); input(); os.setresuid(3, 3, 3)")
+    family.line(child)
+    fd = identities.pin(known(child.pid))
+    assert fd is not None
+    assert identities.uids(fd) == Uids(1001, 0, 1002, 0)
+    assert child.stdin is not None
+    child.stdin.write(b"\n")
+    child.stdin.flush()
+    wait_readable(fd)
+    assert identities.uids(fd) == Uids(3, 3, 3, 3)
+    child.wait(20)
+    assert identities.uids(fd) is None
+    os.close(fd)

@@ -186,11 +186,28 @@ def test_lists_are_by_tag_owner_and_life(store: Store) -> None:
     assert [row.agent_id for row in store.agents_by_task("T")] == ["a2"]
 
 
-def test_a_change_of_uid_changes_the_owner(store: Store) -> None:
-    """Who registered as root and dropped to another uid is owned by that one."""
+def test_an_owner_changes_once_and_from_root_alone(store: Store) -> None:
+    """An agent that was registered as root and dropped to another uid is owned by that one for good."""
     add(store, owner_uid=0)
-    assert store.set_owner("a1", 1000)
-    assert store.agents_by_name("a1", owner_uid=1000)
+    assert not store.agents_by_name("a1")[0].registration.dropped
+    assert store.drop_owner("a1", 1000, NOW)
+    assert store.drop_owner("a1", 1000, NOW), "once more is no fault"
+    assert not store.drop_owner("a1", 2000, NOW)
+    assert not store.drop_owner("a1", 0, NOW)
+    [row] = store.agents_by_name("a1", owner_uid=1000)
+    assert row.registration.dropped
+    assert [event.event for event in store.events(0, agent_id="a1")].count("agent.owner_changed") == 1
+    assert not store.drop_owner("nobody", 1000, NOW)
+
+
+def test_a_pid_that_is_told_later_changes_only_roots_owner(store: Store) -> None:
+    """Root registered an agent and started it as a user; a user's agent stays that user's."""
+    for agent_id, owner, process, came in (("a1", 0, 1000, 1000), ("a2", 1000, 2000, 1000), ("a3", 1000, 0, 1000)):
+        add(store, agent_id, Status.STARTING, owner_uid=owner)
+        assert store.set_identity(agent_id, HERE, Status.RUNNING, NOW, "test", process)
+        row = store.agent(agent_id)
+        assert row is not None
+        assert (row.registration.owner_uid, row.registration.dropped) == (came, False)
 
 
 def test_the_cgroup_of_an_agent_is_kept_as_long_as_it_lives(store: Store) -> None:

@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from tests.postgresql import BINARIES, Server, running_server
-from tests.registry.samples import add
+from tests.registry.samples import NOW, add
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.engines import REFUSE
 from watchdog.registry.postgresql import CONNECT_SECONDS, KEEPALIVE, SILENCE_SECONDS
@@ -110,9 +110,9 @@ def test_a_port_where_nobody_listens_is_told_at_once() -> None:
 def test_a_server_that_vanishes_is_left_and_found_again(way: Way) -> None:
     """Nothing is closed, every byte is acknowledged, no answer comes: reading and writing alike."""
     store = Store(way.url(), busy_timeout=LIMIT).open()
-    add(store, "v1")
+    add(store, "v1", owner_uid=0)
     way.open.clear()
-    for ask in (lambda: store.agent("v1"), lambda: store.set_owner("v1", 7)):
+    for ask in (lambda: store.agent("v1"), lambda: store.drop_owner("v1", 7, NOW)):
         began = time.monotonic()
         with pytest.raises(RegistryUnavailable):
             ask()
@@ -123,7 +123,7 @@ def test_a_server_that_vanishes_is_left_and_found_again(way: Way) -> None:
     time.sleep(REFUSE)  # so long others are refused after a slow failure
     row = store.agent("v1")
     assert row is not None
-    assert row.registration.owner_uid == 1000
+    assert row.registration.owner_uid == 0
     store.close()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from watchdog.control.peers import Peer
 from watchdog.core.model import Identity
+from watchdog.core.ownership import Uids
 from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
 from watchdog.fleet import Fleet
 from watchdog.processes import identity as identities
@@ -20,7 +21,7 @@ _WRAPPER = "agent-watchdog"  # comm that `run` gives itself (cli.resident.prctl)
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A process that may be registered: who it is, whose it is, and its program's name (comm, 15 characters)."""
+    """A process that may be registered: which one, the user whose all its uids are, its program's name (comm)."""
 
     identity: Identity
     uid: int
@@ -42,6 +43,7 @@ async def readable(pid: int | None) -> None:
 def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None = None) -> Claim:
     """Look at a process and say whose it is, or refuse.
 
+    One whose uids differ is nobody's, whoever registers it: in a setuid program a user's process looks like root's.
     `for_agent` may have it already. Raises ProcessNotFound, Forbidden (another uid's), BadRequest (never an agent),
     Conflict (another agent's), Unseen (the kernel did not show it).
     """
@@ -49,11 +51,16 @@ def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None =
         raise BadRequest(f"pid: {pid} is the daemon itself or one of its ancestors; it cannot be watched by it")
     try:
         _same_namespace(pid, peer)
-        found = _look(pid, host)
+        seen = _look(pid, host)
     except ProcessLookupError:
         raise ProcessNotFound(f"pid: there is no process {pid}") from None
     except OSError as error:
         raise Unseen(f"pid: {error.strerror or error}; nothing is known of process {pid} (hidepid?)") from error
+    if seen.uids.one is None:
+        raise Forbidden(
+            f"pid: process {pid} runs with {seen.uids} (a setuid program?); register it when all four are one user's"
+        )
+    found = Claim(seen.identity, seen.uids.one, seen.name)
     if not peer.may(found.uid):
         raise Forbidden(f"pid: process {pid} runs as uid {found.uid}, you are uid {peer.uid}; register your own")
     if os.geteuid() not in (0, found.uid):
@@ -98,23 +105,6 @@ def _parent_of(identity: Identity) -> int | None:
     return None if stat is None else stat.parent_pid
 
 
-def uid_now(identity: Identity) -> int:
-    """The real uid of that very process now: one that was registered may have become another user's (setresuid(2)).
-
-    Raises ProcessLookupError when it is gone, LookFailed.
-    """
-    pidfd = identities.pin(identity)
-    if pidfd is None:
-        raise ProcessLookupError
-    try:
-        uid = identities.owner_uid(identity.pid)
-        if identities.pid_of(pidfd) is None:
-            raise ProcessLookupError
-        return uid
-    finally:
-        os.close(pidfd)
-
-
 def has_ended(pid: int, host: str) -> bool:
     """Whether there is provably no such living process; what cannot be seen has not ended."""
     if pid == 0:  # it is in a pid namespace that we do not see into
@@ -128,16 +118,23 @@ def has_ended(pid: int, host: str) -> bool:
     return False
 
 
-def _look(pid: int, host: str) -> Claim:
-    """Identity, uid and name of one and the same process: the pidfd still has a pid after the last read."""
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    identity: Identity
+    uids: Uids
+    name: str
+
+
+def _look(pid: int, host: str) -> _Seen:
+    """Identity, uids and name of one and the same process: the pidfd still has a pid after the last read."""
     found = identities.read_identity(pid, host)
     pidfd = identities.pin(found) if found is not None else None
     if found is None or pidfd is None:
         raise ProcessLookupError
     try:
         stat = identities.read_stat(pid, pidfd)
-        uid = identities.owner_uid(pid)
-        if stat is None or identities.pid_of(pidfd) is None:
+        uids = identities.uids(pidfd)
+        if stat is None or uids is None or identities.pid_of(pidfd) is None:
             raise ProcessLookupError
     finally:
         os.close(pidfd)
@@ -145,7 +142,7 @@ def _look(pid: int, host: str) -> Claim:
         raise BadRequest(f"pid: {pid} is a thread of the kernel")
     if stat.dead:
         raise ProcessNotFound(f"pid: process {pid} has ended already (a zombie)")
-    return Claim(found, uid, stat.name)
+    return _Seen(found, uids, stat.name)
 
 
 def foreign_number(peer: Peer) -> bool:

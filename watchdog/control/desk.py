@@ -66,11 +66,11 @@ class Desk:
     """The rooms behind the counter.
 
     `admit` is called after an agent's row is committed and puts it into the fleet; `identified` after a pid became
-    known; `place` has it moved to a cgroup of its own. `request_kill` (agent, reason, options, by, why) commits a
-    request, or finds the open one and raises its force, and gives its id; `finished` waits at most that many seconds
-    for its outcome (None: not yet). `open_notify` makes the daemon's socket for an agent (id, owner uid) and gives its
-    path. `doubts` are the daemon's own holds (with a uid: on that uid's agents), `lift_doubts` ends them. `facts` is
-    what `status` tells of the loop.
+    known; `follow` commits that its process has dropped from root to a user, if it has; `place` has it moved to a
+    cgroup of its own. `request_kill` (agent, reason, options, by, why) commits a request, or finds the open one and
+    raises its force, and gives its id; `finished` waits at most that many seconds for its outcome (None: not yet).
+    `open_notify` makes the daemon's socket for an agent (id, owner uid) and gives its path. `doubts` are the daemon's
+    own holds (with a uid: on that uid's agents), `lift_doubts` ends them. `facts` is what `status` tells of the loop.
     `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
     `admission` says what a user may take. `shown` is who stands in a foreign registry and is not watched. `no_space`
@@ -89,6 +89,7 @@ class Desk:
     runtime_dir: str
     admit: Callable[[Agent], None]
     identified: Callable[[Agent], None]
+    follow: Callable[[Agent], Awaitable[None]]
     place: Callable[[Agent], Awaitable[None]]
     open_notify: Callable[[str, int], str]
     close_notify: Callable[[str], None]

@@ -223,7 +223,7 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
     orphaned = agent.status in ENDED  # it has ended, and somebody of its tree lives
     reason = Reason.ORPHANED if orphaned else order.reason
     ask = agent.policy.stop_pause if reason is Reason.STOP else None
-    options = replace(order.options, ask=ask)
+    options = replace(order.options, ask=ask, by_root=peer.admin)
     grace = agent.policy.grace if options.grace is None else options.grace
     try:
         limit = (ask or ZERO) + grace + agent.policy.verify + CLEANUP

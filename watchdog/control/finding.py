@@ -6,12 +6,12 @@ agents that one may touch are candidates: another user who takes the same name d
 
 from watchdog import targets
 from watchdog.control import elsewhere
-from watchdog.control.claims import foreign_number, has_ended, uid_now
+from watchdog.control.claims import foreign_number, has_ended
 from watchdog.control.desk import Desk
 from watchdog.control.elsewhere import House
 from watchdog.control.peers import Peer
 from watchdog.core.model import ENDED
-from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, NotYours, ProcessNotFound, Unseen
+from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, NotYours, ProcessNotFound
 from watchdog.fleet import Agent
 from watchdog.registry.rows import AgentRow
 
@@ -70,27 +70,13 @@ def _anybodys(desk: Desk, word: str) -> bool:
 
 
 async def still_may(desk: Desk, peer: Peer, agent: Agent) -> None:
-    """Look anew whose process the agent is, and refuse when it became somebody else's. Raises Forbidden, Unseen.
+    """Follow an agent that root started to the user to whom it has dropped, and refuse peers that may not act on it.
 
-    A process that has gone stays its last owner's.
+    Nothing else changes an owner: what its process runs as at this instant gives nobody an agent. Raises Forbidden.
     """
-    if agent.identity is None:
-        return
-    try:
-        uid = uid_now(agent.identity)
-    except ProcessLookupError:
-        return
-    except OSError as error:
-        if peer.uid == 0:
-            return
-        raise Unseen(f"whose process {agent.identity.pid} is cannot be seen: {error.strerror or error}") from error
-    if uid != agent.reg.owner_uid:
-        agent.identify(agent.identity, uid)
-        await desk.store.write(desk.store.store.set_owner, agent.agent_id, uid)
-        desk.identified(agent)
-        desk.event("agent.owner_changed", agent_id=agent.agent_id, name=agent.reg.name, uid=uid)
-    if not peer.may(uid):
-        raise Forbidden(f"{agent.reg.name} runs as uid {uid} now; you are uid {peer.uid}")
+    await desk.follow(agent)
+    if not peer.may(agent.reg.owner_uid):
+        raise Forbidden(f"{agent.reg.name} belongs to uid {agent.reg.owner_uid}; you are uid {peer.uid}")
 
 
 async def own_agent(desk: Desk, peer: Peer, agent_id: str) -> Agent:

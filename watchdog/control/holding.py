@@ -119,9 +119,8 @@ async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
             return {**_named(agent), "success": True, "action": "would_remove", "message": "would be removed"}
         reason = Reason.GONE if agent.identity is not None else Reason.STOP
         why = body.reason or f"removed by {peer.by}"
-        request_id = await desk.request_kill(
-            agent, reason, KillOptions(text=why, with_messages=body.with_messages), peer.by, why
-        )
+        options = KillOptions(text=why, with_messages=body.with_messages, by_root=peer.admin)
+        request_id = await desk.request_kill(agent, reason, options, peer.by, why)
         outcome = await desk.finished(request_id, 120.0)
         if outcome is None or not outcome.get("success"):
             told = "it goes on" if outcome is None else outcome.get("message")

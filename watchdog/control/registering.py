@@ -18,6 +18,7 @@ from watchdog.control.requests import Change, Register, parse
 from watchdog.core.admission import Kind
 from watchdog.core.beat import beat_of_json
 from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration, Status
+from watchdog.core.ownership import ROOT
 from watchdog.core.verdict import span
 from watchdog.descriptors import scarce
 from watchdog.errors import BadRequest, Conflict, Forbidden, Limited
@@ -75,7 +76,7 @@ async def change(request: web.Request) -> web.Response:
 async def _gone(desk: Desk, peer: Peer, agent: Agent, why: str) -> None:
     """No pid will show us the end of this one, and nobody will tell of it again."""
     if desk.holds.reason_for(agent.agent_id, desk.now()) is None:
-        await desk.request_kill(agent, Reason.GONE, KillOptions(), peer.by, why)
+        await desk.request_kill(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
 
 
 async def beat(request: web.Request) -> web.Response:
@@ -297,7 +298,7 @@ async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
         text = f"replaced by a new agent of the same name ({peer.by})"
         same_place = agent.reg.worktree is not None and agent.reg.worktree == _path(body.worktree)
         reason = Reason.STOP if same_place else Reason.OPERATOR  # after a stop the worktree stays
-        request_id = await desk.request_kill(agent, reason, KillOptions(text=text), peer.by, text)
+        request_id = await desk.request_kill(agent, reason, KillOptions(text=text, by_root=peer.admin), peer.by, text)
         limit = agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
         outcome = await desk.finished(request_id, limit.total_seconds())
         if outcome is None or not outcome.get("success"):
@@ -316,12 +317,14 @@ async def _identify(desk: Desk, peer: Peer, agent: Agent, taken: Claim) -> None:
     store, now = desk.store, desk.now()
     before = agent.reg.owner_uid
     if taken.uid != before:
+        if before != ROOT:  # never from user to user, and never to root
+            words = f"process {taken.identity.pid} runs as uid {taken.uid}, agent {agent.agent_id} is uid {before}'s"
+            raise Conflict(f"pid: {words} for good; register a new agent")
         desk.fleet.refuse_taken(agent.reg.name, taken.uid)
-    done = await store.write(store.store.set_identity, agent.agent_id, taken.identity, Status.RUNNING, now, peer.by)
+    known = agent.agent_id, taken.identity, Status.RUNNING, now, peer.by, taken.uid
+    done = await store.write(store.store.set_identity, *known)
     if not done or agent.status not in LIVE:
         raise Conflict(f"agent {agent.agent_id} takes no pid any more; it has ended or has another")
-    if taken.uid != before:
-        await store.write(store.store.set_owner, agent.agent_id, taken.uid)
     agent.identify(taken.identity, taken.uid)
     agent.reg = replace(agent.reg, command=agent.reg.command or taken.name)
     if agent.status in (Status.QUEUED, Status.STARTING):

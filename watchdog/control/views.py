@@ -119,6 +119,7 @@ def _living(agent: Agent) -> Json:
         "state": agent.state.value if agent.state else None,
         "state_age_seconds": seconds(agent.state_age),
         "why": agent.why,
+        "untouchable": agent.untouchable,
         "promised": agent.promised,
         "beats": agent.beats,
         "last_heartbeat": stamp(agent.last_heartbeat),

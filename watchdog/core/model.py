@@ -154,6 +154,7 @@ class Registration:
     command: str | None = None  # the program's name only; never a whole command line
     created_at: datetime | None = None
     entries: tuple[Listed, ...] = ()  # in foreign registries
+    dropped: bool = False  # its process was root's when it was registered, and has dropped to the owner since
 
     @property
     def its_pane(self) -> dict[str, object] | None:
@@ -271,6 +272,7 @@ class KillOptions:
     `ask`: the agent is first asked to end by itself, and has so long for that where it can hear it; None: not asked.
     `only_ask`: who does not is left alone (a ladder that ends at `stop`). `cancel`: its task becomes `cancelled`.
     `with_messages`: what foreign registries keep of its messages goes with its entry there.
+    `by_root`: root or the admin group ordered it, so processes are ended that its owner may not signal.
     """
 
     force: bool = False
@@ -281,6 +283,7 @@ class KillOptions:
     only_ask: bool = False
     cancel: bool = False
     with_messages: bool = False
+    by_root: bool = False
 
 
 @dataclass(slots=True)

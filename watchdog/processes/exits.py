@@ -29,7 +29,8 @@ def _zombie_status(pidfd: int) -> int | None:
         if pid is None or not identities.ended(pidfd):
             return None
         status = procfs.exit_status(pid)
-        entitled = status != 0 or os.geteuid() == 0 or set(identities.uids(pid)[:3]) == {os.geteuid()}
+        found = identities.uids(pidfd)
+        entitled = status != 0 or os.geteuid() == 0 or (found is not None and found.one == os.geteuid())
         return status if entitled and identities.pid_of(pidfd) == pid else None
     except (OSError, ValueError):
         return None

@@ -80,8 +80,8 @@ def _pidfd_of(pid: int) -> int:
 def uid_of(pid: int, pidfd: int) -> int:
     """Whose a process is, without any file of it: its real uid, else who owns /proc/PID; -1 when it is gone."""
     known = pidfd_info.info(pidfd) if pidfd >= 0 else None
-    if known is not None:
-        return known.uid
+    if known is not None and known.uids is not None:
+        return known.uids.real
     try:
         return os.stat(f"{PROC}/{pid}").st_uid  # stat(2) of the directory takes no lock
     except OSError:

@@ -5,7 +5,8 @@
 3. A pidfd is opened, then the whole identity is verified, then what it is (kernel thread, spared program). Where a read
    of its files hangs, the caller's own pidfd stands for that: it was opened when the identity was verified.
 4. Where no pidfd inode tells the process from another of the same start tick, the caller's own pidfd must.
-5. The signal goes through that pidfd, so a number that passed on in between hits nobody.
+5. Where it is sent by a user's right, the kernel would let that user send it (`permission`).
+6. The signal goes through that pidfd, so a number that passed on in between hits nobody.
 
 Never by number and never to a group: to signal group 1 is to signal every process of the machine. A cgroup is killed as
 a whole only while it is frozen, when each process in it has passed the same checks.
@@ -22,6 +23,7 @@ from watchdog.core.model import Identity
 from watchdog.errors import SignalRefused
 from watchdog.processes import cgroups, pidfd_info, procfs
 from watchdog.processes import identity as identities
+from watchdog.processes.permission import may_signal
 
 
 class SendResult(StrEnum):
@@ -29,7 +31,7 @@ class SendResult(StrEnum):
 
     SENT = "sent"
     GONE = "gone"  # proved: no such process, another one of the same number, or nothing but a zombie
-    NOT_PERMITTED = "not_permitted"  # the kernel's EPERM
+    NOT_PERMITTED = "not_permitted"  # the kernel's EPERM, to us or to the user by whose right it is sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +40,21 @@ class Guard:
 
     `protected`: (pid, start ticks) of the other agents' trees and of whatever else the caller spares. `spare`: names of
     programs (comm, the first 15 characters count). `main`: the agent's main process, which is spared only where its
-    program's file has such a name too: comm is what a process calls itself (PR_SET_NAME, prctl(2)). `last_look`: asked
-    when all else is verified, right before each signal; what it raises stops it, and leaves `send`.
+    program's file has such a name too: comm is what a process calls itself (PR_SET_NAME, prctl(2)). `sender`: the user
+    by whose right signals are sent, who reaches no process that the kernel would not let them signal; None: by our own.
+    `last_look`: asked when all else is verified, right before each signal; what it raises stops it, and leaves `send`.
     """
 
     host: str
     protected: frozenset[tuple[int, int]] = frozenset()
     spare: frozenset[str] = frozenset()
     main: Identity | None = None
+    sender: int | None = None
     last_look: Callable[[], None] = lambda: None
+
+    def permits(self, pidfd: int) -> bool:
+        """Whether its `sender` may signal the process behind a pidfd, as of now."""
+        return self.sender is None or may_signal(self.sender, pidfd)
 
 
 def pid_max() -> int:
@@ -133,9 +141,11 @@ def send(
 def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None, look: Look = NO_LOOK) -> SendResult:
     """SIGCONT to a process that we have stopped, whosoever it turned out to be.
 
-    Raises SignalRefused as `send` does, but never other_agent or spared: those above all must not stay stopped.
+    Raises SignalRefused as `send` does, but never other_agent or spared: those above all must not stay stopped. Nor
+    does it need the right of any sender.
     """
-    return _send(identity, signal.SIGCONT, replace(guard, protected=frozenset(), spare=frozenset()), pidfd, look)
+    guard = replace(guard, protected=frozenset(), spare=frozenset(), sender=None)
+    return _send(identity, signal.SIGCONT, guard, pidfd, look)
 
 
 def kill_cgroup(
@@ -144,7 +154,8 @@ def kill_cgroup(
     """SIGKILL to all in a frozen v2 cgroup at once; their pids, or None where this cannot be done (kernel before 5.14).
 
     `ours`: the processes that may be in it, each with the caller's pidfd. Raises SignalRefused as `send` does, for any
-    process in it; and not_frozen, or foreign when somebody else is in it. Then nobody was signalled.
+    process in it; and not_frozen, foreign when another process is in it, or not_permitted when one may not be
+    signalled. Then nobody was signalled.
     """
     try:
         if not cgroups.events(path).frozen:  # while it is, nobody in it can fork
@@ -155,8 +166,9 @@ def kill_cgroup(
             if pid not in known:
                 raise SignalRefused("foreign", f"pid {pid} in cgroup {path} is none of the agent's")
             identity, pidfd = known[pid]
-            with _verified(identity, guard, pidfd, (looks or {}).get(identity, NO_LOOK)):
-                pass
+            with _verified(identity, guard, pidfd, (looks or {}).get(identity, NO_LOOK)) as verified:
+                if verified is not None and not guard.permits(verified):
+                    raise SignalRefused("not_permitted", f"uid {guard.sender} may not signal pid {pid} in {path}")
         directory = cgroups.directory_of(path)
         if directory is None or not inside:
             return frozenset()
@@ -187,6 +199,8 @@ def _send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | No
         with _verified(identity, guard, pidfd, look) as fd:
             if fd is None:
                 return SendResult.GONE
+            if not guard.permits(fd):
+                return SendResult.NOT_PERMITTED
             guard.last_look()
             signal.pidfd_send_signal(fd, sig)
     except ProcessLookupError:

@@ -115,8 +115,13 @@ class AgentQueries(Queries):
                 return rows
         return []
 
-    def set_identity(self, agent_id: str, identity: Identity, status: Status, now: datetime, who: str) -> bool:
-        """The pid became known. False when the agent is not waiting for one, or already has another process."""
+    def set_identity(
+        self, agent_id: str, identity: Identity, status: Status, now: datetime, who: str, owner_uid: int | None = None
+    ) -> bool:
+        """The pid became known. False when the agent is not waiting for one, or already has another process.
+
+        `owner_uid`: the process is that user's, of an agent that root registered; it is the agent's owner from now on.
+        """
         with self.engines.begin(self.engines.durable) as connection:
             found = connection.execute(select(_table).where(_columns.agent_id == agent_id)).one_or_none()
             if found is None:
@@ -133,6 +138,7 @@ class AgentQueries(Queries):
                 .values(
                     {
                         **identity_values(identity),
+                        "owner_uid": owner_uid if owner_uid is not None and found.owner_uid == 0 else found.owner_uid,
                         "status": status.value,
                         "started_at": func.coalesce(_columns.started_at, now),
                         "version": _columns.version + 1,
@@ -155,9 +161,28 @@ class AgentQueries(Queries):
             )
             return True
 
-    def set_owner(self, agent_id: str, uid: int) -> bool:
-        """The main process changed its uid (registered as root, dropped to another); it owns the agent from now on."""
-        return self._set(agent_id, owner_uid=uid)
+    def drop_owner(self, agent_id: str, uid: int, now: datetime) -> bool:
+        """Its process was root's and is that user's now, who owns the agent for good: by compare-and-set, from root.
+
+        A pane that root's helper found is not the user's.
+
+        Repeating it is no fault. False when the agent has ended, or is another user's.
+        """
+        with self.engines.begin(self.engines.durable) as connection:
+            living = (_columns.agent_id == agent_id, _columns.status.in_(values(LIVE)))
+            found = connection.execute(select(_columns.owner_uid).where(*living)).one_or_none()
+            if found is None or found.owner_uid not in (0, uid):
+                return False
+            if found.owner_uid == uid:
+                return True
+            changed = (
+                update(_table).where(*living, _columns.owner_uid == 0).values(owner_uid=uid, dropped=True, pane=None)
+            )
+            if connection.execute(changed).rowcount != 1:
+                return False
+            why = f"its process dropped from root to uid {uid}"
+            write_event(connection, "agent.owner_changed", agent_id, "daemon", why, now, owner_uid=uid)
+            return True
 
     def set_cgroup(self, agent_id: str, path: str) -> bool:
         """The agent sits in a cgroup of its own from now on."""

@@ -49,6 +49,7 @@ def to_agent(raw: Raw) -> AgentRow:
             agent_id=agent_id,
             name=text(raw, "name"),
             owner_uid=whole(raw, "owner_uid", 0, 2**32 - 1),
+            dropped=bool(raw["dropped"]),
             host=host,
             boot_id=boot_id,
             agent_type=text(raw, "agent_type"),

@@ -32,7 +32,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from watchdog.core.model import LIVE, Status
 
-REVISION = "0009"
+REVISION = "0010"
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 
 
@@ -107,6 +107,7 @@ agent_lifecycle = Table(
     Column("agent_id", CleanText, primary_key=True),
     Column("name", CleanText, nullable=False),
     Column("owner_uid", BigInteger, nullable=False),
+    Column("dropped", Boolean, nullable=False, server_default=text("false")),  # its process was root's, and is no more
     Column("host", CleanText, nullable=False),
     Column("boot_id", CleanText, nullable=False),
     Column("pid", Integer),

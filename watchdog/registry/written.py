@@ -27,6 +27,7 @@ def from_registration(
         "agent_id": registration.agent_id,
         "name": registration.name,
         "owner_uid": registration.owner_uid,
+        "dropped": registration.dropped,
         "host": registration.host,
         "boot_id": registration.boot_id,
         "agent_type": registration.agent_type,
