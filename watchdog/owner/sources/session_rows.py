@@ -159,20 +159,20 @@ def _claude_session(environment: dict[str, str], pid: int, ticks: int) -> str | 
     return next((one.conversation for one in listed if (one.pid, one.ticks) == (pid, ticks)), None)
 
 
-def _panes(named: str) -> list[Seen] | None:
+def _panes(server: str) -> list[Seen] | None:
     """All panes of a server: a socket's path, or the name that `tmux -L` takes. None: it could not be asked.
 
     No server by that name means that it has no pane.
     """
     found = []
     try:
-        sockets = tmux.servers({}, named)
+        sockets = tmux.servers({}, server)
     except OSError:
         return None
     for socket in sockets:
         try:
-            with reached(socket) as server:
-                found += tmux.panes(server, time.monotonic() + SECONDS)
+            with reached(socket) as at:
+                found += tmux.panes(at, time.monotonic() + SECONDS)
         except OwnerCallFailed as error:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _NOBODY:
                 return None
