@@ -8,6 +8,7 @@
     paths       directories opened component by component, without following links; mounts
     occupancy   who has a cwd, an open file, a socket or a lock below a directory
     session_dirs  temp dirs of vendors' sessions, and which session may live
+    environments  what this uid started a process with; nothing that another uid chose
     conversations  which conversation a process is in
     purging     its files, to the trash
     temp_leftovers, lock_leftovers, task_leftovers  the finders of temp dirs, locks, and apra-fleet's tasks

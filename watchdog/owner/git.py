@@ -1,8 +1,40 @@
 """Git's plumbing, run as the owner with everything off that could run a program of the repository.
 
-Hooks, fsmonitor, filters, external diffs, all transports, pagers and prompts are off: a repository's config is
-written by whoever works in it. Optional locks are off, so a look changes nothing. A git that fails or is late raises:
-no answer never means "clean". This module must not pass --force.
+A repository's config is written by the agents that work in it. What could run a program there, and what turns it off
+(tests/attacks/test_git.py plays all of it at once against every command that is used here):
+
+    hooks, core.hooksPath              core.hooksPath=/dev/null: also reference-transaction of update-ref and
+                                       post-index-change of update-index
+    hook.NAME.command (git 2.54)       listed, and hook.NAME.enabled=false
+    core.fsmonitor, its daemon         core.fsmonitor=false
+    filter.NAME.*                      listed, and emptied; attributes only choose among these
+    nested repositories                never entered: --ignore-submodules=all, diff.ignoreSubmodules=all,
+                                       submodule.recurse=false, status.submoduleSummary=false; a git that git starts
+                                       there (2.39: `git status --porcelain=2`) reads filters that only its
+                                       configuration has, so that no list of ours knows them
+    lazy fetch of a partial clone,     GIT_ALLOW_PROTOCOL=none, GIT_NO_LAZY_FETCH (2.44): no transport is started, so
+    core.sshCommand, core.gitProxy,    none of these is either
+    remote.NAME.*, ext::, credential
+    helpers, core.askPass, bundle URIs
+    gpg.program                        log.showSignature=false; nothing is signed: commits are written as objects
+    core.pager, pager.*, core.editor,  --no-pager, GIT_PAGER; no command used here has an editor
+    diff.external, textconv, merge.*,  no command used here makes a patch, merges, serves or receives
+    uploadpack.packObjectsHook,
+    core.alternateRefsCommand
+    gc, maintenance                    gc.auto=0, maintenance.auto=false
+    GIT_* of the environment           left out
+    core.worktree, a .git file that    refused by `worktrees.find` and `git_locks.of_worktree`: git must call that very
+    leads elsewhere                    directory its top, and the entry must point back
+    commondir, .git or config that is  refused here, before git reads it (`_refuse_foreign`)
+    another user's
+    include.path, includeIf            read with the same settings as the rest
+    alternates                         data only; each object that a rescue writes is read back and compared
+
+Optional locks are off, so a look changes nothing. A git that fails or is late raises: no answer never means "clean".
+This module must not pass --force.
+
+What remains: a living process of the same uid may add a filter between our listing and our use of it. It can run
+programs as that uid anyway; a dead agent cannot.
 """
 
 import hashlib
@@ -16,7 +48,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import IO
 
-from watchdog.errors import OwnerCallFailed
+from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import confinement
 
 OFF = (
@@ -30,6 +62,9 @@ OFF = (
     "core.pager=cat",
     "core.quotePath=false",
     "submodule.recurse=false",
+    "diff.ignoreSubmodules=all",
+    "status.submoduleSummary=false",
+    "fetch.recurseSubmodules=false",
     "gc.auto=0",
     "maintenance.auto=false",
     "log.showSignature=false",
@@ -42,6 +77,9 @@ OFF = (
     "core.fsyncMethod=fsync",
 )
 FILTER_OFF = {"clean": "", "smudge": "", "process": "", "required": "false"}
+HOOK_OFF = {"enabled": "false"}
+NAMED = r"^(filter|hook)\."  # sections whose subsections each may name a program
+POINTER_LIMIT = 4096  # bytes of a .git file or a commondir file
 WRITER = "agent-watchdog"  # author of what a rescue commits: the owner may have no name configured
 # Where git finds itself for a part of what it does (`worktree remove` runs `status`); often links to one file.
 EXECUTABLES = tuple(f"{top}/{place}/git-core/git" for top in ("/usr", "/usr/local") for place in ("lib", "libexec"))
@@ -67,9 +105,13 @@ def environment() -> dict[str, str]:
 
 
 class Git:
-    """Git in one directory, all of its runs together within `seconds`."""
+    """Git in one directory, all of its runs together within `seconds`.
+
+    Making one raises as `run`, and PathRefused (`not_yours`) for a repository that another user can configure.
+    """
 
     def __init__(self, directory: str, seconds: float, *, git_dir: str | None = None) -> None:
+        _refuse_foreign(git_dir or directory)
         self._where = ["-C", directory] + ([f"--git-dir={git_dir}"] if git_dir else [])
         self._until = time.monotonic() + seconds
         self._environment = environment()
@@ -77,15 +119,22 @@ class Git:
         self._environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(os.path.realpath(directory))
         self._umask = -1
         self._off = [item for setting in OFF for item in ("-c", setting)]
-        self._environment |= self._filters_off()
+        self._environment |= self._named_off()
 
-    def _filters_off(self) -> dict[str, str]:
-        """Empty every configured filter driver: raw content that equals the blob is safe to call clean."""
-        listed = self.run("config", "--null", "--name-only", "--get-regexp", r"^filter\.", good=(0, 1))
-        drivers = {match[1] for key in listed.split("\0") if (match := re.fullmatch(r"filter\.(.+)\.[^.]+", key, re.S))}
+    def _named_off(self) -> dict[str, str]:
+        """Empty every configured filter driver (raw content that equals the blob is safe to call clean), and disable
+        every configured hook.
+        """
+        listed = self.run("config", "--null", "--name-only", "--get-regexp", NAMED, good=(0, 1))
+        keys = (re.fullmatch(r"(filter|hook)\.(.+)\.[^.]+", key, re.S) for key in listed.split("\0"))
+        named = sorted({(match[1], match[2]) for match in keys if match})
+        pairs = [
+            (f"{section}.{name}.{key}", value)
+            for section, name in named
+            for key, value in (FILTER_OFF if section == "filter" else HOOK_OFF).items()
+        ]
         # By variables: `-c` takes what is before the first "=" for the key, and a driver's name may hold one (git(1)).
-        off = {"GIT_CONFIG_COUNT": str(len(FILTER_OFF) * len(drivers))}
-        pairs = ((f"filter.{driver}.{key}", value) for driver in sorted(drivers) for key, value in FILTER_OFF.items())
+        off = {"GIT_CONFIG_COUNT": str(len(pairs))}
         for number, (key, value) in enumerate(pairs):
             off |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         return off
@@ -149,6 +198,64 @@ class Git:
             raise OwnerCallFailed("git_late", f"git {arguments[0]} did not answer in time") from None
         except OSError as error:
             raise OwnerCallFailed("git_missing", f"git cannot be run: {error.strerror}") from error
+
+
+def dirs_of(place: str) -> tuple[str, str]:
+    """The git dir of a checkout (or `place`, when it is one itself) and the common dir, by git's pointers as they are.
+
+    Git is not asked. Raises OSError; PathRefused (`pointer`) for a pointer that git would not write.
+    """
+    own = os.path.join(place, ".git")
+    if not os.path.lexists(own):
+        own = place
+    elif not os.path.isdir(own):
+        own = os.path.join(place, _pointed(own, "gitdir: "))
+    try:
+        common = os.path.join(own, _pointed(os.path.join(own, "commondir"), ""))
+    except FileNotFoundError:
+        common = own
+    return own, common
+
+
+def checkout_of(entry: str) -> str:
+    """The linked worktree that an entry `<common>/worktrees/NAME` points to; the entry itself when it does not."""
+    try:
+        return os.path.dirname(os.path.join(entry, _pointed(os.path.join(entry, "gitdir"), "")))
+    except (OSError, PathRefused):
+        return entry
+
+
+def _pointed(file: str, before: str) -> str:
+    fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise PathRefused("pointer", f"{file} is not a regular file")
+        words = os.fsdecode(opened.read(POINTER_LIMIT)).rstrip("\n")
+    if not words.startswith(before) or "\0" in words:
+        raise PathRefused("pointer", f"{file} is no pointer of git's")
+    return words.removeprefix(before)
+
+
+def _refuse_foreign(place: str) -> None:
+    """Raises PathRefused (`not_yours`) where another user could choose what git reads as its configuration.
+
+    Git itself looks at the owner of the entry, but not of the common dir that it names (2.39.5, setup.c), and at
+    nothing when it is given `--git-dir`.
+    """
+    try:
+        own, common = dirs_of(place)
+    except (OSError, PathRefused):
+        return  # git says itself what is wrong with it, and reads no configuration there
+    files = [os.path.join(own, "config.worktree"), os.path.join(common, "config")]
+    for path in [os.path.join(place, ".git"), own, common, *files]:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue
+        if status.st_uid != os.geteuid():
+            raise PathRefused("not_yours", f"{path} of its repository belongs to uid {status.st_uid}")
+        if status.st_mode & stat.S_IWOTH:
+            raise PathRefused("not_yours", f"any user may write to {path} of its repository")
 
 
 def _digest(answers: IO[bytes], size: int) -> bytes:

@@ -21,13 +21,14 @@ from dataclasses import dataclass, field
 
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import gits, paths, trash, worktrees
-from watchdog.owner.git import Git
+from watchdog.owner.git import Git, checkout_of, dirs_of
 
 MIN_AGE = 10.0  # seconds; git holds a lock that long only while it waits, and then it lives and is seen
 APART = 2.0  # seconds between the looks
 GIT_SECONDS = 30.0  # for git's own answers, together
 NAMES_LIMIT = 200_000  # below refs and logs; a repository with more keeps them packed
 DEPTH_LIMIT = 64
+SUBMODULES_LIMIT = 1000
 AREA = ("agent-watchdog", "locks")
 
 # gitrepository-layout(5), lockfile.h, refs/files-backend.c, refs/packed-backend.c, builtin/gc.c, 2.39 to 2.51. Refs end
@@ -90,15 +91,43 @@ class Outcome:
 
 
 def checkouts(path: str) -> list[tuple[str, Repository]]:
-    """The checkout and the submodules in it, at any depth: each with its place. Raises as `of_worktree` for itself."""
-    found = [(path, of_worktree(path))]
-    with suppress(OwnerCallFailed):  # an index that cannot be read names none
-        for line in Git(path, GIT_SECONDS).run("ls-files", "--stage", "-z").split("\0"):
-            inner = os.path.join(path, line.partition("\t")[2])
-            if line.startswith("160000 ") and os.path.lexists(os.path.join(inner, ".git")):
-                with suppress(PathRefused, OwnerCallFailed, OSError):
-                    found += checkouts(inner)
+    """The checkout and the submodules in it, at any depth: each with its place. Raises as `of_worktree` for itself.
+
+    No git is run in a submodule, whose configuration is its agent's: its pointer is read here, and its index by the
+    checkout's git (GIT_INDEX_FILE).
+    """
+    outer = of_worktree(path)
+    found, todo = [(path, outer)], [(path, str(outer.own), "")]
+    git = Git(path, GIT_SECONDS)
+    while todo:
+        place, own, index = todo.pop()
+        with suppress(OwnerCallFailed, ValueError):  # an index that cannot be read names none
+            for stage in worktrees.index(git, index or None).get(0, []):
+                inner = os.path.join(place, stage.path)
+                if stage.mode == worktrees.GITLINK and len(found) < SUBMODULES_LIMIT:
+                    with suppress(PathRefused, OSError):
+                        found.append((inner, repository := _of_submodule(inner, own)))
+                        todo.append((inner, repository.common, os.path.join(repository.common, "index")))
     return found
+
+
+def _of_submodule(path: str, outer: str) -> Repository:
+    """The repository of a submodule's checkout: its git dir lies in it, or below `modules` of the git dir around it
+    (gitrepository-layout(5)); any other one is a stranger's. Raises PathRefused, OSError.
+    """
+    directory = paths.open_directory(path)
+    try:
+        _refuse_foreign(directory, path)
+    finally:
+        os.close(directory)
+    own = os.path.realpath(dirs_of(path)[0])
+    modules = os.path.join(os.path.realpath(outer), "modules")
+    if own != os.path.join(os.path.realpath(path), ".git") and not paths.is_below(own, modules):
+        raise PathRefused("no_submodule", f"{path} is no checkout of a submodule: its git dir is {own}")
+    entries = os.path.join(own, "worktrees")
+    others = [os.path.join(entries, name) for name in os.listdir(entries)] if os.path.isdir(entries) else []
+    everywhere = [own, path, *others, *map(checkout_of, others)]
+    return Repository(own, own, _places([own, path]), _places(everywhere))
 
 
 def of_worktree(path: str) -> Repository:

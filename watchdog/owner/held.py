@@ -19,32 +19,12 @@ FILE_LIMIT = 256 << 20  # bytes of one of its files, a reflog say
 OTHERS = ("--not", "--branches", "--remotes", "--tags")
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One entry of the index."""
-
-    mode: str
-    name: str  # of the object
-    path: str
-
-
 @dataclass(slots=True)
 class Held:
     """`tips`: commits that with HEAD reach all that nothing else holds. `loose`: other objects, (mode, type, id)."""
 
     tips: list[str] = field(default_factory=list)
     loose: list[tuple[str, str, str]] = field(default_factory=list)
-
-
-def index(git: Git) -> dict[int, list[Stage]]:
-    """The index by stage: 0 what is staged, 1 to 3 the sides of conflicts (git-ls-files(1))."""
-    stages: dict[int, list[Stage]] = {}
-    for line in git.run("ls-files", "--stage", "-z").split("\0"):
-        words, tab, path = line.partition("\t")
-        if tab:
-            mode, name, stage = words.split(" ")
-            stages.setdefault(int(stage), []).append(Stage(mode, name, path))
-    return stages
 
 
 def only_here(git: Git, tree: worktrees.Linked) -> Held:

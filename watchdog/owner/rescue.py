@@ -19,10 +19,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import containers, held, paths, trash
+from watchdog.owner import containers, held, paths, trash, worktrees
 from watchdog.owner.git import WRITER, Git
-from watchdog.owner.held import Stage
-from watchdog.owner.worktrees import Linked
+from watchdog.owner.worktrees import Linked, Stage
 
 INDEX = "rescue.index"  # git's own temporary index, in the container
 LINKS = "rescue.links"  # targets of symbolic links, to be hashed like files
@@ -60,7 +59,7 @@ def save(git: Git, tree: Linked, directory: int, container: int, agent_id: str) 
     if tree.head:
         made["head"] = tree.head
     words = f"worktree {tree.path}, branch {tree.short}, agent {agent_id}"
-    for stage, entries in sorted(held.index(git).items()):
+    for stage, entries in sorted(worktrees.index(git).items()):
         written = _tree(git, container, entries)
         if stage or written != base:
             side = f" (stage {stage})" if stage else ""

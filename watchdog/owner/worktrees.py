@@ -6,6 +6,7 @@ It only looks. An answer that cannot be had raises (OwnerCallFailed, OSError): t
 import os
 import re
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from watchdog.errors import PathRefused
@@ -24,16 +25,25 @@ UNFINISHED = {
     "sequencer": "a series of picks is in progress",
     "MERGE_AUTOSTASH": "an autostash is waiting",
 }
-# And those that no rescue helps against: a git at work, and repositories whose commits only their own git knows.
+# And those that no rescue helps against: a git at work.
 AT_WORK = {
     "index.lock": "git holds the index (index.lock)",
     "HEAD.lock": "git holds HEAD (HEAD.lock)",
-    "modules": "it has submodules",
     "NOTES_MERGE_PARTIAL": "a merge of notes is in progress",  # what is resolved lies in git's entry alone
 }
+GITLINK = "160000"  # mode of a submodule's commit in an index or a tree
 IN_USE = "in use: "  # how a reason begins that passes when whoever uses it has gone
 # Refs that keep commits alive after the worktree has gone. Stash, bisect and worktree-private ones do not count.
 HOLDING = ("refs/heads/", "refs/remotes/", "refs/tags/")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One entry of the index."""
+
+    mode: str
+    name: str  # of the object
+    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +75,20 @@ def _same(one: str, other: str) -> bool:
         return os.path.samestat(os.stat(one), os.stat(other))
     except OSError:
         return False
+
+
+def index(git: Git, file: str | None = None) -> dict[int, list[Stage]]:
+    """The index by stage: 0 what is staged, 1 to 3 the sides of conflicts (git-ls-files(1)).
+
+    `file`: another repository's index file. That repository is not entered, its configuration not read.
+    """
+    stages: dict[int, list[Stage]] = {}
+    for line in git.run("ls-files", "--stage", "-z", index=file).split("\0"):
+        words, tab, path = line.partition("\t")
+        if tab:
+            mode, name, stage = words.split(" ")
+            stages.setdefault(int(stage), []).append(Stage(mode, name, path))
+    return stages
 
 
 def listed(git: Git) -> list[dict[str, str]]:
@@ -119,9 +143,27 @@ def _attached(entry: dict[str, str], path: str, common: str, git_dir: str) -> Li
     return Linked(path, common, git_dir, entry.get("branch"), head if set(head) != {"0"} else None)
 
 
-def reasons_to_keep(git: Git, tree: Linked) -> Reasons:
-    """Every reason to leave the tree where it is. Empty only when all questions were answered with no."""
-    found = Reasons()
+def nested(git: Git, tree: Linked) -> list[str]:
+    """Why it cannot be put away at all: a repository lies in it, whose work only its own git knows, or may lie in it.
+
+    To be asked before anything else that looks into the tree. Gitlinks are read from the index and directories are
+    listed; no git is run in one of them, since its configuration could run a program of its agent's.
+    """
+    places = (os.path.join(tree.path, stage.path) for stage in index(git).get(0, []) if stage.mode == GITLINK)
+    found = (
+        ["a submodule is checked out in it"] if any(os.path.isdir(one) and os.listdir(one) for one in places) else []
+    )
+    if os.path.lexists(os.path.join(tree.git_dir, "modules")):
+        found.append("it has submodules")
+    return found + _inside(tree.path)
+
+
+def reasons_to_keep(git: Git, tree: Linked, inside: Sequence[str]) -> Reasons:
+    """Every reason to leave the tree where it is. Empty only when all questions were answered with no.
+
+    `inside`: what `nested` said, and that was at most that it is in use.
+    """
+    found = Reasons(never=list(inside))
     if git.run("config", "--get", "extensions.refStorage", good=(0, 1)).strip() not in ("", "files"):
         found.never.append("its repository keeps refs in a format that is not understood")
     for table, reasons in ((UNFINISHED, found.work), (AT_WORK, found.never)):
@@ -130,7 +172,6 @@ def reasons_to_keep(git: Git, tree: Linked) -> Reasons:
         found.work.append("HEAD is detached or has no commit; its commits might be held by nothing else")
     found.work += _changes(git)
     _index_surprises(git, tree, found)
-    found.never += _inside(tree.path)
     found.work += _unheld(git, tree)
     if stashes(git, tree):
         found.work.append(f"a stash was made on {tree.short}")
@@ -144,7 +185,7 @@ def stashes(git: Git, tree: Linked) -> list[str]:
 
 
 def _changes(git: Git) -> list[str]:
-    options = ("--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
+    options = ("--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=all", "--no-renames")
     lines = [line for line in git.run("status", *options).split("\0") if line]
     if not lines:
         return []
@@ -160,12 +201,21 @@ def _index_surprises(git: Git, tree: Linked, found: Reasons) -> None:
         found.work.append("files are marked assume-unchanged")
     if any(line[0] in "Ss" and os.path.lexists(os.path.join(tree.path, line[2:])) for line in tagged):
         found.work.append("files are marked skip-worktree and lie there all the same")
-    for line in git.run("ls-files", "--stage", "-z").split("\0"):
-        if line.startswith("160000 "):
-            place = os.path.join(tree.path, line.partition("\t")[2])
-            if os.path.isdir(place) and os.listdir(place):
-                found.never.append("a submodule is checked out in it")
-                break
+    links = {stage.path: stage.name for stage in index(git).get(0, []) if stage.mode == GITLINK}
+    # Status leaves them out altogether, what is staged and what was deleted included.
+    if links != _committed_links(git, tree):
+        found.work.append("another commit of a submodule is staged")
+    if any(not os.path.isdir(os.path.join(tree.path, place)) for place in links):
+        found.work.append("the directory of a submodule was deleted or replaced")
+
+
+def _committed_links(git: Git, tree: Linked) -> dict[str, str]:
+    """The gitlinks of HEAD's tree: path -> commit."""
+    if tree.head is None:
+        return {}
+    lines = git.run("ls-tree", "-r", "-z", "--full-tree", tree.head).split("\0")
+    pairs = (line.partition("\t") for line in lines if line.startswith(f"{GITLINK} "))
+    return {path: words.split(" ")[2] for words, _, path in pairs}
 
 
 def _inside(top: str) -> list[str]:

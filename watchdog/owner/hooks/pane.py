@@ -4,6 +4,8 @@ It is looked for once more after it was closed. What cannot be closed stays: the
 type (`details["retry"]`).
 """
 
+import os
+
 from watchdog.core.model import HookContext, HookResult, Reason, Status
 from watchdog.owner.hooks import base
 from watchdog.owner.terminals import panes
@@ -14,6 +16,8 @@ def pane(context: HookContext, settings: base.CleanupSettings) -> HookResult:
     """Close it. Raises OwnerCallFailed when what is known of it cannot be read."""
     if context.pane is None:
         return base.nothing("no pane is known that it sat in")
+    if context.owner_uid != os.geteuid():
+        return base.kept(f"its pane is left alone: it is an agent of uid {context.owner_uid}, not {os.geteuid()}")
     if context.reason == Reason.LOST:
         return base.nothing("its pane went with its boot")
     if "server_pid" in context.pane:

@@ -83,10 +83,13 @@ def _put_away(
             return base.kept(f"kept {path}: in use: {user}")
         git = Git(path, GIT_SECONDS)
         tree = worktrees.find(git, path)
+        inside = worktrees.nested(git, tree)
+        if any(not reason.startswith(worktrees.IN_USE) for reason in inside):
+            return base.kept(f"kept {path}: {'; '.join(inside)}", reasons=inside, branch=tree.branch)
         before = rescue.look(directory, rescue.listed(git))  # what the reasons are about
         if context.seen is not None and context.seen != untouched.seal(tree):
             return base.kept(f"kept {path}: it was in use, and was changed since; it is whoever's that used it")
-        reasons = worktrees.reasons_to_keep(git, tree)
+        reasons = worktrees.reasons_to_keep(git, tree, inside)
         if user := occupancy.occupant(paths.real_path(directory)):
             reasons.never.append(worktrees.IN_USE + user)
         rescuing = settings.dirty_worktree == "rescue" and bool(reasons.work)
@@ -195,6 +198,8 @@ def _rename_away(parent: int, name: str, container: int, directory: int) -> str 
 def _drop_entry(git: Git, common: str, entry: str, path: str, container: int) -> None:
     """Let git drop the entry. Raises OwnerCallFailed when it refuses (locked meanwhile)."""
     place = os.path.join(common, "worktrees", entry)
+    if os.path.lexists(path):  # with something there git would look into it (`status --ignore-submodules=none`)
+        raise OwnerCallFailed("changed", f"something was put at {path} meanwhile")
     try:
         git.run("worktree", "remove", path)
     except OwnerCallFailed:

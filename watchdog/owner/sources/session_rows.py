@@ -172,7 +172,7 @@ def _claude_conversation(directory: str, pid: int, ticks: int) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _panes(named: str) -> list[Seen] | None:
+def _panes(server: str) -> list[Seen] | None:
     """All panes of a server: a socket's path, or the name that `tmux -L` takes. None: it could not be asked.
 
     No server by that name means that it has no pane.
@@ -186,13 +186,13 @@ def _asked_panes(named: str) -> list[dict[str, Any]] | None:
     """As `_panes`, outside: the client of tmux is a program."""
     found = []
     try:
-        sockets = tmux.servers({}, named)
+        sockets = tmux.servers({}, server)
     except OSError:
         return None
     for socket in sockets:
         try:
-            with reached(socket) as server:
-                found += tmux.panes(server, time.monotonic() + SECONDS)
+            with reached(socket) as at:
+                found += tmux.panes(at, time.monotonic() + SECONDS)
         except OwnerCallFailed as error:
             if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in _NOBODY:
                 return None

@@ -17,6 +17,7 @@ import select
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from watchdog.owner import confinement, contained
@@ -46,19 +47,22 @@ def run(
     It is late, too, when the answer is not whole. May be called from any thread. Raises OSError when no process can be
     made.
     """
-    answer, answering = contained.pipe_pair()
-    asking, asker = contained.pipe_pair()  # it hangs up when we are gone
-    try:
-        keeper = os.fork()
-        if not keeper:
-            try:
-                _keep(argv, dict(variables), (socket, given, answering, asking), seconds, limit)
-            finally:
-                os._exit(70)
-        contained.close_all([answering, asking])
+    # Each descriptor is closed once: later its number may be another thread's.
+    with ExitStack() as ours:
+        with ExitStack() as theirs:
+            answer, answering = contained.pipe_pair()
+            ours.callback(os.close, answer)
+            theirs.callback(os.close, answering)
+            asking, asker = contained.pipe_pair()  # it hangs up when we are gone
+            theirs.callback(os.close, asking)
+            ours.callback(os.close, asker)
+            keeper = os.fork()
+            if not keeper:
+                try:
+                    _keep(argv, dict(variables), (socket, given, answering, asking), seconds, limit)
+                finally:
+                    os._exit(70)
         data = _read(answer, keeper, time.monotonic() + seconds + SLACK)
-    finally:
-        contained.close_all([answer, answering, asking, asker])
     head, _, output = data.partition(b"\n")
     try:
         return Ran(output=output, **json.loads(head))
@@ -89,9 +93,10 @@ def _keep(
     socket, given, answering, asking = wires
     contained.become_subreaper()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # tmux's client sends it to its parent when told so (MSG_DETACHKILL)
+    _close_others({socket, answering, asking})
+    socket = os.dup(socket)  # `contained.start` wants low numbers; that one may be any
     stdin = contained.input_file(given) if given else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     (out, out_end), (err, err_end) = contained.pipe_pair(), contained.pipe_pair()
-    _close_others({socket, answering, asking, stdin, out, out_end, err, err_end})
 
     def execute() -> None:
         try:
