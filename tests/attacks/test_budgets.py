@@ -57,8 +57,8 @@ def silent(count, word):
         assert ask("POST", f"/v1/agents/{one}/beat")[0] in (200, 204)
 
 
+# Sixteen of it side by side for so long; how often each status was answered.
 def at_once(work, seconds):
-    """Sixteen of it side by side for so long; how often each status was answered."""
     end, statuses = time.monotonic() + float(seconds), {}
 
     def repeat(thread):
