@@ -288,7 +288,7 @@ def disk(world: World) -> Iterator[Path]:
 def test_on_a_full_disk_roots_kill_and_the_daemons_own_are_done(world: World, disk: Path) -> None:
     """H2: a program of mallory's fills the file system, and takes whatever is freed of it.
 
-    At f87b3bd: root's `kill` failed with `SQLITE_FULL: database or disk is full` (exit status 75), its target lived,
+    At f87b3bd: root's `kill` failed with `SQLITE_FULL: database or disk is full` , its target lived,
     and no stalled agent was killed. Now the room in the write-ahead log and the reserve take their intents; users'
     optional writes are refused meanwhile; then all is as before.
     """
