@@ -224,8 +224,8 @@ def size(path: Path) -> int:
 def test_one_user_fills_neither_registry_nor_log(world: World, words: tuple[str, ...]) -> None:
     """H2: hold and unhold of one's own agents with the longest reason, or register and remove with the longest paths.
 
-    At f87b3bd, in 20 s: registry +114 MB and log +93 MB. Here a part of that, with a share of 1 MB. What root asks meanwhile
-    is done and told, and the history of root's agents is whole.
+    At f87b3bd, in 20 s: registry +114 MB and log +93 MB. Here a part of that, with a share of 1 MB. What root asks
+    meanwhile is done and told, and the history of root's agents is whole.
     """
     world.configure(registry={"megabytes_per_user": 1} if has_shares() else {})
     world.start()
