@@ -4,9 +4,10 @@ Standard library only. Both faults in a chain, as in f87b3bd:
 
 1. An agent's main process becomes a setuid program. For the moments in which its real uid is 0 a beat made the agent
    root's (each message asked again whose the process is, in any direction).
-2. Before the agent was ended (its TTL was over) a helper of root's looked for its pane: it took `TMUX=` from that process's environment, checked the
-   socket there by its path, and ran `tmux -S PATH`, which opened the path again. A link is swapped meanwhile from a
-   socket of root's to that of a fake server, whose word MSG_SHELL makes the client execute any file.
+2. Before the agent was ended (its TTL was over) a helper of root's looked for its pane: it took `TMUX=` from that
+   process's environment, checked the socket there by its path, and ran `tmux -S PATH`, which opened the path again. A
+   link is swapped meanwhile from a socket of root's to that of a fake server, whose word MSG_SHELL makes the client
+   execute any file.
 
 Prints one JSON object: how often what was tried, and what came of it.
 """
