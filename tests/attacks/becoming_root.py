@@ -61,7 +61,7 @@ class Fake:
         self.asked = 0
         payload = f"{directory}/payload"
         with open(payload, "w") as script:
-            script.write(f"#!/bin/sh\n{{ id; head -c 20 /etc/shadow; }} >{directory}/got 2>&1\n")
+            script.write(f"#!/bin/sh\numask 022\n{{ id; head -c 20 /etc/shadow; }} >{directory}/got 2>&1\n")
         os.chmod(payload, 0o755)
         word = payload.encode() + b"\0"
         self._word = struct.pack("=IHHII", MSG_SHELL, 16 + len(word), 0, PROTOCOL, os.getpid()) + word
