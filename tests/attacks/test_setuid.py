@@ -1,7 +1,7 @@
 """C1 as a whole: an unprivileged user becomes root by way of the shipped, hardened unit, on a real systemd.
 
 With real setuid programs (sudo at its prompt, chsh, chfn, su) and a fake tmux server behind a link that is swapped.
-At f87b3bd, with ATTACK_SECONDS=150: of 46 setuid programs 3 made their agent root's (885 beats; another run: 14 of 106),
+At f87b3bd, with ATTACK_SECONDS=150: of 46 setuid programs 3 made their agent root's (another run: 14 of 106 did),
 and after 95 s a file of the attacker's held `uid=0(root)` and root's line of /etc/shadow. The 45 s that it has show the
 first fault always, the second one mostly.
 """
