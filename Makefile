@@ -11,7 +11,7 @@ export DESTDIR PREFIX WHEELS EXTRAS
 INSTALLER = test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }; exec $(PYTHON) -sB systemd/install.py
 
 NO_PYTHON := No Python >= 3.11 that can make an environment. On Debian: apt install python3-venv
-.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts attacks peers
+.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts attacks fuzz peers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ verdicts: $(BIN)/.ready ## situations of agents and what came of each, with the 
 
 attacks: $(BIN)/.ready ## what a hostile user tries on root's daemon: each row is a test that was seen to succeed before its fix (needs root)
 	@$(BIN)/python -m pytest -q -r fEs -n 2 --dist loadfile -m attacks tests/attacks $(ARGS)
+
+fuzz: $(BIN)/.ready ## documents from hostile hands: bodies, datagrams, sources, files (2 minutes; FUZZ_SECONDS=N)
+	@$(BIN)/python -m pytest -q -n 2 -m fuzz tests/fuzz $(ARGS)
 
 peers: $(BIN)/.ready ## ours beside real hcom and agent-relay, installed below /tmp (PEERS=DIR; 3 minutes)
 	@$(BIN)/python -m tests.peers.tools

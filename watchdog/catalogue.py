@@ -18,7 +18,7 @@ class Entry:
 CATALOGUE: dict[str, Entry] = {
     "daemon.starting": Entry(INFO, "the daemon has read its configuration and begins"),
     "daemon.ready": Entry(INFO, "the sockets are open and the first sweep is planned"),
-    "runtime_dir.taken": Entry(
+    "daemon.runtime_dir_taken": Entry(
         WARNING,
         "another user has a file at the usual place of our sockets in /tmp; another directory beside it is used",
         "clients find it by themselves; the file is that user's to explain",

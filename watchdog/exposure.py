@@ -92,10 +92,12 @@ def _text(path: str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return ""
-    with open(descriptor, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ""
-        text = file.read(MOST_BYTES).decode("utf-8", "replace")
+        text = os.read(descriptor, MOST_BYTES).decode("utf-8", "replace")
+    finally:
+        os.close(descriptor)
     # Comments show what could be written: the shipped file explains a URL with a password.
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith(("#", ";")))
 

@@ -152,7 +152,7 @@ def _run(
     log = logs.get_logger()
     log.event("daemon.starting", pid=os.getpid(), config=settings.file or "defaults")
     if (taken := squatted(settings.runtime_dir)) is not None:
-        log.event("runtime_dir.taken", path=settings.runtime_dir, why=taken)
+        log.event("daemon.runtime_dir_taken", path=settings.runtime_dir, why=taken)
     gc.freeze()  # see `entry`
     gc.enable()
     try:

@@ -157,7 +157,7 @@ def test_a_squatted_runtime_directory_keeps_no_daemon_from_its_user(
             daemon = victim.start(str(BIN / "agent-watchdogd"), stderr=out)
         wait_for(lambda: '"daemon.ready"' in log.read_text() or daemon.poll() is not None, "the daemon is ready")
         assert daemon.poll() is None, log.read_text()
-        taken = [json.loads(line) for line in log.read_text().splitlines() if '"runtime_dir.taken"' in line]
+        taken = [json.loads(line) for line in log.read_text().splitlines() if '"daemon.runtime_dir_taken"' in line]
         assert len(taken) == 1
         assert f"belongs to uid {SQUATTER}" in taken[0]["why"]
         (own,) = [path for path in theirs() if path != fake]

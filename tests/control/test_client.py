@@ -246,3 +246,26 @@ def test_refuses_what_json_cannot_say() -> None:
     with pytest.raises(TypeError, match="bytes has no JSON form"):
         to_json(b"x")
     assert json.loads(to_json(os.fsdecode(b"/tmp/\xff"))) == os.fsdecode(b"/tmp/\xff")
+
+
+def test_a_name_in_tmp_that_is_not_ours_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual name while it is free or ours; else one of ours beside it, and a new one where there is none."""
+    uid = 4_000_000_000 + os.getpid()  # nobody's: what lies there is ours, so another's
+    usual, beside = Path(f"/tmp/agent-watchdog-{uid}"), f"/tmp/.agent-watchdog-{uid}-"
+    assert client.fallbacks(uid) == [str(usual)]
+    usual.symlink_to("/nowhere")
+    try:
+        (first,), (second,) = client.fallbacks(uid), client.fallbacks(uid)
+        assert first.startswith(beside)
+        assert second.startswith(beside)
+        assert first != second
+        foreign = Path(f"{beside}0")
+        foreign.mkdir(mode=0o700)
+        try:
+            assert str(foreign) not in client.fallbacks(uid)
+            monkeypatch.setattr(client, "_is_directory_of", lambda path, uid, closed_to=0: path == str(foreign))
+            assert client.fallbacks(uid) == [str(foreign)]
+        finally:
+            foreign.rmdir()
+    finally:
+        usual.unlink()

@@ -105,8 +105,21 @@ def test_an_end_that_is_none_is_refused(said: object) -> None:
         end_of(said)
 
 
-@pytest.mark.parametrize("at", [None, "now", float("nan"), -1, 1e300, True])
+@pytest.mark.parametrize("at", [None, "now", float("nan"), -1, 1e300, 10**400, True])
 def test_a_time_that_is_none_takes_nothing_from_the_end(at: object) -> None:
     """It is only told."""
     end = end_of({"end": {"exit_code": 0}, "ended_at": at})
     assert (end.exit_code, end.exit_signal, end.at) == (0, None, None)
+
+
+def test_directories_whose_names_begin_alike_are_found_where_they_are_ours(tmp_path: Path) -> None:
+    """A `run` whose usual directory in /tmp was taken made another beside it; what else is called so is passed over."""
+    for name in ("p-1", "p-2", "q-1"):
+        (tmp_path / name / "reports").mkdir(mode=0o700, parents=True)
+        (tmp_path / name / "reports" / ID).write_text(json.dumps({"end": {"exit_code": 3}}))
+    (tmp_path / "p-3").symlink_to("/nowhere")
+
+    found = end_reports([f"{tmp_path}/p-*/reports"], [])
+
+    assert sorted(found["reports"]) == [f"{tmp_path}/p-1/reports/{ID}", f"{tmp_path}/p-2/reports/{ID}"]
+    assert found["problems"] == {}

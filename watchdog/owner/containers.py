@@ -21,6 +21,7 @@ from watchdog.owner import copying, paths, trash
 AREA = "agent-watchdog"
 MANIFEST = "manifest.json"
 ENTRY = "entry"
+MOST_HOURS = 1e9  # what is more is no number that we wrote; JSON has NaN, Infinity and integers of any length
 LEAVING = ".leaving-"  # before an agent's id: it is being deleted, and nothing else any more
 RESCUE = "refs/agent-watchdog/rescue/"
 
@@ -97,7 +98,7 @@ def manifest_in(container: int) -> Manifest | None:
         trashed_at,
         str(raw.get("name", "")),
         {str(ref): str(at) for ref, at in refs.items()} if isinstance(refs, dict) else {},
-        float(hours) if isinstance(hours, int | float) else 0.0,
+        float(hours) if isinstance(hours, int | float) and 0 <= hours < MOST_HOURS else 0.0,
     )
 
 

@@ -1,0 +1,135 @@
+"""Each row of the security review with the tests that play it: what worked at f87b3bd, and what held and must go on so.
+
+`tests/test_attack_table.py` holds it whole: a test that is named here exists, and no row is without one.
+"""
+
+# Attacks that worked at f87b3bd; each of these tests was seen to fail there.
+WORKED: dict[str, tuple[str, ...]] = {
+    "C1 a user becomes root by way of a setuid program and a fake terminal": (
+        "tests/attacks/test_setuid.py::test_no_user_becomes_root",
+        "tests/attacks/test_setuid.py::test_no_agent_of_a_user_ever_becomes_roots",
+        "tests/attacks/test_ownership.py",
+        "tests/attacks/test_terminals.py",
+    ),
+    "C2 a user has a directory of root deleted": ("tests/attacks/test_ownership.py",),
+    "H1 a read of /proc that never returns blinds the daemon": (
+        "tests/attacks/test_hung_reads.py",
+        "tests/attacks/test_stop.py",
+    ),
+    "H2 a user fills root's disk": ("tests/attacks/test_budgets.py",),
+    "H3 sub-uids beat every limit for a uid": ("tests/attacks/test_admission.py",),
+    "H3b helpers stay, one for each uid": ("tests/attacks/test_helpers.py",),
+    "H4 code that a dead agent left runs in its owner's helper": ("tests/attacks/test_git.py",),
+    "M1 one user holds everybody's kills": ("tests/attacks/test_budgets.py",),
+    "M2 requests, helpers and datagrams without a limit of cost": ("tests/attacks/test_admission.py",),
+    "M3 root's daemon signals what the owner could not": ("tests/attacks/test_ownership.py",),
+    "M4 a helper is traced by its owner": ("tests/attacks/test_helpers.py",),
+    "M5 another user's note is an instruction to root's model": (
+        "tests/attacks/test_prompt_injection.py::test_the_words_of_another_users_agent_are_marked_in_every_answer",
+        "tests/attacks/test_prompt_injection.py::test_a_cursor_holds_no_text_of_a_foreign_registry",
+        "tests/cli/test_quoting.py::test_a_quoted_text_is_one_line_of_ascii_that_ends_where_it_says",
+    ),
+    "L1 names in /tmp that somebody else takes first": (
+        "tests/attacks/test_squatting.py::test_a_squatted_trash_keeps_no_temp_dir",
+        "tests/attacks/test_squatting.py::test_a_squatted_runtime_directory_keeps_no_daemon_from_its_user",
+        "tests/attacks/test_squatting.py::test_a_run_without_a_daemon_finds_the_same_place",
+    ),
+    "L2 secrets that others may read": (
+        "tests/attacks/test_exposed_secrets.py::test_a_password_that_everybody_may_read_is_warned_of",
+        "tests/attacks/test_exposed_secrets.py::test_a_group_that_may_read_it_counts",
+        "tests/attacks/test_exposed_secrets.py::test_so_do_files_beside_it",
+        "tests/attacks/test_exposed_secrets.py::test_a_secret_among_arguments_is_seen_by_everybody",
+        "tests/attacks/test_exposed_secrets.py::test_a_registry_and_logs_that_others_may_read",
+        "tests/attacks/test_exposed_secrets.py::test_a_secret_in_the_environment_of_the_unit",
+    ),
+    "L3 a shell evaluates any key of an answer": (
+        "tests/attacks/test_evaluated_answers.py::test_a_shell_takes_three_marks_as_they_are",
+        "tests/attacks/test_evaluated_answers.py::test_an_agent_of_run_gets_marks_of_run_alone",
+        "tests/attacks/test_evaluated_answers.py::test_a_vendor_gets_keys_of_ours_alone",
+    ),
+    "L4 each follower that leaves writes a traceback": (
+        "tests/attacks/test_leaving_clients.py::test_a_client_that_leaves_costs_no_line",
+        "tests/attacks/test_leaving_clients.py::test_a_broken_body_is_the_clients_fault",
+    ),
+    "L5 make install writes through a directory of another": (
+        "tests/attacks/test_installing.py::test_nothing_is_put_through_a_directory_that_another_may_write_to",
+        "tests/attacks/test_installing.py::test_nothing_is_put_through_a_link_of_another",
+        "tests/attacks/test_installing.py::test_nothing_is_put_outside_of_a_staged_tree",
+        "tests/attacks/test_installing.py::test_nothing_is_removed_through_a_directory_of_another",
+        "tests/attacks/test_installing.py::test_the_commands_refuse_before_they_begin",
+    ),
+}
+
+# Attacks that held.
+HELD: dict[str, tuple[str, ...]] = {
+    "registering others' pids, init, kernel threads": (
+        "tests/control/test_registering.py::test_processes_that_are_never_agents_are_refused",
+        "tests/control/test_api.py::test_two_people_cannot_touch_each_others_agents",
+        "tests/processes/test_signals.py::test_threads_of_the_kernel_are_refused",
+    ),
+    "pids of one's own namespace": (
+        "tests/e2e/test_vendor_hooks.py::test_a_number_of_another_pid_namespace_is_nobodys_here",
+    ),
+    "markers spoofed both ways": (
+        "tests/processes/test_tree.py::test_a_marker_of_another_uid_counts_only_below_the_agent",
+        "tests/processes/test_tree_pure.py::test_a_marker_of_another_uid_proves_nothing",
+    ),
+    "all verbs on others' agents": (
+        "tests/e2e/test_two_people.py::test_neither_beats_for_registers_sees_or_ends_the_others",
+        "tests/control/test_api.py::test_two_people_cannot_touch_each_others_agents",
+    ),
+    "datagrams to others' sockets": (
+        "tests/e2e/test_two_people.py::test_a_datagram_to_the_others_socket_is_no_beat",
+        "tests/cli/test_inbox.py::test_another_uid_is_refused_unless_the_agent_runs_as_it_by_now",
+    ),
+    "control characters, bidi, NUL in every name, note, file name in every view and log": (
+        "tests/attacks/test_held.py::test_no_words_of_others_reach_a_terminal_or_the_log_as_they_are",
+        "tests/cli/test_verbs.py::test_words_of_others_cannot_move_the_cursor",
+        "tests/test_logs.py::test_names_are_dotted_and_every_text_is_one_line",
+        "tests/owner/hooks/test_temp_dir.py::test_a_name_that_is_no_utf_8_can_be_told",
+    ),
+    "notes and commands of others": (
+        "tests/e2e/test_two_people.py::test_neither_beats_for_registers_sees_or_ends_the_others",
+        "tests/test_logs.py::test_environments_and_command_lines_are_dropped",
+    ),
+    "PostgreSQL password in cmdline, status, errors, logs": (
+        "tests/attacks/test_held.py::test_the_password_of_a_database_is_nowhere_to_be_read",
+        "tests/registry/test_faults.py::test_a_postgresql_url_means_psycopg_and_hides_its_password",
+        "tests/test_logs.py::test_what_is_too_long_is_cut_and_passwords_of_urls_are_hidden",
+    ),
+    "temp_dir by link, parent link, `..`, hard link, exchange": (
+        "tests/owner/hooks/test_temp_dir.py::test_hostile_paths_are_refused_before_anything_is_touched",
+        "tests/owner/hooks/test_temp_dir.py::test_a_link_inside_is_removed_as_a_link",
+        "tests/owner/hooks/test_temp_dir.py::test_a_directory_that_becomes_a_link_at_the_worst_moment_leads_nowhere",
+        "tests/owner/hooks/test_temp_dir.py::test_swapping_a_directory_for_a_link_never_leads_outside",
+        "tests/owner/hooks/test_temp_dir.py::test_another_uids_dir_is_refused",
+    ),
+    "fsmonitor, hooksPath, filters, textconv, ext::, aliases, pagers in the worktree itself": (
+        "tests/attacks/test_held.py::test_no_program_that_a_worktree_names_is_run",
+        "tests/owner/hooks/test_worktree.py::test_no_program_of_the_repository_runs",
+    ),
+    "hostile sources (FIFO, sparse terabyte, YAML bomb, deep JSON, infinite view, trigger)": (
+        "tests/attacks/test_held.py::test_a_hostile_registry_hinders_nobody",
+        "tests/fuzz/test_sources.py::test_a_registry_is_read_or_refused",
+        "tests/e2e/test_sources.py::test_a_registry_that_hangs_or_is_none_is_told_once_and_hinders_no_other",
+        "tests/owner/sources/test_files.py::test_only_a_regular_file_is_read",
+    ),
+    "slow loris, SCM_RIGHTS, gzip bombs": (
+        "tests/control/test_api.py::test_who_does_not_finish_its_request_is_cut",
+        "tests/control/test_api.py::test_a_trickle_of_bytes_does_not_move_the_deadline",
+        "tests/intake/test_notify.py::test_many_descriptors_are_all_closed",
+        "tests/cli/test_inbox.py::test_closes_every_descriptor_that_it_is_sent",
+        "tests/attacks/test_held.py::test_a_compressed_body_is_no_bomb",
+    ),
+    "unread followers": ("tests/control/test_reading.py::test_a_follower_who_does_not_read_stops_nobody",),
+    "a fake daemon in a squatted directory": (
+        "tests/control/test_client.py::test_a_directory_that_others_can_change_is_not_trusted",
+        "tests/control/test_client.py::test_a_foreign_uids_daemon_is_not_spoken_to",
+        "tests/attacks/test_squatting.py::test_a_squatted_runtime_directory_keeps_no_daemon_from_its_user",
+    ),
+    "make install under umask 000": ("tests/attacks/test_installing.py::test_a_directory_of_root_and_a_group_is_fine",),
+    "hostile pip settings": ("tests/attacks/test_held.py::test_pip_installs_what_the_lock_says_whatever_it_is_told",),
+    "rows of hostile hands in the registry": (
+        "tests/e2e/test_hostile_rows.py::test_d4_and_h12_hostile_rows_end_in_one_error_each_and_harm_nobody",
+    ),
+}
