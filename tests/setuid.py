@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,25 +39,30 @@ def make_program(directory: Path) -> Path:
 class Leashed:
     """One process that runs what it is told, in whatever program it has come to be."""
 
-    def __init__(self, process: "subprocess.Popen[str]", program: Path) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", program: Path) -> None:
         self.process = process
         self.pid = process.pid
         self._program = program
+        self._said = b""
 
     def do(self, code: str) -> list[int]:
         """Have it run a line of Python; what it says then: its real, effective and saved uid."""
         assert self.process.stdin is not None
-        self.process.stdin.write(code + "\n")
+        self.process.stdin.write(code.encode() + b"\n")
         self.process.stdin.flush()
         return self.answer()
 
     def answer(self) -> list[int]:
         """The next line of numbers that it writes."""
         assert self.process.stdout is not None
-        ready, _, _ = select.select([self.process.stdout], [], [], SECONDS)
-        assert ready, f"no answer of {self.pid} in {SECONDS} s"
-        line = self.process.stdout.readline()
-        assert line, f"{self.pid} ended: {self.process.wait(SECONDS)}"
+        pipe, end = self.process.stdout.fileno(), time.monotonic() + SECONDS
+        while b"\n" not in self._said:
+            ready, _, _ = select.select([pipe], [], [], max(0.0, end - time.monotonic()))
+            assert ready, f"no answer of {self.pid} in {SECONDS} s"
+            said = os.read(pipe, 4096)
+            assert said, f"{self.pid} ended: {self.process.wait(SECONDS)}"
+            self._said += said
+        line, _, self._said = self._said.partition(b"\n")
         return [int(word) for word in line.split()]
 
     def exec_setuid(self) -> list[int]:
@@ -91,7 +97,6 @@ def leashed(directory: Path, uid: int, environ: dict[str, str] | None = None) ->
         ["/usr/bin/python3", "-I", "-c", LEASH],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
         cwd="/",
         env={"PATH": "/usr/bin:/bin", **(environ or {})},
         user=uid,

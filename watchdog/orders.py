@@ -192,7 +192,10 @@ class Order:
             grace = mine.grace if theirs.grace is None else theirs.grace
             cleanup, cancel = mine.cleanup and theirs.cleanup, mine.cancel or theirs.cancel
             mine = replace(mine, only_ask=False, grace=grace, cleanup=cleanup, cancel=cancel)
-        mine = replace(mine, by_root=mine.by_root or theirs.by_root)
+        if theirs.by_root and not mine.by_root:  # what could not be ended can be now: who asks waits for that
+            mine = replace(mine, by_root=True)
+            self.result = None
+            self.done.clear()
         if theirs.force and not mine.force:
             mine = replace(mine, force=True)
             if self.plan is not None:

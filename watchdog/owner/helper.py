@@ -30,6 +30,7 @@ from watchdog.errors import OwnerCallFailed, PathRefused, WatchdogError
 from watchdog.owner import confinement, contained, findings, hindrances, leftovers
 from watchdog.owner.command import run_command, run_notice
 from watchdog.owner.conversations import conversation
+from watchdog.owner.credentials import refuse_foreign
 from watchdog.owner.hooks import BUILT_IN, base
 from watchdog.owner.purging import purge
 from watchdog.owner.reports import end_report, end_report_done, end_reports
@@ -241,8 +242,9 @@ def answer(calls: dict[str, Call], request: dict[str, Any]) -> dict[str, object]
     """Do one call. Whatever it raises becomes an error answer."""
     number = request.get("id")
     try:
-        call = calls[request["call"]]
-        return {"id": number, "ok": True, "result": call(**request.get("args", {}))}
+        call, args = calls[request["call"]], request.get("args", {})
+        refuse_foreign(args)
+        return {"id": number, "ok": True, "result": call(**args)}
     except Exception as error:  # noqa: BLE001 one call's fault must not end the others'
         return {"id": number, "ok": False, **as_error(error)}
 

@@ -1,7 +1,8 @@
 """A daemon of nobody, whose agent becomes root's. usage: changed plain|hidden
 
-The agent starts as nobody with root as its saved uid, and takes that back when it gets USR1 (setresuid(2)): from then
-on nobody may not signal it. `hidden`: /proc is mounted with hidepid=2 as well, so it cannot even be seen.
+The agent starts as nobody's, and when it gets USR1 it execs a program that is setuid root and becomes root whole, as
+sudo does: from then on nobody may not signal it. `hidden`: /proc is mounted with hidepid=2 as well, so it cannot even
+be seen.
 """
 
 import json
@@ -14,20 +15,26 @@ import tempfile
 from pathlib import Path
 
 from tests.faults.private import UP, cannot_be_ended, is_closed, running, temp_dir
+from tests.setuid import make_program
 from tests.world import wait_for
 
 NOBODY = pwd.getpwnam("nobody")
-AGENT = f"""
-import ctypes, os, signal, time
-def back(*_):
-    os.setresuid(0, 0, 0)
-    open("rooted", "w").close()
-signal.signal(signal.SIGUSR1, back)
-os.setresuid({NOBODY.pw_uid}, {NOBODY.pw_uid}, 0)
-ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: until then its entry in /proc is nobody's
-{UP}
+WAITS = """
 while not os.path.exists("enough"):
     time.sleep(0.05)
+"""
+ROOTED = f"""
+import os, time
+os.setresuid(0, 0, 0)
+open("rooted", "w").close()
+{WAITS}
+"""
+AGENT = f"""
+import os, signal, sys, time
+signal.signal(signal.SIGUSR1, lambda *_: os.execv(sys.argv[1], [sys.argv[1], "-I", "-c", {ROOTED!r}]))
+os.setresuid({NOBODY.pw_uid}, {NOBODY.pw_uid}, {NOBODY.pw_uid})
+{UP}
+{WAITS}
 """
 
 
@@ -35,7 +42,8 @@ def as_root(mode: str) -> None:
     """Start the agent, hide what is to be hidden, and go on as nobody."""
     with tempfile.TemporaryDirectory(prefix="aw-", dir="/tmp") as directory:
         os.chown(directory, NOBODY.pw_uid, NOBODY.pw_gid)
-        agent = subprocess.Popen([sys.executable, "-c", AGENT], cwd=directory, start_new_session=True)
+        setuid = str(make_program(Path(directory)))
+        agent = subprocess.Popen(["/usr/bin/python3", "-I", "-c", AGENT, setuid], cwd=directory, start_new_session=True)
         try:
             program = [sys.executable, "-m", "tests.faults.inside.changed", mode, str(agent.pid), directory]
             ids = ["--reuid", str(NOBODY.pw_uid), "--regid", str(NOBODY.pw_gid), "--clear-groups"]

@@ -1,4 +1,4 @@
-"""A daemon of nobody, whose agent starts a setuid-root helper. usage: setuid (as root)
+"""A daemon of nobody, whose agent becomes a setuid-root helper. usage: setuid (as root)
 
 The helper ignores TERM. One keeps its caller's uid as its real one (as passwd does): kill(2) lets its owner signal it.
 The other becomes root whole (as sudo does): nobody may not.
@@ -44,7 +44,11 @@ def as_nobody(helper: str) -> None:
     for become in ("", "os.setresuid(0, 0, 0)"):
         with running(kill={"grace_seconds": 0.5, "verify_seconds": 2}) as world:
             code = HELPER.format(become=become, directory=str(world.dir))
-            agent = world.registered("caller", helper, "-I", "-c", code, temp_dir=temp_dir(world))
+            # Registered first: a process in a setuid program is nobody's to register.
+            starts = f"import os, time\nwhile not os.path.exists({str(world.dir / 'go')!r}): time.sleep(0.01)\n"
+            starts += f"os.execv({helper!r}, {[helper, '-I', '-c', code]!r})"
+            agent = world.registered("caller", "/usr/bin/python3", "-I", "-c", starts, temp_dir=temp_dir(world))
+            (world.dir / "go").touch()
             wait_for((world.dir / "up").exists, "the helper runs")
             pid = int((world.dir / "up").read_text())
             assert pid == agent.pid

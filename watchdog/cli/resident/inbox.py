@@ -36,6 +36,7 @@ class Inbox:
         """Bind `path`. Raises OSError."""
         self.path = path
         self.more = False
+        self._dropped_to: int | None = None  # the user to whom the agent of root's dropped
         self.refused = 0  # datagrams that were no message, or came from a foreign uid
         self._socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK)
         self._socket.setsockopt(SOL_SOCKET, SO_PASSCRED, 1)
@@ -84,7 +85,7 @@ class Inbox:
             pass
 
     def _word(self, data: bytes, sender_pid: int, sender_uid: int, agent_pid: int) -> Words | None:
-        if sender_uid not in (0, os.getuid()) and sender_uid != _uid_of(agent_pid):
+        if sender_uid not in (0, os.getuid()) and not self._is_its_user(sender_uid, agent_pid):
             self.refused += 1
             return None
         fields = parse_datagram(data)
@@ -92,6 +93,12 @@ class Inbox:
             self.refused += 1
             return None
         return words_of(fields, from_main=sender_pid == agent_pid)
+
+    def _is_its_user(self, uid: int, agent_pid: int) -> bool:
+        """Whether our agent, which root started, has dropped to that user; the first one stays the only one."""
+        if self._dropped_to is None and os.getuid() == 0:
+            self._dropped_to = _uid_of(agent_pid) or None
+        return self._dropped_to == uid
 
 
 def open_inbox(control_socket: str, agent_id: str) -> Inbox | None:
@@ -123,12 +130,13 @@ def _integers(content: bytes) -> list[int]:
 
 
 def _uid_of(pid: int) -> int | None:
-    """The real uid that a process runs as now; None when it cannot be read."""
+    """The one uid that a process runs as now; None when its four differ, or cannot be read."""
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             for line in status:
                 if line.startswith(b"Uid:"):
-                    return int(line.split()[1])
+                    uids = line.split()[1:]
+                    return int(uids[0]) if uids.count(uids[0]) == 4 else None
     except OSError:
         pass
     return None

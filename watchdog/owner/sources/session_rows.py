@@ -177,7 +177,7 @@ def _panes(server: str) -> list[Seen] | None:
 
     No server by that name means that it has no pane.
     """
-    told = _asked_panes(named)
+    told = _asked_panes(server)
     return None if told is None else [Seen(**{**one, "sessions": tuple(one["sessions"])}) for one in told]
 
 
