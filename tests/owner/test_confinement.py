@@ -199,11 +199,11 @@ def test_only_the_named_program_runs(tmp_path: Path) -> None:
     script.write_text("#!/usr/bin/env sh\ntrue && id\necho $?\n")
     script.chmod(0o755)
     code = """
-import functools, subprocess, sys
+import subprocess, sys
 confinement.seal(confinement.NOTHING)
 def said(argv, *allowed):
     try:
-        fence = functools.partial(confinement.only_runs, *allowed)
+        fence = confinement.only_runs(*allowed)
         return subprocess.run(argv, preexec_fn=fence, capture_output=True, text=True).stdout.split()
     except PermissionError:
         return "refused"

@@ -22,7 +22,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import partial
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
@@ -159,7 +158,7 @@ def say(
             timeout=seconds,
             check=False,
             # kitty and wezterm come with launchers (AppImage, flatpak, scripts) that run further programs.
-            preexec_fn=partial(confinement.only_runs, "tmux") if argv[0] == "tmux" else None,
+            preexec_fn=confinement.only_runs("tmux") if argv[0] == "tmux" else None,
         )
     except subprocess.TimeoutExpired:
         raise OwnerCallFailed(argv[0], f"{argv[0]} did not answer in {seconds:.1f} s") from None
