@@ -45,7 +45,7 @@ CONFINED = (
     "SystemCallFilter=~@clock @debug @keyring @module @mount @obsolete @raw-io @reboot @swap",
     "SystemCallErrorNumber=EPERM",
 )
-# The shared helper's parsers have 512 MiB each, a git at work on a million files 1 GiB (`owner.confinement`). Cached
+# The shared helper's parsers have 512 MiB each, a git at work on a million files 0.75 (`owner.confinement`). Cached
 # files count as well, and are given back under pressure.
 MEMORY = {False: "1G", True: "4G"}
 # Beside what it changes its uid by, which goes with that. Root's own helper: `owner.confinement.ROOT_WORKS`.

@@ -197,6 +197,24 @@ def test_a_helper_that_its_owner_stops_is_late_and_replaced() -> None:
     run(story)
 
 
+def test_a_helper_whose_limits_its_owner_lowers_is_replaced() -> None:
+    """A sibling: prlimit(2) asks for the same ids, not whether a process may be traced. It costs its owner a call."""
+
+    async def story() -> None:
+        async with serving() as them:
+            first = (await them.call(USER, "ping", {}, 30))["pid"]
+            lowered = ["prlimit", f"--pid={first}", "--nofile=0:0"]
+            subprocess.run(lowered, user=USER, group=NOBODY, extra_groups=[], check=True)
+            asked = {"kind": "claude", "path": "/nowhere"}
+            with pytest.raises(OwnerCallFailed) as failure:
+                await them.call(USER, "source_discover", asked, 30)
+            assert failure.value.reason == "lost"
+            assert await them.call(USER, "source_discover", asked, 30) == []
+            assert (await them.call(0, "ping", {}, 30))["uid"] == 0
+
+    run(story)
+
+
 def test_nothing_of_the_owners_is_loaded_into_a_helper(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """LD_PRELOAD, PYTHON*, a .pth file in the home: none is read, also while the helper is root's still."""
     packages = tmp_path / f".local/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"

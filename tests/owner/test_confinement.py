@@ -199,11 +199,11 @@ def test_only_the_named_program_runs(tmp_path: Path) -> None:
     script.write_text("#!/usr/bin/env sh\ntrue && id\necho $?\n")
     script.chmod(0o755)
     code = """
-import functools, subprocess, sys
+import subprocess, sys
 confinement.seal(confinement.NOTHING)
 def said(argv, *allowed):
     try:
-        fence = functools.partial(confinement.only_runs, *allowed)
+        fence = confinement.only_runs(*allowed)
         return subprocess.run(argv, preexec_fn=fence, capture_output=True, text=True).stdout.split()
     except PermissionError:
         return "refused"
@@ -239,3 +239,24 @@ def test_what_a_host_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(confinement.lacking()) == {"seccomp", "landlock"}
     assert confinement.filter_calls() is False
     assert confinement.fence([("/", confinement.READ)]) is False
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process with all capabilities")
+def test_what_roots_helper_keeps_is_what_it_needs_to_see_an_occupant(tmp_path: Path) -> None:
+    """A process of root's with all capabilities has its cwd there: with none the directory seems free."""
+    (tmp_path / "place").mkdir()
+    code = """
+import sys
+from watchdog.owner import occupancy
+confinement.seal(getattr(confinement, sys.argv[2]))
+confinement.filter_calls()
+print((occupancy.occupant(sys.argv[1]) or "nobody").split(" at ")[0])
+"""
+    with subprocess.Popen(["sleep", "60"], cwd=tmp_path / "place") as process:
+        try:
+            seen = [
+                in_a_process(code, str(tmp_path / "place"), name) for name in ("ROOT_LOOKS", "ROOT_WORKS", "NOTHING")
+            ]
+        finally:
+            process.kill()
+    assert seen == [[f"process {process.pid} has its cwd"]] * 2 + [["nobody"]]

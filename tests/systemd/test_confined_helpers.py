@@ -50,15 +50,13 @@ def shared_unit(machine: Machine, name: str, user: str) -> str:
 
 
 def status_of(machine: Machine, unit: str) -> dict[str, str]:
-    """/proc/PID/status of the helper that has become its owner."""
+    """/proc/PID/status of the helper, by line."""
     pid = machine.show(unit, "MainPID")["MainPID"]
 
-    def look() -> dict[str, str] | None:
-        lines = (machine.root / f"proc/{pid}/status").read_text().splitlines()
-        found = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-        return found if found["Seccomp"] == "2" and int(found["Seccomp_filters"]) >= 2 else None
-
-    return wait_for(look, "the helper has its own filter")
+    children = machine.root / f"proc/{pid}/task/{pid}/children"
+    wait_for(lambda: children.read_text().split(), "the child that looks at files: the helper is as it stays")
+    lines = (machine.root / f"proc/{pid}/status").read_text().splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
 
 def test_a_helper_of_a_user_has_nothing_left(served: Machine) -> None:
@@ -77,6 +75,7 @@ def test_a_helper_of_a_user_has_nothing_left(served: Machine) -> None:
         *("NoNewPrivileges", "MemoryMax", "TasksMax", "CPUQuotaPerSecUSec", "RestrictAddressFamilies", "LimitCORE"),
         *("RestrictNamespaces", "LockPersonality", "RestrictRealtime", "IPAddressDeny", "User", "Slice"),
     )
+    shown["IPAddressDeny"] = " ".join(sorted(shown["IPAddressDeny"].split()))
     assert shown == {
         "NoNewPrivileges": "yes",
         "MemoryMax": str(1 << 30),
@@ -87,7 +86,7 @@ def test_a_helper_of_a_user_has_nothing_left(served: Machine) -> None:
         "RestrictNamespaces": "yes",
         "LockPersonality": "yes",
         "RestrictRealtime": "yes",
-        "IPAddressDeny": "::/0 0.0.0.0/0",
+        "IPAddressDeny": "0.0.0.0/0 ::/0",
         "User": "",
         "Slice": "agent-hooks.slice",
     }
@@ -98,14 +97,14 @@ def test_a_helper_of_a_user_has_nothing_left(served: Machine) -> None:
 
 
 def test_what_systemd_finds_open_is_bounded(served: Machine) -> None:
-    """A figure that may not grow: of 10, less is better; the unit of f87b3bd had 8.9."""
+    """A figure that may not grow: of 10, less is better; the unit of f87b3bd has 9.0, this one 3.9."""
     unit = next(iter(units_of(served, served.uid("alice"))), None) or shared_unit(served, "again", "alice")
 
     said = served.enter("systemd-analyze", "security", "--no-pager", unit).stdout
 
     found = re.search(r"Overall exposure level for .*: ([0-9.]+)", said)
     assert found, said
-    assert float(found[1]) <= 6.0, said
+    assert float(found[1]) <= 4.5, said
 
 
 def test_roots_helper_keeps_what_its_work_needs(served: Machine) -> None:
@@ -123,7 +122,9 @@ def test_a_command_hook_may_reach_what_it_likes(served: Machine) -> None:
     status = wait_for(lambda: _read(served, "home/alice/status"), "the hook")
     unit = next(one for one in units_of(served, served.uid("alice")) if served.show(one, "IPAddressDeny"))
 
-    assert "\nSeccomp:\t0\n" in status
+    plain = served.run("cat", "/proc/self/status").stdout  # the machine is a container with a filter of its own
+    (filters,) = re.findall(r"Seccomp_filters:\t\d+\n", plain)
+    assert filters in status
     assert "\nNoNewPrivs:\t1\n" in status
     assert f"\nUid:\t{served.uid('alice')}\t" in status
     assert unit

@@ -45,7 +45,6 @@ import subprocess
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import IO
 
 from watchdog.errors import OwnerCallFailed, PathRefused
@@ -192,7 +191,7 @@ class Git:
                 timeout=max(0.1, self._until - time.monotonic()),
                 check=False,
                 umask=self._umask,
-                preexec_fn=partial(confinement.only_runs, "git", *EXECUTABLES),
+                preexec_fn=confinement.only_runs("git", *EXECUTABLES),
             )
         except subprocess.TimeoutExpired:
             raise OwnerCallFailed("git_late", f"git {arguments[0]} did not answer in time") from None

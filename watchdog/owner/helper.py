@@ -12,7 +12,6 @@ standard library only. What it may not do: `confinement`. For a command only tha
 tracing the helper: the command itself is theirs, and may use the network and run what it likes.
 """
 
-import errno
 import json
 import os
 import select
@@ -26,12 +25,13 @@ from typing import Any
 
 from watchdog.core.model import HookContext, HookOutcome, HookResult
 from watchdog.core.redaction import hide_secrets
-from watchdog.errors import OwnerCallFailed, PathRefused, WatchdogError
+from watchdog.errors import OwnerCallFailed
 from watchdog.owner import confinement, contained, findings, hindrances, leftovers
 from watchdog.owner.command import run_command, run_notice
 from watchdog.owner.conversations import conversation
 from watchdog.owner.credentials import refuse_foreign
 from watchdog.owner.hooks import BUILT_IN, base
+from watchdog.owner.parsing import as_error
 from watchdog.owner.purging import purge
 from watchdog.owner.reports import end_report, end_report_done, end_reports
 from watchdog.owner.restoring import restorable, restore
@@ -247,25 +247,6 @@ def answer(calls: dict[str, Call], request: dict[str, Any]) -> dict[str, object]
         return {"id": number, "ok": True, "result": call(**args)}
     except Exception as error:  # noqa: BLE001 one call's fault must not end the others'
         return {"id": number, "ok": False, **as_error(error)}
-
-
-def as_error(error: Exception) -> dict[str, object]:
-    """What is answered for it: a code and words."""
-    if isinstance(error, OwnerCallFailed):
-        code, message = error.reason, str(error)
-    elif isinstance(error, PathRefused):
-        code, message = "refused", str(error)
-    elif isinstance(error, OSError):
-        code, message = errno.errorcode.get(error.errno or 0, "OSError"), str(error)
-    elif isinstance(error, MemoryError):
-        code, message = "out_of_memory", "it needs more memory than a call may have"
-    elif isinstance(error, KeyError | TypeError | ValueError):
-        code, message = "bad_request", f"{type(error).__name__}: {error}"
-    elif isinstance(error, WatchdogError):
-        code, message = error.code, str(error)
-    else:
-        code, message = "failed", f"{type(error).__name__}: {error}"
-    return {"error": code, "message": message}
 
 
 class _Answers:

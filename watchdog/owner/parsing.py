@@ -4,6 +4,7 @@ Such a child cannot look at other processes (`confinement`), nor run a terminal'
 asks the process that started it, by the functions that are marked `outside`: these are called there.
 """
 
+import errno
 import functools
 import json
 import os
@@ -11,7 +12,7 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
-from watchdog.errors import OwnerCallFailed
+from watchdog.errors import OwnerCallFailed, PathRefused, WatchdogError
 from watchdog.owner import confinement, contained
 
 LIMIT = 4 << 20  # bytes of one message between the two
@@ -66,8 +67,6 @@ def parsed(
 
 def _work(work: Callable[[], object], rules: list[tuple[str, int]]) -> None:
     """In the child."""
-    from watchdog.owner.helper import as_error  # here: the helper imports whoever parses
-
     channel = socket.socket(fileno=_CHANNEL)
     lines = channel.makefile("rb")
 
@@ -92,8 +91,6 @@ def _work(work: Callable[[], object], rules: list[tuple[str, int]]) -> None:
 
 def _serve(channel: socket.socket) -> dict[str, object] | None:
     """Answer its questions until it says its result; None when it ends without."""
-    from watchdog.owner.helper import as_error
-
     with channel.makefile("rb") as lines:
         while line := lines.readline(LIMIT):
             try:
@@ -108,6 +105,25 @@ def _serve(channel: socket.socket) -> dict[str, object] | None:
             except OSError:
                 return None
     return None
+
+
+def as_error(error: Exception) -> dict[str, object]:
+    """What a helper answers for it: a code and words."""
+    if isinstance(error, OwnerCallFailed):
+        code, message = error.reason, str(error)
+    elif isinstance(error, PathRefused):
+        code, message = "refused", str(error)
+    elif isinstance(error, OSError):
+        code, message = errno.errorcode.get(error.errno or 0, "OSError"), str(error)
+    elif isinstance(error, MemoryError):
+        code, message = "out_of_memory", "it needs more memory than a call may have"
+    elif isinstance(error, KeyError | TypeError | ValueError):
+        code, message = "bad_request", f"{type(error).__name__}: {error}"
+    elif isinstance(error, WatchdogError):
+        code, message = error.code, str(error)
+    else:
+        code, message = "failed", f"{type(error).__name__}: {error}"
+    return {"error": code, "message": message}
 
 
 def place_of(path: str) -> str:

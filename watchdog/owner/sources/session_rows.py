@@ -182,7 +182,7 @@ def _panes(server: str) -> list[Seen] | None:
 
 
 @parsing.outside
-def _asked_panes(named: str) -> list[dict[str, Any]] | None:
+def _asked_panes(server: str) -> list[dict[str, Any]] | None:
     """As `_panes`, outside: the client of tmux is a program."""
     found = []
     try:

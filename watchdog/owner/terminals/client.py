@@ -16,11 +16,11 @@ import os
 import select
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from watchdog.owner import confinement, contained
+from watchdog.owner import contained
 
 SOCKET = "/proc/self/fd/3"  # where the program finds the socket that it is to connect to
 ERROR_LIMIT = 4096  # bytes of stderr that are kept
@@ -59,7 +59,7 @@ def run(
             keeper = os.fork()
             if not keeper:
                 try:
-                    _keep(argv, dict(variables), (socket, given, answering, asking), seconds, limit)
+                    _keep(argv, dict(variables), (socket, given, answering, asking), seconds, limit, fenced)
                 finally:
                     os._exit(70)
         data = _read(answer, keeper, time.monotonic() + seconds + SLACK)
@@ -87,7 +87,12 @@ def _read(answer: int, keeper: int, deadline: float) -> bytes:
 
 
 def _keep(
-    argv: Sequence[str], variables: dict[str, str], wires: tuple[int, bytes, int, int], seconds: float, limit: int
+    argv: Sequence[str],
+    variables: dict[str, str],
+    wires: tuple[int, bytes, int, int],
+    seconds: float,
+    limit: int,
+    fenced: Callable[[], None] | None,
 ) -> None:
     """In the keeper, which has a single thread: the rest of its code takes no lock that another thread could hold."""
     socket, given, answering, asking = wires
@@ -100,8 +105,8 @@ def _keep(
 
     def execute() -> None:
         try:
-            if argv[0] == "tmux":  # WezTerm comes with launchers (AppImage, flatpak, scripts) that run other programs
-                confinement.only_runs("tmux")
+            if fenced is not None:
+                fenced()
             os.execvpe(argv[0], list(argv), variables)  # noqa: S606 an argv, no shell wanted
         except OSError as error:
             os.write(2, (error.strerror or str(error)).encode())
