@@ -72,7 +72,7 @@ class Place:
 
 here = threading.local()  # .place: of a thread that is watched
 skipped: dict[tuple[int, str], object] = {}  # pid and file of each read that has not returned
-readable: Collection[int] = frozenset()  # pids that the last scan could read
+readable: Collection[int] = frozenset()  # pids whose stat line the last scan could read
 _bounds: Bounds | None = None
 
 

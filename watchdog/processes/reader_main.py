@@ -8,8 +8,8 @@ daemon. Its first thread never reads such a file: it takes requests, and every `
   seconds: a reader that was not let run has not waited.
 - For one process after another (`each`) one thread is enough as long as none hangs. When one does not come back within
   a tick, as many threads go on as are stuck: 200 hung processes cost half a second, once.
-- A thread stuck for ever is a task that the unit's TasksMax counts. So of one user `OF_ONE_USER` may be stuck, of all
-  `OF_ALL`; beyond, processes that were not read before count as hung without being asked.
+- A thread stuck for ever is a task that the unit's TasksMax counts. So `OF_ONE_USER` may be stuck with the processes of
+  one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked.
 """
 
 import errno
@@ -38,8 +38,8 @@ from watchdog.processes.procfs import PROC
 TICK = 0.05  # seconds
 PATIENCE = 3  # ticks in one system call: 100 to 150 ms; a read that does not hang takes 10 to 100 µs
 AT_ONCE = 64  # threads that go on in one `each`
-OF_ONE_USER = 64  # stuck threads; 128 KiB of address space each
-OF_ALL = 256
+OF_ONE_USER = 256  # stuck threads; 20 KiB each
+OF_ALL = 512
 STACK = 256 * 1024  # bytes; the deepest call here needs a few KB of it
 SPARE = 4  # threads that wait for a task
 CLOSED = -2  # the pidfd of what is stuck no more, or whose process has ended
