@@ -120,7 +120,7 @@ def test_one_that_hangs_is_not_let_in_and_delays_no_registration() -> None:
 
 def test_the_start_of_the_next_daemon_is_not_blinded_either() -> None:
     """It takes up the attacker's agent, whose process hangs before anything of it was read."""
-    with hanging(log={"level": "debug"}) as (world, hung):
+    with hanging(log={"level": "debug"}) as (world, _):
         pids = theirs(world)
         registered(world, pids)
         world.wait_sweeps(2)

@@ -25,6 +25,7 @@ ANSWER = (
 )
 SCAN = 20.0  # seconds for one that a coroutine asks; a scan of 2,000 processes takes 0.1, with 200 that hang 1
 START = 15.0  # seconds until it takes questions: 60 ms of an idle CPU
+BURIED = 0.5  # seconds that a killed one has to be gone: it takes 2 ms
 AGAIN = 1.0  # seconds between two starts
 _LENGTH = struct.Struct("!I")
 _CHUNK = 1 << 18
@@ -85,12 +86,14 @@ class Reader:
         return self._told(child, bytes(data))
 
     def close(self) -> None:
-        """End it; nobody asks any more."""
+        """End it; nobody asks any more. Waits `BURIED` at most: what is stuck in D state outlives us."""
         self._closed = True
         child = self._child
         if child is not None:
             self._give_up(child)
-        self._bury()
+        for child in self._given_up:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(BURIED)
 
     def _told(self, child: subprocess.Popen[bytes], data: bytes) -> Any:
         try:
