@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from watchdog.core.model import TreeMember
 from watchdog.fleet import Agent, Fleet
-from watchdog.processes import bounded, table, tree
+from watchdog.processes import bounded, reader, table, tree
 from watchdog.processes.survey import Trees, survey
 
 
@@ -45,7 +45,7 @@ class Scanner:
 
         Raises OSError when /proc cannot be read at all.
         """
-        return await bounded.awaited(self._executor, table.table, self._host, uids, os.getpid())
+        return await reader.awaited(self._executor, table.table, self._host, uids, os.getpid())
 
     async def _after(self, running: "asyncio.Task[Trees]") -> Trees:
         await asyncio.wait([running])
@@ -55,7 +55,7 @@ class Scanner:
     async def _scan(self) -> Trees:
         agents = self.ghosts | {agent.agent_id: agent for agent in self._fleet}
         roots = [_root(agent) for agent in agents.values()]
-        roots, found = await bounded.awaited(self._executor, survey, self._host, roots, os.getpid())
+        roots, found = await reader.awaited(self._executor, survey, self._host, roots, os.getpid())
         for root in roots:
             agent = agents[root.agent_id]
             agent.members = found[root.agent_id] = _as_known(found[root.agent_id], agent.members)

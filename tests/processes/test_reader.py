@@ -96,11 +96,10 @@ def test_a_read_that_hangs_is_given_up_and_told_and_not_made_again(proc: Proc) -
         procfs.stat(FIRST + 1)
     assert (failure.value.pid, failure.value.file, failure.value.errno) == (FIRST + 1, "stat", errno.ETIMEDOUT)
     assert found.hung == {FIRST + 1: bounded.Hung(FIRST + 1, "stat", os.getuid())}
-    threads = _threads(found)
-    for _ in range(20):
+    for _ in range(40):
         with pytest.raises(Unreadable):
             procfs.stat(FIRST + 1)
-    assert _threads(found) <= threads + 2, "each try took a thread"
+    assert _threads(found) < 20, "each try took a thread"
     assert procfs.stat(FIRST).pid == FIRST
     proc.release(FIRST + 1)
     until(lambda: _reads(FIRST + 1), "it can be read again")
@@ -180,7 +179,7 @@ def test_a_reader_that_says_nothing_is_given_up(by: str, monkeypatch: pytest.Mon
     bounded.use(found)
     try:
         with pytest.raises(LookFailed, match="does not answer"):
-            procfs.stat(1) if by == "ask" else asyncio.run(bounded.awaited(None, procfs.stat, 1))
+            procfs.stat(1) if by == "ask" else asyncio.run(reader.awaited(None, procfs.stat, 1))
         assert found.pid is None
         with pytest.raises(LookFailed, match="in a second"):
             procfs.stat(1)

@@ -12,12 +12,17 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from watchdog.clock import Clock
+from watchdog.processes import bounded
 from watchdog.processes.bounded import Hung, LookFailed
+
+T = TypeVar("T")
 
 READER = ("-I", "-m", "watchdog.processes.reader_main")
 ANSWER = (
@@ -29,6 +34,15 @@ BURIED = 0.5  # seconds that a killed one has to be gone: it takes 2 ms
 AGAIN = 1.0  # seconds between two starts
 _LENGTH = struct.Struct("!I")
 _CHUNK = 1 << 18
+
+
+async def awaited(executor: Executor | None, function: Callable[..., T], *args: object) -> T:
+    """A bounded function's answer for a coroutine: by the reader, else in a thread of `executor`."""
+    reader = bounded.user()
+    if reader is None:
+        return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *args))
+    answer: T = await reader.call(bounded.name_of(function), args)
+    return answer
 
 
 class Reader:

@@ -150,7 +150,6 @@ class Crew:
         self._workers: set[_Worker] = set()
         self._stuck: dict[_Worker, _Stuck] = {}
         self._of_user: Counter[int] = Counter()  # the same, by uid
-        self._refused: dict[int, Hung] = {}
 
     def do(self, task: _Task) -> None:
         """Have a thread do it. Raises RuntimeError where none can be started."""
@@ -216,10 +215,10 @@ class Crew:
             for stuck in self._stuck.values():
                 if stuck.gone:
                     self._drop(stuck)
-            for pid in [*self._refused]:
+            for pid in [*bounds.refused]:
                 if not os.path.exists(f"{PROC}/{pid}"):
                     self._allow(pid)
-            return self._refused | {one.hung.pid: one.hung for one in self._stuck.values() if one.pidfd != CLOSED}
+            return bounds.refused | {one.hung.pid: one.hung for one in self._stuck.values() if one.pidfd != CLOSED}
 
     def _drop(self, stuck: _Stuck) -> None:
         if bounds.skipped.get(stuck.hung[:2]) is stuck:
@@ -243,13 +242,13 @@ class Crew:
         if self._of_user[uid] < OF_ONE_USER if stuck < OF_ALL else known and not self._of_user[uid]:
             self._allow(pid)
             return False
-        if pid not in self._refused:
-            self._refused[pid] = Hung(pid, file, uid)
+        if pid not in bounds.refused:
+            bounds.refused[pid] = Hung(pid, file, uid)
             self.version += 1
         return True
 
     def _allow(self, pid: int) -> None:
-        if self._refused and self._refused.pop(pid, None) is not None:
+        if bounds.refused and bounds.refused.pop(pid, None) is not None:
             self.version += 1
 
     def each(self, keys: Iterable[int], work: Callable[[int], Any]) -> dict[int, Any]:
