@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from watchdog import logs, reaper, retention, units
 from watchdog.bulletin import Bulletin
@@ -33,6 +33,7 @@ from watchdog.panes import Panes
 from watchdog.placement import Placement
 from watchdog.places import notify_directory
 from watchdog.processes import bounded, identity
+from watchdog.processes.bounded import LookFailed
 from watchdog.processes.reader import Reader
 from watchdog.reaper import Reaper
 from watchdog.recording import Recorder
@@ -149,6 +150,8 @@ class Daemon:
         bounded.use(reader)
         held.callback(bounded.use, None)
         held.callback(reader.close)
+        with suppress(LookFailed):  # it is started again for the first look
+            await reader.call("hung", ())
         store = Store(settings.registry_url)
         self.store = AsyncStore(store)
         held.callback(self.store.close)

@@ -4,7 +4,7 @@ The attacker's process hangs in an execve that waits for a file system in user s
 with it. Here a FIFO is bound over it in the daemon's mount namespace, which has the same shape (`tests.faults.hung`).
 
 At f87b3bd each of these succeeded: `last_sweep` stood still, `kill --force` of a bystander got no answer within 100 s,
-SIGTERM did not end the daemon.
+SIGTERM did not end the daemon, a registration waited for ever, a dead agent's place was never cleaned up.
 """
 
 import os
@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.faults.hung import hanging
+from tests.faults.hung import PREFIX, hanging
 from tests.world import World, alive, wait_for
 
 pytestmark = [
@@ -74,9 +74,12 @@ def test_one_process_that_hangs_blinds_nobody(file: str) -> None:
     with hanging(log={"level": "debug"}) as (world, hung):
         watched(world)
         pids = theirs(world)
+        if file == "environ":  # which is read once of each program, and only of users that have agents
+            hung.hang(pids, [file])
         registered(world, pids)
-        world.wait_sweeps(2)
-        hung.hang(pids, [file])
+        if file == "stat":
+            world.wait_sweeps(2)
+            hung.hang(pids, [file])
         is_not_blind(world)
 
 
@@ -134,6 +137,23 @@ def test_the_start_of_the_next_daemon_is_not_blinded_either() -> None:
         wait_for(lambda: world.agents()["theirs-0"]["verdict"] == "unknown", "it is neither dead nor stale")
         is_not_blind(world)
         assert alive(pids[0])
+
+
+def test_no_cleanup_of_others_waits_for_it() -> None:
+    """The helper that looks who uses a place opens the maps of all processes. A sibling of H1, in root's own helper."""
+    with hanging(log={"level": "debug"}) as (world, hung):
+        place = world.dir / "temp"
+        place.mkdir()
+        with world.config.open("a") as config:
+            config.write(f'[cleanup]\nroots = ["{world.dir}"]\n')
+        world.stop()
+        world.start(prefix=PREFIX)
+        process = world.registered("cleaned", "sleep", "1000", temp_dir=str(place))
+        world.wait_sweeps(2)
+        hung.hang(theirs(world, 20), ["maps", "environ", "cmdline", "status", "stat", "mountinfo"])
+        world.cli("kill", "cleaned")
+        assert not alive(process.pid)
+        wait_for(lambda: not place.exists(), "its temp dir is removed", seconds=30)
 
 
 def test_an_agent_that_hangs_is_killed_by_its_pidfd() -> None:

@@ -173,7 +173,8 @@ def test_a_reader_that_ends_is_replaced(proc: Proc, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("by", ["ask", "call"])
 def test_a_reader_that_says_nothing_is_given_up(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped, or stuck as a whole: killed, not waited for; nothing is known meanwhile."""
-    monkeypatch.setattr(reader, "START", 0.2)
+    monkeypatch.setattr(reader, "START", 0.0)
+    monkeypatch.setattr(reader, "ANSWER", 0.2)
     monkeypatch.setattr(reader, "SCAN", 0.2)
     found = Reader((sys.executable, "-c", "import time; time.sleep(1000)"))
     bounded.use(found)

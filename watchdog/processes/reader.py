@@ -29,7 +29,7 @@ ANSWER = (
     2.0  # seconds for a question that holds up the event loop; an answer takes 0.15 ms, one of a read that hangs 150
 )
 SCAN = 20.0  # seconds for one that a coroutine asks; a scan of 2,000 processes takes 0.1, with 200 that hang 1
-START = 15.0  # seconds until it takes questions: 60 ms of an idle CPU
+START = 15.0  # seconds until it takes questions: 0.1 of an idle CPU
 BURIED = 0.5  # seconds that a killed one has to be gone: it takes 2 ms
 AGAIN = 1.0  # seconds between two starts
 _LENGTH = struct.Struct("!I")
@@ -73,13 +73,14 @@ class Reader:
         """
         with self._asked(name, args) as (mine, child, request):
             try:
-                mine.settimeout(ANSWER if self._ready else START)
+                mine.settimeout(ANSWER)
                 mine.sendall(request)
                 data = bytearray()
                 while more := mine.recv(_CHUNK):
                     data += more
             except OSError as error:
-                self._give_up(child)
+                if self._ready or self._clock.mono() - self._started > START:
+                    self._give_up(child)
                 raise LookFailed(error.errno, f"the reader does not answer: {error}") from error
         return self._told(child, bytes(data))
 

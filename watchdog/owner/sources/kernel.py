@@ -5,6 +5,8 @@ import os
 import time
 from dataclasses import dataclass
 
+from watchdog.owner import proc_files
+
 MOST_WORDS = 65536  # bytes of a command line
 
 
@@ -30,8 +32,7 @@ def as_pid(value: object) -> int | None:
 def environ(pid: int) -> dict[str, str]:
     """What a process was started with; nothing where the kernel does not show it to us."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            text = os.fsdecode(file.read(1 << 18))
+        text = os.fsdecode(proc_files.read(pid, "environ", 1 << 18))
     except OSError:
         return {}
     return dict(word.split("=", 1) for word in text.split("\0") if "=" in word)
@@ -50,10 +51,8 @@ class Process:
 def process(pid: int) -> Process | None:
     """That process; None where there is none, or only what is left of one."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = os.fsdecode(file.read(MOST_WORDS)).split("\0")[:-1]
+        fields = proc_files.read(pid, "stat").rpartition(b")")[2].split()
+        words = os.fsdecode(proc_files.read(pid, "cmdline", MOST_WORDS)).split("\0")[:-1]
     except OSError:
         return None
     if fields[0] in (b"Z", b"X"):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from watchdog.core.vendors import is_launcher
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner import proc_files
 
 CHAIN = 100  # processes from an agent up to its pane
 ENVIRONMENT = 1 << 20  # bytes that are read of it
@@ -29,8 +30,9 @@ class Stat:
 def stat_of(pid: int) -> Stat:
     """Raises OwnerCallFailed (`left`) when there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            head, _, tail = file.read().rpartition(b")")
+        head, _, tail = proc_files.read(pid, "stat").rpartition(b")")
+    except proc_files.Hung as error:
+        raise OwnerCallFailed("unreadable", str(error.strerror)) from error
     except OSError as error:
         raise OwnerCallFailed("left", f"process {pid} has ended") from error
     fields = tail.split()
@@ -60,8 +62,7 @@ def above(pid: int) -> list[Stat]:
 def words_of(pid: int) -> list[str]:
     """The words that it was started with; none when they cannot be read."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return os.fsdecode(file.read(4096)).rstrip("\0").split("\0")
+        return os.fsdecode(proc_files.read(pid, "cmdline", 4096)).rstrip("\0").split("\0")
     except OSError:
         return []
 
@@ -74,8 +75,7 @@ def is_waiting(one: Stat) -> bool:
 def environment(pid: int, names: tuple[str, ...]) -> dict[str, str]:
     """These variables of the environment that it was started with; none when that cannot be read."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            items = os.fsdecode(file.read(ENVIRONMENT)).split("\0")
+        items = os.fsdecode(proc_files.read(pid, "environ", ENVIRONMENT)).split("\0")
     except OSError:
         return {}
     pairs = (item.split("=", 1) for item in items if "=" in item)
@@ -103,7 +103,11 @@ def others(first: int, device: int, known: frozenset[tuple[int, int]]) -> list[S
             continue
         try:
             one = stat_of(int(name))
-        except (OwnerCallFailed, ValueError, IndexError):
+        except OwnerCallFailed as error:
+            if error.reason == "unreadable" and proc_files.uid_of(name) == os.geteuid():
+                raise  # it may be in there
+            continue
+        except (ValueError, IndexError):
             continue
         inside = one.parent == first or (device and one.device == device)
         if inside and one.state not in "ZX" and (one.pid, one.ticks) not in known:
