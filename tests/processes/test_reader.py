@@ -48,7 +48,15 @@ class Proc:
         code = CODE.format(proc=str(self.directory), of_one=of_one, of_all=of_all)
         self.reader = Reader((sys.executable, "-c", code))
         bounded.use(self.reader)
+        until(self.answers, "it takes questions")
         return self.reader
+
+    def answers(self) -> bool:
+        """Whether it has started."""
+        assert self.reader is not None
+        with suppress(LookFailed):
+            return bool(self.reader.ask("hung", ()) == {})
+        return False
 
     def process(self, pid: int) -> None:
         """One that can be read."""
@@ -95,7 +103,7 @@ def test_a_read_that_hangs_is_given_up_and_told_and_not_made_again(proc: Proc) -
     with pytest.raises(Unreadable) as failure:
         procfs.stat(FIRST + 1)
     assert (failure.value.pid, failure.value.file, failure.value.errno) == (FIRST + 1, "stat", errno.ETIMEDOUT)
-    assert found.hung == {FIRST + 1: bounded.Hung(FIRST + 1, "stat", os.getuid())}
+    assert [one[:3] for one in found.hung.values()] == [(FIRST + 1, "stat", os.getuid())]
     for _ in range(40):
         with pytest.raises(Unreadable):
             procfs.stat(FIRST + 1)
@@ -226,6 +234,7 @@ def test_the_reader_says_of_the_real_proc_what_is_said_here(family: Family) -> N
     found = Reader()
     bounded.use(found)
     try:
+        until(lambda: _reads(os.getpid()), "it takes questions")
         assert identities.read_identity(child.pid, HOST) == here
         assert procfs.stats((child.pid, FIRST)).keys() == {child.pid, FIRST}
         with pytest.raises(FileNotFoundError):

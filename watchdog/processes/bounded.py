@@ -38,11 +38,12 @@ class Unreadable(LookFailed):
 
 
 class Hung(NamedTuple):
-    """One process with a file below /proc/PID a read of which hangs, and whose process that is."""
+    """A process with a file below /proc/PID a read of which hangs, its uid, and since when (monotonic seconds)."""
 
     pid: int
     file: str
     uid: int
+    since: float
 
 
 class Bounds(Protocol):
@@ -52,6 +53,9 @@ class Bounds(Protocol):
 
     def ask(self, name: str, args: tuple[object, ...]) -> Any:
         """The function's answer, or its exception; for a caller that cannot wait for long. Raises LookFailed."""
+
+    async def refresh(self) -> None:
+        """Have `hung` be true of now."""
 
     def call(self, name: str, args: tuple[object, ...]) -> Awaitable[Any]:
         """The same for a caller that can."""

@@ -25,10 +25,9 @@ from watchdog.processes.bounded import Hung, LookFailed
 T = TypeVar("T")
 
 READER = ("-I", "-m", "watchdog.processes.reader_main")
-ANSWER = (
-    2.0  # seconds for a question that holds up the event loop; an answer takes 0.15 ms, one of a read that hangs 150
-)
-SCAN = 20.0  # seconds for one that a coroutine asks; a scan of 2,000 processes takes 0.1, with 200 that hang 1
+# Seconds for a question that holds up the event loop. An answer takes 0.15 ms, one of a read that hangs 150.
+ANSWER = 5.0
+SCAN = 15.0  # seconds for one that a coroutine asks; a scan of 2,000 processes takes 0.1, with 200 that hang 1
 START = 15.0  # seconds until it takes questions: 0.1 of an idle CPU
 BURIED = 0.5  # seconds that a killed one has to be gone: it takes 2 ms
 AGAIN = 1.0  # seconds between two starts
@@ -84,14 +83,14 @@ class Reader:
                 raise LookFailed(error.errno, f"the reader does not answer: {error}") from error
         return self._told(child, bytes(data))
 
-    async def call(self, name: str, args: tuple[object, ...]) -> Any:
+    async def call(self, name: str, args: tuple[object, ...], limit: float | None = None) -> Any:
         """The same for a coroutine, and for functions that take long."""
         loop = asyncio.get_running_loop()
         with self._asked(name, args) as (mine, child, request):
             mine.setblocking(False)
             data = bytearray()
             try:
-                async with asyncio.timeout(SCAN):
+                async with asyncio.timeout(SCAN if limit is None else limit):
                     await loop.sock_sendall(mine, request)
                     while more := await loop.sock_recv(mine, _CHUNK):
                         data += more
@@ -99,6 +98,11 @@ class Reader:
                 self._give_up(child)
                 raise LookFailed(error.errno, f"the reader does not answer: {error}") from error
         return self._told(child, bytes(data))
+
+    async def refresh(self) -> None:
+        """Ask again which processes hang, where any did: most that do return at once. Raises LookFailed."""
+        if self.hung:
+            self.hung = await self.call("hung", (), ANSWER)
 
     def close(self) -> None:
         """End it; nobody asks any more. Waits `BURIED` at most: what is stuck in D state outlives us."""

@@ -51,7 +51,7 @@ class _Stuck:
 
     def __init__(self, pid: int, file: str) -> None:
         self.pidfd = _pidfd_of(pid)
-        self.hung = Hung(pid, file, uid_of(pid, self.pidfd))
+        self.hung = Hung(pid, file, uid_of(pid, self.pidfd), _clock.mono())
 
     @property
     def gone(self) -> bool:
@@ -243,7 +243,7 @@ class Crew:
             self._allow(pid)
             return False
         if pid not in bounds.refused:
-            bounds.refused[pid] = Hung(pid, file, uid)
+            bounds.refused[pid] = Hung(pid, file, uid, _clock.mono())
             self.version += 1
         return True
 
@@ -385,6 +385,7 @@ def function(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return] # what getattr gives
 
 
+_clock = Clock()
 _crew = Crew()
 
 
@@ -395,7 +396,7 @@ def serve(control: socket.socket) -> None:
     control.setblocking(False)
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    clock, ticked = Clock(), 0.0
+    ticked = 0.0
     while True:
         if poll.poll(TICK * 1000 if _crew.active else None):
             data, fds, _, _ = socket.recv_fds(control, 1, 1)
@@ -407,7 +408,7 @@ def serve(control: socket.socket) -> None:
                     _crew.do(_Call(_crew, connection))
                 except RuntimeError:  # no thread: the caller sees its end closed, and nothing is known
                     connection.close()
-        if (now := clock.mono()) - ticked >= TICK * 0.9:
+        if (now := _clock.mono()) - ticked >= TICK * 0.9:
             ticked = now
             _crew.tick()
 
