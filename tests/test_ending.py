@@ -24,7 +24,7 @@ from watchdog.core.model import Identity, Policy, Polite, Registration, Status, 
 from watchdog.ending import Ended, Ending, Plan
 from watchdog.errors import RegistryUnavailable, SignalRefused
 from watchdog.fleet import Agent, Fleet
-from watchdog.processes import cgroups, identity
+from watchdog.processes import bounded, cgroups, identity
 from watchdog.processes.signals import Guard, Look, SendResult, kill_cgroup, send
 from watchdog.scan import Scanner
 
@@ -639,3 +639,52 @@ time.sleep(1000)"""
 
     assert (ended.reason, {name for name, _ in scene.sent}) == (None, {"SIGTERM"})
     assert (scene.dir / "saved").exists() and (scene.dir / "child").exists()
+
+
+@pytest.fixture(params=[True, False], ids=["pidfs", "no-pidfs"])
+def inodes(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """As on this kernel, and as on one before 6.9, where a pidfd's inode tells nothing."""
+    identity.use_pidfd_inodes(None if request.param else False)
+    if request.param and not identity.pidfd_inodes_work():
+        pytest.skip("this kernel has no pidfs (>= 6.9)")
+    yield bool(request.param)
+    identity.use_pidfd_inodes(None)
+
+
+def hang(monkeypatch: pytest.MonkeyPatch, pid: int) -> None:
+    """From now on a read of its stat line has not returned."""
+    monkeypatch.setitem(bounded.skipped, (pid, "stat"), object())
+
+
+def test_an_agent_whose_files_hang_is_killed_by_the_pidfd_that_was_pinned_before(
+    scene: Scene, inodes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what it started; where a process has no inode of its own the fleet's pidfd is all that there is."""
+    agent = scene.python(DEAF + 'subprocess.Popen(["sleep", "1000"])\nopen("up", "w")\nwhile True: time.sleep(100)')
+    assert agent.identity is not None
+    agent.pidfd = identity.pin(agent.identity)
+    hang(monkeypatch, agent.identity.pid)
+    ended = scene.end(agent, main_pidfd=agent.pidfd)
+    agent.close()
+
+    assert (ended.reason, scene.left()) == (None, [])
+    assert agent.identity in {member.seen.identity for member in ended.members}
+    assert len(ended.members) == 2
+
+
+def test_one_that_was_never_pinned_is_sent_nothing(scene: Scene, inodes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that hung before any look at it: it lives on, and the tree is not called dead."""
+    agent = scene.python(
+        'child = subprocess.Popen(["sleep", "1000"])\nprint(child.pid, file=open("child", "w"))\nopen("up", "w")\n'
+        "while True: time.sleep(100)"
+    )
+    child = int(wait_for(lambda: scene.text("child"), "its pid"))
+    hang(monkeypatch, child)
+    ended = scene.end(agent, verify=0.5)
+
+    assert ended.reason == "unreadable"
+    assert scene.left() == [child]
+    assert child not in {pid for _, pids in scene.sent for pid in pids}
+    monkeypatch.undo()
+    assert scene.end(agent).reason is None
+    assert scene.left() == []

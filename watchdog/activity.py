@@ -8,8 +8,8 @@ from types import MappingProxyType
 from watchdog.core.model import State, Verdict
 from watchdog.core.sights import Kind
 from watchdog.fleet import Agent, Fleet
-from watchdog.processes.bounded import awaited
 from watchdog.processes.procfs import waited_seconds
+from watchdog.processes.reader import awaited
 
 BUSY = 0.05  # share of one core; an idle Node program with timers uses under 1 %
 STARVED = 0.5  # share of the time in which it would run and is not let; one that only has timers waits for far less

@@ -14,7 +14,7 @@ from watchdog.core.ladder import END_PHASE, Kill, Move, asked, next_step
 from watchdog.core.model import Identity, Polite, TreeMember
 from watchdog.enclosure import Enclosure, thaw
 from watchdog.processes import evidence
-from watchdog.processes.bounded import awaited
+from watchdog.processes.reader import awaited
 from watchdog.processes.signals import Guard
 from watchdog.roll import Member, Roll
 from watchdog.scan import Scanner

@@ -23,8 +23,8 @@ from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, Pr
 from watchdog.fleet import Agent, Fleet
 from watchdog.owner.sources.base import MOST_ENTRIES, Entry, entry_of
 from watchdog.processes import procfs
-from watchdog.processes.bounded import awaited
 from watchdog.processes.identity import boot_id
+from watchdog.processes.reader import awaited
 
 MOST_FURTHER = 8  # processes of one entry beside its main one: each look asks the kernel about each, 160 µs
 SLACK = 1.0  # seconds: registries that keep whole ones round either way

@@ -16,8 +16,9 @@ from watchdog.core.ladder import parents_first
 from watchdog.core.model import Identity, TreeMember
 from watchdog.errors import SignalRefused
 from watchdog.processes import cgroups, procfs
-from watchdog.processes.bounded import Unreadable, awaited
+from watchdog.processes.bounded import Unreadable
 from watchdog.processes.identity import pin
+from watchdog.processes.reader import awaited
 from watchdog.processes.signals import NO_LOOK, Guard, Look, SendResult, carry_on, send
 
 SPARE_DESCRIPTORS = 64  # for looks at /proc, the registry, and each signal's own pidfd

@@ -4,12 +4,16 @@ import asyncio
 import os
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import replace
 
+from watchdog.clock import Clock
 from watchdog.core.model import TreeMember
 from watchdog.fleet import Agent, Fleet
-from watchdog.processes import bounded, table, tree
+from watchdog.processes import bounded, reader, table, tree
 from watchdog.processes.survey import Trees, survey
+
+HANGS = 1.0  # seconds; on a host with 20 tasks for each CPU an execve may hold up reads of its process for 0.2
 
 
 class Scanner:
@@ -21,12 +25,17 @@ class Scanner:
         self._host = host
         self._running: asyncio.Task[Trees] | None = None
         self._next: asyncio.Task[Trees] | None = None
+        self._clock = Clock()
+        self.hung: Mapping[int, bounded.Hung] = {}  # of the last `find_hung`
         self.ghosts: dict[str, Agent] = {}  # ended agents whose orphans are looked for, or are being ended
 
-    @property
-    def hung(self) -> Mapping[int, bounded.Hung]:
-        """The processes that cannot be read now, since a read of their files hangs."""
-        return bounded.hung()
+    async def find_hung(self) -> None:
+        """Learn which processes cannot be read now: a read of their files hangs for `HANGS` seconds and longer."""
+        reading, since = bounded.user(), self._clock.mono() - HANGS
+        if reading is not None:
+            with suppress(bounded.LookFailed):
+                await reading.refresh()
+        self.hung = {pid: one for pid, one in bounded.hung().items() if one.since <= since}
 
     async def trees(self) -> Trees:
         """The trees of all agents by id, from a scan that starts after this call; each agent remembers its own.
@@ -45,7 +54,7 @@ class Scanner:
 
         Raises OSError when /proc cannot be read at all.
         """
-        return await bounded.awaited(self._executor, table.table, self._host, uids, os.getpid())
+        return await reader.awaited(self._executor, table.table, self._host, uids, os.getpid())
 
     async def _after(self, running: "asyncio.Task[Trees]") -> Trees:
         await asyncio.wait([running])
@@ -55,7 +64,7 @@ class Scanner:
     async def _scan(self) -> Trees:
         agents = self.ghosts | {agent.agent_id: agent for agent in self._fleet}
         roots = [_root(agent) for agent in agents.values()]
-        roots, found = await bounded.awaited(self._executor, survey, self._host, roots, os.getpid())
+        roots, found = await reader.awaited(self._executor, survey, self._host, roots, os.getpid())
         for root in roots:
             agent = agents[root.agent_id]
             agent.members = found[root.agent_id] = _as_known(found[root.agent_id], agent.members)

@@ -36,6 +36,7 @@ from watchdog.panes import Panes
 from watchdog.placement import Placement
 from watchdog.places import notify_directory
 from watchdog.processes import bounded, identity
+from watchdog.processes.bounded import LookFailed
 from watchdog.processes.reader import Reader
 from watchdog.reaper import Reaper
 from watchdog.recording import Recorder
@@ -206,6 +207,8 @@ class Daemon:
         bounded.use(reader)
         held.callback(bounded.use, None)
         held.callback(reader.close)
+        with suppress(LookFailed):  # it is started again for the first look
+            await reader.call("hung", ())
         store = Store(settings.registry_url)
         self.store = AsyncStore(store)
         held.callback(self.store.close, REGISTRY_LEAVES)

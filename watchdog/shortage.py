@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from watchdog.core.model import Presence
 from watchdog.fleet import Agent
 from watchdog.processes import oom
-from watchdog.processes.bounded import awaited
 from watchdog.processes.identity import presence
+from watchdog.processes.reader import awaited
 
 SHELL = 128  # a shell, npm and others end with this and the number of the signal that ended their program (sh(1p))
 

@@ -98,6 +98,7 @@ class Sweeper:
         4. Decide for all together; tell changes; hand orders to the kill worker.
         """
         async with self.lock:
+            await self._scanner.find_hung()
             began = self._clock.now()
             self._hearing.sockets.drain_all()
             self.reckon()

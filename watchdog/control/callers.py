@@ -5,8 +5,8 @@ An agent that says `kill all` rarely knows whom it means. It is shown that first
 
 from watchdog.control.peers import Peer
 from watchdog.fleet import Agent, Fleet
-from watchdog.processes.bounded import awaited
 from watchdog.processes.lineage import lineage, marker
+from watchdog.processes.reader import awaited
 
 
 async def in_whose_tree(peer: Peer, fleet: Fleet) -> str | None:

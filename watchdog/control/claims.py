@@ -13,7 +13,8 @@ from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Un
 from watchdog.fleet import Fleet
 from watchdog.processes import identity as identities
 from watchdog.processes import pidfd_info, procfs
-from watchdog.processes.bounded import Unreadable, awaited
+from watchdog.processes.bounded import Unreadable
+from watchdog.processes.reader import awaited
 from watchdog.processes.signals import ancestors
 
 _WRAPPER = "agent-watchdog"  # comm that `run` gives itself (cli.resident.prctl)

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from watchdog.core.conversations import Conversation, conversation_json, kept_in
-from watchdog.owner import parsing
+from watchdog.owner import parsing, proc_files
 from watchdog.owner.session_dirs import claude_directory
 from watchdog.owner.sources import claude
 
@@ -53,5 +53,4 @@ def _by_open_files(pid: int) -> Conversation | None:
 
 def start_of(pid: int) -> int:
     """Start ticks of that process (field 22 of /proc/PID/stat). Raises OSError when it is gone."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19])
+    return int(proc_files.read(pid, "stat").rpartition(b")")[2].split()[19])

@@ -8,6 +8,7 @@ import os
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner import proc_files
 
 
 def refuse_foreign(args: dict[str, Any]) -> None:
@@ -16,8 +17,8 @@ def refuse_foreign(args: dict[str, Any]) -> None:
     if type(pid) is not int:
         return
     try:
-        with open(f"/proc/{pid}/status", "rb") as status:
-            line = next(line for line in status if line.startswith(b"Uid:"))
+        status = proc_files.read(pid, "status")
+        line = next(line for line in status.splitlines() if line.startswith(b"Uid:"))
     except (OSError, StopIteration):
         return  # gone, or hidden: the call itself reports what it cannot read
     uids = [int(word) for word in line.split()[1:]]

@@ -8,6 +8,8 @@ changes that.
 import os
 import struct
 
+from watchdog.owner import proc_files
+
 AT_PAGESZ, AT_UID, AT_EUID, AT_SECURE = 6, 11, 12, 23  # getauxval(3)
 AUXV = 4096  # bytes that are read of it; it has about 400
 ENVIRONMENT = 1 << 20  # bytes that are read
@@ -19,8 +21,7 @@ def of(pid: int) -> dict[str, str]:
         before = _auxiliary(pid)
         if not _is_ours(before):
             return {}
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            text = os.fsdecode(file.read(ENVIRONMENT))
+        text = os.fsdecode(proc_files.read(pid, "environ", ENVIRONMENT))
         if _auxiliary(pid) != before:  # it has executed something meanwhile: addresses in there are random (ASLR)
             return {}
     except OSError:
@@ -29,8 +30,7 @@ def of(pid: int) -> dict[str, str]:
 
 
 def _auxiliary(pid: int) -> bytes:
-    with open(f"/proc/{pid}/auxv", "rb") as file:
-        return file.read(AUXV)
+    return proc_files.read(pid, "auxv", AUXV)
 
 
 def _is_ours(auxiliary: bytes) -> bool:

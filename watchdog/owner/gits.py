@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from watchdog.owner import paths
+from watchdog.owner import paths, proc_files
 
 NAMES = ("git", "jj", "lazygit", "tig")  # what such a process's name, or its program's, begins with or is
 VARIABLES = (b"GIT_DIR", b"GIT_COMMON_DIR", b"GIT_WORK_TREE", b"GIT_INDEX_FILE", b"GIT_OBJECT_DIRECTORY")
@@ -50,12 +50,13 @@ def _processes() -> Iterator[str]:
 
 
 def _is_git(pid: str) -> bool:
-    """By its name or its program's; of this uid, and no zombie."""
+    """By its name or its program's; of this uid, and no zombie. One of ours that hangs may be one."""
     try:
-        with open(f"/proc/{pid}/status", "rb") as lines:
-            status = dict(line.partition(b":")[::2] for line in lines)
+        status = dict(line.partition(b":")[::2] for line in proc_files.read(pid, "status").splitlines())
     except (FileNotFoundError, ProcessLookupError):
         return False
+    except proc_files.Hung:
+        return proc_files.uid_of(pid) == os.geteuid()
     if status[b"State"].split()[:1] in ([b"Z"], [b"X"]) or str(os.geteuid()).encode() not in status[b"Uid"].split():
         return False
     names = [os.fsdecode(status[b"Name"].strip())]
@@ -69,10 +70,8 @@ def _working(pid: str) -> Working | None:
     places: set[paths.FileId] = set()
     try:
         places |= _around(f"/proc/{pid}/cwd")
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            variables = dict(pair.partition(b"=")[::2] for pair in file.read().split(b"\0"))
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read().split(b"\0")
+        variables = dict(pair.partition(b"=")[::2] for pair in proc_files.read(pid, "environ").split(b"\0"))
+        words = proc_files.read(pid, "cmdline").split(b"\0")
     except (FileNotFoundError, ProcessLookupError):
         return None
     except OSError:

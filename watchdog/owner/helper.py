@@ -26,7 +26,7 @@ from typing import Any
 from watchdog.core.model import HookContext, HookOutcome, HookResult
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner import confinement, contained, findings, hindrances, leftovers
+from watchdog.owner import confinement, contained, findings, hindrances, leftovers, proc_files
 from watchdog.owner.command import run_command, run_notice
 from watchdog.owner.conversations import conversation
 from watchdog.owner.credentials import refuse_foreign
@@ -95,10 +95,8 @@ def moved(processes: list[list[int]]) -> dict[str, int]:
     found = {}
     for pid, start_ticks in processes:
         try:
-            with open(f"/proc/{pid}/io", "rb") as file:
-                counts = dict(line.split(b": ") for line in file.read().splitlines())
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
+            counts = dict(line.split(b": ") for line in proc_files.read(pid, "io").splitlines())
+            fields = proc_files.read(pid, "stat").rpartition(b")")[2].split()
         except OSError:
             continue
         if int(fields[19]) == start_ticks:  # the number has not passed on

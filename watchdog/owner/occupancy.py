@@ -1,8 +1,9 @@
 """Who still uses a directory: a process's cwd, root, program, open or mapped file in it, a bound socket, a held lock.
 
 A process in a container has another name for it: the names come from what is mounted there.
-Only what this uid may see in /proc can be seen: processes of other uids are not (proc(5), ptrace access). It signals
-nobody and changes nothing.
+Only what this uid may see in /proc can be seen: processes of other uids are not (proc(5), ptrace access), and their
+files are not even opened: that may hang. Of one whose files hang nobody knows what it uses: it counts as an occupant
+where its user can reach the place. It signals nobody and changes nothing.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ import socket
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 
-from watchdog.owner import paths
+from watchdog.owner import paths, proc_files
 
 _WRITES = re.compile(r"\S+ .w.s .* /")  # proc(5), maps: shared, so that what is written is the file's
 
@@ -38,7 +39,7 @@ class _Names:
             namespace = os.readlink(f"/proc/{pid}/ns/mnt")
             if namespace not in self._known:
                 self._known[namespace] = {self._path, *self._by(paths.mounts(pid))}
-        except OSError:
+        except OSError:  # of one that hangs its maps will say so
             return {self._path}
         return self._known[namespace]
 
@@ -58,7 +59,7 @@ def _joined(top: str, below: str) -> str:
 
 def _links(pid: str) -> list[tuple[str, str]]:
     links = [(kind, f"/proc/{pid}/{kind}") for kind in ("cwd", "root", "exe")]
-    with contextlib.suppress(OSError):  # another uid's, or gone
+    with contextlib.suppress(OSError):  # gone
         links += [("open file", f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
     found = []
     for kind, link in links:
@@ -70,22 +71,51 @@ def _links(pid: str) -> list[tuple[str, str]]:
 
 
 def _mapped(pid: str) -> set[str]:
-    """Files in its memory (proc(5), maps): a library, or one that was closed since and is written to all the same."""
+    """Files in its memory (proc(5), maps): a library, or one that was closed since and is written to all the same.
+
+    Raises Hung.
+    """
+    return {"/" + line.partition(" /")[2] for line in _maps(pid) if " /" in line}
+
+
+def _maps(pid: str) -> list[str]:
     try:
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as lines:
-            return {"/" + line.rstrip("\n").partition(" /")[2] for line in lines if " /" in line}
+        return os.fsdecode(proc_files.read(pid, "maps")).split("\n")
+    except proc_files.Hung:
+        raise
     except OSError:  # another uid's, or gone
-        return set()
+        return []
+
+
+def _visible() -> Iterator[str]:
+    return (pid for pid in os.listdir("/proc") if pid.isdigit() and proc_files.is_ours(pid))
+
+
+def _can_reach(pid: str, path: str) -> bool:
+    """Whether the user of a process may pass to that place; True where that is not known."""
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+        if uid in (0, os.geteuid()):
+            return True
+        while path != "/":
+            path = os.path.dirname(path)
+            status = os.stat(path)
+            if status.st_uid != uid and not status.st_mode & (stat.S_IXGRP | stat.S_IXOTH):
+                return False
+    except OSError:
+        return True
+    return True
 
 
 def is_mapped_to_write(path: str) -> bool:
     """Whether a process has a file below `path` mapped so that it can write to it. Otherwise as `occupant`."""
     names = _Names(path)
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in _visible():
         try:
-            with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as lines:
-                found = [line.rstrip("\n").partition(" /")[2] for line in lines if _WRITES.match(line)]
-        except OSError:  # another uid's, or gone
+            found = [line.partition(" /")[2] for line in _maps(pid) if _WRITES.match(line)]
+        except proc_files.Hung:
+            if _can_reach(pid, path):
+                return True
             continue
         known = names.of(pid) if found else ()
         if any(paths.is_below("/" + file.removesuffix(" (deleted)"), name) for file in found for name in known):
@@ -99,11 +129,17 @@ def occupant(path: str) -> str | None:
     Our own process is not counted: it holds the directory open on purpose. Raises OSError when /proc cannot be read.
     """
     own, names = str(os.getpid()), _Names(path)
-    for pid in filter(str.isdigit, os.listdir("/proc")):
+    for pid in _visible():
         if pid == own:
             continue
         known = names.of(pid)
-        for kind, target in _links(pid):
+        try:
+            links = _links(pid)
+        except proc_files.Hung as error:
+            if _can_reach(pid, path):
+                return f"{error.strerror}; what it uses is not known"
+            continue
+        for kind, target in links:
             if any(paths.is_below(target.removesuffix(" (deleted)"), name) for name in known):
                 return f"process {pid} has its {kind} at {target}"
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:

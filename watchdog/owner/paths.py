@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from watchdog.errors import PathRefused
+from watchdog.owner import proc_files
 
 # O_PATH asks for search permission only, so /home with mode 0711 can be walked through (open(2)).
 STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -235,12 +236,11 @@ class Mount:
 
 def mounts(process: str = "self") -> Iterator[Mount]:
     """What is mounted where for a process (proc(5), mountinfo: octal escapes). Raises OSError."""
-    with open(f"/proc/{process}/mountinfo", "rb") as lines:
-        for line in lines:
-            fields = line.split(b" ")
-            escaped = *fields[3:5], fields[fields.index(b"-") + 1]
-            words = (re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), word) for word in escaped)
-            yield Mount(int(fields[0]), fields[2].decode(), *map(os.fsdecode, words))
+    for line in proc_files.read(process, "mountinfo").splitlines():
+        fields = line.split(b" ")
+        escaped = *fields[3:5], fields[fields.index(b"-") + 1]
+        words = (re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), word) for word in escaped)
+        yield Mount(int(fields[0]), fields[2].decode(), *map(os.fsdecode, words))
 
 
 def mount_of(fd: int) -> Mount:

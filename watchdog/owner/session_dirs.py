@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from watchdog.core.vendors import runs_as
+from watchdog.owner import proc_files
 from watchdog.owner.sources.claude import session_of
 
 SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -54,7 +55,12 @@ def living() -> Living:
     found: set[str] = set()
     unknown = None
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        words, environment = _read(f"/proc/{pid}/cmdline"), _read(f"/proc/{pid}/environ")
+        try:
+            words, environment = _read(pid, "cmdline"), _read(pid, "environ") if proc_files.is_ours(pid) else b""
+        except proc_files.Hung as error:
+            if proc_files.uid_of(pid) == os.geteuid():
+                unknown = f"{error.strerror}; it may be a Claude Code"
+            continue
         found |= {os.fsdecode(name) for name in _ANYWHERE.findall(words + b"\0" + environment)}
         if not words or not _runs_claude(pid, words):
             continue
@@ -68,7 +74,10 @@ def living() -> Living:
 
 def claude_directory(pid: int) -> str:
     """Where the process of that number keeps its list of sessions, if it is a Claude Code of this uid's."""
-    return _directory_of(_read(f"/proc/{pid}/environ"))
+    try:
+        return _directory_of(_read(str(pid), "environ"))
+    except proc_files.Hung:
+        return _directory_of(b"")
 
 
 def _directories(place: str) -> list[os.DirEntry[str]]:
@@ -81,11 +90,12 @@ def _directories(place: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _read(path: str) -> bytes:
-    """A file of /proc; nothing when its process has gone or is not ours to look at."""
+def _read(pid: str, file: str) -> bytes:
+    """A file of /proc; nothing when its process has gone or is not ours to look at. Raises Hung."""
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return proc_files.read(pid, file)
+    except proc_files.Hung:
+        raise
     except OSError:
         return b""
 

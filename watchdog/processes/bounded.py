@@ -11,12 +11,10 @@ system in user space holds the locks that such a read takes (seen on 6.18; on ol
 - `each` does the same work for many processes and steps over those whose files hang.
 """
 
-import asyncio
 import errno
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from concurrent.futures import Executor
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
@@ -40,11 +38,12 @@ class Unreadable(LookFailed):
 
 
 class Hung(NamedTuple):
-    """One process with a file below /proc/PID a read of which hangs, and whose process that is."""
+    """A process with a file below /proc/PID a read of which hangs, its uid, and since when (monotonic seconds)."""
 
     pid: int
     file: str
     uid: int
+    since: float
 
 
 class Bounds(Protocol):
@@ -54,6 +53,9 @@ class Bounds(Protocol):
 
     def ask(self, name: str, args: tuple[object, ...]) -> Any:
         """The function's answer, or its exception; for a caller that cannot wait for long. Raises LookFailed."""
+
+    async def refresh(self) -> None:
+        """Have `hung` be true of now."""
 
     def call(self, name: str, args: tuple[object, ...]) -> Awaitable[Any]:
         """The same for a caller that can."""
@@ -72,7 +74,8 @@ class Place:
 
 here = threading.local()  # .place: of a thread that is watched
 skipped: dict[tuple[int, str], object] = {}  # pid and file of each read that has not returned
-readable: Collection[int] = frozenset()  # pids that the last scan could read
+refused: dict[int, Hung] = {}  # processes that are not read, by pid, since too many such reads hang already
+readable: Collection[int] = frozenset()  # pids whose stat line the last scan could read
 _bounds: Bounds | None = None
 
 
@@ -80,6 +83,11 @@ def use(bounds: Bounds | None) -> None:
     """Have bounded functions carried out there; None: here."""
     global _bounds
     _bounds = bounds
+
+
+def user() -> Bounds | None:
+    """What carries them out; None: whoever calls them."""
+    return _bounds
 
 
 def hung() -> Mapping[int, Hung]:
@@ -110,14 +118,6 @@ def bounded(function: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-async def awaited(executor: Executor | None, function: Callable[..., T], *args: object) -> T:
-    """A bounded function's answer for a coroutine: by the reader, else in a thread of `executor`."""
-    if _bounds is None:
-        return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *args))
-    answer: T = await _bounds.call(name_of(function), args)
-    return answer
-
-
 class Reading:
     """What is done inside reads /proc/PID/`file` (of a directory like task, fd or ns: something below it).
 
@@ -131,7 +131,7 @@ class Reading:
         self._file = file
 
     def __enter__(self) -> None:
-        if skipped and ((self._pid, self._file) in skipped or refuse(self._pid, self._file)):
+        if (skipped or refused) and ((self._pid, self._file) in skipped or refuse(self._pid, self._file)):
             raise Unreadable(self._pid, self._file)
         place: Place | None = getattr(here, "place", None)
         self._place = place

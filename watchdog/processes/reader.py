@@ -12,22 +12,36 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from watchdog.clock import Clock
+from watchdog.processes import bounded
 from watchdog.processes.bounded import Hung, LookFailed
 
+T = TypeVar("T")
+
 READER = ("-I", "-m", "watchdog.processes.reader_main")
-ANSWER = (
-    2.0  # seconds for a question that holds up the event loop; an answer takes 0.15 ms, one of a read that hangs 150
-)
-SCAN = 20.0  # seconds for one that a coroutine asks; a scan of 2,000 processes takes 0.1, with 200 that hang 1
-START = 15.0  # seconds until it takes questions: 60 ms of an idle CPU
+# Seconds for a question that holds up the event loop. An answer takes 0.15 ms, one of a read that hangs 150.
+ANSWER = 5.0
+SCAN = 15.0  # seconds for one that a coroutine asks; a scan of 2,000 processes takes 0.1, with 200 that hang 1
+START = 15.0  # seconds until it takes questions: 0.1 of an idle CPU
+BURIED = 0.5  # seconds that a killed one has to be gone: it takes 2 ms
 AGAIN = 1.0  # seconds between two starts
 _LENGTH = struct.Struct("!I")
 _CHUNK = 1 << 18
+
+
+async def awaited(executor: Executor | None, function: Callable[..., T], *args: object) -> T:
+    """A bounded function's answer for a coroutine: by the reader, else in a thread of `executor`."""
+    reader = bounded.user()
+    if reader is None:
+        return await asyncio.get_running_loop().run_in_executor(executor, partial(function, *args))
+    answer: T = await reader.call(bounded.name_of(function), args)
+    return answer
 
 
 class Reader:
@@ -58,24 +72,25 @@ class Reader:
         """
         with self._asked(name, args) as (mine, child, request):
             try:
-                mine.settimeout(ANSWER if self._ready else START)
+                mine.settimeout(ANSWER)
                 mine.sendall(request)
                 data = bytearray()
                 while more := mine.recv(_CHUNK):
                     data += more
             except OSError as error:
-                self._give_up(child)
+                if self._ready or self._clock.mono() - self._started > START:
+                    self._give_up(child)
                 raise LookFailed(error.errno, f"the reader does not answer: {error}") from error
         return self._told(child, bytes(data))
 
-    async def call(self, name: str, args: tuple[object, ...]) -> Any:
+    async def call(self, name: str, args: tuple[object, ...], limit: float | None = None) -> Any:
         """The same for a coroutine, and for functions that take long."""
         loop = asyncio.get_running_loop()
         with self._asked(name, args) as (mine, child, request):
             mine.setblocking(False)
             data = bytearray()
             try:
-                async with asyncio.timeout(SCAN):
+                async with asyncio.timeout(SCAN if limit is None else limit):
                     await loop.sock_sendall(mine, request)
                     while more := await loop.sock_recv(mine, _CHUNK):
                         data += more
@@ -84,13 +99,20 @@ class Reader:
                 raise LookFailed(error.errno, f"the reader does not answer: {error}") from error
         return self._told(child, bytes(data))
 
+    async def refresh(self) -> None:
+        """Ask again which processes hang, where any did: most that do return at once. Raises LookFailed."""
+        if self.hung:
+            self.hung = await self.call("hung", (), ANSWER)
+
     def close(self) -> None:
-        """End it; nobody asks any more."""
+        """End it; nobody asks any more. Waits `BURIED` at most: what is stuck in D state outlives us."""
         self._closed = True
         child = self._child
         if child is not None:
             self._give_up(child)
-        self._bury()
+        for child in self._given_up:
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(BURIED)
 
     def _told(self, child: subprocess.Popen[bytes], data: bytes) -> Any:
         try:

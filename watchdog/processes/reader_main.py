@@ -8,8 +8,8 @@ daemon. Its first thread never reads such a file: it takes requests, and every `
   seconds: a reader that was not let run has not waited.
 - For one process after another (`each`) one thread is enough as long as none hangs. When one does not come back within
   a tick, as many threads go on as are stuck: 200 hung processes cost half a second, once.
-- A thread stuck for ever is a task that the unit's TasksMax counts. So of one user `OF_ONE_USER` may be stuck, of all
-  `OF_ALL`; beyond, processes that were not read before count as hung without being asked.
+- A thread stuck for ever is a task that the unit's TasksMax counts. So `OF_ONE_USER` may be stuck with the processes of
+  one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked.
 """
 
 import errno
@@ -38,8 +38,8 @@ from watchdog.processes.procfs import PROC
 TICK = 0.05  # seconds
 PATIENCE = 3  # ticks in one system call: 100 to 150 ms; a read that does not hang takes 10 to 100 µs
 AT_ONCE = 64  # threads that go on in one `each`
-OF_ONE_USER = 64  # stuck threads; 128 KiB of address space each
-OF_ALL = 256
+OF_ONE_USER = 256  # stuck threads; 20 KiB each
+OF_ALL = 512
 STACK = 256 * 1024  # bytes; the deepest call here needs a few KB of it
 SPARE = 4  # threads that wait for a task
 CLOSED = -2  # the pidfd of what is stuck no more, or whose process has ended
@@ -51,7 +51,7 @@ class _Stuck:
 
     def __init__(self, pid: int, file: str) -> None:
         self.pidfd = _pidfd_of(pid)
-        self.hung = Hung(pid, file, uid_of(pid, self.pidfd))
+        self.hung = Hung(pid, file, uid_of(pid, self.pidfd), _clock.mono())
 
     @property
     def gone(self) -> bool:
@@ -150,7 +150,6 @@ class Crew:
         self._workers: set[_Worker] = set()
         self._stuck: dict[_Worker, _Stuck] = {}
         self._of_user: Counter[int] = Counter()  # the same, by uid
-        self._refused: dict[int, Hung] = {}
 
     def do(self, task: _Task) -> None:
         """Have a thread do it. Raises RuntimeError where none can be started."""
@@ -216,10 +215,10 @@ class Crew:
             for stuck in self._stuck.values():
                 if stuck.gone:
                     self._drop(stuck)
-            for pid in [*self._refused]:
+            for pid in [*bounds.refused]:
                 if not os.path.exists(f"{PROC}/{pid}"):
                     self._allow(pid)
-            return self._refused | {one.hung.pid: one.hung for one in self._stuck.values() if one.pidfd != CLOSED}
+            return bounds.refused | {one.hung.pid: one.hung for one in self._stuck.values() if one.pidfd != CLOSED}
 
     def _drop(self, stuck: _Stuck) -> None:
         if bounds.skipped.get(stuck.hung[:2]) is stuck:
@@ -243,13 +242,13 @@ class Crew:
         if self._of_user[uid] < OF_ONE_USER if stuck < OF_ALL else known and not self._of_user[uid]:
             self._allow(pid)
             return False
-        if pid not in self._refused:
-            self._refused[pid] = Hung(pid, file, uid)
+        if pid not in bounds.refused:
+            bounds.refused[pid] = Hung(pid, file, uid, _clock.mono())
             self.version += 1
         return True
 
     def _allow(self, pid: int) -> None:
-        if self._refused and self._refused.pop(pid, None) is not None:
+        if bounds.refused and bounds.refused.pop(pid, None) is not None:
             self.version += 1
 
     def each(self, keys: Iterable[int], work: Callable[[int], Any]) -> dict[int, Any]:
@@ -386,6 +385,7 @@ def function(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return] # what getattr gives
 
 
+_clock = Clock()
 _crew = Crew()
 
 
@@ -396,7 +396,7 @@ def serve(control: socket.socket) -> None:
     control.setblocking(False)
     poll = select.poll()
     poll.register(control, select.POLLIN)
-    clock, ticked = Clock(), 0.0
+    ticked = 0.0
     while True:
         if poll.poll(TICK * 1000 if _crew.active else None):
             data, fds, _, _ = socket.recv_fds(control, 1, 1)
@@ -408,7 +408,7 @@ def serve(control: socket.socket) -> None:
                     _crew.do(_Call(_crew, connection))
                 except RuntimeError:  # no thread: the caller sees its end closed, and nothing is known
                     connection.close()
-        if (now := clock.mono()) - ticked >= TICK * 0.9:
+        if (now := _clock.mono()) - ticked >= TICK * 0.9:
             ticked = now
             _crew.tick()
 

@@ -158,7 +158,7 @@ def scan(
         raise identities.LookFailed(error.errno, f"cannot list processes: {error.strerror}") from error
     finally:
         os.close(proc_fd)
-    bounds.readable = rows.keys() - unreadable
+    bounds.readable = frozenset(pid for pid, row in rows.items() if row.stat.state != UNREAD)
     scanner = os.getpid() if scanner_pid is None else scanner_pid
     return ProcessTable(host, identities.boot_id(), scanner, rows, frozenset(unreadable))
 

@@ -92,7 +92,7 @@ def reported(run: Run) -> None:
             hung.release([pid])
             world.wait_status("stalls", "killed")  # another scan
             world.wait_event("process.readable", pid=pid)
-            wait_for(lambda: world.agents()["hangs"]["verdict"] == "healthy", "it can be read again")
+            wait_for(lambda: world.agents()["hangs"]["verdict"] == "starting", "it can be read again")
             assert "agent_watchdog_unreadable_processes 0.0" in _metrics(world)
 
 
@@ -104,7 +104,8 @@ def many(run: Run) -> None:
             crowd = [world.spawn("sleep", "1000").pid for _ in range(CROWD - 1)]
             hung.hang([pids["hangs"], *crowd])
             others_are_served(run, world)
-            wait_for(lambda: len(world.json("status")["unreadable"]) == CROWD, f"{CROWD} are reported")
+            of_crowd = {pids["hangs"], *crowd}
+            wait_for(partial(_are_reported, world, of_crowd), f"{CROWD} are reported")
             is_unknown(world, "hangs")
             began = time.monotonic()
             world.registered("another", "sleep", "1000")
@@ -149,10 +150,15 @@ def never_read(run: Run) -> None:
             hung.release([child])
             world.wait_status("parent", "killed")
             assert not alive(child)
+            process.communicate(timeout=PATIENCE)
 
 
 def _is_taken(register: Callable[[], tuple[int, object]]) -> bool:
     return register()[0] == 201
+
+
+def _are_reported(world: World, pids: set[int]) -> bool:
+    return pids <= {one["pid"] for one in world.json("status")["unreadable"]}
 
 
 def _held(world: World, code: str) -> subprocess.Popen[bytes]:

@@ -15,6 +15,7 @@ import stat
 from watchdog.core.notify import printable
 from watchdog.core.vendors import agent_name, runs_as
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner import proc_files
 from watchdog.owner.sources import kernel
 from watchdog.owner.sources.base import MOST_TOLD, Entry
 
@@ -123,10 +124,8 @@ def _transcript(base: str, cwd: str, session: str) -> str | None:
 def _claude_now(pid: int) -> int | None:
     """The start ticks of that process if it is Claude Code's."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(4096).decode("utf-8", "replace").split("\0")
+        ticks = int(proc_files.read(pid, "stat").rpartition(b")")[2].split()[19])
+        words = proc_files.read(pid, "cmdline", 4096).decode("utf-8", "replace").split("\0")
     except OSError:
         return None
     executable = kernel.link(pid, "exe")

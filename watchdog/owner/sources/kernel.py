@@ -5,7 +5,7 @@ import os
 import time
 from dataclasses import dataclass
 
-from watchdog.owner import environments, parsing
+from watchdog.owner import environments, parsing, proc_files
 
 MOST_WORDS = 65536  # bytes of a command line
 
@@ -57,10 +57,8 @@ class Process:
 def process(pid: int) -> Process | None:
     """That process; None where there is none, or only what is left of one."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = os.fsdecode(file.read(MOST_WORDS)).split("\0")[:-1]
+        fields = proc_files.read(pid, "stat").rpartition(b")")[2].split()
+        words = os.fsdecode(proc_files.read(pid, "cmdline", MOST_WORDS)).split("\0")[:-1]
     except OSError:
         return None
     if fields[0] in (b"Z", b"X"):

@@ -11,6 +11,8 @@ import stat
 import struct
 import time
 
+from watchdog.owner import proc_files
+
 RESERVED = 0x40000001
 WAL_WRITE = 120
 STAYS = 0.3  # seconds: who has it at both ends of that time does not merely write
@@ -34,8 +36,7 @@ def above(pid: int) -> list[int]:
     while pid > 1 and pid not in found and len(found) < MOST_ABOVE:
         found.append(pid)
         try:
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                pid = int(file.read().rpartition(b")")[2].split()[1])
+            pid = int(proc_files.read(pid, "stat").rpartition(b")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             break
     return found
@@ -44,8 +45,7 @@ def above(pid: int) -> list[int]:
 def stands_still(pid: int) -> bool:
     """Whether it was stopped by a signal: it does nothing until another continues it."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] == b"T"
+        return proc_files.read(pid, "stat").rpartition(b")")[2].split()[0] == b"T"
     except (OSError, IndexError):
         return False
 

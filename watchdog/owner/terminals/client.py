@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from watchdog.owner import contained
+from watchdog.owner import confinement, contained
 
 SOCKET = "/proc/self/fd/3"  # where the program finds the socket that it is to connect to
 ERROR_LIMIT = 4096  # bytes of stderr that are kept
@@ -47,6 +47,8 @@ def run(
     It is late, too, when the answer is not whole. May be called from any thread. Raises OSError when no process can be
     made.
     """
+    # WezTerm comes with launchers (AppImage, flatpak, scripts) that run other programs.
+    fenced = confinement.only_runs("tmux") if argv[0] == "tmux" else None
     # Each descriptor is closed once: later its number may be another thread's.
     with ExitStack() as ours:
         with ExitStack() as theirs:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from watchdog.core.vendors import is_launcher
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner import environments
+from watchdog.owner import environments, proc_files
 
 CHAIN = 100  # processes from an agent up to its pane
 WRAPPER = "agent-watchdog"  # comm of `run`
@@ -31,8 +31,9 @@ class Stat:
 def stat_of(pid: int) -> Stat:
     """Raises OwnerCallFailed (`left`) when there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            head, _, tail = file.read().rpartition(b")")
+        head, _, tail = proc_files.read(pid, "stat").rpartition(b")")
+    except proc_files.Hung as error:
+        raise OwnerCallFailed("unreadable", str(error.strerror)) from error
     except OSError as error:
         raise OwnerCallFailed("left", f"process {pid} has ended") from error
     fields = tail.split()
@@ -62,8 +63,7 @@ def above(pid: int) -> list[Stat]:
 def words_of(pid: int) -> list[str]:
     """The words that it was started with; none when they cannot be read."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return os.fsdecode(file.read(4096)).rstrip("\0").split("\0")
+        return os.fsdecode(proc_files.read(pid, "cmdline", 4096)).rstrip("\0").split("\0")
     except OSError:
         return []
 
@@ -81,10 +81,10 @@ def environment(pid: int, names: tuple[str, ...]) -> dict[str, str]:
 def uids(pid: int) -> set[int]:
     """Its real, effective, saved and file system uid (proc(5)). Raises OwnerCallFailed (`left`)."""
     try:
-        with open(f"/proc/{pid}/status", "rb") as lines:
-            return {int(number) for line in lines if line.startswith(b"Uid:") for number in line.split()[1:]}
+        lines = proc_files.read(pid, "status").splitlines()
     except OSError as error:
-        raise OwnerCallFailed("left", f"process {pid} has ended") from error
+        raise OwnerCallFailed("left", f"process {pid} has ended, or cannot be read") from error
+    return {int(number) for line in lines if line.startswith(b"Uid:") for number in line.split()[1:]}
 
 
 def device_of(path: str) -> int:
@@ -113,7 +113,11 @@ def others(first: int, device: int, known: frozenset[tuple[int, int]]) -> list[S
             continue
         try:
             one = stat_of(int(name))
-        except (OwnerCallFailed, ValueError, IndexError):
+        except OwnerCallFailed as error:
+            if error.reason == "unreadable" and proc_files.uid_of(name) == os.geteuid():
+                raise  # it may be in there
+            continue
+        except (ValueError, IndexError):
             continue
         inside = one.parent == first or (device and one.device == device)
         if inside and one.state not in "ZX" and (one.pid, one.ticks) not in known:

@@ -1,0 +1,124 @@
+"""Files of single processes below /proc, each of which may hang: an execve of that process that waits for a file
+system in user space holds the locks that the read takes, before the kernel asks whether we may read it at all.
+
+So each is read by a thread that can be left to it. `Hung` says that nothing is known of that process; it is never "not
+in use". A file that hung is not read again before that read has returned.
+"""
+
+import errno
+import os
+import threading
+from queue import SimpleQueue
+
+PATIENCE = 0.5  # seconds for a read; one that does not hang takes 10 to 100 µs
+LESS = 0.02  # seconds for each further one when `FEW` hang: 200 take 6 s, once
+FEW = 4
+MOST = 256  # threads that may be left to such reads
+
+_Answer = tuple[bytes | None, OSError | None]
+
+
+class Hung(OSError):
+    """A read of that process's file does not return."""
+
+    def __init__(self, pid: int | str, file: str) -> None:
+        super().__init__(errno.ETIMEDOUT, f"process {pid} cannot be read now: /proc/{pid}/{file} hangs")
+
+
+class _Worker(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.asked: SimpleQueue[tuple[str, int]] = SimpleQueue()
+        self.answer: _Answer = (None, None)
+        self.done = threading.Event()
+        self.left: tuple[str, str] | None = None  # what it was left with
+
+    def run(self) -> None:
+        while True:
+            path, limit = self.asked.get()
+            try:
+                self.answer = _read(path, limit), None
+            except OSError as error:
+                self.answer = None, error
+            with _lock:
+                if self.left is not None:
+                    _hung.pop(self.left, None)
+                    return
+                self.done.set()
+
+
+_lock = threading.Lock()
+_idle: list[_Worker] = []
+_hung: dict[tuple[str, str], _Worker] = {}
+
+
+def _after_fork() -> None:
+    """A forked child has none of its parent's threads, and nothing of what they hold."""
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()
+    _hung.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def read(pid: int | str, file: str, limit: int = 1 << 24) -> bytes:
+    """At most `limit` bytes of /proc/PID/`file`. Raises OSError as the kernel says, Hung."""
+    key = str(pid), file
+    with _lock:
+        if key in _hung or len(_hung) >= MOST:
+            raise Hung(pid, file)
+        worker = _idle.pop() if _idle else None
+        patience = LESS if len(_hung) >= FEW else PATIENCE
+    if worker is None:
+        worker = _Worker()
+        worker.start()
+    worker.done.clear()
+    worker.asked.put((f"/proc/{pid}/{file}", limit))
+    if not worker.done.wait(patience):
+        with _lock:
+            if not worker.done.is_set():
+                worker.left = key
+                _hung[key] = worker
+                raise Hung(pid, file)
+    data, error = worker.answer
+    with _lock:
+        _idle.append(worker)
+    if error is not None:
+        raise error
+    assert data is not None
+    return data
+
+
+def uid_of(pid: int | str) -> int | None:
+    """Who owns /proc/PID; None when it is gone. stat(2) of the directory takes no lock of the process."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def is_ours(pid: int | str) -> bool:
+    """Whether the kernel lets us read that process's memory map, environment and links (ptrace access, proc(5)).
+
+    Asked by a link, which follows the same rule and takes no lock of the process; the open of a file that we may not
+    read hangs as well as one that we may.
+    """
+    try:
+        os.readlink(f"/proc/{pid}/cwd")
+    except OSError:  # another uid's, or gone
+        return False
+    return True
+
+
+def _read(path: str, limit: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts, size = [], 0
+        while size < limit and (data := os.read(fd, min(65536, limit - size))):
+            parts.append(data)
+            size += len(data)
+        return b"".join(parts)
+    finally:
+        os.close(fd)
