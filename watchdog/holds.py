@@ -9,6 +9,8 @@ from datetime import datetime
 
 from watchdog.registry.rows import HoldRow
 
+REMEMBERED = 10_000  # rows of lifted holds; an agent's beyond that gets a new one
+
 
 class Holds:
     """The holds that are on."""
@@ -16,6 +18,7 @@ class Holds:
     def __init__(self, rows: Iterable[HoldRow] = ()) -> None:
         self._holds = {row.id: row for row in rows if row.ended_at is None}
         self._over: set[int] = set()  # forgotten here, while the registry may not know it yet
+        self._rows: dict[str | None, int] = {}  # the row of an agent's last hold that was lifted: the next one takes it
 
     def ids(self) -> frozenset[int]:
         """What is known here; for `agree`, taken before the registry is read."""
@@ -39,13 +42,27 @@ class Holds:
         for other in [held for held in self._holds.values() if held.agent_id == row.agent_id]:
             self._forget(other)
         self._over.discard(row.id)
+        self._rows.pop(row.agent_id, None)
         self._holds[row.id] = row
+
+    def of(self, agent_id: str | None, now: datetime) -> HoldRow | None:
+        """The one that is on that agent (None: on all)."""
+        return next((row for row in self.current(now) if row.agent_id == agent_id), None)
+
+    def row_for(self, agent_id: str | None) -> int | None:
+        """The row in which another hold on that agent is written: who holds and lifts without end fills no disk."""
+        held = next((row.id for row in self._holds.values() if row.agent_id == agent_id), None)
+        return self._rows.get(agent_id) if held is None else held
 
     def lift(self, agent_id: str | None) -> list[HoldRow]:
         """Forget the holds on one agent (None: those on all) and give them back."""
         lifted = [row for row in self._holds.values() if row.agent_id == agent_id]
         for row in lifted:
             self._forget(row)
+            self._rows.pop(agent_id, None)
+            self._rows[agent_id] = row.id
+        while len(self._rows) > REMEMBERED:
+            del self._rows[next(iter(self._rows))]
         return lifted
 
     def expire(self, now: datetime) -> list[HoldRow]:

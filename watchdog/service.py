@@ -123,6 +123,7 @@ class Daemon:
 
     async def _scheduled_sweep(self) -> None:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
+        self.users.look()
         self.admission.look()
         await self.door.keep()
         await self.scrape.keep(self.settings.metrics.listen)
@@ -177,9 +178,9 @@ class Daemon:
             hooks=[hook.name for hook in settings.hooks],
         )
         scanner = Scanner(self.fleet, executor, self.host)
-        users = Users(clock, log)
-        await users.begin()
-        self.admission = Admission(users, clock, self.metrics, log)
+        self.users = Users(clock, log)
+        await self.users.begin()
+        self.admission = Admission(self.users, clock, self.metrics, log)
         self.hearing.sockets.budget = DatagramBudget(self.admission)
         self.cleanup = Cleanup(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
