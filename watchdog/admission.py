@@ -21,7 +21,7 @@ from watchdog.users import Users
 SPELL = 60.0  # seconds without a refusal after which a spell is over
 MOST_SPELLS = 1000  # are remembered at once; what more users are refused is counted only
 AGENTS = 256  # the share of living agents of one user
-DATAGRAMS = 2048  # of all users that want more than their share, in a period; each takes 20 us of the loop
+DATAGRAMS = 512  # of all users that want more than their share, in a period; each takes 20 us of the loop
 PERIOD = 0.2  # seconds; a little less than between two looks at the sockets (intake.notify.REST)
 
 
@@ -107,7 +107,6 @@ class Admission:
     def look(self) -> None:
         """Once a sweep: whose spells are over, and what need not be remembered any more."""
         now = self._clock.mono()
-        self._users.look()
         for (user, kind), spell in list(self._spells.items()):
             if now - spell.last >= SPELL:
                 del self._spells[user, kind]

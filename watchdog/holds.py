@@ -9,6 +9,8 @@ from datetime import datetime
 
 from watchdog.registry.rows import HoldRow
 
+REMEMBERED = 10_000  # rows of lifted holds; an agent's beyond that gets a new one
+
 
 class Holds:
     """The holds that are on."""
@@ -20,6 +22,7 @@ class Holds:
             if row.ended_at is None:
                 self._take(row)
         self._over: set[int] = set()  # forgotten here, while the registry may not know it yet
+        self._rows: dict[str | None, int] = {}  # the row of an agent's last hold that was lifted: the next one takes it
 
     def ids(self) -> frozenset[int]:
         """What is known here; for `agree`, taken before the registry is read."""
@@ -44,13 +47,27 @@ class Holds:
         for other in list(self._of.get(row.agent_id, {}).values()):
             self._forget(other)
         self._over.discard(row.id)
+        self._rows.pop(row.agent_id, None)
         self._take(row)
+
+    def of(self, agent_id: str | None, now: datetime) -> HoldRow | None:
+        """The one that is on that agent (None: on all)."""
+        return next((row for row in self.current(now) if row.agent_id == agent_id), None)
+
+    def row_for(self, agent_id: str | None) -> int | None:
+        """The row in which another hold on that agent is written: who holds and lifts without end fills no disk."""
+        held = next(iter(self._of.get(agent_id, {})), None)
+        return self._rows.get(agent_id) if held is None else held
 
     def lift(self, agent_id: str | None) -> list[HoldRow]:
         """Forget the holds on one agent (None: those on all) and give them back."""
         lifted = list(self._of.get(agent_id, {}).values())
         for row in lifted:
             self._forget(row)
+            self._rows.pop(agent_id, None)
+            self._rows[agent_id] = row.id
+        while len(self._rows) > REMEMBERED:
+            del self._rows[next(iter(self._rows))]
         return lifted
 
     def expire(self, now: datetime) -> list[HoldRow]:

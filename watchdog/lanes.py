@@ -39,6 +39,16 @@ def enter(of: Lane) -> None:
     _LANE.set(of)
 
 
+@asynccontextmanager
+async def in_lane(of: Lane) -> AsyncIterator[None]:
+    """The same for as long as the body runs."""
+    token = _LANE.set(of)
+    try:
+        yield
+    finally:
+        _LANE.reset(token)
+
+
 class Lanes(Generic[T]):
     """A queue between threads: what is ours comes out first, in its order; then one of each user's in turn."""
 

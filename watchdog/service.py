@@ -168,6 +168,7 @@ class Daemon:
     async def _scheduled_sweep(self) -> None:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
         self._report_stuck()
+        self.users.look()
         self.admission.look()
         await self.door.keep()
         await self.scrape.keep(self.settings.metrics.listen)
@@ -220,8 +221,8 @@ class Daemon:
         if not store.shared:  # a server's disk is another one
             self.store.make_room = self.reserve.give
         self.supervisor.stepped()
-        users = Users(clock, log)
-        await users.begin()
+        self.users = Users(clock, log)
+        await self.users.begin()
         self.fleet = Fleet()
         self.holds = Holds(await self.store.read(store.active_holds, self.host))
         self.chronicle = Chronicle(self.store, clock, log)
@@ -234,13 +235,13 @@ class Daemon:
             settings=settings_for(settings),
             transient=units.usable(self.supervisor.present),
             unconfined=lambda kind, why: log.event("helper.unconfined", kind=kind, why=why),
-            user_of=users.user_of,
+            user_of=self.users.user_of,
         )
         held.push_async_callback(self.owners.close)
         self.notices = Notices(settings.notify, self.owners, clock, log)
         held.push_async_callback(self.notices.close)
         logs.listen(self.sink, self.notices.hear)
-        self.line_limits = LineLimits(clock, log, user_of=users.user_of)
+        self.line_limits = LineLimits(clock, log, user_of=self.users.user_of)
         logs.limit(self.line_limits.allows)
         self.metrics = Metrics(
             lambda: self.bulletin.verdicts(),
@@ -251,7 +252,7 @@ class Daemon:
             hooks=[hook.name for hook in settings.hooks],
         )
         scanner = Scanner(self.fleet, None, self.host)
-        self.admission = Admission(users, clock, self.metrics, log)
+        self.admission = Admission(self.users, clock, self.metrics, log)
         self.hearing.sockets.budget = DatagramBudget(self.admission)
         self.cleanup = Cleanup(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
@@ -273,7 +274,7 @@ class Daemon:
             log=log,
             observe=settings.observe,
             parallel=settings.kill.parallel,
-            user_of=users.user_of,
+            user_of=self.users.user_of,
         )
         held.push_async_callback(self.worker.close)  # also where the start is given up
         self.recorder = Recorder(self.fleet, self.store, clock, log)
@@ -291,7 +292,7 @@ class Daemon:
             recorder=self.recorder,
             metrics=self.metrics,
             log=log,
-            user_of=users.user_of,
+            user_of=self.users.user_of,
         )
         self.hearing.ends.look = self.sweeper.look_at_ended
         here = {"host": self.host, "boot_id": self.boot_id}
@@ -312,7 +313,7 @@ class Daemon:
         doers = self.cleanup, self.worker, self.holds, self.sweeper.restraint, log
         self.reaper = Reaper(self.fleet, self.store, clock, settings, finders, *doers, host=self.host, notify=directory)
         self.retention = Retention(self.store, clock, log, keep=settings.retention, host=self.host)
-        self.shares = Shares(self.store, clock, log, most=settings.bytes_per_user, user_of=users.user_of)
+        self.shares = Shares(self.store, clock, log, most=settings.bytes_per_user, user_of=self.users.user_of)
         self.schedule = Schedule(clock, log)
         self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
         parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)

@@ -18,12 +18,14 @@ from watchdog import entries
 from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
 from watchdog.control.registering import take_in
+from watchdog.core.admission import WAIT, Kind, cost_of
 from watchdog.core.model import Beat, Identity, Listed, Presence, State, Status, TreeMember
 from watchdog.entries import Found, Standing
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, WatchdogError
 from watchdog.fleet import Agent
 from watchdog.ghosts import Ghosts
 from watchdog.keys import Source
+from watchdog.lanes import Lane, in_lane
 from watchdog.owner.sources.base import MOST_ENTRIES, Entry
 from watchdog.owners import Owners
 from watchdog.processes.identity import presence
@@ -197,7 +199,10 @@ class Sources:
         desk, uid = self._desk, place.uid
         peer, proved = Peer(uid, uid, os.getpid()), found.standing is Standing.PROVED
         listed = entries.listed(kind, path, entry, proved)
-        async with desk.registering(uid):
+        if desk.admission.take(uid, Kind.REQUESTS, cost_of("POST", "/agents")[1]) > WAIT:
+            desk.admission.refused(uid, Kind.REQUESTS)
+            return  # its owner's file comes and goes faster than its share: the next look tries again
+        async with in_lane(Lane(desk.admission.user_of(uid))), desk.registering(uid):
             for body in entries.bodies(kind, entry):
                 try:
                     agent, _ = await take_in(desk, peer, body, found.taken, listed)

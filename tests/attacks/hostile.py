@@ -6,6 +6,7 @@
     hoard SOCKET COUNT               register so many agents and keep them
     connect SOCKET COUNT             open so many connections, and keep them until stdin ends
     flood SOCKET COUNT SECONDS       register so many agents, and write to their notify sockets without pause
+    one SOCKET METHOD PATH BODY      one request; prints status and answer
     hold SOCKET COUNT SECONDS        register so many agents; hold and unhold all of them with a reason of 1,000 letters
 
 Prints `ready` when it begins, and at the end a JSON object: how often each HTTP status came, "refused" for none.
@@ -18,10 +19,12 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from typing import Any
 
 
-def ask(path, method, target, body=None):
+def ask(path: str, method: str, target: str, body: object = None) -> tuple[int, dict[str, Any]]:
     """Status and answer; 0 where the daemon hung up or did not take the connection."""
     content = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n\r\n"
@@ -32,17 +35,18 @@ def ask(path, method, target, body=None):
         speaker.sendall(head.encode() + content)
         while piece := speaker.recv(65536):
             got += piece
-    head, _, content = got.partition(b"\r\n\r\n")
+    answered, _, content = got.partition(b"\r\n\r\n")
     with suppress(ValueError, IndexError):
-        return int(head.split()[1]), json.loads(content or b"{}")
+        return int(answered.split()[1]), json.loads(content or b"{}")
     return 0, {}
 
 
-def many(clients, seconds, act):
+def many(clients: int, seconds: float, act: Callable[[int, int], Iterable[int]]) -> Counter[str]:
     """So many threads, each as fast as it is answered."""
-    counts, until = Counter(), time.monotonic() + seconds
+    counts: Counter[str] = Counter()
+    until = time.monotonic() + seconds
 
-    def work(number):
+    def work(number: int) -> None:
         turn = 0
         while time.monotonic() < until:
             turn += 1
@@ -58,10 +62,10 @@ def many(clients, seconds, act):
     return counts
 
 
-def churn(path, clients, seconds):
+def churn(path: str, clients: str, seconds: str) -> Counter[str]:
     uid = os.getuid()
 
-    def act(number, turn):
+    def act(number: int, turn: int) -> Iterator[int]:
         name = f"x{uid}-{number}-{turn}"
         status, _ = ask(path, "POST", "/v1/agents", {"name": name, "temp_dir": f"/tmp/{name}/{'p' * 200}"})
         yield status
@@ -71,19 +75,22 @@ def churn(path, clients, seconds):
     return many(int(clients), float(seconds), act)
 
 
-def restore(path, clients, seconds):
+def restore(path: str, clients: str, seconds: str) -> Counter[str]:
     return many(int(clients), float(seconds), lambda number, turn: [ask(path, "GET", "/v1/restore?place=/tmp")[0]])
 
 
-def beats(path, clients, seconds):
+def beats(path: str, clients: str, seconds: str) -> Counter[str]:
     agent = ask(path, "POST", "/v1/agents", {"name": f"b{os.getuid()}"})[1]["agent_id"]
     target = f"/v1/agents/{agent}/beat"
     return many(int(clients), float(seconds), lambda number, turn: [ask(path, "POST", target, {"note": str(turn)})[0]])
 
 
-def registered(path, count, begin=lambda agent: None):
+def registered(
+    path: str, count: int, begin: Callable[[dict[str, Any]], None] = lambda agent: None
+) -> tuple[list[dict[str, Any]], Counter[str]]:
     """Agents of ours, each refused one tried again until the daemon says that there is no room."""
-    agents, counts = [], Counter()
+    agents: list[dict[str, Any]] = []
+    counts: Counter[str] = Counter()
     while len(agents) < count:
         status, answer = ask(path, "POST", "/v1/agents", {"name": f"h{os.getuid()}-{len(agents)}"})
         counts[str(status or "refused")] += 1
@@ -95,36 +102,40 @@ def registered(path, count, begin=lambda agent: None):
     return agents, counts
 
 
-def hoard(path, count):
+def hoard(path: str, count: str) -> dict[str, int]:
     print("ready", flush=True)
     agents, counts = registered(path, int(count))
     return {**counts, "agents": len(agents)}
 
 
-def connect(path, count):
-    held, counts = [], Counter()
+def connect(path: str, count: str) -> Counter[str]:
+    held: list[socket.socket] = []
+    counts: Counter[str] = Counter()
     for _ in range(int(count)):
         speaker = socket.socket(socket.AF_UNIX)
         speaker.settimeout(10)
-        speaker.connect(path)
-        held.append(speaker)
+        with suppress(OSError):
+            speaker.connect(path)
+            held.append(speaker)
+            speaker.sendall(b"GET /v1/status HTTP/1.1\r\nHost: x\r\n")
+    print("ready", flush=True)
+    sys.stdin.read()
     for speaker in held:
-        speaker.settimeout(0.2)
+        speaker.setblocking(False)
         try:
-            counts["cut" if speaker.recv(10) in (b"", b"HTTP/1.1 5") else "open"] += 1
-        except TimeoutError:
+            speaker.recv(10)
+            counts["cut"] += 1
+        except BlockingIOError:
             counts["open"] += 1
         except OSError:
             counts["cut"] += 1
-    print("ready", flush=True)
-    sys.stdin.read()
     return counts
 
 
-def flood(path, count, seconds):
-    speakers = []
+def flood(path: str, count: str, seconds: str) -> dict[str, int]:
+    speakers: list[socket.socket] = []
 
-    def begin(agent):
+    def begin(agent: dict[str, Any]) -> None:
         speaker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         speaker.connect(agent["env"]["NOTIFY_SOCKET"])
         speaker.send(b"WATCHDOG=1")
@@ -146,7 +157,7 @@ def flood(path, count, seconds):
     return {**counts, "sent": sent, "full": refused, "agents": len(agents)}
 
 
-def hold(path, count, seconds):
+def hold(path: str, count: str, seconds: str) -> Counter[str]:
     agents, counts = registered(path, int(count))
     targets = [agent["agent_id"] for agent in agents]
     print("ready", flush=True)
@@ -158,7 +169,11 @@ def hold(path, count, seconds):
     return counts
 
 
-def main():
+def one(path: str, method: str, target: str, body: str) -> tuple[int, dict[str, Any]]:
+    return ask(path, method, target, json.loads(body))
+
+
+def main() -> None:
     mode, *words = sys.argv[1:]
     print(json.dumps(globals()[mode](*words)), flush=True)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.bench import acting, judging, peers, watching
+from tests.bench import acting, hostile, judging, peers, watching
 from tests.bench.table import Row, write
 
 Take = Callable[[], list[Row]]
@@ -23,6 +23,7 @@ STEPS: dict[str, Sequence[Take]] = {  # what is taken together disturbs one anot
     "noticing": (acting.noticing,),
     "beat": (acting.beat,),
     "obey": (lambda: acting.killing(deaf=False),),
+    "hostile": (hostile.hostile,),
     "ignore": (lambda: acting.killing(deaf=True),),
 }
 

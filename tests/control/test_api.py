@@ -7,13 +7,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.control.office import ALICE, BOB, ME, ROOT, Office, make_office, wait_for
+from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, make_office, wait_for
 from tests.setuid import leashed
 from watchdog.control import api
 from watchdog.control.api import ROUTES
@@ -395,3 +396,138 @@ def test_a_fault_of_ours_is_told_and_harms_nobody_else(office: Office, monkeypat
     assert "secret" not in answer["message"]
     assert office.log.events[-1]["event"] == "control.failed"
     assert office.ask("GET", "/v1/status")[0] == 200
+
+
+def subuid(office: Office) -> None:
+    """Alice has 65,536 subordinate uids from `SUB` on."""
+    (office.directory / "subuid").write_text(f"{ALICE}:{SUB}:65536\n")
+
+    def read() -> bool:
+        office.users._looked = float("-inf")
+        office.users.look()
+        return office.users.user_of(SUB) == ALICE
+
+    wait_for(lambda: office.on_loop(read), "the file is read")
+
+
+SUB = 3_000_000_000
+
+
+@as_root
+def test_a_user_that_asks_too_often_is_told_when_to_try_again(office: Office) -> None:
+    """Subordinate uids drink from the same bucket; another user, root and heartbeats do not notice. CLI: exit 75."""
+    subuid(office)
+    agent_id = office.register("alpha", ALICE)
+    office.on_loop(lambda: office.desk.admission.charge(SUB + 7, 1e6))
+
+    status, answer = office.ask_as(SUB + 9, "GET", "/v1/agents")
+    assert (status, answer["error"]) == (429, "limited")
+    assert answer["message"].startswith(f"the user of uid {SUB + 9} (uid {ALICE}) asks more than its share; try again")
+    assert office.ask_as(ALICE, "POST", f"/v1/agents/{agent_id}/beat", {})[0] == 204
+    assert office.ask_as(BOB, "GET", "/v1/agents")[0] == 200
+    assert office.ask("GET", "/v1/agents")[0] == 200
+    _, told = office.ask("GET", "/v1/status")
+    assert [(one["uid"], one["kind"], one["refused"]) for one in told["limited"]] == [(ALICE, "requests", 1)]
+    assert office.ask_as(BOB, "GET", "/v1/status")[1]["limited"] == []
+    assert [event["kind"] for event in office.log.events if event["event"] == "user.limited"] == ["requests"]
+
+    code = "import sys; from watchdog.cli.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--socket", office.socket_path, "list"],
+        user=ALICE,
+        group=ALICE,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, "try again in" in done.stderr) == (75, True), done.stderr
+
+
+@as_root
+def test_a_second_request_of_a_connection_is_paid_for_too(office: Office) -> None:
+    """Nobody gets a hundred for the price of one by keeping a connection, or by a first line that comes in pieces."""
+    code = """
+import os, socket, sys
+s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(sys.argv[1])
+def ask(*pieces):
+    for piece in pieces:
+        s.sendall(piece)
+    got = b""
+    while b"\\r\\n\\r\\n" not in got or not got.rstrip().endswith(b"}"):
+        got += s.recv(65536)
+    return got.split()[1].decode()
+print(ask(b"GET /v1/status HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"), flush=True)
+input()
+print(ask(b"GET /v1/status HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"), flush=True)
+s = socket.socket(socket.AF_UNIX); s.settimeout(60); s.connect(sys.argv[1])
+print(ask(b"GET /v1/st", b"atus HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n"), flush=True)
+"""
+    process = subprocess.Popen(
+        ["/usr/bin/python3", "-I", "-c", code.replace("\\\\", "\\"), office.socket_path],
+        user=ALICE,
+        group=ALICE,
+        extra_groups=[],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd="/",
+    )
+    with process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "200\n"
+        office.on_loop(lambda: office.desk.admission.charge(ALICE, 1e6))
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "429\n"
+        assert process.stdout.readline() == "429\n"
+        assert process.wait(60) == 0
+
+
+@as_root
+def test_a_hold_that_says_the_same_again_changes_nothing(office: Office) -> None:
+    """One row an agent, however often it is held and let go; one event for each change."""
+    office.register("alpha", ALICE)
+
+    def say(route: str, **body: object) -> None:
+        assert office.ask_as(ALICE, "POST", f"/v1/{route}", {"targets": ["alpha"], **body})[0] == 200
+
+    def events() -> list[object]:
+        return [event["event"] for event in office.log.events if str(event["event"]).startswith("hold.")]
+
+    for _ in range(3):
+        say("hold", reason="one")
+    assert events() == ["hold.started"]
+    say("hold", reason="two")
+    say("unhold")
+    say("unhold")
+    say("hold", reason="three")
+    assert events() == ["hold.started", "hold.started", "hold.ended", "hold.started"]
+    (row,) = office.desk.store.store.active_holds(HOST)
+    assert (row.id, row.reason) == (1, "three")
+    assert [held.reason for held in office.desk.holds.current(office.desk.now())] == ["three"]
+
+
+@as_root
+def test_nobody_can_squat_anothers_temp_dir(office: Office) -> None:
+    """A place that a stranger names is not taken from its owner: no hook of the stranger's could remove it."""
+    office.register("squatter", BOB, temp_dir="/tmp/of-alice")
+    office.register("alpha", ALICE, temp_dir="/tmp/of-alice")
+    status, answer = office.ask_as(ALICE, "POST", "/v1/agents", {"name": "beta", "temp_dir": "/tmp/of-alice"})
+    assert (status, answer["error"]) == (409, "conflict")
+
+
+@as_root
+def test_a_users_registration_does_not_wait_for_anothers(office: Office) -> None:
+    """Bob's is stuck; root's and alice's go on."""
+    held = office.desk.registering(BOB)
+
+    def hold() -> Awaitable[Any]:
+        return held.__aenter__()
+
+    def let_go() -> Awaitable[Any]:
+        return held.__aexit__(None, None, None)
+
+    office.on_loop(hold)
+    office.register("alpha", ALICE)
+    office.register("roots", pid=office.process())
+    office.on_loop(let_go)

@@ -176,6 +176,75 @@ def test_many_descriptors_are_all_closed(directory: str) -> None:
     assert before == len(os.listdir("/proc/self/fd"))
 
 
+def test_descriptors_that_come_along_are_never_ours_to_close(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """close(2) calls the file's own `flush`: one of a FUSE server that never answers would stop the loop (by reading).
+
+    The other end of a pipe hears all the same that they are gone, which is what BARRIER=1 waits for.
+    """
+    ours, theirs = os.pipe()
+    closed: list[int] = []
+    close = os.close
+
+    def watched(descriptor: int) -> None:
+        closed.append(descriptor)
+        close(descriptor)
+
+    def talk(paths: dict[str, str]) -> None:
+        monkeypatch.setattr(os, "close", watched)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+            speaker.connect(paths["a"])
+            socket.send_fds(speaker, [b"BARRIER=1"], [theirs])
+        close(theirs)
+        assert os.read(ours, 1) == b""
+
+    heard = listen(directory, talk, lambda heard: len(heard) == 1)
+    close(ours)
+    assert heard[0][1].uid == os.geteuid() and heard[0][1].pid == os.getpid()
+    assert closed == []
+
+
+class Rationed:
+    """So many of one uid a look."""
+
+    def __init__(self, most: int) -> None:
+        self.most = self.left = most
+        self.behind = False
+
+    def renew(self) -> bool:
+        behind, self.behind, self.left = self.behind, False, self.most
+        return behind
+
+    def take(self, owner_uid: int) -> bool:
+        self.behind = self.behind or not self.left
+        self.left -= bool(self.left)
+        return not self.behind
+
+
+def test_what_a_budget_leaves_is_read_later_and_each_socket_gets_its_turn(directory: str) -> None:
+    """Ten sockets with eight messages each, four a look: no socket waits for another's queue, no message is lost."""
+    heard: list[tuple[str, Message]] = []
+
+    async def main() -> None:
+        sockets = NotifySockets(directory, lambda agent, message: heard.append((agent, message)))
+        sockets.budget = Rationed(4)
+        paths = [sockets.open(str(number), os.geteuid()) for number in range(10)]
+        for path in paths:
+            for number in range(8):
+                send(path, b"X_AGENT_PROGRESS=%d" % number)
+        for look in range(1, 21):
+            assert sockets.drain_all()
+            assert len(heard) == 4 * look
+            if look == 3:
+                assert len({agent for agent, _ in heard}) == 10
+        assert not sockets.drain_all()
+        sockets.close_all()
+
+    asyncio.run(main())
+    for agent in map(str, range(10)):
+        words = [message.data for name, message in heard if name == agent]
+        assert words == [b"X_AGENT_PROGRESS=%d" % number for number in range(8)]
+
+
 def test_a_socket_whose_directory_was_removed_is_closed_all_the_same(directory: str) -> None:
     """Logout removes runtime directories; an agent's row is closed without a stumble."""
 

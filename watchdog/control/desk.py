@@ -18,6 +18,7 @@ from watchdog.admission import Admission
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.control.peers import Peer, peer_of
+from watchdog.core.admission import PER_TARGET, WAIT, Kind
 from watchdog.core.model import KillOptions, Reason, Registration
 from watchdog.errors import BadRequest, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
@@ -121,6 +122,11 @@ class Desk:
         """Wall time, for people."""
         return self.clock.now().wall
 
+    def charge(self, peer: Peer, act: str, targets: int) -> None:
+        """Take the tokens for so many targets of one request; the first is paid for."""
+        if targets > 1 and not peer.admin:
+            self.admission.charge(peer.uid, PER_TARGET[act] * (targets - 1))
+
     def unheard(self, uid: int) -> None:
         """A connection of that uid was refused for a limit; it may have carried a heartbeat.
 
@@ -136,6 +142,8 @@ class Desk:
         """What its word changed in its registration: the type decides its limits. A failed write is not repeated."""
         if agent.reg.agent_type != former.agent_type:
             agent.adopt(self.settings.policy_for(agent.reg))
+        if agent.reg == former or self.admission.take(agent.reg.owner_uid, Kind.REQUESTS, 1.0) > WAIT:
+            return  # its user writes more than its share: as a failed write
         with suppress(RegistryUnavailable):  # a daemon after us goes by what it was told first
             if agent.reg.transcript is not None and agent.reg.transcript != former.transcript:
                 await self.store.write(self.store.store.set_transcript, agent.agent_id, agent.reg.transcript)

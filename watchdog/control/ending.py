@@ -109,6 +109,7 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list
         return chosen.results + [dry(a) if why is None else failure(a.agent_id, why, a) for a, why in agents]
     if not order.go and any(map(is_wide, targets)) and (tree := await in_whose_tree(peer, desk.fleet)) is not None:
         return chosen.results + [preview(agent, tree) for agent in chosen.agents.values()]
+    desk.charge(peer, "kill", len(chosen.agents))
     for generation in _generations(chosen.agents):
         told = await asyncio.gather(*(_end_one(desk, peer, agent, order) for agent in generation))
         chosen.results += [_with_spared(desk, peer, one, chosen) for one in told]

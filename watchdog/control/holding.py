@@ -1,6 +1,6 @@
 """POST /hold, /unhold, /remove: do nothing about an agent, do something again, forget one that has ended."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from aiohttp import web
 
@@ -16,6 +16,7 @@ from watchdog.core.model import KillOptions, Presence, Reason, Status
 from watchdog.errors import AgentNotFound, Conflict, Forbidden, WatchdogError
 from watchdog.fleet import Agent
 from watchdog.processes.identity import presence
+from watchdog.registry.rows import HoldRow
 
 BEGUN = frozenset({Status.ENDING, Status.UNKILLABLE})  # of an order: it was claimed, signals follow
 
@@ -27,7 +28,9 @@ async def hold(request: web.Request) -> web.Response:
     until = None if body.for_seconds is None else desk.now() + timedelta(seconds=body.for_seconds)
     reason = body.reason or "no reason given"
     results = []
-    for agent, result in await _targets(desk, peer, body.targets, request.path):
+    targets = await _targets(desk, peer, body.targets, request.path)
+    desk.charge(peer, "hold", len(targets))
+    for agent, result in targets:
         if result is None and agent is not None and agent.reg.host != desk.host:
             await elsewhere.hold(desk, peer, agent, reason, until)
             await _say(desk, peer, agent, "hold.started", reason)
@@ -35,10 +38,14 @@ async def hold(request: web.Request) -> web.Response:
             result = {**_named(agent), "success": True, "until": stamp(until), "message": message}
         if result is None and agent is not None and agent.status in BEGUN:
             result = await _too_late(desk, agent)
+        agent_id = agent.agent_id if agent else None
+        held = desk.holds.of(agent_id, desk.now())
+        told = held is not None and (held.reason, held.by_uid) == (reason, peer.uid)
+        if result is None and told and held is not None and held.until_at == until:
+            result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held already: {reason}"}
         if result is None:
-            agent_id = agent.agent_id if agent else None
             store = desk.store
-            row = await store.write(store.store.add_hold, agent_id, reason, peer.uid, desk.now(), until, host=desk.host)
+            row = await _write(desk, peer, agent_id, reason, until)
             for older in desk.holds.lift(agent_id):
                 if older.id != row.id:  # it may have been found in the registry before we are told of it
                     await store.write(store.store.end_hold, older.id, desk.now())
@@ -48,11 +55,22 @@ async def hold(request: web.Request) -> web.Response:
                 await store.write(store.store.end_hold, row.id, desk.now())
                 results.append(await _too_late(desk, agent))
                 continue
-            await _say(desk, peer, agent, "hold.started", reason)
+            if not told:
+                await _say(desk, peer, agent, "hold.started", reason)
             result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held: {reason}"}
         results.append(result)
     desk.look_soon()
     return _respond(results, "hold")
+
+
+async def _write(desk: Desk, peer: Peer, agent_id: str | None, reason: str, until: datetime | None) -> HoldRow:
+    """Into the row of the agent's last hold, if it had one: holds that follow each other need no more room than one."""
+    store, known = desk.store, desk.holds.row_for(agent_id)
+    if known is not None:
+        row = await store.write(store.store.renew_hold, known, reason, peer.uid, desk.now(), until)
+        if row is not None and row.agent_id == agent_id:
+            return row
+    return await store.write(store.store.add_hold, agent_id, reason, peer.uid, desk.now(), until, host=desk.host)
 
 
 async def unhold(request: web.Request) -> web.Response:
@@ -60,7 +78,9 @@ async def unhold(request: web.Request) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Unhold, await read_body(request))
     results = []
-    for agent, result in await _targets(desk, peer, body.targets, request.path):
+    targets = await _targets(desk, peer, body.targets, request.path)
+    desk.charge(peer, "unhold", len(targets))
+    for agent, result in targets:
         if result is None:
             there = agent if agent is not None and agent.reg.host != desk.host else None
             if there is not None:
@@ -102,6 +122,7 @@ async def remove(request: web.Request) -> web.Response:
         except WatchdogError as error:
             results.append(_refused(desk, peer, target, error, request.path))
             continue
+        desk.charge(peer, "remove", len(agents))
         results += [await _remove(desk, peer, agent, body) for agent in agents]
     return _respond(results, "remove")
 

@@ -206,7 +206,7 @@ def _less(counts: Counter[Key], key: Key) -> None:
 
 def problem(status: str, code: str, message: str, header: bytes = b"") -> bytes:
     """An answer that ends the connection, made without aiohttp."""
-    body = (json.dumps({"error": code, "message": message}) + "\n").encode()
+    body = json.dumps({"error": code, "message": message}).encode()
     return b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nConnection: close\r\n%sContent-Length: %d\r\n\r\n%s" % (
         status.encode(),
         header,

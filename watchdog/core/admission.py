@@ -55,7 +55,7 @@ _COSTS = {
     ("POST", "reap"): 20.0,
     ("GET", "events"): 2.0,
 }
-PER_TARGET = {"kill": 1.0, "stop": 1.0, "cancel": 1.0, "remove": 2.0, "hold": 0.5, "unhold": 0.5}
+PER_TARGET = {"kill": 1.0, "remove": 2.0, "hold": 0.5, "unhold": 0.5}  # of further targets of one request
 
 
 def cost_of(method: str, target: str) -> tuple[Kind, float]:

@@ -193,6 +193,18 @@ class HistoryQueries(Queries):
             key = connection.execute(insert(operator_hold).values(stored)).inserted_primary_key
         return HoldRow(int(key[0]) if key else 0, agent_id, reason, by_uid, now, until_at)
 
+    def renew_hold(
+        self, hold_id: int, reason: str, by_uid: int | None, now: datetime, until_at: datetime | None
+    ) -> HoldRow | None:
+        """The same row holds again, or on for another reason. None: it was forgotten."""
+        columns = operator_hold.columns
+        stored = {"reason": reason, "by_uid": by_uid, "created_at": now, "until_at": until_at, "ended_at": None}
+        with self.engines.begin(self.engines.durable) as connection:
+            row = connection.execute(
+                update(operator_hold).where(columns.id == hold_id).values(stored).returning(columns.agent_id)
+            ).one_or_none()
+        return None if row is None else HoldRow(hold_id, row.agent_id, reason, by_uid, now, until_at)
+
     def end_hold(self, hold_id: int, now: datetime) -> bool:
         """The hold is over. False when it was already."""
         columns = operator_hold.columns

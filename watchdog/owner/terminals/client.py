@@ -94,7 +94,7 @@ def _keep(
     wires: tuple[int, bytes, int, int],
     seconds: float,
     limit: int,
-    fenced: Callable[[], None] | None,
+    fenced: Callable[[], object] | None,
 ) -> None:
     """In the keeper, which has a single thread: the rest of its code takes no lock that another thread could hold."""
     socket, given, answering, asking = wires
