@@ -25,8 +25,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 TOGETHER = 200  # writes in one transaction at most: they share its fate, and readers see it late
 # Seconds after which the database has hung: a disk that takes no fsync, a dead NFS server. What it refuses by itself
-# (a lock, a server that went silent) it refuses after 6 s at most.
-HUNG = 10.0
+# (a lock, a server that went silent) it refuses after 6 s at most; a sweep that waits so long is over in its interval.
+HUNG = 8.0
 LOOK = 0.5  # seconds between two looks whether the writer has hung
 
 
