@@ -8,8 +8,23 @@ import pytest
 
 from watchdog import config, logs
 from watchdog.errors import AlreadyRunning
-from watchdog.lock import Locks
+from watchdog.lock import Locks, PidFile
 from watchdog.places import ensure_directories
+
+
+def test_a_lock_is_let_go_whoever_else_has_its_descriptor(tmp_path: Path) -> None:
+    """A child that was forked, or what is left of a process of which a thread is stuck in the kernel."""
+    path = str(tmp_path / "lock")
+    first = PidFile(path)
+    copy = os.dup(first.fileno())  # shares the lock, as after fork(2)
+    first.close()
+    with pytest.raises(AlreadyRunning):
+        PidFile(path)
+    second = PidFile.__new__(PidFile)
+    second._descriptor = copy
+    second.release()
+    PidFile(path).close()
+    os.close(copy)
 
 
 def test_the_first_ones_socket_is_named_where_it_is_known(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import TextIO
 import pytest
 
 from tests.test_logs import Begin, begin, lines, out, text, wait_for
+from watchdog.clock import Clock
 from watchdog.log_targets import File, Line, Stream, Target, Wait, datagram
 from watchdog.logs import finish, get_logger
 from watchdog.sink import Sink
@@ -451,3 +452,53 @@ def test_journald_that_does_not_read_holds_nobody(begin: Begin, out: TextIO, jou
     for n in range(2000):
         log.event("agent.late", n=n, text="x" * 500)
     assert [int(journald.next()["N"]) for _ in range(2000)] == list(range(2000))
+
+
+# -- what hangs
+
+
+class Stuck:
+    """A target in a dead mount: neither a write nor a close returns."""
+
+    name = "/dead/log"
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    def write(self, line: Line, wait: Wait) -> None:
+        self.gate.wait()
+
+    def reopen(self) -> None:
+        self.gate.wait()
+
+
+class Later(Clock):
+    """A minute later each time."""
+
+    def mono(self) -> float:
+        self.now_ = getattr(self, "now_", 0.0) + 60
+        return float(self.now_)
+
+
+def test_a_target_that_hangs_is_told_once_on_the_fallback(out: TextIO) -> None:
+    """And nobody who logs waits, be it stuck in a write or in a close."""
+    stuck, told = Stuck(), Stream(out)
+    sink = Sink(stuck, told, clock=Later())
+    record = logging.makeLogRecord({"msg": "x", "levelno": logging.INFO})
+    sink.emit(record)
+    wait_for(lambda: "takes no line" in (sink.health().error or ""))
+    for _ in range(3):
+        sink.tell_if_stuck()
+        sink.emit(record)
+    wait_for(lambda: "log.failed" in text(out))
+    sink.finish(0.1)
+    assert text(out).count("log.failed") == 1
+    stuck.gate.set()
+
+    closing = Stuck()
+    sink = Sink(closing, told)
+    sink.reopen()
+    for _ in range(3):
+        sink.emit(record)  # at f87b3bd: waited for the lock under which the target was closed
+    sink.finish(0.1)
+    closing.gate.set()

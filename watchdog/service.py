@@ -85,6 +85,7 @@ class Daemon:
         self.host = identity.this_host(settings.host)
         self.boot_id = identity.boot_id()
         self.stopping, self.sooner = asyncio.Event(), asyncio.Event()
+        self.early: asyncio.Task[None] | None = None  # a look that a reason called for
         self.stuck: dict[str, float] = {}  # what does not answer, and for how many seconds: reported
         self.summons = Summons(self._summoned)
         self.exit_timer = ExitTimer(log, self.summons.unheeded, partial(logs.finish, sink))
@@ -154,16 +155,23 @@ class Daemon:
             if self.sooner.is_set():
                 self.sooner.clear()
                 reload, self.summons.reload = self.summons.reload, False
-                if reload:
-                    await self.reload.run(self.settings)
-                    self.supervisor.ready(self.bulletin.line())
-                await self._sweep()
+                # Not awaited alone: one that hangs would keep us from seeing that the scheduler is dead.
+                self.early = asyncio.create_task(self._early_look(reload), name="early look")
+                await asyncio.wait([*ends, self.early], return_when=asyncio.FIRST_COMPLETED)
+                if self.early.done():
+                    self.early.result()
                 pause = 1 if reload else min(1, 4 * self.sweeper.took)
                 await asyncio.wait(ends, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         if self.schedule.dead.is_set():
             self.log.event("scheduler.dead")
         for end in ends:
             end.cancel()
+
+    async def _early_look(self, reload: bool) -> None:
+        if reload:
+            await self.reload.run(self.settings)
+            self.supervisor.ready(self.bulletin.line())
+        await self._sweep()
 
     async def _scheduled_sweep(self) -> None:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
@@ -424,6 +432,8 @@ class Daemon:
                 await self.sweeper.lock.acquire()
             self.sweeper.lock.release()
         self.schedule.shutdown()
+        if self.early is not None:
+            self.early.cancel()
         self.supervisor.stepped()
         await self.worker.close()
         self.supervisor.stepped()

@@ -79,7 +79,8 @@ def begin(what: str, function: Callable[[], T]) -> "Future[T]":
 
     def work() -> None:
         with noted(what):
-            _settle(future, function)
+            came = _outcome(function)
+        _settle(future, *came)  # now, so that whoever hears of it may call again
 
     threading.Thread(target=work, name=what, daemon=True).start()
     return future
@@ -119,10 +120,15 @@ def call_now(what: str, function: Callable[[], T], seconds: float) -> T:
         raise Unanswered(f"{what}: no answer within {seconds:g} s") from None
 
 
-def _settle(future: "Future[Any]", function: Callable[[], Any]) -> None:
+def _outcome(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
-        result = function()
+        return function(), None
     except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        return None, error
+
+
+def _settle(future: "Future[Any]", result: Any, error: BaseException | None) -> None:
+    if error is not None:
         future.set_exception(error)
     else:
         future.set_result(result)
@@ -193,8 +199,10 @@ class Pool(Executor):
             if future.set_running_or_notify_cancel():
                 self._since[me] = _clock.mono()
                 with noted(self._what):
-                    _settle(future, function)
+                    came = _outcome(function)
                 self._since.pop(me, None)
+                _settle(future, *came)
+                del came
             del task, future, function  # nothing is kept alive by a thread that waits
             with self._lock:
                 self._idle += 1

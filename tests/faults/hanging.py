@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.world import World
+from tests.world import BIN, World, wait_for
 
 SOURCE = Path(__file__).parent / "hang.c"
 
@@ -35,10 +35,14 @@ class Hanging:
         self._directory = directory / "hang"
         self._directory.mkdir(exist_ok=True)
 
-    def start(self, world: World, *options: str, wait: bool = True, prefix: tuple[str, ...] = (), **own: str) -> None:
+    @property
+    def words(self) -> tuple[str, ...]:
+        """For env(1), before the command of a process for which it hangs; its children are meant, too."""
+        return f"LD_PRELOAD={library()}", f"HANG={self._directory}"
+
+    def start(self, world: World, *, wait: bool = True, daemon: tuple[str, ...] = ()) -> None:
         """As `world.start`; what hangs, hangs for the daemon and its children alone."""
-        environ = {"LD_PRELOAD": str(library()), "HANG": str(self._directory), **own}
-        world.start(*options, wait=wait, prefix=(*prefix, "env", *(f"{key}={value}" for key, value in environ.items())))
+        world.start(wait=wait, prefix=("env", *self.words), daemon=daemon or (str(BIN / "agent-watchdogd"),))
 
     def take_away(self) -> None:
         """All return again."""
@@ -53,6 +57,10 @@ class Hanging:
         new = self._directory / f".{call}"
         new.write_text(str(path))
         new.rename(self._directory / call)
+
+    def wait_met(self, call: str) -> None:
+        """Until somebody is in it."""
+        wait_for((self._directory / f"{call}.met").exists, f"a call of {call}")
 
     def end(self, *calls: str) -> None:
         """It returns again."""

@@ -244,3 +244,55 @@ def test_what_is_asked_for_after_the_end_is_answered(tmp_path: Path) -> None:
             await asyncio.wait_for(registry.write(registry.store.add_event, "t.late", None, "t", "w", NOW), 5)
 
     asyncio.run(story())
+
+
+def test_a_disk_that_hangs_keeps_nobody_waiting(store: Store) -> None:
+    """All that wait are told within `patience`, and each new write at once, until the disk answers; the end is bounded.
+
+    What waited behind it is not done afterwards, as its caller was told that it was not.
+    """
+
+    async def story() -> None:
+        registry, disk = AsyncStore(store), Disk(store)
+        registry.patience = 0.5
+        async with disk.busy(registry) as asked:
+            order(registry, asked, *words(registry, "t.1", "t.2"))
+            for write in asked:
+                with pytest.raises(RegistryUnavailable, match="no answer within"):
+                    await asyncio.wait_for(write, 60)
+            with pytest.raises(RegistryUnavailable):
+                await asyncio.wait_for(registry.write(store.add_event, "t.3", None, "t", "w", NOW), 0.4)
+            assert store.engines.trouble is not None
+        registry.patience = 60
+        await asyncio.gather(*words(registry, "t.4"))
+        assert events_of(store) == ["t.first", "t.4"]
+
+        disk.free.clear()
+        last = asyncio.create_task(registry.write(store.add_event, "t.5", None, "t", "w", NOW))
+        await asyncio.sleep(0)
+        assert not registry.close(0.2), "its writer is left to itself"
+        disk.free.set()
+        await last
+
+    asyncio.run(story())
+
+
+def test_reads_that_hang_keep_two_threads(store: Store) -> None:
+    """The third one is refused at once."""
+    gate = threading.Event()
+
+    async def story() -> None:
+        registry = AsyncStore(store)
+        registry.patience = 0.3
+        for read in [asyncio.create_task(registry.read(gate.wait)) for _ in range(2)]:
+            with pytest.raises(RegistryUnavailable, match="no answer within"):
+                await asyncio.wait_for(read, 60)
+        registry.patience = 0.0
+        with pytest.raises(RegistryUnavailable):
+            await registry.read(int)
+        gate.set()
+        registry.patience = 60.0
+        assert await registry.read(int) == 0
+        registry.close()
+
+    asyncio.run(story())

@@ -27,8 +27,8 @@ T = TypeVar("T")
 TOGETHER = 200  # writes in one transaction at most: they share its fate, and readers see it late
 OF_USERS = 20  # of them requests of users: what is ours and comes next waits for no more than these
 # Seconds after which the database has hung: a disk that takes no fsync, a dead NFS server. What it refuses by itself
-# (a lock, a server that went silent) it refuses after 6 s at most.
-HUNG = 10.0
+# (a lock, a server that went silent) it refuses after 6 s at most; a sweep that waits so long is over in its interval.
+HUNG = 8.0
 LOOK = 0.5  # seconds between two looks whether the writer has hung
 
 
