@@ -86,7 +86,7 @@ CATALOGUE: dict[str, Entry] = {
     "agent.owner_changed": Entry(INFO, "the main process dropped from root to a user, who owns the agent for good"),
     "agent.untouchable": Entry(
         INFO,
-        "the main process runs with other uids than its owner's (sudo, su): its places and hooks are left alone meanwhile",
+        "the main process runs with other uids than its owner's (sudo, su); its places are left alone meanwhile",
     ),
     "agent.first_beat": Entry(INFO, "the first beat; from now on silence counts"),
     "agent.late": Entry(
