@@ -115,8 +115,7 @@ CATALOGUE: dict[str, Entry] = {
     "agent.owner_changed": Entry(INFO, "the main process dropped from root to a user, who owns the agent for good"),
     "agent.untouchable": Entry(
         INFO,
-        "the main process runs with other uids than its owner's (sudo, su, a setuid program); told once an agent",
-        "nothing: its places, terminal, commands and hooks are left alone until it is its owner's again",
+        "the main process runs with other uids than its owner's (sudo, su); its places are left alone meanwhile",
     ),
     "agent.first_beat": Entry(INFO, "the first beat; from now on silence counts"),
     "agent.late": Entry(
