@@ -119,7 +119,7 @@ class Ending:
                 thaw(plan.cgroup)
                 roll.were_stopped(plan.stopped)
             if not plan.begun:
-                snapshot = await awaited(None, evidence.snapshot, [m.seen for m in roll.alive()])
+                snapshot = await _evidence(roll)
                 await self._intend("looked", roll.seen(), snapshot)
             started, everybody = (self._clock.mono(), False) if plan.termed is None else plan.termed
             before = plan.termed is not None
@@ -232,3 +232,11 @@ class Ending:
         if hurry.is_set():
             self._plan.force = True
             hurry.clear()
+
+
+async def _evidence(roll: Roll) -> dict[str, object]:
+    """What its processes were doing; that this cannot be read stops no kill."""
+    try:
+        return await awaited(None, evidence.snapshot, [m.seen for m in roll.alive()])
+    except OSError as error:
+        return {"processes": [], "failed": str(error)}

@@ -10,6 +10,7 @@ import resource
 import select
 import signal
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from watchdog.core.ladder import parents_first
@@ -144,12 +145,17 @@ class Roll:
         return [m.seen for m in self._members.values()]
 
     async def look(self) -> None:
-        """Read what signals to these need to know: nothing is read between the last beat and the first signal."""
+        """Read what signals to these need to know: nothing is read between the last beat and the first signal.
+
+        Where that fails each signal reads for itself.
+        """
         held = [m for m in self.alive() if m.pidfd >= 0]
-        stats = await awaited(None, procfs.stats, tuple(m.pid for m in held))
+        stats: dict[int, procfs.Stat | OSError] = {}
+        with suppress(OSError):
+            stats = await awaited(None, procfs.stats, tuple(m.pid for m in held))
         for member in held:
-            stat = stats[member.pid]
-            member.look = Look(None if isinstance(stat, OSError) else stat, member.seen.name)
+            stat = stats.get(member.pid)
+            member.look = Look(stat if isinstance(stat, procfs.Stat) else None, member.seen.name)
 
     def looks(self) -> dict[Identity, Look]:
         """What the last `look` saw."""
@@ -187,7 +193,9 @@ class Roll:
     async def stuck(self) -> str | None:
         """Why it lives after all that was sent, in one word: not_permitted protected unreadable frozen d_state."""
         alive = self.alive()
-        frozen = await awaited(None, cgroups.frozen_among, tuple(m.pid for m in alive))
+        frozen: frozenset[int] = frozenset()
+        with suppress(OSError):
+            frozen = await awaited(None, cgroups.frozen_among, tuple(m.pid for m in alive))
         for member in alive:
             member.stuck = "frozen" if member.pid in frozen else "d_state"
         reasons = [m.refused for m in alive] + [m.stuck for m in alive]

@@ -6,6 +6,7 @@ SIGKILL that was not ours, say together what neither says alone.
 
 import signal
 from collections.abc import Iterable
+from contextlib import suppress
 
 from watchdog.core.model import Presence
 from watchdog.fleet import Agent
@@ -19,11 +20,12 @@ SHELL = 128  # a shell, npm and others end with this and the number of the signa
 def note(agent: Agent) -> None:
     """Remember the counts of today; where nothing can be read, or nobody lives, the former ones stay."""
     if agent.identity is not None:
-        _keep(agent, oom.counts((agent.identity.pid,))[agent.identity.pid])
+        with suppress(OSError):
+            _keep(agent, oom.counts((agent.identity.pid,))[agent.identity.pid])
 
 
 async def note_all(agents: Iterable[Agent]) -> None:
-    """The same of many, in one look."""
+    """The same of many, in one look. Raises LookFailed."""
     mains = {agent.identity.pid: agent for agent in agents if agent.identity is not None}
     found = await awaited(None, oom.counts, tuple(mains))
     for pid, agent in mains.items():

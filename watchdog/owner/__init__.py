@@ -6,6 +6,7 @@
     contained   a piece of work in a child, with a deadline that ends its whole tree
     command     a command hook, run contained
     paths       directories opened component by component, without following links; mounts
+    proc_files  reads of single processes' files, each of which may hang
     occupancy   who has a cwd, an open file, a socket or a lock below a directory
     session_dirs  temp dirs of vendors' sessions, and which session may live
     environments  what this uid started a process with; nothing that another uid chose

@@ -1,5 +1,7 @@
 """Files of processes whose read hangs: whatever file it is, the others are watched, killed and cleaned up on time."""
 
+import os
+import signal
 import socket
 import subprocess
 import time
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.hung import FILES, hanging
+from tests.faults.private import running
 from tests.faults.table import Row, Run
 from tests.world import PATIENCE, World, alive, wait_for
 
@@ -153,6 +156,32 @@ def never_read(run: Run) -> None:
             process.communicate(timeout=PATIENCE)
 
 
+def reader_lost(run: Run, sig: signal.Signals) -> None:
+    """The child that reads is killed or stopped: another takes its place."""
+    for _ in range(run.times):
+        with running(log={"level": "debug"}) as world:
+            started(world)
+            assert world.daemon is not None
+            former = _reader_of(world.daemon.pid)
+            os.kill(former, sig)
+            done = world.cli("kill", "bystander", "--force", check=False)
+            assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+            assert "silent for" in world.wait_status("stalls", "killed")["why"]
+            wait_for(partial(_is_another, world.daemon.pid, former), "another reader")
+            obeys(run, world)
+
+
+def _reader_of(daemon: int) -> int:
+    for pid in _children_of(daemon):
+        if b"reader_main" in Path(f"/proc/{pid}/cmdline").read_bytes() and alive(pid):
+            return pid
+    return 0
+
+
+def _is_another(daemon: int, former: int) -> bool:
+    return _reader_of(daemon) not in (0, former)
+
+
 def _is_taken(register: Callable[[], tuple[int, object]]) -> bool:
     return register()[0] == 201
 
@@ -170,9 +199,12 @@ def _held(world: World, code: str) -> subprocess.Popen[bytes]:
     return process
 
 
+def _children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def _child_of(pid: int) -> int | None:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(children[0]) if children else None
+    return next(iter(_children_of(pid)), None)
 
 
 def _metrics(world: World) -> str:
@@ -217,6 +249,15 @@ ROWS = [
         "refused at once, to be tried again; then it can be",
         refused,
         root=True,
+    ),
+    *(
+        Row(
+            f"the daemon's reader gets {sig.name}",
+            "sent to the child that reads files of processes, right before a kill",
+            "another reads; the kill is done, a stall found, TERM obeyed",
+            partial(reader_lost, sig=sig),
+        )
+        for sig in (signal.SIGKILL, signal.SIGSTOP)
     ),
     Row(
         "a child that hung before any scan read it",
