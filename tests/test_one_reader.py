@@ -34,7 +34,7 @@ ALLOWED = {
     ("processes/reader_main.py", "hung"): NO_LOCK,
     ("enclosure.py", "unseen"): NO_LOCK,
     ("hearing.py", "readmit"): NO_LOCK,
-    ("hearing.py", "follow_owner"): NO_LOCK,
+    ("processes/permission.py", "_user_namespace"): NO_LOCK,
     ("processes/procfs.py", "status_value"): TEXT,
     ("bulletin.py", "facts"): TEXT,
     ("account.py", "unreadable"): TEXT,

@@ -47,6 +47,11 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "fault",
         "the disk of /s/reserve is full; 7 bytes",
     ),
+    "a limited user": (
+        {"status": {"limited": [{"uid": 1000, "why": "too many requests", "refused": 7, "since": "now"}]}},
+        "warn",
+        "uid 1000 is limited: too many requests; 7 times since now",
+    ),
     "a hung directory": ({"status": {"waits_for": {"/x": 9}}}, "fault", "no answer from /x for 9 s"),
     "a hung look": ({"unanswered": ["/y"]}, "fault", "/y does not answer"),
     "lines lost": ({"status": {"log": {"target": "/l", "lost": 3}}}, "warn", "3 lines of the log were lost"),

@@ -17,7 +17,7 @@ from watchdog.core.model import Presence
 from watchdog.core.ownership import Uids
 from watchdog.errors import SignalRefused
 from watchdog.processes import identity as identities
-from watchdog.processes import procfs
+from watchdog.processes import pidfd_info, procfs
 from watchdog.processes.exits import exit_status
 from watchdog.processes.signals import Guard, send
 
@@ -240,7 +240,7 @@ def test_a_process_that_proc_hides_is_known_by_a_held_pidfd_or_by_its_inode_alon
     assert fd is not None
     with pytest.raises(identities.LookFailed):
         identities.is_kernel_thread(identity.pid)
-    monkeypatch.setattr(identities, "PIDFD_GET_INFO", 0xC0400000)  # as before kernel 6.13
+    monkeypatch.setattr(pidfd_info, "_GET_INFO", 0xC0400000)  # as before kernel 6.13
     with pytest.raises(identities.LookFailed):
         identities.uids(fd)
     os.close(fd)
@@ -362,7 +362,7 @@ def test_uids_are_those_of_the_process_behind_a_pidfd(
 ) -> None:
     """All four, of a zombie too; none once it is reaped. Before kernel 6.13 by /proc/PID/status."""
     if not by_ioctl:
-        monkeypatch.setattr(identities, "PIDFD_GET_INFO", 0xC0400000)
+        monkeypatch.setattr(pidfd_info, "_GET_INFO", 0xC0400000)
     child = family.python("import os; os.setresuid(1001, 0, 1002); print(1); input(); os.setresuid(3, 3, 3)")
     family.line(child)
     fd = identities.pin(known(child.pid))
