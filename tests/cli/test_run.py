@@ -303,11 +303,12 @@ def test_term_to_the_wrapper_ends_the_agent(start: Start, daemon: FakeDaemon) ->
 def test_each_signal_reaches_the_agent_once(start: Start, daemon: FakeDaemon, tmp_path: Path) -> None:
     """HUP, USR1, USR2, WINCH, ALRM, real-time ones; the agent is told by its wrapper alone."""
     numbers = [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH, signal.SIGALRM, signal.SIGIO, 40]
-    program = (
-        "import signal, sys\n"
-        f"for n in {[int(n) for n in numbers]}: signal.signal(n, lambda n, f: print(n, flush=True))\n"
+    program = (  # not signal.pause(): a signal between the look at the flags and the call would be waited for, for ever
+        "import signal\n"
+        f"numbers = {[int(n) for n in numbers]}\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, numbers)\n"
         "print('ready', flush=True)\n"
-        "while True: signal.pause()\n"
+        "while True: print(int(signal.sigwait(numbers)), flush=True)\n"
     )
     wrapper = start("run", "--", sys.executable, "-c", program)
     assert wrapper.stdout is not None

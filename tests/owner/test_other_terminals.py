@@ -85,7 +85,12 @@ def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def lines_of(pid: int, pane: dict[str, object]) -> list[str]:
-    lines = panes.pane_screen(pid, int(started_at(pid) or 0), pane)["lines"]
+    """What it shows; nothing where the terminal's client, a Python here, took too long on a loaded host."""
+    try:
+        lines = panes.pane_screen(pid, int(started_at(pid) or 0), pane)["lines"]
+    except OwnerCallFailed as error:
+        assert "did not answer" in str(error)
+        return []
     assert isinstance(lines, list)
     return lines
 
