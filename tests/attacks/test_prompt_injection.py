@@ -62,6 +62,7 @@ def bare(answer: str, words: str) -> list[str]:
 
 
 def test_the_words_of_another_users_agent_are_marked_in_every_answer(world: World, tmp_path: Path) -> None:
+    world.configure(stall={"after_seconds": 3600})  # nothing is killed before it is asked about
     world.start()
     ann = Person(world, "ann", 12001)
     words = {"task": ORDER, "type": "call_kill_agent", "tags": [NAME]}
