@@ -1,6 +1,7 @@
 """The agent's notify socket: whose datagrams count, and where it may lie."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -96,10 +97,12 @@ def test_lies_beside_the_control_socket_where_that_directory_is_ours(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made 0700; nobody else may write there, to root's neither."""
-    inbox = open_inbox(str(runtime / "agent-watchdog" / "control.sock"), "f" * 32)
+    inbox = open_inbox(str(runtime / "agent-watchdog" / "control.sock"))
     assert inbox is not None
     try:
-        assert inbox.path == str(runtime / "agent-watchdog" / "notify" / ("f" * 32))
+        directory, name = os.path.split(inbox.path)
+        assert directory == str(runtime / "agent-watchdog" / "notify")
+        assert re.fullmatch("run-[0-9a-f]{32}", name)
         assert os.stat(os.path.dirname(inbox.path)).st_mode & 0o7777 == 0o700
         assert os.stat(inbox.path).st_mode & 0o7777 == 0o600
     finally:
@@ -115,7 +118,7 @@ def test_lies_in_our_own_runtime_directory_where_the_daemons_is_not_ours(
     (runtime / "open").chmod(0o777)
     (runtime / "link").symlink_to(runtime / "agent-watchdog")
     for name in ("open", "link"):
-        inbox = open_inbox(str(runtime / name / "control.sock"), "e" * 32)
+        inbox = open_inbox(str(runtime / name / "control.sock"))
         assert inbox is not None
         inbox.close()
         assert inbox.path.startswith(str(runtime / "agent-watchdog" / "notify"))
