@@ -18,7 +18,9 @@ import pytest
 
 from tests.e2e.test_two_people import Person
 from tests.world import BIN, World, make_world
+from watchdog.control.restoring import chosen
 from watchdog.core.model import Policy, Registration, Status
+from watchdog.errors import Ambiguous
 from watchdog.fleet import Agent, Fleet
 from watchdog.logs import get_logger
 from watchdog.placement import Kind, Placement
@@ -76,6 +78,16 @@ def test_nothing_of_roots_lies_in_the_runtime_directory_of_another(tmp_path: Pat
     assert list(place.iterdir()) == []
     assert not places_for(ANN, environ).runtime_dir.startswith(str(place)), "a user's daemon likewise"
     assert places_for(BEN, environ).runtime_dir == f"{place}/agent-watchdog"
+
+
+def test_what_another_users_trash_says_is_not_restored_in_place_of_ones_own() -> None:
+    """Ids and names there are that user's words. At 6e2b281 root's `restore` took the entry of the lower uid."""
+    hers, his = ({"agent_id": "a" * 32, "name": "alpha", "owner_uid": uid} for uid in (BEN, ANN))
+    for wanted in ("alpha", "a" * 32, "aaaa"):
+        with pytest.raises(Ambiguous, match=rf"uid {ANN}.*uid {BEN}"):
+            chosen(wanted, [his, hers], [])
+        assert chosen(wanted, [his, hers], [], BEN) == hers, "from within her repository"
+        assert chosen(wanted, [hers, hers], [], 0) == hers
 
 
 @pytest.mark.skipif(cgroups.version_2() is None, reason="needs cgroup v2")
