@@ -46,7 +46,7 @@ _ENDLESS_KEY = re.compile(
     rb"""(?:["'\w-]{1,40}[ \t]{0,9}\.[ \t]{0,9}){100}"""
 )  # tomllib takes minutes for 20,000 parts
 _MOST = 50  # problems told of one file; it is another file than was meant
-_SOCKET_ROOM = 67  # sun_path holds 107 bytes (unix(7)); "/notify/" and 32 hex digits need 40 of them
+_SOCKET_ROOM = 63  # sun_path holds 107 bytes (unix(7)); "/notify/run-" and 32 hex digits need 44 of them
 
 
 @dataclass(frozen=True)

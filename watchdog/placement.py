@@ -111,9 +111,11 @@ class Placement:
         try:
             if self.kind is Kind.LEAF:
                 self._clear()
+                _refuse_ended(agent, main)
                 _into_leaf(main.pid, f"{self._base}/{cgroup_names(agent.agent_id)[1]}")
             else:
                 async with self._asking:
+                    _refuse_ended(agent, main)
                     await _ask_systemd(agent, main)
             async with asyncio.timeout(ARRIVAL):
                 while not self._found(agent, main):
@@ -170,6 +172,15 @@ def leave(agent: Agent) -> None:
     """Its row is closed: its leaf goes. Scopes are systemd's, which removes them when they are empty."""
     if agent.cgroup is not None and not agent.cgroup.endswith(".scope"):
         _remove(agent.cgroup)
+
+
+def _refuse_ended(agent: Agent, main: Identity) -> None:
+    """Right before its number is used, which may be another user's by now: who waits for his turn may wait for long.
+
+    Raises ProcessLookupError.
+    """
+    if presence(main, agent.pidfd) is not Presence.ALIVE:
+        raise ProcessLookupError(f"process {main.pid} has ended")
 
 
 def _into_leaf(pid: int, leaf: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from watchdog import threads
-from watchdog.control.client import fallbacks
+from watchdog.control.client import fallbacks, runtime_directory
 from watchdog.errors import UnsafeDirectory
 
 NAME = "agent-watchdog"
@@ -41,7 +41,7 @@ def places_for(uid: int, environ: Mapping[str, str]) -> Places:
             _first(environ.get("RUNTIME_DIRECTORY")) or f"/run/{NAME}",
         )
     home = _absolute(environ.get("HOME")) or _home(uid)
-    runtime = _absolute(environ.get("XDG_RUNTIME_DIR"))
+    runtime = runtime_directory(uid, environ.get("XDG_RUNTIME_DIR", ""))
     return Places(
         uid,
         f"{_absolute(environ.get('XDG_CONFIG_HOME')) or f'{home}/.config'}/{NAME}/{NAME}.toml",

@@ -16,14 +16,15 @@ def one(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> Age
     """The living agent of a name, id, unique id prefix (8 or more characters) or pid.
 
     `visible` limits names and prefixes to those ids. Raises AgentNotFound or Ambiguous, which lists the ids.
+
+    A name that is the beginning of another's id is no more than that: its user chose it.
     """
     candidates = [a for a in fleet if visible is None or a.agent_id in visible]
     exact = [a for a in candidates if a.agent_id == target]
-    fits = exact or [a for a in candidates if a.reg.name == target]
+    begins = len(target) >= 8
+    fits = exact or [a for a in candidates if a.reg.name == target or (begins and a.agent_id.startswith(target))]
     if not fits and is_number(target):
         fits = [a for a in candidates if a.identity is not None and a.identity.pid == int(target)]
-    if not fits and len(target) >= 8:
-        fits = [a for a in candidates if a.agent_id.startswith(target)]
     if not fits:
         raise AgentNotFound(f"no living agent is called {target!r} (see: agent-watchdog list)")
     if len(fits) > 1:

@@ -60,6 +60,15 @@ WORKED: dict[str, tuple[str, ...]] = {
     ),
 }
 
+# Attacks that the review had not tried, and that worked at 6e2b281, when all of its rows were corrected.
+LATER: dict[str, tuple[str, ...]] = {
+    "a user fills the socket of an agent that root's `run` started, which is ended for its silence": (
+        "tests/attacks/test_run_sockets.py",
+        "tests/cli/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
+    ),
+    "names, directories and numbers that a user chose for root": ("tests/attacks/test_places.py",),
+}
+
 # Attacks that held.
 HELD: dict[str, tuple[str, ...]] = {
     "registering others' pids, init, kernel threads": (
@@ -118,7 +127,7 @@ HELD: dict[str, tuple[str, ...]] = {
         "tests/control/test_api.py::test_who_does_not_finish_its_request_is_cut",
         "tests/control/test_api.py::test_a_trickle_of_bytes_does_not_move_the_deadline",
         "tests/intake/test_notify.py::test_many_descriptors_are_all_closed",
-        "tests/cli/test_inbox.py::test_closes_every_descriptor_that_it_is_sent",
+        "tests/cli/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
         "tests/attacks/test_held.py::test_a_compressed_body_is_no_bomb",
     ),
     "unread followers": ("tests/control/test_reading.py::test_a_follower_who_does_not_read_stops_nobody",),

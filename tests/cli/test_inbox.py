@@ -1,6 +1,7 @@
 """The agent's notify socket: whose datagrams count, and where it may lie."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -50,17 +51,18 @@ def test_counts_what_is_no_message(runtime: Path) -> None:
         inbox.close()
 
 
-def test_closes_every_descriptor_that_it_is_sent(runtime: Path) -> None:
-    """A barrier ends when its descriptor is closed; more of them must not fill our table."""
+def test_takes_no_descriptor_that_it_is_sent(runtime: Path) -> None:
+    """A barrier ends when its message is read; to close(2) one of a dead file system would hold us for ever."""
     inbox = Inbox(str(runtime / "n"))
     read, write = os.pipe()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.connect(inbox.path)
-            socket.send_fds(sender, [b"BARRIER=1"], [write] * 20)
+            socket.send_fds(sender, [b"WATCHDOG=1\nBARRIER=1"], [write] * 20)
         os.close(write)
         before = len(os.listdir("/proc/self/fd"))
-        assert list(inbox.words(os.getpid())) == []
+        words = inbox.words(os.getpid())
+        assert next(words) == {"state": "working", "promises": True}
         assert len(os.listdir("/proc/self/fd")) == before
         assert os.read(read, 1) == b"", "the other end is closed everywhere"
     finally:
@@ -70,18 +72,21 @@ def test_closes_every_descriptor_that_it_is_sent(runtime: Path) -> None:
 
 @pytest.mark.skipif(not ROOT, reason="needs root to become another uid")
 def test_another_uid_is_refused_unless_the_agent_runs_as_it_by_now(runtime: Path) -> None:
-    """`exec gosu` changes the agent's uid in the same process; its beats must still come."""
+    """`exec gosu` changes the agent's uid in the same process: its beats must still come, and nobody else's."""
     os.chmod(runtime, 0o755)
     inbox = Inbox(str(runtime / "n"))
     agent = subprocess.Popen(["sleep", "60"], user=65534, group=65534, extra_groups=[])
     try:
-        send_as(65534, inbox.path)
-        assert list(inbox.words(os.getpid())) == [], "the agent is root's"
+        assert inbox.follow(os.getpid(), 1.0) == pytest.approx(1.01), "the agent is root's"
+        with pytest.raises(subprocess.CalledProcessError):
+            send_as(65534, inbox.path)
+        assert inbox.follow(agent.pid, 1.005) == pytest.approx(1.01), "it is not looked at so soon"
+        assert inbox.follow(agent.pid, 1.01) is None
         send_as(65534, inbox.path)
         assert list(inbox.words(agent.pid)) == [{"state": "working", "promises": True}]
-        send_as(65533, inbox.path)
-        assert list(inbox.words(agent.pid)) == []
-        assert inbox.refused == 2
+        with pytest.raises(subprocess.CalledProcessError):
+            send_as(65533, inbox.path)
+        assert inbox.follow(os.getpid(), 99.0) is None, "for good"
     finally:
         agent.kill()
         agent.wait()
@@ -91,13 +96,15 @@ def test_another_uid_is_refused_unless_the_agent_runs_as_it_by_now(runtime: Path
 def test_lies_beside_the_control_socket_where_that_directory_is_ours(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Made 0700; only root's is reachable for others, because its agents may drop to another uid."""
-    inbox = open_inbox(str(runtime / "agent-watchdog" / "control.sock"), "f" * 32)
+    """Made 0700; nobody else may write there, to root's neither."""
+    inbox = open_inbox(str(runtime / "agent-watchdog" / "control.sock"))
     assert inbox is not None
     try:
-        assert inbox.path == str(runtime / "agent-watchdog" / "notify" / ("f" * 32))
+        directory, name = os.path.split(inbox.path)
+        assert directory == str(runtime / "agent-watchdog" / "notify")
+        assert re.fullmatch("run-[0-9a-f]{32}", name)
         assert os.stat(os.path.dirname(inbox.path)).st_mode & 0o7777 == 0o700
-        assert os.stat(inbox.path).st_mode & 0o7777 == (0o666 if ROOT else 0o600)
+        assert os.stat(inbox.path).st_mode & 0o7777 == 0o600
     finally:
         inbox.close()
 
@@ -111,7 +118,7 @@ def test_lies_in_our_own_runtime_directory_where_the_daemons_is_not_ours(
     (runtime / "open").chmod(0o777)
     (runtime / "link").symlink_to(runtime / "agent-watchdog")
     for name in ("open", "link"):
-        inbox = open_inbox(str(runtime / name / "control.sock"), "e" * 32)
+        inbox = open_inbox(str(runtime / name / "control.sock"))
         assert inbox is not None
         inbox.close()
         assert inbox.path.startswith(str(runtime / "agent-watchdog" / "notify"))

@@ -113,7 +113,7 @@ class Wrapper:
         become_subreaper()
         if options.auto_temp_dir:
             self._make_temp_dir()
-        self.inbox = open_inbox(self.control, options.agent_id)
+        self.inbox = open_inbox(self.control)
         body = options.registration(None if self.inbox is None else self.inbox.path)
         self.link = Link(lambda: find_socket(options.socket), _send_sigio, body)
         if self.inbox is None:
@@ -185,13 +185,16 @@ class Wrapper:
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             now = time.monotonic()
+            follow = None
             if self.inbox is not None:
+                if self.status is None:
+                    follow = self.inbox.follow(self.pid, now)
                 for words in self.inbox.words(self.pid):
                     self.link.hear(words, now)
             self.link.step(now)
             if done() or (deadline is not None and now >= deadline):
                 return
-            due = [now + BACKSTOP_SECONDS, deadline, self.link.next_step(now)]
+            due = [now + BACKSTOP_SECONDS, deadline, follow, self.link.next_step(now)]
             wait = max(0.0, min(moment for moment in due if moment is not None) - now)
             if self.inbox is not None and self.inbox.more:
                 wait = 0.0

@@ -21,8 +21,19 @@ _CHUNK = 65536
 def user_directories() -> list[str]:
     """Where a daemon of our own uid may have its sockets, the likelier first."""
     own = fallbacks(os.getuid())
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    return [f"{runtime}/agent-watchdog", *own] if runtime.startswith("/") else own
+    runtime = runtime_directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR", ""))
+    return own if runtime is None else [f"{runtime}/agent-watchdog", *own]
+
+
+def runtime_directory(uid: int, told: str) -> str | None:
+    """$XDG_RUNTIME_DIR, where it is one for that uid; None for a relative path, and where others may change it.
+
+    `su` keeps it (pam_systemd(8)): then it is another user's, who could exchange whatever we put there for a link.
+    """
+    path = told.rstrip("/")
+    if not path.startswith("/") or (os.path.lexists(path) and not _is_directory_of(path, uid, closed_to=0o022)):
+        return None
+    return path
 
 
 def fallbacks(uid: int) -> list[str]:

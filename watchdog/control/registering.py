@@ -3,6 +3,7 @@
 The row is committed before the answer. What the kernel says (uid, identity) comes from the kernel, never from a body.
 """
 
+import re
 import uuid
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -27,6 +28,7 @@ from watchdog.hearing import WRAPPER
 from watchdog.registry.store import Store
 from watchdog.sharing import refuse_temp_dir, working_in
 
+_OF_RUN = re.compile("notify/run-[0-9a-f]{32}")  # `cli.resident.inbox`
 _SPOKEN = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING})  # in these a beat counts
 
 
@@ -248,10 +250,9 @@ def _refuse_paths(desk: Desk, body: Register, owner: int, parent: str | None) ->
     if socket is not None and body.source != "run":
         raise BadRequest("notify_socket: only `run` owns its agent's socket; leave it out, and the daemon makes one")
     own = f"{_path(desk.runtime_dir)}/"
-    if socket is not None and socket.startswith(own) and socket != f"{own}notify/{body.agent_id}":
-        raise BadRequest(
-            f"notify_socket: {socket} is not {own}notify/{body.agent_id}; that directory holds nothing else"
-        )
+    name = None if socket is None or not socket.startswith(own) else socket.removeprefix(own)
+    if name is not None and name != f"notify/{body.agent_id}" and not _OF_RUN.fullmatch(name):  # by id: up to 0.1
+        raise BadRequest(f"notify_socket: {socket} is no {own}notify/run-ID; that directory holds nothing else")
 
 
 def _commit(

@@ -59,7 +59,7 @@ async def restore(request: web.Request) -> web.Response:
     body = parse(Restore, await read_body(request))
     async with desk.helping.turn(lane().user):
         found, problems = await _look(desk, peer, body)
-        one = _chosen(body.id, found, problems)
+        one = chosen(body.id, found, problems, body.owner_uid)
         uid = one["owner_uid"]
         assert isinstance(uid, int)
         asked = {"wanted": one["agent_id"], "places": [one["common"]], "dry_run": body.dry_run}
@@ -114,7 +114,12 @@ def _entry(value: Any) -> Json:
     return {str(key): printable(item) if isinstance(item, str) else item for key, item in value.items()}
 
 
-def _chosen(wanted: str, found: list[Json], problems: list[str]) -> Json:
+def chosen(wanted: str, found: list[Json], problems: list[str], owner_uid: int | None = None) -> Json:
+    """The one that is meant. Ids and names are the words of each owner's files: of two owners' only that of
+    `owner_uid` comes first.
+
+    Raises AgentNotFound, Ambiguous.
+    """
     fitting = [one for one in found if wanted in (one["agent_id"], one.get("name"))]
     if not fitting and len(wanted) >= SHORTEST:
         fitting = [one for one in found if str(one["agent_id"]).startswith(wanted)]
@@ -124,6 +129,8 @@ def _chosen(wanted: str, found: list[Json], problems: list[str]) -> Json:
             f"no worktree of {wanted} lies in the trash of a known repository{hint}; `agent-watchdog restore` lists "
             "all; say it from within its repository, or with --repository DIR"
         )
-    if len({str(one["agent_id"]) for one in fitting}) > 1:
-        raise Ambiguous(f"{wanted} may be any of {', '.join(sorted(str(one['agent_id']) for one in fitting))}")
+    fitting = [one for one in fitting if one["owner_uid"] == owner_uid] or fitting
+    several = sorted({f"{one['agent_id']} (uid {one['owner_uid']})" for one in fitting})
+    if len(several) > 1:
+        raise Ambiguous(f"{wanted} may be any of {', '.join(several)}; of two owners say --repository DIR")
     return fitting[0]

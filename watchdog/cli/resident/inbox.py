@@ -2,6 +2,14 @@
 
 A message is the agent's whoever of its tree sent it and whether he still lives: the socket is its own. The kernel tells
 who sent it; foreign uids are refused. Nothing here blocks.
+
+Only its owner may write there: ten datagrams fill it (net.unix.max_dgram_qlen), so anybody who may write can keep the
+agent's own words out and have it ended for its silence. An agent that root started may drop to a user, to whom the
+socket is then given; so it is looked at, at first every 10 ms. Whoever speaks sooner is refused (EACCES).
+
+Descriptors that come along are never received: close(2) of one calls its file system, and a FUSE server that does not
+answer would hold us for ever. Without room for them the kernel drops them with the message (unix(7), MSG_CTRUNC), which
+releases a BARRIER=1 as well.
 """
 
 import os
@@ -10,10 +18,8 @@ from _collections_abc import Iterator
 from _socket import (
     AF_UNIX,
     CMSG_SPACE,
-    MSG_CMSG_CLOEXEC,
     MSG_DONTWAIT,
     SCM_CREDENTIALS,
-    SCM_RIGHTS,
     SO_PASSCRED,
     SOCK_CLOEXEC,
     SOCK_DGRAM,
@@ -25,8 +31,10 @@ from _socket import (
 from watchdog.control.client import SYSTEM_SOCKET, directory_problem, user_directories
 from watchdog.core.notify import MAX_BYTES, Words, parse_datagram, words_of
 
-_ROOM = CMSG_SPACE(12) + CMSG_SPACE(4 * 253)  # struct ucred, and as many descriptors as one message may carry (unix(7))
+_ROOM = CMSG_SPACE(12)  # struct ucred, which comes first (scm_recv), and nothing else
 _PER_TURN = 64  # then signals get their turn, however fast somebody writes
+# Seconds between two looks at whether root's agent has dropped its uid: a tenth of its age, within these.
+_SOONEST, _LATEST = 0.01, 10.0
 
 
 class Inbox:
@@ -37,6 +45,9 @@ class Inbox:
         self.path = path
         self.more = False
         self._dropped_to: int | None = None  # the user to whom the agent of root's dropped
+        self._may_drop = os.getuid() == 0
+        self._began: float | None = None  # when its agent was looked at first
+        self._looks_at = 0.0
         self.refused = 0  # datagrams that were no message, or came from a foreign uid
         self._socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK)
         self._socket.setsockopt(SOL_SOCKET, SO_PASSCRED, 1)
@@ -45,35 +56,47 @@ class Inbox:
             self._socket.bind(path)
         finally:
             os.umask(mask)
-        if os.getuid() == 0:
-            os.chmod(path, 0o666)  # noqa: S103  the agent may drop to another uid; the sender's uid is checked below
 
     def fileno(self) -> int:
         """The descriptor, to ask for SIGIO on it."""
         return self._socket.fileno()
+
+    def follow(self, agent_pid: int, now: float) -> float | None:
+        """Give the socket to the user to whom root's agent has dropped; the first one stays the only one.
+
+        `now`, and when to be called again: monotonic seconds; None: no more. For an agent that is not waited for yet.
+        """
+        if not self._may_drop or not agent_pid:
+            return None
+        if self._began is None:
+            self._began = self._looks_at = now
+        if now >= self._looks_at:
+            uid = _uid_of(agent_pid)
+            if uid:
+                self._dropped_to, self._may_drop = uid, False
+                try:  # noqa: SIM105  contextlib costs memory
+                    os.chown(self.path, uid, -1, follow_symlinks=False)
+                except OSError:
+                    pass  # somebody removed it: nobody can speak there any more
+                return None
+            self._looks_at = now + min(_LATEST, max(_SOONEST, (now - self._began) / 10))
+        return self._looks_at
 
     def words(self, agent_pid: int) -> Iterator[Words]:
         """Yield what waits there and is a word of the agent's. A barrier is released after its message was taken."""
         self.more = False
         for _ in range(_PER_TURN):
             try:
-                data, ancillary, _, _ = self._socket.recvmsg(MAX_BYTES + 1, _ROOM, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)
+                data, ancillary, _, _ = self._socket.recvmsg(MAX_BYTES + 1, _ROOM, MSG_DONTWAIT)
             except OSError:  # EAGAIN: empty
                 return
-            received: list[int] = []
-            try:
-                sender_pid, sender_uid = 0, -1
-                for level, kind, content in ancillary:
-                    if level == SOL_SOCKET and kind == SCM_CREDENTIALS:
-                        sender_pid, sender_uid, _ = _integers(content)
-                    elif level == SOL_SOCKET and kind == SCM_RIGHTS:
-                        received += _integers(content)
-                words = self._word(data, sender_pid, sender_uid, agent_pid)
-                if words is not None:
-                    yield words
-            finally:
-                for descriptor in received:
-                    os.close(descriptor)
+            sender_pid, sender_uid = 0, -1
+            for level, kind, content in ancillary:
+                if level == SOL_SOCKET and kind == SCM_CREDENTIALS and len(content) >= 12:
+                    sender_pid, sender_uid, _ = _integers(content[:12])
+            words = self._word(data, sender_pid, sender_uid, agent_pid)
+            if words is not None:
+                yield words
         self.more = True
 
     def close(self) -> None:
@@ -85,7 +108,7 @@ class Inbox:
             pass
 
     def _word(self, data: bytes, sender_pid: int, sender_uid: int, agent_pid: int) -> Words | None:
-        if sender_uid not in (0, os.getuid()) and not self._is_its_user(sender_uid, agent_pid):
+        if sender_uid not in (0, os.getuid(), self._dropped_to):
             self.refused += 1
             return None
         fields = parse_datagram(data)
@@ -94,15 +117,12 @@ class Inbox:
             return None
         return words_of(fields, from_main=sender_pid == agent_pid)
 
-    def _is_its_user(self, uid: int, agent_pid: int) -> bool:
-        """Whether our agent, which root started, has dropped to that user; the first one stays the only one."""
-        if self._dropped_to is None and os.getuid() == 0:
-            self._dropped_to = _uid_of(agent_pid) or None
-        return self._dropped_to == uid
 
-
-def open_inbox(control_socket: str, agent_id: str) -> Inbox | None:
+def open_inbox(control_socket: str) -> Inbox | None:
     """The agent's own socket, beside the control socket where that directory is ours, else in our runtime directory.
+
+    Its name says nothing of the agent's id: everybody sees it (proc(5), /proc/net/unix), and until a daemon has taken
+    the agent in, anybody could register that id. Nor is it ever an id, which others choose for theirs.
 
     None when no directory can be trusted or written; the agent is then watched by its process alone.
     """
@@ -110,7 +130,7 @@ def open_inbox(control_socket: str, agent_id: str) -> Inbox | None:
     for directory in ([beside] if os.path.isdir(beside) else []) + user_directories():
         try:
             if prepared(directory) and prepared(f"{directory}/notify"):
-                return Inbox(f"{directory}/notify/{agent_id}")
+                return Inbox(f"{directory}/notify/run-{os.urandom(16).hex()}")
         except OSError:  # for example a path that is too long for a socket
             continue
     return None

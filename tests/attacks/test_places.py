@@ -1,0 +1,115 @@
+"""What root's daemon or a program of root's takes for its own, or for an agent's, and another user has chosen.
+
+At 6e2b281 each of these worked: an order of root's hit an agent that had the beginning of another's id for a name; a
+`run` of root's kept its socket and its reports in $XDG_RUNTIME_DIR of the user from whom root had come by `su`, who
+could exchange them for links (of 256 reports the oldest is removed, by its path); and the number of a process that had
+ended while it waited for its turn was moved into its agent's cgroup, whosoever it was by then.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_two_people import Person
+from tests.world import BIN, World, make_world
+from watchdog.control.restoring import chosen
+from watchdog.core.model import Policy, Registration, Status
+from watchdog.errors import Ambiguous
+from watchdog.fleet import Agent, Fleet
+from watchdog.logs import get_logger
+from watchdog.placement import Kind, Placement
+from watchdog.places import places_for
+from watchdog.processes import cgroups, identity
+from watchdog.registry.store import AsyncStore, Store
+
+pytestmark = [
+    pytest.mark.attacks,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: what another user chooses for it"),
+]
+ANN, BEN = 12001, 12002
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """The system's daemon: others may pass to its sockets."""
+    for made in make_world():
+        made.dir.chmod(0o755)
+        made.runtime.chmod(0o755)
+        yield made
+
+
+def test_a_name_that_begins_like_anothers_id_takes_no_order_of_roots(world: World) -> None:
+    """Both ways: neither is ended, and root is told which two these are. At 6e2b281 the one of that name was."""
+    world.start()
+    ann, ben = Person(world, "ann", ANN), Person(world, "ben", BEN)
+    hers, _ = ann.registered("hers", "witness", "lease=600")
+    his, _ = ben.registered(hers[:8], "witness", "lease=600")
+
+    said = world.cli("kill", hers[:8], check=False)
+
+    assert said.returncode != 0
+    assert hers in said.stderr and his in said.stderr, said.stderr
+    assert {one["status"] for one in world.agents().values()} == {"running"}
+    assert ann.cli("kill", "hers")[0] == 0, "who sees her own alone is not disturbed"
+    assert ben.cli("kill", hers[:8])[0] == 0
+
+
+def test_nothing_of_roots_lies_in_the_runtime_directory_of_another(tmp_path: Path) -> None:
+    """`su` keeps $XDG_RUNTIME_DIR. At 6e2b281 root's socket and report were there."""
+    place = tmp_path / "user"
+    place.mkdir(mode=0o700)
+    os.chown(place, BEN, BEN)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(place)}
+    run = (str(BIN / "agent-watchdog"), "run", "--name", "roots", "--", "sh", "-c", "echo $NOTIFY_SOCKET")
+
+    before = set(Path("/tmp").glob("agent-watchdog-0"))
+    said = subprocess.run(run, env=environ, capture_output=True, text=True, timeout=60, check=True).stdout
+    for made in set(Path("/tmp").glob("agent-watchdog-0")) - before:
+        shutil.rmtree(made)
+
+    assert said.startswith(("/run/", "/tmp/")), said
+    assert not said.startswith(f"{place}/"), said
+    assert list(place.iterdir()) == []
+    assert not places_for(ANN, environ).runtime_dir.startswith(str(place)), "a user's daemon likewise"
+    assert places_for(BEN, environ).runtime_dir == f"{place}/agent-watchdog"
+
+
+def test_what_another_users_trash_says_is_not_restored_in_place_of_ones_own() -> None:
+    """Ids and names there are that user's words. At 6e2b281 root's `restore` took the entry of the lower uid."""
+    hers, his = ({"agent_id": "a" * 32, "name": "alpha", "owner_uid": uid} for uid in (BEN, ANN))
+    for wanted in ("alpha", "a" * 32, "aaaa"):
+        with pytest.raises(Ambiguous, match=rf"uid {ANN}.*uid {BEN}"):
+            chosen(wanted, [his, hers], [])
+        assert chosen(wanted, [his, hers], [], BEN) == hers, "from within her repository"
+        assert chosen(wanted, [hers, hers], [], 0) == hers
+
+
+@pytest.mark.skipif(cgroups.version_2() is None, reason="needs cgroup v2")
+def test_a_number_that_has_passed_on_is_moved_nowhere(tmp_path: Path) -> None:
+    """Its agent's process ended meanwhile. At 6e2b281 the stranger was in the cgroup of the agent."""
+
+    async def story(stranger: int) -> str | None:
+        store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
+        places = Placement(Fleet(), store, get_logger())
+        if places.kind is not Kind.LEAF:
+            pytest.skip("needs a cgroup v2 that may be divided, and no systemd")
+        found = identity.read_identity(stranger, identity.this_host(None))
+        assert found is not None
+        former = replace(found, start_ticks=found.start_ticks - 1, pidfd_inode=None)
+        reg = Registration("d" * 32, "alpha", BEN, "here", identity.boot_id(), identity=former)
+        await places.place(Agent(reg, Policy(), Status.RUNNING))
+        store.close()
+        return cgroups.path_of(stranger)
+
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        before = cgroups.path_of(process.pid)
+        try:
+            assert asyncio.run(story(process.pid)) == before
+        finally:
+            process.kill()
