@@ -368,6 +368,19 @@ def test_a_helper_that_misbehaves_is_replaced(call: str, reason: str) -> None:
     run(story)
 
 
+def test_a_question_that_is_too_long_is_not_asked() -> None:
+    """A helper ended at the middle of the line, with a traceback in place of an answer, and with it all other calls."""
+
+    async def story() -> None:
+        async with owners() as them:
+            with pytest.raises(OwnerCallFailed, match="a question of") as refused:
+                await them.call(os.geteuid(), "stamp", {"path": "/" + "x" * (1 << 20)}, 20)
+            assert refused.value.reason == "too_long"
+            assert await them.call(os.geteuid(), "ping", {}, 20)
+
+    run(story)
+
+
 def test_stray_output_is_no_answer() -> None:
     """What prints by accident goes nowhere."""
 

@@ -1,15 +1,25 @@
 """The reaper's own acts: in the history before and after, and what stays as it is told once, not in each round."""
 
 import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from tests.registry.samples import add
+from watchdog import reaper as reapers
 from watchdog.clock import Clock
 from watchdog.config import load
-from watchdog.core.model import HookOutcome, HookResult
+from watchdog.core.model import HookOutcome, HookResult, Status
+from watchdog.fleet import Fleet
 from watchdog.holds import Holds
 from watchdog.leftovers import Leftover
 from watchdog.logs import get_logger
+from watchdog.orphans import Outlived
 from watchdog.reaper import Reaper
 from watchdog.registry.store import AsyncStore, Store
 
@@ -77,3 +87,77 @@ def test_what_a_person_asks_for_is_told_each_time(tmp_path: Path) -> None:
 def test_observe_mode_acts_on_nothing(tmp_path: Path) -> None:
     """Not even by an operator's word."""
     assert play(tmp_path, HookResult(DONE), by="uid 0", observe=True) == []
+
+
+def round_of(place: Path, look: Callable[[int], list[Leftover]], by: str, *uids: int) -> list[dict[str, object]]:
+    """One round over the places of these uids."""
+    file = place / "config.toml"
+    file.write_text("")
+    file.chmod(0o600)
+
+    class Places:
+        async def look(self, uid: int) -> tuple[list[Leftover], list[str]]:
+            return look(uid), []
+
+    async def whole() -> list[dict[str, object]]:
+        store = AsyncStore(Store(f"sqlite:///{place}/registry.db").open())
+        for uid in uids:
+            add(store.store, f"{uid:032}", Status.COMPLETED, owner_uid=uid)
+        clock, log, fleet = Clock(), get_logger(), Fleet()
+        settings = load(str(file), environ={"HOME": str(place)})
+        nobody: Any = None
+        orphans: Any = SimpleNamespace(find=lambda: asyncio.sleep(0, Outlived()))
+        placement: Any = SimpleNamespace(leaves=dict)
+        restraint: Any = SimpleNamespace(user_of=lambda uid: uid)
+        places: Any = Places()
+        (place / "notify").mkdir()
+        doers = nobody, nobody, Holds(), restraint, log
+        finders = orphans, places, placement
+        reaper = Reaper(fleet, store, clock, settings, finders, *doers, host="h1", notify=str(place / "notify"))
+        if by == "daemon":
+            await reaper.round()
+            told: list[dict[str, object]] = []
+        else:
+            told = await asyncio.wait_for(reaper.reap(lambda _: True, by, dry_run=False), 60)
+        store.close()
+        return told
+
+    return asyncio.run(whole())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: places of other uids")
+def test_leftovers_that_resist_leave_room_for_other_users(tmp_path: Path) -> None:
+    """A round dealt with the first fifty of all: a user with fifty that fail in each round had it for itself."""
+    done: list[int] = []
+
+    def look(uid: int) -> list[Leftover]:
+        async def act(_: str) -> HookResult:
+            done.append(uid)
+            return HookResult(FAILED if uid == 1000 else DONE)
+
+        count = 200 if uid == 1000 else 1
+        return [Leftover("temp_dir", f"/t/{uid}/{n}", uid, None, "left", "remove", act=act) for n in range(count)]
+
+    round_of(tmp_path, look, "daemon", 1000, 1001)
+    assert Counter(done) == {1000: reapers.ACTS, 1001: 1}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: places of other uids")
+def test_one_users_slow_leftovers_hold_up_nobody_elses(tmp_path: Path) -> None:
+    """An order waited for every act of every other round: root's `reap` got no answer within 100 s.
+
+    Here the act on the first user's place ends only when the second user's has been dealt with.
+    """
+    second = asyncio.Event()
+
+    def look(uid: int) -> list[Leftover]:
+        async def act(_: str) -> HookResult:
+            if uid == 1000:
+                await second.wait()
+            second.set()
+            return HookResult(DONE)
+
+        return [Leftover("temp_dir", f"/t/{uid}", uid, None, "left", "remove", act=act)]
+
+    told = round_of(tmp_path, look, "uid 0", 1000, 1001)
+    assert [(one["owner_uid"], one["outcome"]) for one in told] == [(1000, DONE), (1001, DONE)]

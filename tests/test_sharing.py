@@ -1,5 +1,7 @@
 """Two agents may work in one place; neither may lose it to the other's end."""
 
+import json
+
 import pytest
 
 from tests.test_fleet import agent
@@ -39,6 +41,21 @@ def test_another_uids_agents_keep_nothing_but_from_root() -> None:
 
     assert in_use(fleet, mine, ()) == ()
     assert [path for path, _ in in_use(fleet, roots, ())] == ["/t/a", "/t/a/b"]
+
+
+def test_no_user_makes_the_places_longer_than_a_helper_takes() -> None:
+    """256 agents of one user with 1,000 letters of four bytes each were 3 MB of JSON, and root's cleanup failed.
+
+    What is near root's place and what is short is told first: an honest user's agents.
+    """
+    long, roots = "/\N{GRINNING FACE}" * 500, agent(C, uid=0, temp_dir="/t")
+    hostile = [agent(f"{n:032}", uid=1001, temp_dir=f"/h/{n}{long}", worktree=f"/t/{n}{long}") for n in range(256)]
+    fleet = fleet_of(roots, *hostile, agent(A, uid=1000, temp_dir="/home/a/t"), agent(B, uid=1000, worktree="/t/b"))
+
+    told = in_use(fleet, roots, ())
+    assert len(json.dumps(told)) < 1 << 19
+    assert told[0][0] == "/t/b"
+    assert "/home/a/t" in [path for path, _ in in_use(fleet, agent(roots.agent_id, uid=0, temp_dir="/r"), ())]
 
 
 @pytest.mark.parametrize("path", ["/t/b", "/t/b/sub", "/t", "/w/b", "/w"])

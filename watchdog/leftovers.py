@@ -16,6 +16,7 @@ from watchdog.owner.hooks import base
 from watchdog.owners import BACKSTOP, LINE_LIMIT, Owners
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import AsyncStore
+from watchdog.sharing import places
 
 LOOK = 60.0  # seconds for one owner's look
 ACT = 60.0  # seconds for one finding
@@ -124,20 +125,16 @@ class OwnersPlaces:
         rows = await self._store.read(store.ended_agents, self._host, uid, NEWEST)
         rows = [row for row in rows if row.agent_id not in living]
         commons = await self._store.read(store.trashes, self._host, uid)
-        in_use = [
-            (path, f"{other.reg.name} ({other.agent_id})")
-            for other in self._fleet
-            if uid in (0, other.reg.owner_uid)
-            for path in (other.reg.worktree, other.reg.temp_dir)
-            if path is not None
-        ]
+        in_use = places(self._fleet, uid)
+        if len(json.dumps(in_use)) > ROOM:
+            raise OwnerCallFailed("too_long", "the places of its living agents are more than its helper takes")
 
         def told(rows: list[AgentRow]) -> Known:
             ages = {row.agent_id: (now - (row.completed_at or row.created_at)).total_seconds() for row in rows}
             temp_dirs = {row.agent_id: row.registration.temp_dir for row in rows if row.registration.temp_dir}
             trees = {row.agent_id: row.registration.worktree for row in rows if row.registration.worktree}
             sockets = {row.agent_id: row.notify_socket for row in rows if row.notify_socket}
-            return Known(frozenset(living), ages, temp_dirs, trees, sockets, tuple(commons), tuple(in_use))
+            return Known(frozenset(living), ages, temp_dirs, trees, sockets, tuple(commons), in_use)
 
         known = told(rows)
         while rows and len(json.dumps(known_json(known))) > ROOM:  # paths of 4 KB each: fewer of the oldest

@@ -29,7 +29,7 @@ from watchdog.units import Person
 from watchdog.vacancies import Vacancies
 
 HELPER = ("-I", "-m", "watchdog.owner.helper")
-LINE_LIMIT = 1 << 20  # bytes of one answer; as in the helper
+LINE_LIMIT = 1 << 20  # bytes of one question and of one answer; as in the helper
 STUCK_LIMIT = 4  # ended helpers of one uid that do not go away (D state): beyond, that uid gets no new one
 TYPING = 10.0  # seconds for all keys that are typed into a pane
 LET_GO = 3.0  # seconds a lone helper has to end its tree when nobody waits for it any more
@@ -109,8 +109,8 @@ class Owners:
         """Ask the shared helper of `uid`, all within `timeout` seconds.
 
         A helper that dies under another's late call is replaced and asked again within the same deadline, so calls must
-        be repeatable. Raises OwnerCallFailed: `late`, `lost`, `not_started`, `not_permitted`, `garbled`, `closed`, or
-        the helper's own word.
+        be repeatable. Raises OwnerCallFailed: `late`, `lost`, `not_started`, `not_permitted`, `too_long`, `garbled`,
+        `closed`, or the helper's own word.
         """
         helper: _Helper | None = None
         try:
@@ -281,6 +281,10 @@ class Owners:
 
     async def _ask(self, helper: _Helper, call: str, args: Mapping[str, object]) -> Any:
         number = next(self._numbers)
+        request = json.dumps({"id": number, "call": call, "args": dict(args)}).encode() + b"\n"
+        if len(request) > LINE_LIMIT:
+            words = f"{call}: a question of {len(request)} bytes; a helper takes {LINE_LIMIT}"
+            raise OwnerCallFailed("too_long", words)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         helper.waiting[number] = future
         if helper.idle is not None:
@@ -289,7 +293,7 @@ class Owners:
         stdin = helper.process.stdin
         assert stdin is not None
         try:
-            stdin.write(json.dumps({"id": number, "call": call, "args": dict(args)}).encode() + b"\n")
+            stdin.write(request)
             with contextlib.suppress(ConnectionError):  # it is gone: the listener says so with its last words
                 await stdin.drain()
             reply = await future

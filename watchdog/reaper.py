@@ -8,14 +8,18 @@
     …        the owner's kinds (`owner.leftovers`): his helper finds them and removes them
 
 A job of its own, slower than the sweep and never in its way: each owner is asked in a helper of his own with a
-deadline, the scan runs in a thread, and a round does a bounded amount. In observe mode it only tells. A hold on an
+deadline, the scan runs in a thread, and a round does a bounded amount. Users do not wait for each other, nor an order
+for a round: each user's places are looked at and dealt with in turn (its helpers may be stopped, its leftovers may
+resist), four users at once, and where others wait for the end of it, for so long at most. In observe mode it only
+tells. A hold on an
 agent, or on all for the daemon's own rounds, is respected. What is removed is in the history before and after.
 """
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -47,12 +51,14 @@ AGAIN = timedelta(minutes=10)  # after which a hook that gave up is tried again;
 AGAIN_MOST = timedelta(hours=6)
 USED_AGAIN = timedelta(days=1)  # after which what was kept for nothing but its use is looked at again,
 USED_FOR = timedelta(days=8)  # for so long: who still sits in it then has it
-ACTS = 50  # of the daemon's own in one round
+ACTS = 50  # of the daemon's own for one user in one round
+SHARE = 120.0  # seconds for one user's part of a round; what is being done then is finished
 PATIENCE = 5.0  # seconds for a look at the directory of the notify sockets
-AT_ONCE = 4  # owners that are asked at a time
+AT_ONCE = 4  # users whose places are looked at at a time
 WELL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
 
 May = Callable[[int], bool]
+Deal = Callable[[int, Leftover], Awaitable[None]]  # told the user that it counts for
 
 
 class Reaper:
@@ -90,21 +96,25 @@ class Reaper:
         self._told: set[tuple[str, str, str]] = set()
         self._troubled: set[str] = set()  # told already
         self._former: dict[tuple[str, str], tuple[HookOutcome, str]] = {}  # what was tried, and is there still
-        self._one = asyncio.Lock()  # one round at a time, whoever wants it
+        self._looked: dict[int, float] = {}  # monotonic seconds of the last look at each owner's places
+        self._doing: set[tuple[str, str, str | None, int]] = set()  # what rounds are about, by kind, place and whose
 
     async def round(self) -> None:
         """The daemon's own; whatever goes wrong in it is said, and the next one comes."""
+        acts = Counter[int]()
+
+        async def deal(user: int, one: Leftover) -> None:
+            if one.act is None or self.settings.observe:
+                self._tell(one)
+            if one.act is not None and acts[user] < ACTS:
+                acts[user] += 1
+                await self._act(one, "daemon")
+
         try:
-            async with self._one:
-                found = await self._look(lambda _: True, "daemon")
-                self._told &= {one.key for one in found}
-                places = {(one.kind, one.what) for one in found}
-                self._former = {place: came for place, came in self._former.items() if place in places}
-                for one in found:
-                    if one.act is None or self.settings.observe:
-                        self._tell(one)
-                for one in [one for one in found if one.act is not None][:ACTS]:
-                    await self._act(one, "daemon")
+            found = await self._each(lambda _: True, "daemon", deal)
+            self._told &= {one.key for one in found}
+            places = {(one.kind, one.what) for one in found}
+            self._former = {place: came for place, came in self._former.items() if place in places}
         except RegistryUnavailable:
             pass  # the next sweep tells it, the next round goes on
         except Exception as error:  # noqa: BLE001 - the daemon is the last to fall
@@ -115,13 +125,12 @@ class Reaper:
 
         Raises RegistryUnavailable.
         """
-        if dry_run:
-            return [one.json() for one in await self._look(may, by)]
-        async with self._one:
-            found = await self._look(may, by)
-            for one in found:
+
+        async def deal(_: int, one: Leftover) -> None:
+            if not dry_run:
                 await self._act(one, by)
-        return [one.json() for one in found]
+
+        return [one.json() for one in await self._each(may, by, deal)]
 
     async def orphans(self) -> list[Agent]:
         """Ended agents whose orphans live and may be ended, for `kill orphans`. Raises RegistryUnavailable."""
@@ -132,22 +141,60 @@ class Reaper:
 
     # -- looking
 
-    async def _look(self, may: May, by: str) -> list[Leftover]:
+    async def _each(self, may: May, by: str, deal: Deal) -> list[Leftover]:
+        """All that is found; each is dealt with by its user's turn. Raises RegistryUnavailable."""
         found = (
             await self._processes(by_root=by != "daemon" and may(0))
             + await self._hooks(due=by == "daemon")
             + await self._ours()
         )
-        uids = sorted(uid for uid in await self._store.read(self._store.store.owners, self._host) if may(uid))
+        ours: dict[int, list[Leftover]] = {}
+        for one in found:
+            if may(one.owner_uid):
+                ours.setdefault(self._restraint.user_of(one.owner_uid), []).append(self._unless_held(one, by))
+        uids: dict[int, list[int]] = {user: [] for user in ours}
+        known = await self._store.read(self._store.store.owners, self._host)
+        self._looked = {uid: when for uid, when in self._looked.items() if uid in known}
+        for uid in sorted(known, key=lambda uid: (self._looked.get(uid, 0.0), uid)):
+            if may(uid) and os.geteuid() in (0, uid):
+                uids.setdefault(self._restraint.user_of(uid), []).append(uid)
+        seconds = SHARE if by == "daemon" or len(uids) > 1 else float("inf")
         at_once = asyncio.Semaphore(AT_ONCE)
 
-        async def of(uid: int) -> list[Leftover]:
+        async def of(user: int) -> list[Leftover]:
             async with at_once:
-                return await self._of_owner(uid)
+                return await self._of_user(user, ours.get(user, []), uids[user], by, deal, seconds)
 
-        for those in await asyncio.gather(*(of(uid) for uid in uids if os.geteuid() in (0, uid))):
-            found += those
-        return [self._unless_held(one, by) for one in found if may(one.owner_uid)]
+        parts = [asyncio.ensure_future(of(user)) for user in sorted(uids)]
+        try:
+            return [one for part in await asyncio.gather(*parts) for one in part]
+        finally:
+            for part in parts:  # one that failed for want of the registry ends the others
+                part.cancel()
+
+    async def _of_user(
+        self, user: int, ours: list[Leftover], uids: list[int], by: str, deal: Deal, seconds: float
+    ) -> list[Leftover]:
+        """What we know of that user, and what its helpers find; dealt with while its time lasts."""
+        end = self._clock.mono() + seconds
+        found: list[Leftover] = []
+
+        async def take(those: list[Leftover]) -> None:
+            found.extend(those)
+            for one in those:
+                if self._clock.mono() < end:
+                    await deal(user, one)
+                elif one.act is not None:
+                    one.result = base.kept("not now: what comes before it took too long")
+
+        await take(ours)
+        for number, uid in enumerate(uids):
+            if self._clock.mono() >= end:
+                self._trouble(f"the look at the places of user {user}", f"too slow; {len(uids) - number} uids are left")
+                break
+            self._looked[uid] = self._clock.mono()
+            await take([self._unless_held(one, by) for one in await self._of_owner(uid)])
+        return found
 
     def _unless_held(self, one: Leftover, by: str) -> Leftover:
         held = self._holds.against(one.agent_id or "", self._clock.now().wall, own=by == "daemon")
@@ -204,14 +251,19 @@ class Reaper:
 
     async def _ours(self) -> list[Leftover]:
         """Sockets and cgroups that we made for agents whose rows are closed: a daemon died before it removed them."""
-        names = await threads.call(self._notify, partial(os.listdir, self._notify), PATIENCE)
-        sockets = {name: os.path.join(self._notify, name) for name in names[:1000]}
+        try:
+            names = await threads.call(self._notify, partial(os.listdir, self._notify), PATIENCE)
+        except (OSError, threads.Unanswered) as error:  # also while another round looks
+            self._trouble("the look for sockets", error)
+            names = []
+        sockets = {name: os.path.join(self._notify, name) for name in names}
         found = []
         for kind, places, act in (
             ("notify", sockets, os.unlink),
             ("cgroup", self._placement.leaves(), cgroups.remove),
         ):
-            for row in await self._store.read(self._store.store.agents_by_id, list(places)[:1000]):
+            left = [agent_id for agent_id in places if self._fleet.get(agent_id) is None]
+            for row in await self._store.read(self._store.store.agents_by_id, left[:1000]):
                 if row.status in ENDED and self._fleet.get(row.agent_id) is None:
                     what, reg = places[row.agent_id], row.registration
                     why = f"was made for agent {reg.name}, which is {row.status}"
@@ -238,12 +290,23 @@ class Reaper:
         if self.settings.observe:
             one.result = base.nothing("observe mode: nothing is done")
             return
+        doing = one.kind, one.what, one.agent_id, one.owner_uid
+        if doing in self._doing:
+            one.result = base.kept("not now: another round is about it")
+            return
+        self._doing.add(doing)
+        try:
+            await self._do(one, one.act, by)
+        finally:
+            self._doing.discard(doing)
+
+    async def _do(self, one: Leftover, act: Callable[[str], Awaitable[HookResult]], by: str) -> None:
         place = one.kind, one.what
         former = self._former.get(place) if by == "daemon" else None
         if not one.journaled and former is None:
             await self._history("reap.begun", one, by)
         try:
-            one.result = await one.act(by)
+            one.result = await act(by)
         except RegistryUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 one leftover's fault must stay its own

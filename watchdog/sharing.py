@@ -2,13 +2,19 @@
 
 Names only: the daemon looks at no owner's path. The cleanup hooks get what is known here and compare it as the owner,
 with links resolved. Agents of other uids do not count, or anybody could keep anybody's temp dir from being removed;
-only root's hooks could remove what is another's, so for root all count.
+only root's hooks could remove what is another's, so for root all count, as far as there is room for them in a question
+to its helper: 256 agents of one user with places of 1,000 letters made it longer than a helper takes, and root's
+cleanup failed for all its agents.
 """
 
+import json
 from collections.abc import Collection, Sequence
+from itertools import accumulate, takewhile
 
 from watchdog.errors import BadRequest, Conflict
 from watchdog.fleet import Agent, Fleet
+
+OTHERS = 1 << 18  # bytes of other users' places, as JSON, of which root's helper is told
 
 
 def within(path: str, directory: str) -> bool:
@@ -23,13 +29,36 @@ def in_use(fleet: Fleet, agent: Agent, dead: Collection[str]) -> tuple[tuple[str
     """
     if agent.reg.worktree is None and agent.reg.temp_dir is None:
         return ()
-    found = []
+    mine = [place for place in (agent.reg.worktree, agent.reg.temp_dir) if place is not None]
+    return places(fleet, agent.reg.owner_uid, mine, {agent.agent_id, *dead})
+
+
+def places(
+    fleet: Fleet, owner_uid: int, near: Sequence[str] = (), without: Collection[str] = ()
+) -> tuple[tuple[str, str], ...]:
+    """Worktrees and temp dirs that this owner's hooks leave alone, each with whose it is in words; not of `without`.
+
+    Of other users' the ones that hold one of `near` or lie in it come first, then the shortest: whoever takes the room
+    with long ones loses its own. What is left out is still kept while a process uses it (`owner.occupancy`).
+    """
+    own: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
     for other in fleet:
-        if other.agent_id == agent.agent_id or other.agent_id in dead or not _reached(other, agent.reg.owner_uid):
+        if other.agent_id in without or not _reached(other, owner_uid):
             continue
         who = f"{other.reg.name} ({other.agent_id})"
-        found += [(path, who) for path in (other.reg.worktree, other.reg.temp_dir) if path is not None]
-    return tuple(found)
+        found = [(path, who) for path in (other.reg.worktree, other.reg.temp_dir) if path is not None]
+        (own if other.reg.owner_uid == owner_uid else others).extend(found)
+
+    def size(pair: tuple[str, str]) -> int:
+        return len(json.dumps(pair))
+
+    def is_apart(pair: tuple[str, str]) -> bool:
+        return not any(within(pair[0], place) or within(place, pair[0]) for place in near)
+
+    others.sort(key=lambda pair: (is_apart(pair), size(pair)))
+    room = takewhile(lambda used: used <= OTHERS, accumulate(map(size, others)))
+    return (*own, *(pair for pair, _ in zip(others, room, strict=False)))
 
 
 def working_in(fleet: Fleet, agent: Agent) -> list[str]:

@@ -56,6 +56,30 @@ def test_a_read_that_hangs_is_not_made_again_before_it_returns(
     assert proc_files.read(sleeper, "stat").startswith(sleeper.encode())
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: processes of another uid")
+def test_one_users_hundreds_are_its_own(
+    hangs: tuple[set[str], threading.Event], sleeper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 256 of one user's that hung, no process was read any more: none of root's places was put in order."""
+    monkeypatch.setattr(proc_files, "OF_ONE_USER", 3)
+    monkeypatch.setattr(proc_files, "PATIENCE", 0.01)
+    paths, _ = hangs
+    theirs = [subprocess.Popen(["sleep", "1000"], cwd="/", user=65534, group=65534) for _ in range(4)]
+    try:
+        for child in theirs:
+            paths.add(f"/proc/{child.pid}/maps")
+            with pytest.raises(proc_files.Hung):
+                proc_files.read(child.pid, "maps")
+        assert len(proc_files._hung) == 3
+        with pytest.raises(proc_files.Hung):
+            proc_files.read(theirs[-1].pid, "cmdline")
+        assert proc_files.read(sleeper, "maps")
+    finally:
+        for child in theirs:
+            child.kill()
+            child.wait()
+
+
 def test_errors_are_the_kernels(sleeper: str) -> None:
     """Gone is gone."""
     with pytest.raises(FileNotFoundError):

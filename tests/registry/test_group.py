@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +273,37 @@ def test_a_disk_that_hangs_keeps_nobody_waiting(store: Store) -> None:
         assert not registry.close(0.2), "its writer is left to itself"
         disk.free.set()
         await last
+
+    asyncio.run(story())
+
+
+def test_a_disk_that_hangs_and_then_is_full_is_served_again(store: Store) -> None:
+    """What nobody waited for any more was done once more into the reserve; that ended the writer's thread in the middle
+    of its work, and the registry counted as hung until the daemon's restart: no kill, no registration.
+    """
+    gate = threading.Event()
+
+    def slow_then_full() -> None:
+        assert gate.wait(60)
+        failure = RegistryUnavailable("database or disk is full")
+        failure.full = True
+        raise failure
+
+    async def story() -> None:
+        registry = AsyncStore(store)
+        registry.make_room = lambda: True
+        registry.patience = 0.5
+        with pytest.raises(RegistryUnavailable, match="no answer within"):
+            await asyncio.wait_for(registry.write(slow_then_full), 60)
+        gate.set()
+        async with asyncio.timeout(60):
+            while True:
+                with suppress(RegistryUnavailable):
+                    await asyncio.gather(*words(registry, "t.1"))
+                    break
+                await asyncio.sleep(0.05)
+        assert events_of(store) == ["t.1"]
+        registry.close()
 
     asyncio.run(story())
 

@@ -13,7 +13,9 @@ from queue import SimpleQueue
 PATIENCE = 0.5  # seconds for a read; one that does not hang takes 10 to 100 µs
 LESS = 0.02  # seconds for each further one when `FEW` hang: 200 take 6 s, once
 FEW = 4
-MOST = 256  # threads that may be left to such reads
+OF_ONE_USER = 256  # threads that may be left to reads of one uid's processes,
+OF_ALL = 512  # and of all; beyond, only processes of root and of our own uid are read
+STACK = 256 * 1024  # bytes; by default 8 MiB each, and 300 are more than the address space that a helper may have
 
 _Answer = tuple[bytes | None, OSError | None]
 
@@ -32,6 +34,7 @@ class _Worker(threading.Thread):
         self.answer: _Answer = (None, None)
         self.done = threading.Event()
         self.left: tuple[str, str] | None = None  # what it was left with
+        self.uid: int | None = None  # whose that process was
 
     def run(self) -> None:
         while True:
@@ -67,19 +70,21 @@ def read(pid: int | str, file: str, limit: int = 1 << 24) -> bytes:
     """At most `limit` bytes of /proc/PID/`file`. Raises OSError as the kernel says, Hung."""
     key = str(pid), file
     with _lock:
-        if key in _hung or len(_hung) >= MOST:
+        if key in _hung or (len(_hung) >= OF_ONE_USER and _is_too_many(uid_of(pid))):
             raise Hung(pid, file)
         worker = _idle.pop() if _idle else None
         patience = LESS if len(_hung) >= FEW else PATIENCE
     if worker is None:
-        worker = _Worker()
-        worker.start()
+        try:
+            worker = _started()
+        except RuntimeError as failure:  # no thread: nothing is known of it either
+            raise Hung(pid, file) from failure
     worker.done.clear()
     worker.asked.put((f"/proc/{pid}/{file}", limit))
     if not worker.done.wait(patience):
         with _lock:
             if not worker.done.is_set():
-                worker.left = key
+                worker.left, worker.uid = key, uid_of(pid)
                 _hung[key] = worker
                 raise Hung(pid, file)
     data, error = worker.answer
@@ -89,6 +94,22 @@ def read(pid: int | str, file: str, limit: int = 1 << 24) -> bytes:
         raise error
     assert data is not None
     return data
+
+
+def _started() -> _Worker:
+    worker, former = _Worker(), threading.stack_size(STACK)
+    try:
+        worker.start()
+    finally:
+        threading.stack_size(former)
+    return worker
+
+
+def _is_too_many(uid: int | None) -> bool:
+    """Whether so many reads hang that no process of that uid is read: with a user's hundreds, its own alone."""
+    if sum(worker.uid == uid for worker in _hung.values()) >= OF_ONE_USER:
+        return True
+    return len(_hung) >= OF_ALL and uid not in (0, os.geteuid())
 
 
 def uid_of(pid: int | str) -> int | None:

@@ -161,26 +161,41 @@ class AsyncStore:
 
     def _write_waiting(self) -> None:
         """In the writer's thread: all that waits, until nothing does."""
-        while batch := self._waiting.take(TOGETHER, OF_USERS):
-            self._batch, self._since = batch, _clock.mono()
+        while batch := self._taken():
             try:
-                with self.store.engines.group() if len(batch) > 1 else nullcontext():
-                    for write in batch:
-                        write.run()
-            except Exception as error:  # noqa: BLE001 - whatever it is, every caller has to hear of it
-                for write in batch:
-                    write.failure = _copy(error)
-            self._write_into_reserve(batch)
-            self._batch, self._since = [], None
+                self._write(batch)
+            finally:
+                self._batch, self._since = [], None
             with suppress(RuntimeError):  # the loop has ended
                 batch[0].answer.get_loop().call_soon_threadsafe(_tell, batch)
+
+    def _taken(self) -> "list[_Write]":
+        """In the writer's thread. It is at work from before it takes them: `_watch` sees them here or there."""
+        self._since = _clock.mono()
+        self._batch = self._waiting.take(TOGETHER, OF_USERS)
+        if not self._batch:
+            self._since = None
+        return self._batch
+
+    def _write(self, batch: "list[_Write]") -> None:
+        try:
+            with self.store.engines.group() if len(batch) > 1 else nullcontext():
+                for write in batch:
+                    write.run()
+        except Exception as error:  # noqa: BLE001 - whatever it is, every caller has to hear of it
+            for write in batch:
+                write.failure = _copy(error)
+        self._write_into_reserve(batch)
 
     def _write_into_reserve(self, batch: "list[_Write]") -> None:
         """In the writer's thread: do once more what failed for want of disk space, while the reserve gives some."""
         while (failed := [write for write in batch if getattr(write.failure, "full", False)]) and self.make_room():
             for write in failed:
                 write.failure = None
-                write.run()
+                try:
+                    write.run()
+                except Undone as error:  # the disk was slow before it was full: nobody waits for this one any more
+                    write.failure = error
 
 
 @dataclass(slots=True)
