@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 from watchdog import children, nss, units
 from watchdog.children import Child
@@ -91,7 +92,8 @@ class Owners:
         self._argv = tuple(argv) if argv else (sys.executable, *HELPER)
         self.settings = settings or base.CleanupSettings()
         self._shared: dict[int, _Helper] = {}
-        self._starting: dict[int, asyncio.Lock] = {}
+        # By uid; a lock lives as long as somebody has it or waits for it.
+        self._starting: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._ending: dict[int, set[asyncio.Task[None]]] = {}
         self._alone: set[_Helper] = set()
         self._persons: dict[int, asyncio.Future[tuple[Person, list[int]]]] = {}
@@ -362,7 +364,13 @@ class Owners:
             helper.idle = None
         task = asyncio.create_task(self._bury(uid, helper, patience))
         self._ending.setdefault(uid, set()).add(task)
-        task.add_done_callback(lambda done: self._ending[uid].discard(done))
+        task.add_done_callback(partial(self._ended, uid))
+
+    def _ended(self, uid: int, task: asyncio.Task[None]) -> None:
+        """Nothing is kept of a uid that has no helper: a user has 65,536 of them (subuid(5))."""
+        self._ending[uid].discard(task)
+        if not self._ending[uid]:
+            del self._ending[uid]
 
     async def _bury(self, uid: int, helper: _Helper, patience: float) -> None:
         """Its place is free when it is gone, or when KILL has had its time: one in D state must hold nobody up."""

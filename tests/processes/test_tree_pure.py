@@ -306,3 +306,21 @@ def test_the_order_in_which_agents_are_given_changes_nothing(found: ProcessTable
         return
     one, two = trees(found, agents), trees(found, agents[::-1])
     assert {name: set(tree) for name, tree in one.items()} == {name: set(tree) for name, tree in two.items()}
+
+
+def test_a_look_at_a_large_tree_compares_each_process_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One user's 2,900 processes were compared with 2,900 remembered ones each: another agent's kill took 11 s."""
+    count, real = 0, Identity.same_process
+
+    def same_process(self: Identity, other: Identity) -> bool:
+        nonlocal count
+        count += 1
+        return real(self, other)
+
+    many = range(100, 1100)
+    found = table(*(row(pid, max(99, pid - 1)) for pid in (99, *many)))
+    root = agent("a", 99, remembered=tuple(dataclasses.replace(identity(pid), pidfd_inode=7 * pid) for pid in many))
+    monkeypatch.setattr(Identity, "same_process", same_process)
+    members = trees(found, [root])["a"]
+    assert [member.identity.pidfd_inode for member in members[1:]] == [7 * pid for pid in many]
+    assert count < 5 * len(many)

@@ -55,21 +55,28 @@ def trees(table: ProcessTable, agents: Iterable[Root]) -> dict[str, tuple[TreeMe
     """The living members of each agent's tree, the main process first, then in order of start. No process is in two."""
     sorting = _Sorting(table, {root.agent_id: root for root in agents})
     members: dict[str, list[TreeMember]] = {agent_id: [] for agent_id in sorting.roots}
+    known = {agent_id: _known(root) for agent_id, root in sorting.roots.items()}
     for pid in sorted(table.rows, key=lambda pid: (table.rows[pid].stat.start_ticks, pid)):
         agent_id, via = sorting.verdict(pid)
         row = table.rows[pid]
         if agent_id is None or pid in sorting.hidden or row.stat.dead:
             continue
-        members[agent_id].append(_member(table, sorting.roots[agent_id], row, via))
+        members[agent_id].append(_member(table, known[agent_id].get(pid, ()), row, via))
     return {agent_id: tuple(sorted(found, key=lambda m: m.via != "main")) for agent_id, found in members.items()}
 
 
-def _member(table: ProcessTable, root: Root, row: Row, via: str) -> TreeMember:
+def _known(root: Root) -> dict[int, list[Identity]]:
+    """By pid: one user's tree of 3,000 processes is looked at in the time of everybody's kills."""
+    found: dict[int, list[Identity]] = {}
+    for known in (root.main, *root.remembered):
+        if known is not None:
+            found.setdefault(known.pid, []).append(known)
+    return found
+
+
+def _member(table: ProcessTable, known: Iterable[Identity], row: Row, via: str) -> TreeMember:
     identity = table.identity(row.stat.pid)
-    for known in (root.main, *root.remembered):  # they may know the inode
-        if known is not None and known.same_process(identity):
-            identity = known
-            break
+    identity = next((one for one in known if one.same_process(identity)), identity)  # it may know the inode
     return TreeMember(
         identity=identity,
         parent_pid=row.stat.parent_pid,
