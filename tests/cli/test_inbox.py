@@ -97,12 +97,12 @@ def test_lies_beside_the_control_socket_where_that_directory_is_ours(
     runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made 0700; nobody else may write there, to root's neither."""
-    inbox = open_inbox(str(runtime / "agent-watchdog" / "control.sock"))
+    inbox = open_inbox(str(runtime / "agent-watchdog" / "control.sock"), "f" * 32)
     assert inbox is not None
     try:
         directory, name = os.path.split(inbox.path)
         assert directory == str(runtime / "agent-watchdog" / "notify")
-        assert re.fullmatch("run-[0-9a-f]{32}", name)
+        assert re.fullmatch("run-f{8}[0-9a-f]{24}", name)
         assert os.stat(os.path.dirname(inbox.path)).st_mode & 0o7777 == 0o700
         assert os.stat(inbox.path).st_mode & 0o7777 == 0o600
     finally:
@@ -118,7 +118,7 @@ def test_lies_in_our_own_runtime_directory_where_the_daemons_is_not_ours(
     (runtime / "open").chmod(0o777)
     (runtime / "link").symlink_to(runtime / "agent-watchdog")
     for name in ("open", "link"):
-        inbox = open_inbox(str(runtime / name / "control.sock"))
+        inbox = open_inbox(str(runtime / name / "control.sock"), "e" * 32)
         assert inbox is not None
         inbox.close()
         assert inbox.path.startswith(str(runtime / "agent-watchdog" / "notify"))

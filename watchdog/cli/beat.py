@@ -9,6 +9,7 @@ import os
 import sys
 
 from watchdog.cli.flags import one, read_flags
+from watchdog.core.names import is_socket_of
 from watchdog.core.notify import MAX_TEXT, STATES, Words, printable, words_of
 from watchdog.errors import BadRequest, WatchdogError
 
@@ -75,7 +76,7 @@ def _beat(arguments: list[str], socket_path: str | None) -> None:
     own = os.environ.get("AGENT_WATCHDOG_ID", "")
     notify = os.environ.get("NOTIFY_SOCKET", "")
     # Another service's socket that we merely inherited is not told of our agent's life.
-    if agent is None and notify and (not own or notify.endswith(own)) and told(notify, fields):
+    if agent is None and notify and (not own or is_socket_of(notify, own)) and told(notify, fields):
         return
     _post(agent or own, fields, socket_path)
 

@@ -113,7 +113,7 @@ class Wrapper:
         become_subreaper()
         if options.auto_temp_dir:
             self._make_temp_dir()
-        self.inbox = open_inbox(self.control)
+        self.inbox = open_inbox(self.control, options.agent_id)
         body = options.registration(None if self.inbox is None else self.inbox.path)
         self.link = Link(lambda: find_socket(options.socket), _send_sigio, body)
         if self.inbox is None:

@@ -16,6 +16,7 @@ import time
 
 from watchdog.cli.beat import complain, told
 from watchdog.control.client import find_socket, request
+from watchdog.core.names import is_socket_of
 from watchdog.core.notify import Words
 from watchdog.core.vendor_hooks import Event, begins, event_name, session_of, stop_answer, words_of_event
 from watchdog.core.vendors import VENDORS, agent_name, is_launcher, runs_as
@@ -145,7 +146,12 @@ class _Speech:
             return self._ask("POST", f"/v1/agents/{target}/beat", body, self._patience)
         except DaemonUnreachable:
             notify, fields = os.environ.get("NOTIFY_SOCKET", ""), _fields(words)
-            if fields and target == self._own and notify.endswith(target) and told(notify, fields, _ANSWER_SECONDS):
+            if (
+                fields
+                and target == self._own
+                and is_socket_of(notify, target)
+                and told(notify, fields, _ANSWER_SECONDS)
+            ):
                 return 204, {}  # its `run` has it, and passes it on
             raise
 

@@ -20,6 +20,12 @@ def name_problem(name: str) -> str | None:
     return None
 
 
+def is_socket_of(path: str, agent_id: str) -> bool:
+    """Whether a notify socket is that agent's: the daemon's is called by the id, that of `run` by its beginning."""
+    name = path.rpartition("/")[2]
+    return name == agent_id or name.startswith(f"run-{agent_id[:8]}")
+
+
 def name_for(program: str, suffix: str) -> str:
     """A name for an agent that was given none: the program's own name and a suffix."""
     base = "".join(c if c in _ALLOWED else "-" for c in program.rpartition("/")[2]).lstrip(

@@ -118,11 +118,12 @@ class Inbox:
         return words_of(fields, from_main=sender_pid == agent_pid)
 
 
-def open_inbox(control_socket: str) -> Inbox | None:
+def open_inbox(control_socket: str, agent_id: str) -> Inbox | None:
     """The agent's own socket, beside the control socket where that directory is ours, else in our runtime directory.
 
-    Its name says nothing of the agent's id: everybody sees it (proc(5), /proc/net/unix), and until a daemon has taken
-    the agent in, anybody could register that id. Nor is it ever an id, which others choose for theirs.
+    Its name holds no more of the id than its beginning (`core.names.is_socket_of`): everybody sees it (proc(5),
+    /proc/net/unix), and until a daemon has taken the agent in, anybody could register that id. Nor is it ever an id,
+    which others choose for theirs.
 
     None when no directory can be trusted or written; the agent is then watched by its process alone.
     """
@@ -130,7 +131,7 @@ def open_inbox(control_socket: str) -> Inbox | None:
     for directory in ([beside] if os.path.isdir(beside) else []) + user_directories():
         try:
             if prepared(directory) and prepared(f"{directory}/notify"):
-                return Inbox(f"{directory}/notify/run-{os.urandom(16).hex()}")
+                return Inbox(f"{directory}/notify/run-{agent_id[:8]}{os.urandom(12).hex()}")
         except OSError:  # for example a path that is too long for a socket
             continue
     return None
