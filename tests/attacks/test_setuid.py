@@ -2,8 +2,8 @@
 
 With real setuid programs (sudo at its prompt, chsh, chfn, su) and a fake tmux server behind a link that is swapped.
 At f87b3bd, with ATTACK_SECONDS=150: of 46 setuid programs 3 made their agent root's (another run: 14 of 106 did),
-and after 95 s a file of the attacker's held `uid=0(root)` and root's line of /etc/shadow. The 45 s that it has show the
-first fault always, the second one mostly.
+and after 95 s a file of the attacker's held `uid=0(root)` and root's line of /etc/shadow. In the 45 s that it has by
+default it was not played there.
 """
 
 import json

@@ -206,7 +206,7 @@ def test_the_starter_of_a_daemon_that_hangs_can_be_interrupted(world: World) -> 
     "command", [("agent-watchdogd", "--check"), ("agent-watchdogd",), ("agent-watchdog", "doctor")]
 )
 def test_a_file_that_hangs_is_named_in_time(world: World, command: tuple[str, ...]) -> None:
-    """Worked at f87b3bd: `--check` and the start never ended; `doctor` said after 30 s that it "cannot be run"."""
+    """`--check`, the start and `doctor` end, and name the file."""
     hanging = Hanging(world.dir)
     hanging.begin("path", world.config)
     began = time.monotonic()
@@ -223,7 +223,7 @@ def test_a_file_that_hangs_is_named_in_time(world: World, command: tuple[str, ..
 
 
 def test_a_terminal_that_takes_nothing_keeps_nobody(world: World) -> None:
-    """The invitation and the last flush go to a pipe that is full. Worked at f87b3bd: no sweep was ever made."""
+    """The invitation and the last flush go to a pipe that is full."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with suppress(BlockingIOError):

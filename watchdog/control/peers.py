@@ -3,7 +3,7 @@
 Nothing that a client writes says who it is. A slow or hostile client costs its own user's connections and nobody
 else's: `Gate` counts them per uid and per user, keeps a share of the descriptors for pidfds and some for root, and cuts
 a connection that does not begin. What a request costs is asked before it is parsed: one that has to be refused, or to
-wait for its tokens, is kept unread meanwhile and costs 50 µs.
+wait for its tokens, is kept unread meanwhile.
 Whoever follows the history has places of its own; and a connection that was refused for a limit may have carried a
 heartbeat, so `unheard` is told whose it was.
 """

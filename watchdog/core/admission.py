@@ -33,8 +33,8 @@ class Rate(NamedTuple):
         return self.tokens / max(1, users)
 
 
-# One `list` costs a token. Measured on 2 cores: a registration keeps the event loop busy for 4 to 8 ms, a heartbeat
-# over HTTP for 0.5 ms, and a helper process is 60 to 100 ms of CPU; so all users together take a third of one core.
+# One `list` costs a token. Estimated, for a third of one core in all: a registration keeps the event loop busy for
+# some 8 ms (1,000 of them took 7.5 s), a heartbeat over HTTP for 0.5 ms, and a helper process is 60 to 100 ms of CPU.
 RATES = {Kind.REQUESTS: Rate(100.0, 400.0), Kind.BEATS: Rate(400.0, 800.0)}
 WAIT = (
     1.0  # seconds that a request waits for its tokens; a refusal waits as long, so repeating it at once gains nothing
