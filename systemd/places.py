@@ -101,8 +101,8 @@ class Target:
             place = self.path(str(parent))
             refuse_foreign(place, within=self.destdir)
             if not place.is_dir():
+                self.manifest["dirs"][str(parent)] = ""  # first: a signal may end us right after it is made
                 place.mkdir(0o755)
-                self.manifest["dirs"][str(parent)] = ""
 
     def put(self, target: str, content: bytes, *, mode: int = 0o644, link: str = "") -> None:
         """A file (or a link) by one rename: nobody ever sees half of it."""
