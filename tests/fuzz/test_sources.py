@@ -21,7 +21,7 @@ from watchdog.owner.sources import source_discover
 
 pytestmark = pytest.mark.fuzz
 
-SECONDS = 5.0
+SECONDS = 60.0  # a reader that takes longer hangs; the product ends one after 3 s
 KEYS = (
     *("name", "pid", "sessionId", "cwd", "startedAt", "status", "state", "agent_id", "session", "socket", "tmux", "id"),
     *("members", "agents", "connected", "project", "task_id", "command", "heartbeat", "last_heartbeat", "started_at"),

@@ -58,13 +58,19 @@ def inside(
                     found, seen = _look(current, levels[-1], seen, limit, notice)
                 if found:
                     return "/".join(level.name for level in levels[1:]) or "."
-                while not levels[-1].below:
-                    levels.pop()
-                    if not levels:
-                        return None
-                    current = _replaced(current, _up(current, levels[-1]))
-                name = levels[-1].below.pop()
-                current = _replaced(current, _down(current, name))
+                below = None
+                while below is None:
+                    while not levels[-1].below:
+                        levels.pop()
+                        if not levels:
+                            return None
+                        current = _replaced(current, _up(current, levels[-1]))
+                    name = levels[-1].below.pop()
+                    below = _down(current, name)
+                    if not opening and _is_closed(os.fstat(below)):  # nor is there a way up from it, but for root
+                        os.close(below)
+                        below = None
+                current = _replaced(current, below)
         finally:
             os.close(current)
 
