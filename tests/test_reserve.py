@@ -5,6 +5,7 @@ import os
 import secrets
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.control.office import Recorder
 from tests.registry.samples import NOW, add
+from watchdog import reserve
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.store import AsyncStore, Store
@@ -226,3 +228,23 @@ def test_the_write_ahead_log_keeps_its_room(mount: Mount) -> None:
         copy.close()
         (place / "copy.db").unlink()
         store.close()
+
+
+def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round ends, its thread is left to the disk, and the next round does not ask again."""
+    answered = threading.Event()
+    asked = []
+    monkeypatch.setattr(reserve, "PATIENCE", 0.1)
+    made = Reserve(str(tmp_path), "", Recorder())
+
+    def look(self: Reserve) -> None:
+        asked.append(1)
+        answered.wait(60)
+
+    monkeypatch.setattr(Reserve, "look", look)
+    try:
+        asyncio.run(made.round())
+        asyncio.run(made.round())
+        assert asked == [1]
+    finally:
+        answered.set()

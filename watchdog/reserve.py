@@ -9,7 +9,6 @@ afterwards: a disk that is filled and emptied in turn is told of once.
 Copy-on-write file systems (Btrfs, ZFS) need space to free space; there the room in the write-ahead log is no promise.
 """
 
-import asyncio
 import os
 import stat
 import threading
@@ -17,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from watchdog import threads
 from watchdog.logs import Log
 
 MIB = 1 << 20
@@ -25,6 +25,7 @@ SLICE = MIB  # what one write that failed is given
 LOW = MIB  # bytes; with fewer free the disk counts as full
 PART = 4  # no more than such a part of a small file system
 EVERY = timedelta(seconds=10)
+PATIENCE = 5.0  # seconds for one look
 
 
 @dataclass(slots=True)
@@ -79,8 +80,12 @@ class Reserve:
         return self._give(self._beside_log or self._state)
 
     async def round(self) -> None:
-        """Look at the disks, and make what is missing when there is room again."""
-        await asyncio.to_thread(self.look)
+        """Look at the disks, and make what is missing when there is room again.
+
+        A disk that hangs is waited for `PATIENCE` seconds, is named in `status` (`threads`) and keeps nobody's end.
+        """
+        with suppress(threads.Unanswered):
+            await threads.call(f"the disk of {self._state.path}", self.look, PATIENCE)
 
     def look(self) -> None:
         """The same, in the caller's thread: it may wait for the disk."""
