@@ -77,6 +77,14 @@ def test_waiting_requests_queue_and_a_long_queue_is_refused(made: Made) -> None:
     assert made.it.take(ALICE, Kind.REQUESTS, 1.0) < WAIT
 
 
+def test_users_that_come_at_once_have_no_more_saved_up_together_than_a_few(made: Made) -> None:
+    """Else twenty that come in the same second keep the loop busy for twenty times as long as one."""
+    counts = [spend(made, 62000 + number) for number in range(20)]
+    burst = RATES[Kind.REQUESTS].burst
+    assert burst <= sum(counts) < 4.5 * burst, counts
+    assert counts == sorted(counts, reverse=True) and counts[-1] >= burst // 20
+
+
 def test_more_users_get_less_each(made: Made) -> None:
     """And all of it again when the others have gone."""
     uids = [ALICE, *range(62000, 62019)]

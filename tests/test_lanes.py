@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from watchdog.lanes import FIRST, Lane, Lanes, Turns, enter, lane
+from watchdog.lanes import FIRST, Lane, Lanes, Pace, Turns, enter, lane
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -143,5 +143,30 @@ def test_who_waits_no_longer_leaves_its_turn_to_the_next(late: bool) -> None:
         await asyncio.gather(first, third)
         async with turns.turn(4):
             pass
+
+    run(story())
+
+
+def test_one_request_of_a_user_begins_in_each_round_of_the_loop() -> None:
+    """However many ask at once; users in turn, and a client that hung up takes nobody's turn."""
+
+    async def story() -> None:
+        pace, rounds = Pace(), 0
+        begun: list[tuple[int, int]] = []
+
+        async def request(user: int) -> None:
+            await pace.begin(user)
+            begun.append((rounds, user))
+
+        requests = [asyncio.create_task(request(user)) for user in (1, 1, 1, 1, 2, 3)]
+        for _ in range(20):
+            await asyncio.sleep(0)
+            rounds += 1
+            if rounds == 1:
+                requests[2].cancel()
+        await asyncio.wait(requests)
+        assert [user for _, user in begun] == [1, 1, 2, 3, 1]
+        assert len({at for at, _ in begun}) == len(begun)
+        await asyncio.wait_for(pace.begin(4), 1)
 
     run(story())

@@ -79,9 +79,9 @@ class Admission:
         buckets, user, now = self._buckets[kind], self.user_of(uid), self._clock.mono()
         bucket = buckets.get(user)
         if bucket is None:
-            bucket = buckets[user] = Bucket(RATES[kind].burst, now)
+            bucket = buckets[user] = Bucket(RATES[kind].saved(len(buckets) + 1), now)
         rate = RATES[kind].each(len(buckets))
-        bucket.fill(now, rate, RATES[kind].burst)
+        bucket.fill(now, rate, RATES[kind].saved(len(buckets)))
         return bucket, rate
 
     def may_register(self, uid: int, owners: Iterable[int]) -> bool:
@@ -112,7 +112,7 @@ class Admission:
                 del self._spells[user, kind]
                 self._log.event("user.unlimited", uid=user, kind=str(kind), refused=spell.refused)
         for kind, buckets in self._buckets.items():
-            rate, burst = RATES[kind].each(len(buckets)), RATES[kind].burst
+            rate, burst = RATES[kind].each(len(buckets)), RATES[kind].saved(len(buckets))
             full = [user for user, one in buckets.items() if one.tokens + (now - one.at) * rate >= burst]
             for user in full:
                 del buckets[user]

@@ -144,3 +144,38 @@ class Turns:
             if not future.done():
                 self._running[chosen] += 1
                 future.set_result(None)
+
+
+class Pace:
+    """Lets one request of a user begin in each round of the event loop, users in turn; the others wait for theirs.
+
+    However many ask at once, what is ours waits for one beginning of theirs in a round and not for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, deque[asyncio.Future[None]]] = {}  # in the order of their turns
+        self._begun = False  # one has begun in this round
+
+    async def begin(self, user: int) -> None:
+        """Wait for the turn of a request of that user."""
+        loop = asyncio.get_running_loop()
+        if not self._begun:
+            self._begun = True
+            loop.call_soon(self._next)
+            return
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.setdefault(user, deque()).append(turn)
+        await turn
+
+    def _next(self) -> None:
+        while self._waiting:
+            user = next(iter(self._waiting))
+            queue = self._waiting.pop(user)
+            turn = queue.popleft()
+            if queue:
+                self._waiting[user] = queue  # behind the others
+            if not turn.done():  # else its client has gone
+                turn.set_result(None)
+                asyncio.get_running_loop().call_soon(self._next)
+                return
+        self._begun = False

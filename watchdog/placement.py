@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from watchdog import children, shortage
+from watchdog import children, shortage, threads
 from watchdog.core.model import Identity, Presence, Status, cgroup_names
 from watchdog.enclosure import thaw
 from watchdog.errors import Conflict, RegistryUnavailable
@@ -25,6 +25,7 @@ from watchdog.registry.store import AsyncStore
 
 ANSWER = 0.8  # seconds that `run` is kept waiting: it lets its agent go after 1 s in any case
 ARRIVAL = 30.0  # seconds that systemd may take after that until we no longer look
+NSS_SECONDS = 5.0  # at start, for the answer whether our user manager outlives our logins
 LOOK = 0.005  # seconds between two looks where the process is; systemd 252 takes 20 to 40 ms
 AT_ONCE = 8  # asks of systemd; each is a process of ours
 OURS = "/agent-watchdog"  # root's leaves, below the root of cgroup v2
@@ -196,10 +197,14 @@ def _into_leaf(pid: int, leaf: str) -> None:
 
 
 def _lingers(uid: int) -> bool:
-    """Whether a user's manager outlives his logins (loginctl(1), enable-linger)."""
-    try:
+    """Whether a user's manager outlives his logins (loginctl(1), enable-linger). No answer in time: it may not."""
+
+    def look() -> bool:
         return os.path.exists(f"/var/lib/systemd/linger/{pwd.getpwuid(uid).pw_name}")
-    except KeyError:
+
+    try:
+        return threads.call_now(threads.NSS, look, NSS_SECONDS)
+    except (KeyError, threads.Unanswered):
         return False
 
 

@@ -39,6 +39,7 @@ def test_users_that_want_some_share_the_tokens() -> None:
     """A lone one has all of them."""
     rate = RATES[Kind.REQUESTS]
     assert rate.each(0) == rate.each(1) == 20 * rate.each(20)
+    assert rate.saved(0) == rate.saved(1) == 20 * rate.saved(20) == rate.burst
 
 
 def test_a_lone_user_may_have_more_than_its_share_until_others_come() -> None:

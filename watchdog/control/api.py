@@ -97,14 +97,21 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def _admit(desk: Desk, peer: Peer, request: web.Request) -> None:
-    """Work in the peer's lane, and pay for a request that was not the first of its connection. Raises Limited."""
+    """Work in the peer's lane and at users' pace, and pay for a request that was not the first of its connection.
+
+    Raises Limited.
+    """
     if peer.admin:
         return
     user = desk.admission.user_of(peer.uid)
     enter(Lane(user))
     guard = None if request.transport is None else request.transport.get_protocol()
-    if isinstance(guard, Guarded) and guard.paid():
-        return
+    if not (isinstance(guard, Guarded) and guard.paid()):
+        await _pay(desk, peer, user, request)
+    await desk.pace.begin(user)
+
+
+async def _pay(desk: Desk, peer: Peer, user: int, request: web.Request) -> None:
     kind, cost = cost_of(request.method, request.path_qs)
     seconds = desk.admission.take(peer.uid, kind, cost)
     if seconds > 0:

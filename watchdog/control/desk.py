@@ -23,7 +23,7 @@ from watchdog.core.model import KillOptions, Reason, Registration
 from watchdog.errors import BadRequest, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
-from watchdog.lanes import Turns
+from watchdog.lanes import Pace, Turns
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.registry.store import AsyncStore
@@ -109,6 +109,7 @@ class Desk:
     bell: Bell = field(default_factory=Bell)
     # By owner; a lock lives as long as somebody has it or waits for it.
     registrations: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    pace: Pace = field(default_factory=Pace)  # in which users' requests begin
     helping: Turns = field(default_factory=lambda: Turns(HELPERS, 1))  # requests for which a helper is started
     purging: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary)  # one of each owner's
     denied: dict[tuple[int, str], float] = field(default_factory=dict)  # when a refusal was last logged

@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 
 class Rate(NamedTuple):
-    """Tokens a second, which users that want some share alike, and how many of them one can save up."""
+    """Tokens a second, and how many can be saved up; users that want some share both alike."""
 
     tokens: float
     burst: float
@@ -31,6 +31,10 @@ class Rate(NamedTuple):
     def each(self, users: int) -> float:
         """Tokens a second of one of so many users."""
         return self.tokens / max(1, users)
+
+    def saved(self, users: int) -> float:
+        """Tokens that one of so many users can save up: those of the same seconds, however many want some."""
+        return self.burst / max(1, users)
 
 
 # One `list` costs a token. Estimated, for a third of one core in all: a registration keeps the event loop busy for
