@@ -4,16 +4,20 @@ import asyncio
 import os
 import pwd
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from watchdog import source_places
+from watchdog import entries, source_places
 from watchdog.clock import Clock
+from watchdog.control.claims import Claim, refuse_twice
+from watchdog.control.peers import Peer
 from watchdog.core.model import Policy, Registration, Status
-from watchdog.errors import OwnerCallFailed
+from watchdog.errors import Conflict, OwnerCallFailed
 from watchdog.fleet import Agent, Fleet
 from watchdog.keys import Source
 from watchdog.owner.sources.base import Entry, entry_json
@@ -153,3 +157,37 @@ def test_of_more_living_entries_than_are_watched_it_is_told_once() -> None:
     full = {"event": "source.unread", "source": "hcom", "path": "/nowhere", "why": source_places.FULL}
     assert "257 living entries or more, of which 256 are watched" in source_places.FULL
     assert told == [full, full]
+
+
+def test_a_session_whose_hook_registers_it_meanwhile_stays_one_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are told of it in the same moment, as when an orchestrator starts a dozen sessions together."""
+    here = identity.read_identity(os.getppid(), "host")
+    assert here is not None
+    uid, fleet = os.geteuid(), Fleet()
+    taken = Claim(here, uid, "claude")
+    monkeypatch.setattr(entries, "look", lambda *_: entries.Found(entries.Standing.PROVED, taken=taken))
+
+    async def call(*_: object) -> list[dict[str, object]]:
+        return [entry_json(Entry("k", "t", "a", uid, pid=here.pid, ticks=here.start_ticks))]
+
+    @asynccontextmanager
+    async def registering(_: int) -> AsyncIterator[None]:
+        reg = Registration("by-its-hook", "a", uid, "host", identity.boot_id(), identity=here, source="hook")
+        fleet.add(Agent(reg, Policy(), Status.RUNNING))
+        yield
+
+    async def write(*_: object) -> None:
+        raise AssertionError("a second agent of that process was written")
+
+    settings = SimpleNamespace(sources=(Source(kind="claude", path="/nowhere"),), policy_for=lambda _: Policy())
+    admission = SimpleNamespace(take=lambda *_: 0.0, user_of=lambda uid: uid, may_register=lambda *_: True)
+    store = SimpleNamespace(write=write, store=SimpleNamespace())
+    desk = SimpleNamespace(settings=settings, fleet=fleet, clock=Clock(), host="host", boot_id=identity.boot_id())
+    desk.admission, desk.registering, desk.store = admission, registering, store
+    sources = Sources(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    asyncio.run(sources.look())
+
+    assert [agent.agent_id for agent in fleet] == ["by-its-hook"]
+    assert sources.shown() == []
+    with pytest.raises(Conflict, match="main process of agent by-its-hook"):
+        refuse_twice(taken, Peer(uid, uid, os.getpid()), fleet)

@@ -203,6 +203,8 @@ class Sources:
             desk.admission.refused(uid, Kind.REQUESTS)
             return  # its owner's file comes and goes faster than its share: the next look tries again
         async with in_lane(Lane(desk.admission.user_of(uid))), desk.registering(uid):
+            if any(self._names(entry, agent) for agent in desk.fleet):
+                return  # its hook was faster: the next look attaches the entry to that agent
             for body in entries.bodies(kind, entry):
                 try:
                     agent, _ = await take_in(desk, peer, body, found.taken, listed)

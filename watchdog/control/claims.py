@@ -70,12 +70,17 @@ def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None =
         )
     if found.name == _WRAPPER:
         _refuse_wrapper(pid, peer, fleet)
+    refuse_twice(found, peer, fleet, for_agent)
+    return found
+
+
+def refuse_twice(found: Claim, peer: Peer, fleet: Fleet, for_agent: str | None = None) -> None:
+    """A process is the main process of one agent. Raises Conflict."""
     for agent in fleet:
         other = agent.identity
         if agent.agent_id != for_agent and other is not None and other.same_process(found.identity):
             whose = f"agent {agent.agent_id} ({agent.reg.name})" if peer.may(agent.reg.owner_uid) else "another agent"
-            raise Conflict(f"pid: process {pid} is the main process of {whose} already")
-    return found
+            raise Conflict(f"pid: process {other.pid} is the main process of {whose} already")
 
 
 def _refuse_wrapper(pid: int, peer: Peer, fleet: Fleet) -> None:

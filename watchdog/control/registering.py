@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from aiohttp import web
 
 from watchdog.control.bodies import decoded, read_body
-from watchdog.control.claims import Claim, claim, has_ended, readable
+from watchdog.control.claims import Claim, claim, has_ended, readable, refuse_twice
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import own_agent, parent_of
 from watchdog.control.peers import Peer
@@ -155,7 +155,9 @@ async def take_in(
     3. Socket, row, task row; a row that cannot be committed takes its socket with it.
     4. `admit`.
     """
-    if taken is None and body.pid is not None:
+    if taken is not None:  # looked at before its owner's turn came: its hook may have registered it since
+        refuse_twice(taken, peer, desk.fleet)
+    elif body.pid is not None:
         taken = claim(body.pid, peer, desk.fleet, desk.host)
     owner = peer.uid if taken is None else taken.uid
     _refuse_many(desk, peer, owner)
