@@ -7,6 +7,7 @@ A test may be skipped there only for what no package can mend: the uid that it r
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from typing import cast
 
@@ -15,6 +16,7 @@ import pytest
 from tests.faults import table as faults
 from tests.tables import picked
 from tests.verdicts import table as verdicts
+from watchdog import children
 
 STRICT = os.environ.get("STRICT_SKIPS") == "1"
 OF_ALL = int(os.environ.get("OF", "1"))  # of all tests, SEED picks one in so many
@@ -23,6 +25,11 @@ KERNEL = ("this kernel ", "no thread of the kernel ")
 MENDED_ELSEWHERE = (
     ("root may ",) if os.geteuid() == 0 else ("needs root", "only root ", "mounts and foreign uids need root")
 )
+
+# That module has turned vfork(2) off for the daemon. The tests start some ten thousand programs, and a fork(2) of a
+# process of 150 MB takes ten times as long.
+assert children
+setattr(subprocess, "_USE_VFORK", True)  # noqa: B010 - as there
 
 
 def forgiven(reason: str) -> bool:

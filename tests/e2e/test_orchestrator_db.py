@@ -192,4 +192,4 @@ def test_a_file_speaks_for_its_owner_alone(world: World) -> None:
     assert Path(made.path).stat().st_uid == 65534
     assert made.agent("roots")["status"] == "running"
     assert started_at(roots.pid)
-    assert set(world.agents(all_=False)) == {"ours"}
+    wait_for(lambda: set(world.agents(all_=False)) == {"ours"}, "its own row is closed last")

@@ -1,6 +1,8 @@
 """What turns git's programs off, and what is known of a repository without asking git; attacks: tests/attacks."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from tests.owner.repositories import Repository, context, git
 from watchdog.core.model import HookOutcome
 from watchdog.errors import PathRefused
-from watchdog.owner import worktrees
+from watchdog.owner import confinement, worktrees
 from watchdog.owner.git import Git, checkout_of, dirs_of
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree as hook
@@ -27,6 +29,30 @@ def test_every_filter_and_hook_of_the_configuration_is_off(repository: Repositor
             assert asked.run("config", "--get", f"filter.{name}.{key}") == f"{value}\n"
     for name in ("e=f", "g h", "in"):
         assert asked.run("config", "--get", f"hook.{name}.enabled") == "false\n"
+
+
+ALIAS = """
+import subprocess, sys
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner import confinement
+from watchdog.owner.git import Git
+confinement.seal(confinement.NOTHING)
+asked = Git(sys.argv[1], 20)
+print(asked.run("--version").split()[:2])
+try:
+    print(asked.run("-c", "alias.x=!echo ran", "x"))
+except OwnerCallFailed as error:
+    print(error.reason)
+print(subprocess.run(["echo", "free"], capture_output=True, text=True).stdout)
+"""
+
+
+@pytest.mark.skipif(confinement.landlock_abi() < 2, reason="this kernel has no Landlock")
+def test_git_starts_no_other_program_and_its_caller_still_may(repository: Repository) -> None:
+    """The fence is around the thread that starts git, not around the helper, which has others' programs to run."""
+    argv = [sys.executable, "-c", ALIAS, str(repository.main)]
+    ran = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[:3] == ["['git', 'version']", "git_failed", "free"]
 
 
 def test_the_git_dirs_are_found_as_git_finds_them(repository: Repository) -> None:

@@ -363,7 +363,8 @@ def parser_rules(
 
 
 def only_runs(name: str, *others: str) -> Callable[[], object]:
-    """What a child does between fork(2) and execve(2) so that it runs that program (or the others), and nothing else.
+    """What a child does between fork(2) and execve(2), or a thread before it starts one, so that it runs that program
+    (or the others), and nothing else.
 
     Its interpreter, where it is a script, and the dynamic loader belong to it. The loader can be made to map another
     file as a program; that one has no network, no privileges and no way to trace all the same (`filter_calls`).

@@ -118,6 +118,7 @@ class Git:
         self._environment["GIT_CEILING_DIRECTORIES"] = os.path.dirname(os.path.realpath(directory))
         self._umask = -1
         self._off = [item for setting in OFF for item in ("-c", setting)]
+        self._fence = confinement.only_runs("git", *EXECUTABLES)
         self._environment |= self._named_off()
 
     def _named_off(self) -> dict[str, str]:
@@ -181,7 +182,9 @@ class Git:
         self, arguments: Sequence[str], *, stdout: int, given: bytes, more: dict[str, str]
     ) -> subprocess.CompletedProcess[bytes]:
         argv = ["git", "--no-pager", *self._where, *self._off, *arguments]
-        try:
+
+        def fenced() -> subprocess.CompletedProcess[bytes]:
+            self._fence()
             return subprocess.run(
                 argv,
                 input=given,
@@ -191,8 +194,13 @@ class Git:
                 timeout=max(0.1, self._until - time.monotonic()),
                 check=False,
                 umask=self._umask,
-                preexec_fn=confinement.only_runs("git", *EXECUTABLES),
             )
+
+        # Landlock holds for the thread that asks for it, and for what that one starts (landlock(7)). Between fork(2)
+        # and execve(2) it would cost a copy of the interpreter for each git, which vfork(2) does not make.
+        try:
+            with ThreadPoolExecutor(1) as thread:
+                return thread.submit(fenced).result()
         except subprocess.TimeoutExpired:
             raise OwnerCallFailed("git_late", f"git {arguments[0]} did not answer in time") from None
         except OSError as error:
