@@ -67,6 +67,7 @@ LATER: dict[str, tuple[str, ...]] = {
         "tests/cli/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
     ),
     "names, directories and numbers that a user chose for root": ("tests/attacks/test_places.py",),
+    "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
 }
 
 # Attacks that held.
