@@ -69,6 +69,10 @@ LATER: dict[str, tuple[str, ...]] = {
         "tests/cli/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
     ),
     "names, directories and numbers that a user chose for root": ("tests/attacks/test_places.py",),
+    "two users whose hooks hang keep root's from running": (
+        "tests/attacks/test_helpers.py::test_two_users_whose_hooks_hang_take_no_place_of_others_hooks",
+        "tests/test_vacancies.py::test_however_many_users_hold_their_places_the_next_one_finds_some",
+    ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
 }
 
