@@ -73,6 +73,10 @@ LATER: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_helpers.py::test_two_users_whose_hooks_hang_take_no_place_of_others_hooks",
         "tests/test_vacancies.py::test_however_many_users_hold_their_places_the_next_one_finds_some",
     ),
+    "users whose helpers are stopped delay root's look for what can be restored, one after the other": (
+        "tests/attacks/test_admission.py"
+        "::test_owners_that_stop_their_helpers_hold_a_look_for_what_can_be_restored_up_once",
+    ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
 }
 
