@@ -2,6 +2,7 @@
 
     churn SOCKET CLIENTS SECONDS     register an agent and remove it, by so many clients at once
     restore SOCKET CLIENTS SECONDS   GET /restore, likewise
+    read SOCKET CLIENTS SECONDS TARGET  GET a target, likewise
     beats SOCKET CLIENTS SECONDS     heartbeats over HTTP for one agent, likewise
     hoard SOCKET COUNT               register so many agents and keep them
     connect SOCKET COUNT             open so many connections, and keep them until stdin ends
@@ -80,6 +81,10 @@ def churn(path: str, clients: str, seconds: str) -> Counter[str]:
 
 def restore(path: str, clients: str, seconds: str) -> Counter[str]:
     return many(int(clients), float(seconds), lambda number, turn: [ask(path, "GET", "/v1/restore?place=/tmp")[0]])
+
+
+def read(path: str, clients: str, seconds: str, target: str) -> Counter[str]:
+    return many(int(clients), float(seconds), lambda number, turn: [ask(path, "GET", target)[0]])
 
 
 def beats(path: str, clients: str, seconds: str) -> Counter[str]:
