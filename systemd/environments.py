@@ -6,7 +6,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from places import SOURCE, Refused, Target, version
@@ -21,6 +23,8 @@ EXTRAS = {
     ),
     "postgres": ("psycopg", "psycopg-binary"),
 }
+
+LOOK = 5.0  # seconds for what all processes say of themselves; 300 take 0.05
 
 
 def pins(lock: str, names: tuple[str, ...] = ()) -> str:
@@ -111,18 +115,48 @@ def _fill(target: Target, environment: str, wheels: Path, extras: str) -> None:
     run(place / "bin/python", "-c", "import watchdog.start, watchdog.cli.verbs", cwd=place)
 
 
-def users_of(target: Target, environment: str) -> dict[int, list[str]]:
-    """Living processes that were started from there: pid -> its words. The `run` beside an agent is one of them."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            except OSError:
-                continue  # it has ended
-            if words[0].startswith(f"{target.path(environment)}/"):
-                found[int(entry.name)] = words
-    return found
+@dataclass(frozen=True)
+class User:
+    """A living process that was started from an environment. The `run` beside an agent is one, too."""
+
+    pid: int
+    uid: int
+    words: list[str]
+
+    @property
+    def is_daemon(self) -> bool:
+        """As far as its own words say."""
+        return len(self.words) > 1 and self.words[1].endswith("/agent-watchdogd")
+
+
+def users_of(target: Target, environment: str) -> list[User]:
+    """Who was started from there, by what each process says of itself; one that cannot be read is none.
+
+    A user can make a read of its process hang for ever (an execve that waits for a file system of its own). So each
+    process has a thread, and all together `LOOK` seconds.
+    """
+    found: list[User] = []
+    started = [
+        threading.Thread(target=_look, args=(entry, f"{target.path(environment)}/", found), daemon=True)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit()
+    ]
+    until = time.monotonic() + LOOK
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join(max(0.0, until - time.monotonic()))
+    return sorted(found, key=lambda user: user.pid)
+
+
+def _look(entry: Path, beginning: str, found: list[User]) -> None:
+    try:
+        words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        if words[0].startswith(beginning):
+            line = re.search(r"^Uid:\s+(\d+)", (entry / "status").read_text(errors="replace"), re.MULTILINE)
+            found.append(User(int(entry.name), int(line[1]) if line else -1, words))
+    except OSError:
+        return  # it has ended
 
 
 def drop_environments(target: Target) -> None:
@@ -133,7 +167,7 @@ def drop_environments(target: Target) -> None:
         if old.name == current:
             continue
         if users := users_of(target, f"{target.layout.base}/{old.name}"):
-            pids = ", ".join(map(str, users))
+            pids = ", ".join(str(user.pid) for user in users)
             print(f"{old} stays until the next install, as {pids} still run{'s' if len(users) == 1 else ''} from it")
         else:
             shutil.rmtree(old)

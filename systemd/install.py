@@ -163,10 +163,10 @@ def uninstall(target: Target) -> None:
     manager = Manager(target)
     manager.do("disable", "--now", UNIT)
     environments = [f"{layout.base}/{path.name}" for path in target.path(layout.base).glob("env-*")]
-    users = [user for environment in environments for user in users_of(target, environment).items()]
-    daemons = [pid for pid, words in users if words[1].endswith("/agent-watchdogd")]
-    if daemons:
-        raise Refused(f"a daemon still runs from here; end it first: kill {' '.join(map(str, daemons))}")
+    users = [user for environment in environments for user in users_of(target, environment)]
+    daemons = [user for user in users if user.is_daemon]
+    if mine := [str(user.pid) for user in daemons if user.uid in (0, os.geteuid())]:
+        raise Refused(f"a daemon still runs from here; end it first: kill {' '.join(mine)}")
     for name in [*known, layout.config, *(f"{environment}/x" for environment in environments)]:
         target.refuse_foreign_parents(name)  # before anything is removed
     for name in known:
@@ -185,6 +185,8 @@ def uninstall(target: Target) -> None:
     manager.do("daemon-reload")
     left = [str(target.path(name)) for name in left if target.path(name).exists()]
     print("uninstalled; agents go on living, unwatched.")
+    if theirs := sorted({user.uid for user in daemons}):  # anybody may call a process so: it keeps nothing here
+        print(f"what calls itself a daemon from here is still run by uid {', '.join(map(str, theirs))}")
     if left:
         print(f"left as they are yours:\n  {chr(10).join(left)}\nto remove them too:  rm -r {shlex.join(left)}")
 

@@ -642,9 +642,9 @@ def test_hooks_leave_descriptors_to_everything_else(monkeypatch: pytest.MonkeyPa
 
             monkeypatch.setattr(made, "call_alone", alone)
             spec = HookSpec("note", frozenset(Status), command=("true",))
-            ends = [made.run_hook(spec, context(owner_uid=n % 3)) for n in range(60)]
+            ends = [made.run_hook(spec, context(owner_uid=n % 3 + 1)) for n in range(60)]
             assert {result.outcome for result in await asyncio.gather(*ends)} == {HookOutcome.DONE}
 
     run(story)
-    assert most[everybody] == 16
-    assert max(most[uid] for uid in range(3)) <= 8
+    assert 9 <= most[everybody] <= 12, "the other four are for our own uid, and some for whoever comes next"
+    assert max(most[uid] for uid in (1, 2, 3)) <= 6

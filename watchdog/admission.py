@@ -68,11 +68,16 @@ class Admission:
             bucket.spend(cost, rate)
         return seconds
 
-    def charge(self, uid: int, cost: float) -> None:
-        """Take tokens for what a request turned out to ask for, more than there are if need be."""
-        if not self.exempt(uid):
-            bucket, rate = self._bucket(uid, Kind.REQUESTS)
-            bucket.spend(cost, rate)
+    def charge(self, uid: int, cost: float) -> float:
+        """Take tokens for what a request turned out to ask for, more than there are if need be.
+
+        Seconds until what its user owes is paid.
+        """
+        if self.exempt(uid):
+            return 0.0
+        bucket, rate = self._bucket(uid, Kind.REQUESTS)
+        bucket.spend(cost, rate)
+        return bucket.wait(0.0, rate)
 
     def _bucket(self, uid: int, kind: Kind) -> tuple[Bucket, float]:
         """Its user's, filled up to now, and the tokens a second that it gets while so many want some."""

@@ -1,18 +1,23 @@
-"""How many helpers there may be at once: of all owners, of each, and what is kept for the daemon's own uid.
+"""How many helpers, or hooks, there may be at once: of all owners, of each, and what is kept for the daemon's own uid.
 
-Where there is no place a call waits for one, with no limit of its own: its deadline ends that.
+Where there is no place a call waits for one, with no limit of its own: its deadline ends that. Users that stop what
+holds their places hold them until its deadline: so each may take half of those that are free, and whoever comes next
+finds some, however many users have come before.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 KEPT = 8  # of the places that only the daemon's own uid takes: root's orders wait for no user's hooks
 
 
 class Vacancies:
-    """`most` places, of one user half of them. `make_room` is called when one is waited for; `user_of` gives the user
-    that a uid counts for."""
+    """`most` places, of one user half of those that are free.
+
+    `make_room` is called when one is waited for; `user_of` gives the user that a uid counts for.
+    """
 
     def __init__(
         self, most: int, own: int, make_room: Callable[[], None], user_of: Callable[[int], int] = lambda uid: uid
@@ -28,6 +33,15 @@ class Vacancies:
     def wanted(self) -> bool:
         """Whether somebody waits for a place."""
         return bool(self._waiting)
+
+    @asynccontextmanager
+    async def place(self, uid: int) -> AsyncIterator[None]:
+        """Wait for a place and hold it meanwhile."""
+        await self.take(uid)
+        try:
+            yield
+        finally:
+            self.give_back(uid)
 
     async def take(self, uid: int) -> None:
         """Wait for a place and take it."""
@@ -58,9 +72,13 @@ class Vacancies:
             turn.set_result(None)
 
     def _is_free(self, uid: int) -> bool:
-        """Each user but our own may have half of what is not kept for ours."""
-        most = self._most if uid == self._own else self._most - min(KEPT, self._most // 4)
-        return self._taken.total() < most and self._users(uid) < (most if uid == self._own else self._most // 2)
+        """Whether it may have one; who has none may have the last one of those that are not kept."""
+        free = self._most - self._taken.total()
+        if uid == self._own:
+            return free > 0
+        free -= min(KEPT, self._most // 4)
+        mine = self._users(uid)
+        return free > 0 and (mine == 0 or mine < free)
 
     def _users(self, uid: int) -> int:
         """How many the user has for whom this uid counts."""

@@ -2,10 +2,12 @@
 
     churn SOCKET CLIENTS SECONDS     register an agent and remove it, by so many clients at once
     restore SOCKET CLIENTS SECONDS   GET /restore, likewise
+    read SOCKET CLIENTS SECONDS TARGET  GET a target, likewise
     beats SOCKET CLIENTS SECONDS     heartbeats over HTTP for one agent, likewise
     hoard SOCKET COUNT               register so many agents and keep them
     connect SOCKET COUNT             open so many connections, and keep them until stdin ends
     flood SOCKET COUNT SECONDS       register so many agents, and write to their notify sockets without pause
+    halt SOCKET                      stop each helper of one's own uid as soon as it can be signalled, until stdin ends
     one SOCKET METHOD PATH BODY      one request; prints status and answer
     hold SOCKET COUNT SECONDS        register so many agents; hold and unhold all of them with a reason of 1,000 letters
 
@@ -14,6 +16,8 @@ Prints `ready` when it begins, and at the end a JSON object: how often each HTTP
 
 import json
 import os
+import select
+import signal
 import socket
 import sys
 import threading
@@ -77,6 +81,10 @@ def churn(path: str, clients: str, seconds: str) -> Counter[str]:
 
 def restore(path: str, clients: str, seconds: str) -> Counter[str]:
     return many(int(clients), float(seconds), lambda number, turn: [ask(path, "GET", "/v1/restore?place=/tmp")[0]])
+
+
+def read(path: str, clients: str, seconds: str, target: str) -> Counter[str]:
+    return many(int(clients), float(seconds), lambda number, turn: [ask(path, "GET", target)[0]])
 
 
 def beats(path: str, clients: str, seconds: str) -> Counter[str]:
@@ -167,6 +175,19 @@ def hold(path: str, count: str, seconds: str) -> Counter[str]:
             body = {"targets": targets, **({"reason": "r" * 1000} if route == "hold" else {})}
             counts[str(ask(path, "POST", f"/v1/{route}", body)[0])] += 1
     return counts
+
+
+def halt(path: str) -> Counter[str]:
+    """`path` is not used: a helper is found by its words, and is its owner's to signal."""
+    halted: set[int] = set()
+    print("ready", flush=True)
+    while not select.select([0], [], [], 0.01)[0]:
+        for pid in {int(name) for name in os.listdir("/proc") if name.isdigit()} - halted:
+            with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as words:
+                if f"--become={os.getuid()}:".encode() in words.read():
+                    os.kill(pid, signal.SIGSTOP)
+                    halted.add(pid)
+    return Counter({"halted": len(halted)})
 
 
 def one(path: str, method: str, target: str, body: str) -> tuple[int, dict[str, Any]]:

@@ -57,6 +57,8 @@ WORKED: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_installing.py::test_nothing_is_put_outside_of_a_staged_tree",
         "tests/attacks/test_installing.py::test_nothing_is_removed_through_a_directory_of_another",
         "tests/attacks/test_installing.py::test_the_commands_refuse_before_they_begin",
+        "tests/attacks/test_installing.py::test_no_user_keeps_an_installation",
+        "tests/attacks/test_installing.py::test_a_process_that_cannot_be_read_holds_nothing_up",
     ),
 }
 
@@ -67,6 +69,18 @@ LATER: dict[str, tuple[str, ...]] = {
         "tests/cli/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
     ),
     "names, directories and numbers that a user chose for root": ("tests/attacks/test_places.py",),
+    "two users whose hooks hang keep root's from running": (
+        "tests/attacks/test_helpers.py::test_two_users_whose_hooks_hang_take_no_place_of_others_hooks",
+        "tests/test_vacancies.py::test_however_many_users_hold_their_places_the_next_one_finds_some",
+    ),
+    "users whose helpers are stopped delay root's look for what can be restored, one after the other": (
+        "tests/attacks/test_admission.py"
+        "::test_owners_that_stop_their_helpers_hold_a_look_for_what_can_be_restored_up_once",
+    ),
+    "a user asks for large answers without end": (
+        "tests/attacks/test_admission.py::test_who_asks_for_much_pays_for_much",
+    ),
+    "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
 }
 
 # Attacks that held.

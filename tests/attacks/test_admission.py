@@ -271,3 +271,54 @@ def test_heartbeats_over_http_are_never_refused_for_their_number(world: World) -
     (counts,) = attack.ended()
     assert set(counts) <= {"204", "503"}, "503: more than 32 connections"
     assert sorted(took)[len(took) // 2] < 5
+
+
+def test_owners_that_stop_their_helpers_hold_a_look_for_what_can_be_restored_up_once(world: World) -> None:
+    """Root's `restore` asks the helper of each owner. Seen at bc51ea4: one after the other, 30 s each."""
+    start(world)
+    owners = [MALLORY, *range(SUB, SUB + 4)]
+    for uid in owners:
+        coming = Attack(world)
+        coming.begin(uid, "one", "POST", "/v1/agents", json.dumps({"name": f"a{uid}"}))
+        coming.ended()
+        world.sql(
+            "INSERT INTO cleanup_run (run_id, agent_id, hook, status, attempts, message, details, started_at)"
+            f" SELECT 'run-{uid}', agent_id, 'worktree', 'done', 1, '',"
+            f""" '{{"trash":"/tmp/{uid}/agent-watchdog/trash/x/tree"}}', created_at"""
+            f" FROM agent_lifecycle WHERE name = 'a{uid}'"
+        )
+    attack = Attack(world)
+    for uid in owners:
+        attack.begin(uid, "halt")
+    attack.ready()
+    began = time.monotonic()
+    status, answer = world.ask("GET", "/v1/restore")
+    assert time.monotonic() - began < 10
+    assert status == 200
+    assert len(answer["problems"]) == len(owners)
+    assert sum(count["halted"] for count in attack.ended())
+
+
+def test_who_asks_for_much_pays_for_much(world: World) -> None:
+    """Seen at bc51ea4: the story of an agent of 2,000 processes, half a megabyte, costs what any story costs.
+
+    One user with 16 clients kept the loop busy for most of the time: root's `kill` took 1.7 s. Here it is the history.
+    """
+    start(world)
+    coming = Attack(world)
+    coming.begin(MALLORY, "one", "POST", "/v1/agents", json.dumps({"name": "much"}))
+    coming.ended()
+    agent = world.agents()["much"]["agent_id"]
+    world.sql(
+        "INSERT INTO lifecycle_event (at, agent_id, event, who, why, evidence, owner_uid)"
+        f" SELECT created_at, agent_id, 'agent.told', 'uid {MALLORY}', hex(randomblob(200)), '{{}}', {MALLORY}"
+        " FROM agent_lifecycle, (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)"
+        f" SELECT i FROM n) WHERE agent_id = '{agent}'"
+    )
+    attack = Attack(world)
+    attack.begin(MALLORY, "read", 20, 6, f"/v1/agents/{agent}")
+    attack.ready()
+    (answers,) = attack.ended()
+    assert answers["200"] > 10
+    assert answers["200"] < 60, "a megabyte each: 400 tokens, and 100 a second, are 30 of these and 3 more a second"
+    assert answers["429"] > 0

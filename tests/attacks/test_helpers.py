@@ -13,13 +13,16 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.owner.repositories import context
 from tests.world import alive, wait_for
 from watchdog import owners as daemons_side
+from watchdog.core.model import HookOutcome, HookSpec, Status
 from watchdog.errors import OwnerCallFailed
 from watchdog.owners import Owners
 
@@ -380,3 +383,36 @@ def test_helpers_that_hang_take_no_place_of_roots(monkeypatch: pytest.MonkeyPatc
             await asyncio.gather(*stuck, return_exceptions=True)
 
     run(story)
+
+
+def test_two_users_whose_hooks_hang_take_no_place_of_others_hooks() -> None:
+    """A helper that its owner stops holds its hook's place until the deadline; here their hooks sleep, which is alike.
+
+    Seen at bc51ea4: half of 32 places for each user, so two users had them all: root's order to end an agent of its
+    own, which has a temp dir, was answered after 66 s.
+    """
+
+    async def story() -> None:
+        async with serving() as them:
+            slow = HookSpec("slow", frozenset(Status), command=("sleep", "100"), timeout=timedelta(seconds=100))
+            quick = HookSpec("quick", frozenset(Status), command=("true",), timeout=timedelta(seconds=20))
+            theirs = [
+                asyncio.create_task(them.run_hook(slow, context(owner_uid=uid)))
+                for uid in (USER, USER + 1)
+                for _ in range(20)
+            ]
+            await asyncio.to_thread(wait_for, lambda: len(sleeping()) >= 12, "their hooks run")
+            for uid in (0, USER + 2):
+                async with asyncio.timeout(20):
+                    assert (await them.run_hook(quick, context(owner_uid=uid))).outcome is HookOutcome.DONE
+            for one in theirs:
+                one.cancel()
+            await asyncio.gather(*theirs, return_exceptions=True)
+
+    run(story)
+
+
+def sleeping() -> list[int]:
+    """Hooks of theirs."""
+    found = subprocess.run(["pgrep", "-U", f"{USER},{USER + 1}", "-x", "sleep"], capture_output=True, check=False)
+    return [int(word) for word in found.stdout.split()]

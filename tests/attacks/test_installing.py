@@ -6,10 +6,12 @@ directories that anybody may write to, and pip downloading into a foreign WHEELS
 a wheel is written through.
 """
 
+import contextlib
 import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ import pytest
 from tests.systemd.machine import ROOT
 
 sys.path.insert(0, str(ROOT / "systemd"))
+from install import uninstall
 from places import Layout, Refused, Target
 
 pytestmark = [
@@ -24,6 +27,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a directory of another uid"),
 ]
 OTHER = 12021
+PYTHON = "/opt/x/env-1/bin/python"
 LAYOUT = Layout("/opt/x", "/usr/local/bin", "/etc/x/x.toml", {}, ())
 
 
@@ -113,3 +117,71 @@ def test_the_commands_refuse_before_they_begin(tmp_path: Path) -> None:
     done = run("wheels", WHEELS=str(wheels))
     assert (done.returncode, f"belongs to uid {OTHER}" in done.stderr) == (1, True), done.stderr
     assert list(wheels.iterdir()) == []
+
+
+def installed(tmp_path: Path) -> Target:
+    """What an uninstall takes for an installation."""
+    target = Target(LAYOUT, str(tmp_path / "stage"))
+    target.put(PYTHON, b"")
+    target.put("/usr/local/bin/x", b"x")
+    target.manifest["files"] = {"/usr/local/bin/x": ""}
+    target.save()
+    return target
+
+
+def called(target: Target, place: Path, uid: int) -> subprocess.Popen[bytes]:
+    """A process of a user that calls itself a daemon of that installation."""
+    place.chmod(0o755)
+    script = place / "agent-watchdogd"
+    script.write_text("import time\nprint(flush=True)\ntime.sleep(1000)\n")
+    process = subprocess.Popen(
+        [target.path(PYTHON), script],
+        executable="/usr/bin/python3",
+        user=uid,
+        group=uid,
+        extra_groups=(),
+        cwd="/",
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+@pytest.mark.parametrize(("uid", "refused"), [(OTHER, False), (0, True)])
+def test_no_user_keeps_an_installation(tmp_path: Path, uid: int, refused: bool) -> None:
+    """By a process with the words of a daemon, which root was told to kill by its number; one of root's own does."""
+    target = installed(tmp_path)
+    with tempfile.TemporaryDirectory(dir="/tmp") as place, called(target, Path(place), uid) as process:
+        try:
+            with pytest.raises(Refused, match=f"kill {process.pid}") if refused else contextlib.nullcontext():
+                uninstall(target)
+        finally:
+            process.kill()
+    assert target.path("/opt/x/env-1").exists() is refused
+
+
+def test_a_process_that_cannot_be_read_holds_nothing_up(tmp_path: Path) -> None:
+    """Each process of the host is looked at. Here a FIFO stands for a read that never returns (`tests.faults.hung`)."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    look = f"""if True:
+        import os, sys
+        sys.path.insert(0, {str(ROOT / "systemd")!r})
+        import environments, places
+        environments.LOOK = 1.0
+        print(environments.users_of(places.Target(places.Layout("/opt/x", "", "", {{}}, ()), ""), "/opt/x/env-1"))
+        """
+    with subprocess.Popen(["sleep", "1000"], user=OTHER, group=OTHER, extra_groups=(), cwd="/") as process:
+        try:
+            script = f'mount -n --bind "{fifo}" /proc/{process.pid}/cmdline && exec "$0" -c "$1"'
+            done = subprocess.run(
+                ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, sys.executable, look],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                check=False,
+            )
+        finally:
+            process.kill()
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr

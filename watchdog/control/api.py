@@ -76,7 +76,10 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         if not peer.admin and (request.method, request.path.removeprefix("/v1")) in OPTIONAL:
             _refuse_without_space(desk, peer)
         with logs.caused_by(None if peer.admin else peer.uid):
-            return await handler(request)
+            answer = await handler(request)
+        if isinstance(answer, web.Response) and isinstance(answer.body, bytes):
+            desk.charge_answer(peer, len(answer.body))
+        return answer
     except Limited as error:
         return _problem(error.http_status, error.code, str(error), {"Retry-After": str(error.retry_after)})
     except WatchdogError as error:

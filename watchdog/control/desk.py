@@ -18,7 +18,7 @@ from watchdog.admission import Admission
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.control.peers import Peer, peer_of
-from watchdog.core.admission import PER_TARGET, WAIT, Kind
+from watchdog.core.admission import PER_TARGET, PER_TOKEN, WAIT, Kind
 from watchdog.core.model import KillOptions, Reason, Registration
 from watchdog.errors import BadRequest, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
@@ -122,6 +122,10 @@ class Desk:
     def now(self) -> datetime:
         """Wall time, for people."""
         return self.clock.now().wall
+
+    def charge_answer(self, peer: Peer, size: int) -> float:
+        """Have its user pay for an answer of so many bytes; seconds until that is paid."""
+        return 0.0 if peer.admin else self.admission.charge(peer.uid, size / PER_TOKEN)
 
     def charge(self, peer: Peer, act: str, targets: int) -> None:
         """Take the tokens for so many targets of one request; the first is paid for."""

@@ -50,6 +50,7 @@ async def events(request: web.Request) -> web.StreamResponse:
             lines = "".join(json.dumps(views.event(row), separators=(",", ":")) + "\n" for row in rows)
             await response.write(lines.encode())
             after = rows[-1].id
+            await asyncio.sleep(min(_LOOK_EVERY, desk.charge_answer(peer, len(lines))))  # the rest is its user's to pay
         if len(rows) < _BATCH:
             if not follow or desk.bell.closed() or gone(request):
                 break

@@ -4,6 +4,7 @@ What lies there says the owner's helper, from the repositories alone: those that
 that the client names. So what another daemon put there, or one before it was installed anew, is found too.
 """
 
+import asyncio
 import json
 import os
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from watchdog.lanes import lane
 from watchdog.owner.hooks.base import printable
 
 LOOK_SECONDS = 30.0  # for one owner's repositories
+OTHERS_SECONDS = 5.0  # for those of each owner that was not named: any of them can have its helper hang
 ACT_SECONDS = 150.0
 SHORTEST = 4  # characters of an id that may stand for it
 Uid = Annotated[int, Field(ge=0, lt=2**32 - 1)]
@@ -87,24 +89,31 @@ async def _look(desk: Desk, peer: Peer, where: Where) -> tuple[list[Json], list[
     uids = {uid}
     if peer.admin:
         uids |= await desk.store.read(desk.store.store.owners, desk.host)
-    for each in sorted(uids):
-        places = await desk.store.read(desk.store.store.trashes, desk.host, each)
-        if each == uid and where.place is not None:
-            places = [*places, where.place]
-        if not places:
-            continue
-        try:
-            answer = _entry(await desk.ask_owner(each, "restorable", {"places": places}, LOOK_SECONDS))
-        except OwnerCallFailed as error:
-            problems.append(f"uid {each}: {error}")
-            continue
-        entries = answer.get("found")
-        for entry in entries if isinstance(entries, list) else []:
-            if isinstance(entry, dict) and isinstance(entry.get("agent_id"), str):
-                found.append({**entry, "owner_uid": each})
-        told = answer.get("problems")
-        problems += [printable(str(problem)) for problem in told] if isinstance(told, list) else []
+    looks = (_of_owner(desk, each, where.place if each == uid else None, named=each == uid) for each in sorted(uids))
+    for entries, told in await asyncio.gather(*looks):
+        found += entries
+        problems += told
     return found, problems
+
+
+async def _of_owner(desk: Desk, uid: int, place: str | None, *, named: bool) -> tuple[list[Json], list[str]]:
+    """What one owner's helper tells of its repositories, and what is wrong."""
+    places = await desk.store.read(desk.store.store.trashes, desk.host, uid)
+    places = places if place is None else [*places, place]
+    if not places:
+        return [], []
+    try:
+        limit = LOOK_SECONDS if named else OTHERS_SECONDS
+        answer = _entry(await desk.ask_owner(uid, "restorable", {"places": places}, limit))
+    except OwnerCallFailed as error:
+        return [], [f"uid {uid}: {error}" + ("" if named else "; with --repository DIR it has longer")]
+    entries, told = answer.get("found"), answer.get("problems")
+    found = [
+        {**entry, "owner_uid": uid}
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict) and isinstance(entry.get("agent_id"), str)
+    ]
+    return found, [printable(str(problem)) for problem in told] if isinstance(told, list) else []
 
 
 def _entry(value: Any) -> Json:

@@ -181,10 +181,10 @@ def parents_first(processes: Iterable[R]) -> list[R]:
     by_pid = {process.pid: process for process in processes}
     depths: dict[int, int] = {}
     for pid in by_pid:
-        chain: list[int] = []
+        chain: dict[int, None] = {}
         current = pid
         while current in by_pid and current not in depths and current not in chain:
-            chain.append(current)
+            chain[current] = None
             current = by_pid[current].parent_pid
         for each in reversed(chain):  # of a ring of parents (numbers that passed on) the last stands first
             depths[each] = depths.get(by_pid[each].parent_pid, -1) + 1

@@ -91,12 +91,12 @@ class ProcessTable:
 
     def ancestry(self, pid: int) -> list[int]:
         """Those above a process, the nearest first; none for one that is not in the table."""
-        found: list[int] = []
+        found: dict[int, None] = {}
         current = self.parent(pid) if pid in self.rows else None
         while current is not None and current != pid and current not in found:
-            found.append(current)
+            found[current] = None
             current = self.parent(current)
-        return found
+        return list(found)
 
 
 def scan(

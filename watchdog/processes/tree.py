@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from watchdog.core.model import Identity, TreeMember
 from watchdog.processes import procfs
+from watchdog.processes.descent import Descent
 from watchdog.processes.table import SERVICE_MANAGERS, ProcessTable, Row
 
 
@@ -99,6 +100,7 @@ class _Sorting:
 
     def __init__(self, table: ProcessTable, roots: dict[str, Root]) -> None:
         self.table = table
+        self.descent = Descent(table)
         self.roots = roots
         self.rows = table.rows
         self.mains = {
@@ -115,7 +117,6 @@ class _Sorting:
         self.groups: dict[int, str] = {}
         self.wrappers: dict[int, str | None] = {}
         self.homes: dict[str, frozenset[str]] = {}
-        self.above: dict[str, frozenset[int]] = {}  # the ancestors of the main process
         for agent_id, root in roots.items():
             self._enter(agent_id, root)
         # Innermost first: of two that lie in one another the deeper one is the process's own.
@@ -130,15 +131,16 @@ class _Sorting:
                 self.marks.setdefault(mark, []).append(agent_id)
         self.decided: dict[int, tuple[str | None, str]] = {}
         self.heirs: dict[int, str | None] = {}
+        self.adopted: dict[tuple[str, str], dict[int, bool]] = {}  # by mark and agent: what `_from_inside` found above
         self.fences: dict[int, _Fence] = {}
 
     def verdict(self, pid: int) -> tuple[str | None, str]:
         """The agent that owns the process (or None), and by which evidence."""
-        chain = []
+        chain: dict[int, None] = {}
         current: int | None = pid
         while current is not None and current not in self.decided and current not in chain:
-            chain.append(current)
-            current = self.table.parent(current)
+            chain[current] = None
+            current = self.descent.parent(current)
         for each in reversed(chain):
             self._decide(each)
         return self.decided[pid]
@@ -152,7 +154,6 @@ class _Sorting:
                 self.remembered.setdefault(identity.pid, []).append(agent_id)
                 homes.add(known.cgroup)
         self.homes[agent_id] = frozenset(home for home in homes if home)
-        self.above[agent_id] = frozenset(self.table.ancestry(main.stat.pid)) if main is not None else frozenset()
         if root.wrapper is not None and self.table.find(root.wrapper) is not None:
             self.wrappers[root.wrapper.pid] = agent_id
         elif root.wrapped and main is not None:
@@ -177,11 +178,12 @@ class _Sorting:
     def _nesting(self) -> dict[str, frozenset[str]]:
         """For each agent all agents that it runs inside of: by ancestry, by marker, by its own word."""
         direct: dict[str, set[str]] = {}
+        nearest = self.descent.nearest(self.mains)  # the next ones above are that agent's
         for agent_id, root in self.roots.items():
             around = {root.parent_id} if root.parent_id in self.roots else set()
             row = self.table.find(root.main)
             if row is not None:
-                around |= {self.mains[above] for above in self.above[agent_id] if above in self.mains}
+                around |= {self.mains[nearest[row.stat.pid]]} if row.stat.pid in nearest else set()
                 if row.marker in self.roots and self.roots[row.marker].owner_uid == row.uid:
                     around.add(row.marker)
                 for mark in row.vendors or ():
@@ -239,7 +241,7 @@ class _Sorting:
         spare = {name[:15] for name in self.roots[agent_id].spare}
         if fence.closed or fence.names & spare or self._of_a_pane(row, agent_id, spare):
             return True
-        if fence.unit is None or via == "remembered" or fence.unit in self.above[agent_id]:
+        if fence.unit is None or via == "remembered" or self._is_above(fence.unit, agent_id):
             return False
         cgroups = (self.rows[fence.unit].cgroup, row.cgroup)
         return not any(_inside(path, home) for path in cgroups for home in self.homes[agent_id])
@@ -288,8 +290,13 @@ class _Sorting:
         return row.uid == root.owner_uid or (
             root.main is not None
             and self.mains.get(root.main.pid) == agent_id
-            and root.main.pid in self.table.ancestry(row.stat.pid)
+            and self.descent.is_below(row.stat.pid, root.main.pid)
         )
+
+    def _is_above(self, pid: int, agent_id: str) -> bool:
+        """Whether a process is an ancestor of the agent's main process."""
+        main = self.table.find(self.roots[agent_id].main)
+        return main is not None and self.descent.is_below(main.stat.pid, pid)
 
     def _from_inside(self, row: Row, mark: str, agent_id: str) -> bool:
         """Whether a process can have a vendor's mark from that agent.
@@ -301,10 +308,18 @@ class _Sorting:
         main = self.roots[agent_id].main
         if main is None or row.stat.start_ticks < main.start_ticks or not self._may_claim(row, agent_id):
             return False
-        for pid in self.table.ancestry(row.stat.pid):
+        known = self.adopted.setdefault((mark, agent_id), {})
+        way, found = [row.stat.pid], True
+        for pid in self.descent.above(row.stat.pid):
             above = self.rows[pid]
-            if pid == 1 or pid in self.above[agent_id] or above.stat.name in SERVICE_MANAGERS:
-                return True
+            if pid == 1 or self._is_above(pid, agent_id) or above.stat.name in SERVICE_MANAGERS:
+                break
             if mark not in (above.vendors or ()):
-                return self.wrappers.get(pid) == agent_id or self.decided.get(pid, (None, ""))[0] == agent_id
-        return True
+                found = self.wrappers.get(pid) == agent_id or self.decided.get(pid, (None, ""))[0] == agent_id
+                break
+            if pid in known:
+                found = known[pid]
+                break
+            way.append(pid)
+        known.update(dict.fromkeys(way, found))  # what those on the way would find
+        return found

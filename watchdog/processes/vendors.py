@@ -8,10 +8,12 @@ outer agent or a shell. A value is an agent's only where it was made inside its 
 - no other agent of the owner has the same claim, unless one runs inside the other: then it is the inner one's.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from watchdog.core.model import Identity
+from watchdog.processes.descent import Descent
 from watchdog.processes.table import ProcessTable, Row
 
 MOST = 16  # values kept of one agent: a session that is cleared or resumed gets a new one
@@ -29,54 +31,80 @@ class Source:
 
 def made_inside(table: ProcessTable, agents: Iterable[Source]) -> dict[str, frozenset[str]]:
     """The values ("NAME=value") made in each agent's tree, for agents that have any. Found once, they are kept."""
-    carriers: dict[str, list[Row]] = {}
-    for row in table.rows.values():
-        for mark in row.vendors or ():
-            carriers.setdefault(mark, []).append(row)
-    oldest = {mark: min(row.stat.start_ticks for row in rows) for mark, rows in carriers.items()}
-    above = {row.stat.pid: table.ancestry(row.stat.pid) for rows in carriers.values() for row in rows}
+    agents = list(agents)
+    seen = _Seen(table, [agent for agent in agents if table.find(agent.main) is not None])
     claims: dict[tuple[int, str], list[Source]] = {}
     for agent in agents:
-        for mark in agent.known | _claimed(table, agent.main, carriers, above):
+        for mark in agent.known | seen.claimed(agent):
             claims.setdefault((agent.owner_uid, mark), []).append(agent)
     found: dict[str, list[str]] = {}
     # The newest values are the ones that matter; of the same age any order will do, if it is always the same.
-    for (_, mark), claimants in sorted(claims.items(), key=lambda claim: (-oldest.get(claim[0][1], 0), claim[0])):
-        agent = max(claimants, key=lambda one: len(_around(table, one.main)))
-        around = {agent.main.pid, *_around(table, agent.main)}
-        if any(other.main.pid not in around for other in claimants):
+    for (_, mark), claimants in sorted(claims.items(), key=lambda claim: (-seen.oldest.get(claim[0][1], 0), claim[0])):
+        agent = max(claimants, key=seen.depth)
+        if any(not seen.runs_inside(agent, other) for other in claimants):
             continue  # of two strangers': one session in two terminals proves nothing
         kept = found.setdefault(agent.agent_id, [])
-        if oldest.get(mark, agent.main.start_ticks) >= agent.main.start_ticks and len(kept) < MOST:
+        if seen.oldest.get(mark, agent.main.start_ticks) >= agent.main.start_ticks and len(kept) < MOST:
             kept.append(mark)
     return {agent_id: frozenset(kept) for agent_id, kept in found.items() if kept}
 
 
-def _around(table: ProcessTable, main: Identity) -> list[int]:
-    """Those above a main process that is there."""
-    return [] if table.find(main) is None else table.ancestry(main.pid)
+class _Seen:
+    """The marks of one table, and whose main process is the nearest above each that carries them."""
 
+    def __init__(self, table: ProcessTable, agents: Iterable[Source]) -> None:
+        self._rows = table.rows
+        self._descent = Descent(table)
+        self._mains = {agent.main.pid: agent for agent in agents}
+        self.oldest: dict[str, int] = {}  # start ticks
+        self._jobs: Counter[tuple[str, int]] = Counter()  # who carries it, by mark and parent
+        self._below: dict[str, set[str]] = {}  # by agent: marks below it, and below no other agent of its owner's there
+        nearest = self._descent.nearest(self._mains)
+        around = self._around(nearest)
+        for row in table.rows.values():
+            main = nearest.get(row.stat.pid)
+            owners = around[main].values() if main is not None and row.vendors else ()
+            for mark in row.vendors or ():
+                self.oldest[mark] = min(row.stat.start_ticks, self.oldest.get(mark, row.stat.start_ticks))
+                self._jobs[mark, row.stat.parent_pid] += 1
+                for agent_id in owners:
+                    self._below.setdefault(agent_id, set()).add(mark)
 
-def _claimed(
-    table: ProcessTable, main: Identity, carriers: Mapping[str, list[Row]], above: Mapping[int, list[int]]
-) -> set[str]:
-    row = table.find(main)
-    if row is None or row.vendors is None:
-        return set()
-    ancestors = _around(table, main)
-    parent = table.rows.get(row.stat.parent_pid)
-    outer = parent.vendors if parent is not None and not parent.stat.dead else None
-    found = set()
-    for mark, rows in carriers.items():
-        if any(each.stat.pid in ancestors for each in rows):
-            continue
-        if mark not in row.vendors:
-            made = any(main.pid in above[each.stat.pid] for each in rows)
-        else:
-            # What a shell exports is not seen in its own environment (proc(5): the initial one): its jobs show it.
-            jobs = [each for each in rows if each.stat.parent_pid == row.stat.parent_pid and each.stat.pid != main.pid]
-            older = any(each.stat.start_ticks < main.start_ticks for each in rows)
-            made = outer is not None and mark not in outer and not jobs and not older
-        if made:
-            found.add(mark)
-    return found
+    def depth(self, agent: Source) -> int:
+        """How many stand above its main process; 0 for one that is not there."""
+        return self._descent.depth(agent.main.pid) if self._is_there(agent) else 0
+
+    def runs_inside(self, agent: Source, other: Source) -> bool:
+        """Whether an agent runs inside that other one, or is it."""
+        same = agent.main.pid == other.main.pid
+        return same or (self._is_there(agent) and self._descent.is_below(agent.main.pid, other.main.pid))
+
+    def claimed(self, agent: Source) -> set[str]:
+        """The marks that were made in its tree, as far as this table says."""
+        row = self._rows.get(agent.main.pid)
+        if row is None or row.vendors is None or not self._is_there(agent):
+            return set()
+        wanted = row.vendors | self._below.get(agent.agent_id, set())
+        for pid in self._descent.above(agent.main.pid) if wanted else ():
+            wanted -= self._rows[pid].vendors or frozenset()
+        return {mark for mark in wanted if mark not in row.vendors or self._is_its_own(row, mark)}
+
+    def _is_its_own(self, row: Row, mark: str) -> bool:
+        """What a shell exports is not seen in its own environment (proc(5): the initial one): its jobs show it."""
+        parent = self._rows.get(row.stat.parent_pid)
+        outer = parent.vendors if parent is not None and not parent.stat.dead else None
+        alone = self._jobs[mark, row.stat.parent_pid] == 1
+        return outer is not None and mark not in outer and alone and self.oldest[mark] >= row.stat.start_ticks
+
+    def _is_there(self, agent: Source) -> bool:
+        known = self._mains.get(agent.main.pid)
+        return known is not None and known.main == agent.main
+
+    def _around(self, nearest: Mapping[int, int]) -> dict[int, dict[int, str]]:
+        """For each main process the innermost agent of each owner that it is or runs inside of."""
+        found: dict[int, dict[int, str]] = {}
+        for pid in self._descent:
+            if (agent := self._mains.get(pid)) is not None:
+                above = found.get(nearest[pid], {}) if pid in nearest else {}
+                found[pid] = {**above, agent.owner_uid: agent.agent_id}
+        return found
