@@ -80,6 +80,9 @@ LATER: dict[str, tuple[str, ...]] = {
     "a user asks for large answers without end": (
         "tests/attacks/test_admission.py::test_who_asks_for_much_pays_for_much",
     ),
+    "a user takes the ids of tasks that another user's agents will have": (
+        "tests/attacks/test_places.py::test_no_id_of_a_task_that_another_has_taken_keeps_an_agent_from_being_watched",
+    ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
 }
 

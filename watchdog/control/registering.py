@@ -22,9 +22,10 @@ from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration,
 from watchdog.core.ownership import ROOT
 from watchdog.core.verdict import span
 from watchdog.descriptors import scarce
-from watchdog.errors import BadRequest, Conflict, Forbidden, Limited
+from watchdog.errors import BadRequest, Conflict, Limited
 from watchdog.fleet import ZERO, Agent
 from watchdog.hearing import WRAPPER
+from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import Store
 from watchdog.sharing import refuse_temp_dir, working_in
 
@@ -169,13 +170,15 @@ async def take_in(
     agent.notify_socket = body.notify_socket or desk.open_notify(reg.agent_id, owner)
     store, now = desk.store, desk.now()
     try:
-        await store.write(_commit, store.store, peer, reg, status, now, agent.notify_socket)
+        agent.reg = await store.write(_commit, store.store, peer, reg, status, now, agent.notify_socket)
     except BaseException:
         if body.notify_socket is None:
             desk.close_notify(reg.agent_id)
         raise
     desk.admit(agent)
     notes = _notes(desk, agent)
+    if agent.reg.task_id != reg.task_id:
+        notes.append(f"task {reg.task_id} is of another user's agent; this one is watched without a task")
     desk.event(
         "agent.registered",
         agent_id=reg.agent_id,
@@ -257,19 +260,29 @@ def _refuse_paths(desk: Desk, body: Register, owner: int, parent: str | None) ->
 
 def _commit(
     store: Store, peer: Peer, reg: Registration, status: Status, now: datetime, notify_socket: str | None
-) -> None:
-    """In the writer's thread: the row, and the task's.
+) -> Registration:
+    """In the writer's thread: the row, and the task's; the registration as it is stored.
 
-    A task that another user's agent works or worked on stays that user's: its outcome is that agent's. It is looked at
-    here, as registrations of two owners do not wait for each other, and writes do.
+    A task that another user's agent works or worked on stays that user's: its outcome is that agent's. Its id may as
+    well have been taken by somebody who guessed it, so an agent is watched all the same, without a task. It is looked
+    at here, as registrations of two owners do not wait for each other, and writes do.
     """
-    row = None if reg.task_id is None else store.task(reg.task_id)
-    worker = None if row is None or row.assigned_agent is None else store.agent(row.assigned_agent)
+    worker = None if reg.task_id is None else _worker(store, reg.task_id)
     if worker is not None and not peer.may(worker.registration.owner_uid):
-        raise Forbidden(f"task: {reg.task_id} is of an agent of uid {worker.registration.owner_uid}; take another id")
+        reg = replace(reg, task_id=None)
     store.add_agent(reg, status, now, peer.by, notify_socket)
     if reg.task_id is not None:
         store.assign_task(reg.task_id, reg.agent_id, now)
+    return reg
+
+
+def _worker(store: Store, task_id: str) -> AgentRow | None:
+    """The agent that works or worked last on a task; of one that waits for another try, as much."""
+    row = store.task(task_id)
+    if row is None:
+        return None
+    worker = None if row.assigned_agent is None else store.agent(row.assigned_agent)
+    return worker or next(iter(store.agents_by_task(task_id, live_only=False)), None)
 
 
 def _notes(desk: Desk, agent: Agent) -> list[str]:
