@@ -27,12 +27,12 @@ KILL = 5.0  # seconds for an order of root's, with the start of its client
 END = 10.0  # seconds for SIGTERM
 
 
-def theirs(world: World, count: int = 1) -> list[int]:
+def theirs(world: World, count: int = 1, uid: int = ATTACKER) -> list[int]:
     """Processes of the attacker."""
     made = []
     for _ in range(count):
         process = subprocess.Popen(
-            ["sleep", "1000"], user=ATTACKER, group=ATTACKER, extra_groups=(), cwd="/", start_new_session=True
+            ["sleep", "1000"], user=uid, group=ATTACKER, extra_groups=(), cwd="/", start_new_session=True
         )
         world.started.append(process)
         made.append(process.pid)
@@ -97,6 +97,21 @@ def test_two_hundred_blind_nobody() -> None:
         watched(world)
         hung.hang(theirs(world, 200))
         is_not_blind(world)
+
+
+def test_more_than_there_are_threads_for_keep_no_agent_of_others_from_being_watched() -> None:
+    """Of three uids: two users that work together, or one and its sub-uids.
+
+    Seen at bc51ea4: root's new agent was refused ("its stat hangs"), and one that `run` started stayed without a pid.
+    """
+    with hanging(log={"level": "debug"}) as (world, hung):
+        watched(world)
+        hung.hang(pid for uid in range(ATTACKER - 2, ATTACKER + 1) for pid in theirs(world, 180, uid))
+        world.cli("kill", "bystander", "--force")
+        wait_for(lambda: len(world.json("status")["unreadable"]) >= 540, "all hang")
+        world.registered("mine", "sleep", "1000")
+        world.run("ran", "sleep", "1000")
+        wait_for(lambda: world.agents()["ran"]["pid"], "its pid")
 
 
 def test_one_that_hangs_is_not_let_in_and_delays_no_registration() -> None:
