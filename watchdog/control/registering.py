@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from aiohttp import web
 
 from watchdog.control.bodies import decoded, read_body
-from watchdog.control.claims import Claim, claim, has_ended, readable
+from watchdog.control.claims import Claim, claim, has_ended
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import own_agent, parent_of
 from watchdog.control.peers import Peer
@@ -37,31 +37,29 @@ async def register(request: web.Request) -> web.Response:
     """Take an agent in: 201, or 200 when the same client says the same again."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Register, await read_body(request))
-    await readable(body.pid)
     if body.replace and (body.agent_id is None or desk.fleet.get(body.agent_id) is None):
         await _replace(desk, peer, body)  # takes as long as a kill: others register meanwhile
-    async with desk.registering(_owner(desk, peer, body)):
+    async with desk.registering(await _owner(desk, peer, body)):
         known = await _known(desk, peer, body)
         if known is not None:
             return web.json_response(_answer(desk, known, []), status=200)
         agent, notes = await take_in(desk, peer, body)
-        if body.source == "run" and body.pid is None and has_ended(peer.pid, desk.host):
+        if body.source == "run" and body.pid is None and await has_ended(peer.pid, desk.host):
             await _gone(desk, peer, agent, "its `run` ended while the registry was busy")
     return web.json_response(_answer(desk, agent, notes), status=201)
 
 
-def _owner(desk: Desk, peer: Peer, body: Register) -> int:
+async def _owner(desk: Desk, peer: Peer, body: Register) -> int:
     """Whose agent it will be. Only an admin registers another uid's process. Raises as `claim` does."""
     if body.pid is None or not peer.admin:
         return peer.uid
-    return claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id).uid
+    return (await claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)).uid
 
 
 async def change(request: web.Request) -> web.Response:
     """A pid became known, or `run` tells how the process ended."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Change, await read_body(request))
-    await readable(body.pid)
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
     if body.pid is None:
         agent.exit_code, agent.exit_signal = body.exit_code, body.exit_signal
@@ -69,7 +67,7 @@ async def change(request: web.Request) -> web.Response:
             await _gone(desk, peer, agent, "its `run` tells that it has ended; its pid was never known")
         desk.look_soon()
         return web.json_response(_answer(desk, agent, []))
-    taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
+    taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
     await _identify(desk, peer, agent, taken)
     if agent.reg.source == "run" and taken.name == WRAPPER:  # still held back, before it executes its command
         await desk.place(agent)
@@ -137,7 +135,7 @@ async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
         raise Conflict(f"agent_id: {body.agent_id} has ended ({row.status}); an id is never used again")
     same = peer.may(agent.reg.owner_uid) and body.name == agent.reg.name
     if same and body.pid is not None:
-        taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
+        taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
         if agent.identity is None:
             await _identify(desk, peer, agent, taken)
         same = agent.identity is not None and agent.identity.same_process(taken.identity)
@@ -157,7 +155,7 @@ async def take_in(
     4. `admit`.
     """
     if taken is None and body.pid is not None:
-        taken = claim(body.pid, peer, desk.fleet, desk.host)
+        taken = await claim(body.pid, peer, desk.fleet, desk.host)
     owner = peer.uid if taken is None else taken.uid
     _refuse_many(desk, peer, owner)
     desk.fleet.refuse_taken(body.name, owner)
@@ -304,7 +302,7 @@ def _notes(desk: Desk, agent: Agent) -> list[str]:
 async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
     """End the owner's living agent of that name, as a kill does; Conflict when it did not die."""
     name = body.name
-    owner = peer.uid if body.pid is None else claim(body.pid, peer, desk.fleet, desk.host).uid
+    owner = peer.uid if body.pid is None else (await claim(body.pid, peer, desk.fleet, desk.host)).uid
     for agent in desk.fleet.named(name, owner):
         held = desk.holds.reason_for(agent.agent_id, desk.now())
         if held is not None:
