@@ -46,7 +46,8 @@ def child() -> Iterator[Entry]:
 
 
 def standing(entry: Entry, uid: int = ME) -> Standing:
-    return entries.look(entry, uid, Fleet(), "host", Clock().now()).standing
+    seen = asyncio.run(entries.looks([entry], "host"))
+    return entries.look(entry, seen, uid, Fleet(), Clock().now()).standing
 
 
 def test_a_pid_alone_proves_nothing(child: Entry) -> None:
@@ -100,7 +101,8 @@ def test_a_file_names_processes_of_its_owner_alone(child: Entry) -> None:
 def test_of_further_processes_the_first_are_asked_about(child: Entry) -> None:
     """256 entries with 256 each would keep the daemon from all else for ten seconds a look."""
     many = replace(child, also=(child.pid or 0,) * 256)
-    assert len(entries.further(many, ME, Fleet(), "host")) == entries.MOST_FURTHER
+    seen = asyncio.run(entries.looks([many], "host"))
+    assert len(entries.further(many, seen, ME, Fleet())) == entries.MOST_FURTHER
 
 
 def test_an_entry_and_an_end_survive_their_way_as_json() -> None:

@@ -54,7 +54,7 @@ def test_a_registry_that_is_named_twice_is_read_once() -> None:
         return []
 
     named = tuple(Source(kind="hcom", path=path) for path in ("/srv/a", "/srv/a", "/srv/b"))
-    desk = SimpleNamespace(settings=SimpleNamespace(sources=named), fleet=Fleet(), clock=Clock())
+    desk = SimpleNamespace(settings=SimpleNamespace(sources=named), fleet=Fleet(), clock=Clock(), host="host")
     asyncio.run(Sources(desk, SimpleNamespace(call=call)).look())  # type: ignore[arg-type]
 
     assert asked == ["/srv/a", "/srv/b"]

@@ -7,13 +7,12 @@ the process that has it now only where the entry also tells when, or which.
 import json
 import os
 import shlex
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from watchdog.clock import Instant
-from watchdog.control.claims import Claim, claim
+from watchdog.control.claims import Claim, Look, checked, look_at
 from watchdog.control.desk import Json
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Register, parse
@@ -23,8 +22,7 @@ from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, Pr
 from watchdog.fleet import Agent, Fleet
 from watchdog.owner.sources.base import MOST_ENTRIES, Entry, entry_of
 from watchdog.processes import procfs
-from watchdog.processes.identity import boot_id
-from watchdog.processes.reader import awaited
+from watchdog.processes.identity import ThreadSeen, boot_id
 
 MOST_FURTHER = 8  # processes of one entry beside its main one: each look asks the kernel about each, 160 µs
 SLACK = 1.0  # seconds: registries that keep whole ones round either way
@@ -62,16 +60,14 @@ def told_by(answer: object) -> tuple[list[Entry], list[str]]:
     return told, problems
 
 
-async def read_first(told: Iterable[Entry]) -> None:
-    """Have the processes of entries read where one that hangs holds up nobody else: `look` finds each known then."""
+async def looks(told: Iterable[Entry], host: str) -> dict[int, Look]:
+    """What the kernel shows of the processes that entries name, all at once: one that hangs holds up nobody else."""
     pids = {pid for entry in told for pid in (entry.pid, *entry.also[:MOST_FURTHER]) if pid is not None}
-    if pids:
-        with suppress(OSError):
-            await awaited(None, procfs.stats, tuple(pids))
+    return await look_at(pids, host) if pids else {}
 
 
-def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found:
-    """Whose process it is, and which. `uid` owns the registry."""
+def look(entry: Entry, seen: Mapping[int, Look], uid: int, fleet: Fleet, now: Instant) -> Found:
+    """Whose process it is, and which, as was `seen`. `uid` owns the registry."""
     if entry.uid != uid:
         return Found(Standing.OTHERS, f"its file is uid {entry.uid}'s, the registry's owner is uid {uid}")
     if entry.pid is None:
@@ -81,9 +77,9 @@ def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found
     if entry.boot_id is not None and entry.boot_id != boot_id():
         return Found(Standing.GONE, "it is of another boot")
     try:
-        taken = claim(entry.pid, Peer(uid, uid, os.getpid()), fleet, host)
+        taken = checked(entry.pid, seen[entry.pid], Peer(uid, uid, os.getpid()), fleet)
     except ProcessNotFound as error:
-        if _is_thread(entry, now):
+        if _is_thread(entry, seen[entry.pid], now):
             return Found(Standing.UNSEEN, f"its pid, {entry.pid}, is the number of a thread")
         return Found(Standing.GONE, str(error).removeprefix("pid: "))
     except Unseen as error:
@@ -101,18 +97,13 @@ def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found
     return Found(Standing.PROVED, taken=taken)
 
 
-def _is_thread(entry: Entry, now: Instant) -> bool:
-    """Whether its number is a thread's, which /proc has and never lists (proc(5)), and perhaps of the one it means."""
-    pid = entry.pid or 0
-    try:
-        if procfs.status_value(pid, "Tgid") == str(pid):
-            return False  # what is left of a process
-        ticks = procfs.stat(pid).start_ticks
-    except (OSError, ValueError):
+def _is_thread(entry: Entry, seen: Look, now: Instant) -> bool:
+    """Whether its number is a thread's, and perhaps of the one it means."""
+    if not isinstance(seen, ThreadSeen):
         return False
     if entry.ticks is not None:
-        return entry.ticks == ticks
-    return entry.since is None or _epoch(ticks, now) <= entry.since + SLACK
+        return entry.ticks == seen.start_ticks
+    return entry.since is None or _epoch(seen.start_ticks, now) <= entry.since + SLACK
 
 
 def tells(entry: Entry) -> bool:
@@ -139,12 +130,12 @@ def _epoch(ticks: int, now: Instant) -> float:
     return now.wall.timestamp() - (now.boot - ticks / procfs.TICKS_PER_SECOND)
 
 
-def further(entry: Entry, uid: int, fleet: Fleet, host: str) -> tuple[Identity, ...]:
+def further(entry: Entry, seen: Mapping[int, Look], uid: int, fleet: Fleet) -> tuple[Identity, ...]:
     """Its first further processes; of those only that the kernel shows as his, and that are no other agent's."""
     found = []
     for pid in entry.also[:MOST_FURTHER]:
         try:
-            found.append(claim(pid, Peer(uid, uid, os.getpid()), fleet, host).identity)
+            found.append(checked(pid, seen[pid], Peer(uid, uid, os.getpid()), fleet).identity)
         except WatchdogError:
             continue
     return tuple(found)

@@ -6,11 +6,13 @@ Both only change what is in memory and make the next look come sooner; nothing i
 import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 
 from watchdog import ownership, placement, shortage
 from watchdog.clock import Clock
 from watchdog.copies import Copies
 from watchdog.core.beat import beat_in
+from watchdog.core.model import Identity
 from watchdog.core.ownership import ROOT
 from watchdog.ends import Ends
 from watchdog.errors import BadRequest, RegistryUnavailable
@@ -18,6 +20,7 @@ from watchdog.fleet import Agent, Fleet
 from watchdog.intake.notify import Message, NotifySockets
 from watchdog.logs import Log
 from watchdog.processes import identity
+from watchdog.processes.reader import awaited
 from watchdog.processes.table import cgroup_of, wrapper_of
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import AsyncStore
@@ -49,6 +52,7 @@ class Hearing:
         self.ends = Ends()
         self._copies = copies
         self.known: Callable[[Agent], None] = lambda agent: None  # told of each agent whose process has become known
+        self._learning: set[asyncio.Task[None]] = set()
         self._early: dict[str, Message] = {}  # by agent: the last word that counts from its main process alone
 
     def admit(self, agent: Agent) -> None:
@@ -99,13 +103,22 @@ class Hearing:
             agent.cpu_used = None  # scans before its process was known have not seen it
             agent.home_cgroup = cgroup_of(agent.identity) or agent.home_cgroup
             if agent.reg.source == "run":
-                agent.wrapper = wrapper_of(agent.identity, WRAPPER)
+                task = asyncio.create_task(self._learn_wrapper(agent, agent.identity))
+                self._learning.add(task)
+                task.add_done_callback(self._learning.discard)
             asyncio.get_running_loop().call_later(DROP_SECONDS, self.follow_owner, agent)
             self.known(agent)
             early = self._early.pop(agent.agent_id, None)
             if early is not None and early.pid == agent.identity.pid:
                 self._heard(agent.agent_id, early)
         self._look_soon()
+
+    async def _learn_wrapper(self, agent: Agent, main: Identity) -> None:
+        """Which `run` has started it; its owner decides how long a look at that takes."""
+        with suppress(OSError):
+            wrapper = await awaited(None, wrapper_of, main, WRAPPER)
+            if agent.identity == main:
+                agent.wrapper = wrapper
 
     def follow_owner(self, agent: Agent) -> None:
         """Look whose its process is. One that root started may have dropped to a user: committed by `follow`."""
@@ -144,6 +157,8 @@ class Hearing:
 
     def close(self) -> None:
         """Let go of everything; socket paths stay for our successor."""
+        for task in self._learning:
+            task.cancel()
         self.sockets.close_all()
         self.ends.close()
         if self._copies is not None:

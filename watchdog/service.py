@@ -230,6 +230,7 @@ class Daemon:
             self.store.make_room = self.reserve.give
         self.supervisor.stepped()
         self.users = Users(clock, log)
+        self.users.changed = reader.share
         await self.users.begin()
         self.fleet = Fleet()
         self.holds = Holds(await self.store.read(store.active_holds, self.host))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from watchdog import entries, nss
+from watchdog.control.claims import Look
 from watchdog.control.desk import Json
 from watchdog.core.model import Identity
 from watchdog.errors import OwnerCallFailed
@@ -35,6 +36,7 @@ class Place:
     heard: dict[Heard, tuple[str | None, str | None, str]] = field(default_factory=dict)
     missing: dict[str, int] = field(default_factory=dict)
     named: dict[Heard, tuple[Identity, ...]] = field(default_factory=dict)  # further processes, at the last look
+    seen: dict[int, Look] = field(default_factory=dict)  # of the processes that it names, at this look
     shown: list[Json] = field(default_factory=list)
     lines: int = 0  # of drifts, at this look
     drifts: dict[str, float] = field(default_factory=dict)  # told already, and when last seen (monotonic)

@@ -99,7 +99,7 @@ class Sources:
             self._desk.event("source.unread", source=source.kind, path=path, why=FULL)
         self._ghosts.keep(source.kind, path, told)
         known = self._known(source.kind, path)
-        await entries.read_first(told)
+        place.seen = await entries.looks(told, self._desk.host)
         for entry in told:
             try:
                 await self._take(source, path, place, entry, known.get(entry.key, []))
@@ -175,7 +175,7 @@ class Sources:
             self._ghosts.alive(kind, path, entry)
             await self._hear(place, kind, path, agent, entry)
             return
-        found = entries.look(entry, place.uid, desk.fleet, desk.host, desk.clock.now())
+        found = entries.look(entry, place.seen, place.uid, desk.fleet, desk.clock.now())
         if found.standing is Standing.GONE:
             self._ghosts.seen(kind, path, entry, place.uid, found.why)
         elif found.standing is Standing.UNSEEN:
@@ -249,9 +249,7 @@ class Sources:
         One that has ended stays: its end is the agent's, whether the registry names it still or not.
         """
         before = place.named.get((agent.agent_id, entry.key), ())
-        named = place.named[agent.agent_id, entry.key] = entries.further(
-            entry, place.uid, self._desk.fleet, self._desk.host
-        )
+        named = place.named[agent.agent_id, entry.key] = entries.further(entry, place.seen, place.uid, self._desk.fleet)
         stay = [one for one in own.also if one in named or presence(one, None) is Presence.ABSENT]
         return (*stay, *(one for one in named if one in before and one not in stay))
 

@@ -7,6 +7,7 @@ until it has answered the former map holds. A file that cannot be read is report
 import asyncio
 import os
 import pwd
+from collections.abc import Callable
 from contextlib import suppress
 
 from watchdog import nss
@@ -35,6 +36,7 @@ class Users:
         self._asked: asyncio.Future[_Answer | None] | None = None
         self._looked = float("-inf")
         self.problems: list[str] = []
+        self.changed: Callable[[UserMap], None] = lambda users: None  # told of each map that was read
 
     def user_of(self, uid: int) -> int:
         """The uid of the user that a uid counts for."""
@@ -63,10 +65,12 @@ class Users:
         error = asked.exception()
         if error is not None:
             self._stamp, self._map = None, UserMap()
+            self.changed(self._map)
             why = error.strerror if isinstance(error, OSError) else None
             self._tell([f"{self._path}: {why or error}; each uid counts for itself"])
         elif (answer := asked.result()) is not None:
             self._stamp, self._map, problems = answer
+            self.changed(self._map)
             self._tell([f"{self._path}: {problem}" for problem in problems])
 
     def _tell(self, problems: list[str]) -> None:

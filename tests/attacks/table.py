@@ -80,6 +80,17 @@ LATER: dict[str, tuple[str, ...]] = {
     "a user asks for large answers without end": (
         "tests/attacks/test_admission.py::test_who_asks_for_much_pays_for_much",
     ),
+    "a user takes the ids of tasks that another user's agents will have": (
+        "tests/attacks/test_places.py::test_no_id_of_a_task_that_another_has_taken_keeps_an_agent_from_being_watched",
+    ),
+    "users together have more processes hang than there are threads for, so none of others' is read": (
+        "tests/attacks/test_hung_reads.py"
+        "::test_more_than_there_are_threads_for_keep_no_agent_of_others_from_being_watched",
+        "tests/processes/test_reader.py::test_users_of_whom_none_hangs_are_read_whatever_others_do",
+    ),
+    "reads of a user's processes that take long, and never hang, hold up the event loop": (
+        "tests/attacks/test_hung_reads.py::test_reads_that_take_long_and_never_hang_hold_up_nobody",
+    ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
 }
 

@@ -9,7 +9,10 @@ SIGTERM did not end the daemon, a registration waited for ever, a dead agent's p
 
 import os
 import subprocess
+import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -27,12 +30,12 @@ KILL = 5.0  # seconds for an order of root's, with the start of its client
 END = 10.0  # seconds for SIGTERM
 
 
-def theirs(world: World, count: int = 1) -> list[int]:
+def theirs(world: World, count: int = 1, uid: int = ATTACKER) -> list[int]:
     """Processes of the attacker."""
     made = []
     for _ in range(count):
         process = subprocess.Popen(
-            ["sleep", "1000"], user=ATTACKER, group=ATTACKER, extra_groups=(), cwd="/", start_new_session=True
+            ["sleep", "1000"], user=uid, group=ATTACKER, extra_groups=(), cwd="/", start_new_session=True
         )
         world.started.append(process)
         made.append(process.pid)
@@ -97,6 +100,63 @@ def test_two_hundred_blind_nobody() -> None:
         watched(world)
         hung.hang(theirs(world, 200))
         is_not_blind(world)
+
+
+def test_more_than_there_are_threads_for_keep_no_agent_of_others_from_being_watched() -> None:
+    """Of three uids: two users that work together, or one and its sub-uids.
+
+    Seen at bc51ea4: root's new agent was refused ("its stat hangs"), and one that `run` started stayed without a pid.
+    """
+    with hanging(log={"level": "debug"}) as (world, hung):
+        watched(world)
+        hung.hang(pid for uid in range(ATTACKER - 2, ATTACKER + 1) for pid in theirs(world, 180, uid))
+        world.cli("kill", "bystander", "--force")
+        wait_for(lambda: len(world.json("status")["unreadable"]) >= 540, "all hang")
+        world.registered("mine", "sleep", "1000")
+        world.run("ran", "sleep", "1000")
+        wait_for(lambda: world.agents()["ran"]["pid"], "its pid")
+
+
+def test_reads_that_take_long_and_never_hang_hold_up_nobody() -> None:
+    """A sibling of H1: each read takes as long as one may that does not count as hanging (`reader_main.PATIENCE`).
+
+    Seen at bc51ea4: such a process was registered by five reads for which the event loop waited; one user with 12
+    clients had root's `kill` take 11.8 s and a mere `status` 1.9.
+    """
+    with hanging(log={"level": "debug"}) as (world, hung):
+        watched(world)
+        pids = theirs(world, 16)
+        lines = {pid: Path(f"/proc/{pid}/stat").read_bytes() for pid in pids}
+        fifos = hung.hang(pids)
+        over = threading.Event()
+
+        def breathe(pid: int) -> None:
+            while not over.is_set():
+                writer = os.open(fifos[pid], os.O_WRONLY)  # waits for a reader
+                time.sleep(0.09)
+                with suppress(BrokenPipeError):
+                    os.write(writer, lines[pid])
+                os.close(writer)
+                time.sleep(0.005)  # the next reader opens it anew
+
+        def attempt(pid: int) -> None:
+            for number in range(3):  # of two that read a FIFO one sees the end of the other's line, and is refused
+                world.ask("POST", "/v1/agents", {"name": f"slow-{pid}-{number}", "pid": pid})
+
+        breathing = [threading.Thread(target=breathe, args=(pid,)) for pid in pids]
+        trying = [threading.Thread(target=attempt, args=(pid,)) for pid in pids]
+        for thread in (*breathing, *trying):
+            thread.start()
+        took = []
+        while any(thread.is_alive() for thread in trying):
+            began = time.monotonic()
+            assert world.ask("GET", "/v1/status")[0] == 200
+            took.append(time.monotonic() - began)
+        over.set()
+        hung.release(pids)
+        for thread in breathing:
+            thread.join()
+        assert max(took) < 1.0
 
 
 def test_one_that_hangs_is_not_let_in_and_delays_no_registration() -> None:

@@ -60,6 +60,31 @@ def test_a_name_that_begins_like_anothers_id_takes_no_order_of_roots(world: Worl
     assert ben.cli("kill", hers[:8])[0] == 0
 
 
+def test_no_id_of_a_task_that_another_has_taken_keeps_an_agent_from_being_watched(world: World) -> None:
+    """Ids of tasks are guessed (1, 2, 3); at bc51ea4 one that another user's agent had ever had was refused for good.
+
+    Nor does another user take one that waits for its next try: at bc51ea4 nobody had it then.
+    """
+    world.configure(kill={"task_status": "ready_for_retry"})
+    world.start()
+    ann, ben = Person(world, "ann", ANN), Person(world, "ben", BEN)
+    assert ben.ask("POST", "/v1/agents", {"name": "squatter", "task": "1"})[0] == 201
+    assert ben.cli("remove", "squatter")[0] == 0
+    status, answer = ann.ask("POST", "/v1/agents", {"name": "hers", "task": "1"})
+    assert status == 201
+    assert "task 1 is of another user's agent" in str(answer["notes"])
+
+    ann.registered("works", "witness", "lease=600", task="2")
+    assert ann.cli("kill", "--force", "works")[0] == 0
+    assert world.sql("SELECT status, assigned_agent FROM orchestrator_task WHERE task_id = '2'") == [
+        ("ready_for_retry", None)
+    ]
+    assert ben.ask("POST", "/v1/agents", {"name": "thief", "task": "2"})[0] == 201
+    assert world.sql("SELECT status FROM orchestrator_task WHERE task_id = '2'") == [("ready_for_retry",)]
+    again = ann.ask("POST", "/v1/agents", {"name": "again", "task": "2"})[1]["agent_id"]
+    assert world.sql("SELECT assigned_agent FROM orchestrator_task WHERE task_id = '2'") == [(again,)]
+
+
 def test_nothing_of_roots_lies_in_the_runtime_directory_of_another(tmp_path: Path) -> None:
     """`su` keeps $XDG_RUNTIME_DIR. At 6e2b281 root's socket and report were there."""
     place = tmp_path / "user"

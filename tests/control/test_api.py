@@ -76,7 +76,8 @@ def test_two_people_cannot_touch_each_others_agents(office: Office) -> None:
     assert bob("PATCH", f"/v1/agents/{alpha}", {"exit_code": 0})[0] == 403
     assert bob("POST", f"/v1/agents/{alpha}/beat", {})[0] == 403
     assert bob("POST", "/v1/agents", {"name": "child", "parent": "alpha"})[0] == 403
-    assert bob("POST", "/v1/agents", {"name": "thief", "task": "T-1"})[0] == 403
+    status, answer = bob("POST", "/v1/agents", {"name": "thief", "task": "T-1"})
+    assert (status, "another user's agent" in str(answer)) == (201, True), "watched, without her task"
     assert office.agent("alpha").beats == 0
     assert bob("GET", f"/v1/agents/{alpha}")[0] == 403
     assert bob("GET", "/v1/events?agent=alpha")[0] == 403

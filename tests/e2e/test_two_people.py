@@ -161,7 +161,9 @@ def test_neither_beats_for_registers_sees_or_ends_the_others(world: World, peopl
     assert ben.ask("PATCH", f"/v1/agents/{hers['agent_id']}", {"pid": before["his"]["pid"]})[0] == 403
     assert ben.ask("PATCH", f"/v1/agents/{hers['agent_id']}", {"exit_code": 0})[0] == 403
     assert ben.ask("POST", "/v1/agents", {"name": "child", "parent": hers["agent_id"]})[0] in (400, 403)
-    assert ben.ask("POST", "/v1/agents", {"name": "thief", "task": "T-ann"})[0] == 403
+    status, thief = ben.ask("POST", "/v1/agents", {"name": "thief", "task": "T-ann"})
+    assert (status, "another user's" in str(thief)) == (201, True), "it is watched, without her task"
+    assert ben.cli("remove", "thief")[0] == 0
     # evidence
     for target in ("hers", "told", hers["agent_id"], str(hers["pid"])):
         assert ben.ask("GET", f"/v1/agents/{target}")[0] == 403
@@ -186,13 +188,13 @@ def test_neither_beats_for_registers_sees_or_ends_the_others(world: World, peopl
     assert ben.cli("kill", "stalled")[0] == 0
     # nothing came of it
     after = world.agents()
-    assert set(after) == {"hers", "told", "his"}
+    assert set(after) == {"hers", "told", "his", "thief"}
     for name in ("hers", "told"):
         for key in ("status", "pid", "beats", "state", "note", "request_id", "exit_code"):
             assert after[name][key] == before[name][key], (name, key)
         assert alive(after[name]["pid"])
     assert world.witnessed() == []
-    assert world.count("kill.requested") == 0
+    assert [world.count("kill.requested", name=name) for name in ("hers", "told")] == [0, 0]
     # her own datagrams are heard, and root may see and end everything
     assert ann.send(daemons_socket, "WATCHDOG=1\nX_AGENT_SILENT_FOR=600") == "sent"
     wait_for(lambda: world.agents()["told"]["beats"] > before["told"]["beats"], "her own word is heard")

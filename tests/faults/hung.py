@@ -24,18 +24,19 @@ class Hung:
         self._world = world
         self._fifos: dict[tuple[int, str], Path] = {}
 
-    def hang(self, pids: Iterable[int], files: Iterable[str] = ("stat",)) -> None:
-        """From now on reads of these hang, for the daemon, its reader and its helpers."""
-        lines = []
+    def hang(self, pids: Iterable[int], files: Iterable[str] = ("stat",)) -> dict[int, Path]:
+        """From now on reads of these hang, for the daemon, its reader and its helpers; the last file's FIFO of each."""
+        lines, made = [], dict[int, Path]()
         files = list(files)
         for pid in pids:
             for file in files:
                 fifo = self._world.dir / f"hung-{pid}-{file.replace('/', '-')}"
                 os.mkfifo(fifo, 0o666)
                 fifo.chmod(0o666)
-                self._fifos[pid, file] = fifo
+                self._fifos[pid, file] = made[pid] = fifo
                 lines.append(f"mount -n --bind {fifo} /proc/{pid}/{file}")
         self._inside("\n".join(lines))
+        return made
 
     def release(self, pids: Iterable[int]) -> None:
         """They can be read again: reads that hang return, with nothing."""

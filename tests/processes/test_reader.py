@@ -19,6 +19,7 @@ import pytest
 
 from tests.processes.conftest import HOST, Family, known, until
 from watchdog.core.model import Identity, Presence
+from watchdog.core.users import Range, UserMap
 from watchdog.errors import SignalRefused
 from watchdog.processes import bounded, evidence, procfs, reader, table
 from watchdog.processes import identity as identities
@@ -141,6 +142,28 @@ def test_of_one_user_only_so_many_hold_a_thread(proc: Proc) -> None:
         proc.release(FIRST + number)
     until(lambda: len(table.table(HOST, frozenset(), os.getpid()).rows) == 90, "all can be read")
     assert found.hung == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of other uids")
+def test_users_of_whom_none_hangs_are_read_whatever_others_do(proc: Proc) -> None:
+    """Also those that were not read before, and root's; sub-uids count for their user."""
+    found = proc.start(of_one=4, of_all=8)
+    found.share(UserMap([Range(100_000, 65_536, 1001)]))
+
+    def of(uid: int, pid: int, *, hangs: bool) -> int:
+        (proc.hang if hangs else proc.process)(pid)
+        os.chown(proc.directory / str(pid), uid, uid)
+        return pid
+
+    hostile = (*range(100_000, 100_010), 1002)
+    for number in range(99):
+        with suppress(Unreadable):
+            procfs.stat(of(hostile[number % len(hostile)], FIRST + number, hangs=True))
+    assert procfs.stat(of(1003, FIRST + 200, hangs=False)).pid == FIRST + 200
+    assert procfs.stat(of(0, FIRST + 201, hangs=False)).pid == FIRST + 201
+    for uid in hostile:
+        with pytest.raises(Unreadable):
+            procfs.stat(of(uid, FIRST + 300 + hostile.index(uid), hangs=False))
 
 
 def test_what_many_ask_at_once_is_answered_to_each(proc: Proc) -> None:

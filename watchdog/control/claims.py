@@ -4,16 +4,17 @@ Reads /proc through `processes.identity`; a look that fails is UNKNOWN and refus
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watchdog.control.peers import Peer
 from watchdog.core.model import Identity
-from watchdog.core.ownership import Uids
 from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
 from watchdog.fleet import Fleet
 from watchdog.processes import identity as identities
-from watchdog.processes import pidfd_info, procfs
+from watchdog.processes import pidfd_info
 from watchdog.processes.bounded import Unreadable
+from watchdog.processes.identity import Seen, ThreadSeen
 from watchdog.processes.reader import awaited
 from watchdog.processes.signals import ancestors
 
@@ -29,20 +30,29 @@ class Claim:
     name: str
 
 
-async def readable(pid: int | None) -> None:
-    """Have a process read where a read that hangs holds up nobody else, before it is looked at. Raises Unseen."""
-    if pid is None:
-        return
+Look = Seen | ThreadSeen | OSError  # what one look at a number found
+
+
+async def look_at(pids: Iterable[int], host: str) -> dict[int, Look]:
+    """What the kernel shows of these now, all at once, where a read that hangs holds up nobody else.
+
+    No file of a process is read anywhere else for a claim: its owner decides how long that takes.
+    """
+    wanted = tuple(dict.fromkeys(pids))
     try:
-        await awaited(None, procfs.stat, pid)
-    except Unreadable as error:
-        raise Unseen(f"pid: {error.strerror}; nothing is known of it: try again when it can be read") from error
-    except (OSError, ValueError):
-        return  # `claim` looks for itself, and says what is wrong
+        found: dict[int, Look] = await awaited(None, identities.look_at, wanted, host)
+    except OSError as error:
+        return dict.fromkeys(wanted, error)
+    return found
 
 
-def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None = None) -> Claim:
-    """Look at a process and say whose it is, or refuse.
+async def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None = None) -> Claim:
+    """Look at a process and say whose it is, or refuse. Raises as `checked`."""
+    return checked(pid, (await look_at([pid], host))[pid], peer, fleet, for_agent)
+
+
+def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | None = None) -> Claim:
+    """Say whose a process is that was looked at, or refuse.
 
     One whose uids differ is nobody's, whoever registers it: in a setuid program a user's process looks like root's.
     `for_agent` may have it already. Raises ProcessNotFound, Forbidden (another uid's), BadRequest (never an agent),
@@ -52,16 +62,23 @@ def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None =
         raise BadRequest(f"pid: {pid} is the daemon itself or one of its ancestors; it cannot be watched by it")
     try:
         _same_namespace(pid, peer)
-        seen = _look(pid, host)
-    except ProcessLookupError:
-        raise ProcessNotFound(f"pid: there is no process {pid}") from None
     except OSError as error:
         raise Unseen(f"pid: {error.strerror or error}; nothing is known of process {pid} (hidepid?)") from error
+    if isinstance(seen, ThreadSeen | ProcessLookupError):
+        raise ProcessNotFound(f"pid: there is no process {pid}") from None
+    if isinstance(seen, Unreadable):
+        raise Unseen(f"pid: {seen.strerror}; nothing is known of it: try again when it can be read") from seen
+    if isinstance(seen, OSError):
+        raise Unseen(f"pid: {seen.strerror or seen}; nothing is known of process {pid} (hidepid?)") from seen
+    if seen.stat.kernel_thread:
+        raise BadRequest(f"pid: {pid} is a thread of the kernel")
+    if seen.stat.dead:
+        raise ProcessNotFound(f"pid: process {pid} has ended already (a zombie)")
     if seen.uids.one is None:
         raise Forbidden(
             f"pid: process {pid} runs with {seen.uids} (a setuid program?); register it when all four are one user's"
         )
-    found = Claim(seen.identity, seen.uids.one, seen.name)
+    found = Claim(seen.identity, seen.uids.one, seen.stat.name)
     if not peer.may(found.uid):
         raise Forbidden(f"pid: process {pid} runs as uid {found.uid}, you are uid {peer.uid}; register your own")
     if os.geteuid() not in (0, found.uid):
@@ -111,44 +128,14 @@ def _parent_of(identity: Identity) -> int | None:
     return None if stat is None else stat.parent_pid
 
 
-def has_ended(pid: int, host: str) -> bool:
+async def has_ended(pid: int, host: str) -> bool:
     """Whether there is provably no such living process; what cannot be seen has not ended."""
     if pid == 0:  # it is in a pid namespace that we do not see into
         return False
-    try:
-        _look(pid, host)
-    except (ProcessLookupError, ProcessNotFound):
-        return True
-    except (OSError, BadRequest):
-        return False
-    return False
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    identity: Identity
-    uids: Uids
-    name: str
-
-
-def _look(pid: int, host: str) -> _Seen:
-    """Identity, uids and name of one and the same process: the pidfd still has a pid after the last read."""
-    found = identities.read_identity(pid, host)
-    pidfd = identities.pin(found) if found is not None else None
-    if found is None or pidfd is None:
-        raise ProcessLookupError
-    try:
-        stat = identities.read_stat(pid, pidfd)
-        uids = identities.uids(pidfd)
-        if stat is None or uids is None or identities.pid_of(pidfd) is None:
-            raise ProcessLookupError
-    finally:
-        os.close(pidfd)
-    if stat.kernel_thread:
-        raise BadRequest(f"pid: {pid} is a thread of the kernel")
-    if stat.dead:
-        raise ProcessNotFound(f"pid: process {pid} has ended already (a zombie)")
-    return _Seen(found, uids, stat.name)
+    seen = (await look_at([pid], host))[pid]
+    if isinstance(seen, Seen):
+        return seen.stat.dead and not seen.stat.kernel_thread
+    return isinstance(seen, ThreadSeen | ProcessLookupError)
 
 
 def foreign_number(peer: Peer) -> bool:

@@ -125,7 +125,7 @@ async def _of_pid(desk: Desk, peer: Peer, word: str) -> list[AgentRow]:
     """Agents of this boot whose main process had that number; none when somebody has it now."""
     if not targets.is_number(word) or len(word) > 7 or _means_another(peer, word):
         return []
-    if not has_ended(int(word), desk.host):
+    if not await has_ended(int(word), desk.host):
         return []
     rows = await desk.store.read(desk.store.store.agents_by_pid, int(word))
     known = [(row, row.registration.identity) for row in rows]

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from aiohttp import web
 
 from watchdog.control.bodies import decoded, read_body
-from watchdog.control.claims import Claim, claim, has_ended, readable, refuse_twice
+from watchdog.control.claims import Claim, claim, has_ended, refuse_twice
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import own_agent, parent_of
 from watchdog.control.peers import Peer
@@ -22,9 +22,10 @@ from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration,
 from watchdog.core.ownership import ROOT
 from watchdog.core.verdict import span
 from watchdog.descriptors import scarce
-from watchdog.errors import BadRequest, Conflict, Forbidden, Limited
+from watchdog.errors import BadRequest, Conflict, Limited
 from watchdog.fleet import ZERO, Agent
 from watchdog.hearing import WRAPPER
+from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import Store
 from watchdog.sharing import refuse_temp_dir, working_in
 
@@ -36,31 +37,29 @@ async def register(request: web.Request) -> web.Response:
     """Take an agent in: 201, or 200 when the same client says the same again."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Register, await read_body(request))
-    await readable(body.pid)
     if body.replace and (body.agent_id is None or desk.fleet.get(body.agent_id) is None):
         await _replace(desk, peer, body)  # takes as long as a kill: others register meanwhile
-    async with desk.registering(_owner(desk, peer, body)):
+    async with desk.registering(await _owner(desk, peer, body)):
         known = await _known(desk, peer, body)
         if known is not None:
             return web.json_response(_answer(desk, known, []), status=200)
         agent, notes = await take_in(desk, peer, body)
-        if body.source == "run" and body.pid is None and has_ended(peer.pid, desk.host):
+        if body.source == "run" and body.pid is None and await has_ended(peer.pid, desk.host):
             await _gone(desk, peer, agent, "its `run` ended while the registry was busy")
     return web.json_response(_answer(desk, agent, notes), status=201)
 
 
-def _owner(desk: Desk, peer: Peer, body: Register) -> int:
+async def _owner(desk: Desk, peer: Peer, body: Register) -> int:
     """Whose agent it will be. Only an admin registers another uid's process. Raises as `claim` does."""
     if body.pid is None or not peer.admin:
         return peer.uid
-    return claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id).uid
+    return (await claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)).uid
 
 
 async def change(request: web.Request) -> web.Response:
     """A pid became known, or `run` tells how the process ended."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Change, await read_body(request))
-    await readable(body.pid)
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
     if body.pid is None:
         agent.exit_code, agent.exit_signal = body.exit_code, body.exit_signal
@@ -68,7 +67,7 @@ async def change(request: web.Request) -> web.Response:
             await _gone(desk, peer, agent, "its `run` tells that it has ended; its pid was never known")
         desk.look_soon()
         return web.json_response(_answer(desk, agent, []))
-    taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
+    taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
     await _identify(desk, peer, agent, taken)
     if agent.reg.source == "run" and taken.name == WRAPPER:  # still held back, before it executes its command
         await desk.place(agent)
@@ -136,7 +135,7 @@ async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
         raise Conflict(f"agent_id: {body.agent_id} has ended ({row.status}); an id is never used again")
     same = peer.may(agent.reg.owner_uid) and body.name == agent.reg.name
     if same and body.pid is not None:
-        taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
+        taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
         if agent.identity is None:
             await _identify(desk, peer, agent, taken)
         same = agent.identity is not None and agent.identity.same_process(taken.identity)
@@ -158,7 +157,7 @@ async def take_in(
     if taken is not None:  # looked at before its owner's turn came: its hook may have registered it since
         refuse_twice(taken, peer, desk.fleet)
     elif body.pid is not None:
-        taken = claim(body.pid, peer, desk.fleet, desk.host)
+        taken = await claim(body.pid, peer, desk.fleet, desk.host)
     owner = peer.uid if taken is None else taken.uid
     _refuse_many(desk, peer, owner)
     desk.fleet.refuse_taken(body.name, owner)
@@ -171,13 +170,15 @@ async def take_in(
     agent.notify_socket = body.notify_socket or desk.open_notify(reg.agent_id, owner)
     store, now = desk.store, desk.now()
     try:
-        await store.write(_commit, store.store, peer, reg, status, now, agent.notify_socket)
+        agent.reg = await store.write(_commit, store.store, peer, reg, status, now, agent.notify_socket)
     except BaseException:
         if body.notify_socket is None:
             desk.close_notify(reg.agent_id)
         raise
     desk.admit(agent)
     notes = _notes(desk, agent)
+    if agent.reg.task_id != reg.task_id:
+        notes.append(f"task {reg.task_id} is of another user's agent; this one is watched without a task")
     desk.event(
         "agent.registered",
         agent_id=reg.agent_id,
@@ -259,19 +260,29 @@ def _refuse_paths(desk: Desk, body: Register, owner: int, parent: str | None) ->
 
 def _commit(
     store: Store, peer: Peer, reg: Registration, status: Status, now: datetime, notify_socket: str | None
-) -> None:
-    """In the writer's thread: the row, and the task's.
+) -> Registration:
+    """In the writer's thread: the row, and the task's; the registration as it is stored.
 
-    A task that another user's agent works or worked on stays that user's: its outcome is that agent's. It is looked at
-    here, as registrations of two owners do not wait for each other, and writes do.
+    A task that another user's agent works or worked on stays that user's: its outcome is that agent's. Its id may as
+    well have been taken by somebody who guessed it, so an agent is watched all the same, without a task. It is looked
+    at here, as registrations of two owners do not wait for each other, and writes do.
     """
-    row = None if reg.task_id is None else store.task(reg.task_id)
-    worker = None if row is None or row.assigned_agent is None else store.agent(row.assigned_agent)
+    worker = None if reg.task_id is None else _worker(store, reg.task_id)
     if worker is not None and not peer.may(worker.registration.owner_uid):
-        raise Forbidden(f"task: {reg.task_id} is of an agent of uid {worker.registration.owner_uid}; take another id")
+        reg = replace(reg, task_id=None)
     store.add_agent(reg, status, now, peer.by, notify_socket)
     if reg.task_id is not None:
         store.assign_task(reg.task_id, reg.agent_id, now)
+    return reg
+
+
+def _worker(store: Store, task_id: str) -> AgentRow | None:
+    """The agent that works or worked last on a task; of one that waits for another try, as much."""
+    row = store.task(task_id)
+    if row is None:
+        return None
+    worker = None if row.assigned_agent is None else store.agent(row.assigned_agent)
+    return worker or next(iter(store.agents_by_task(task_id, live_only=False)), None)
 
 
 def _notes(desk: Desk, agent: Agent) -> list[str]:
@@ -293,7 +304,7 @@ def _notes(desk: Desk, agent: Agent) -> list[str]:
 async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
     """End the owner's living agent of that name, as a kill does; Conflict when it did not die."""
     name = body.name
-    owner = peer.uid if body.pid is None else claim(body.pid, peer, desk.fleet, desk.host).uid
+    owner = peer.uid if body.pid is None else (await claim(body.pid, peer, desk.fleet, desk.host)).uid
     for agent in desk.fleet.named(name, owner):
         held = desk.holds.reason_for(agent.agent_id, desk.now())
         if held is not None:

@@ -35,6 +35,11 @@ class UserMap:
     def __len__(self) -> int:
         return len(self._ranges)
 
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """Disjoint, by their first uid."""
+        return tuple(self._ranges)
+
     def user_of(self, uid: int) -> int:
         """The uid of the user that a uid counts for; itself when no range holds it."""
         index = bisect_right(self._firsts, uid) - 1

@@ -12,11 +12,14 @@ system in user space holds the locks that such a read takes (seen on 6.18; on ol
 """
 
 import errno
+import struct
 import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
+# What the daemon and its reader share of users: which map it is and its length, then first uid, count and user of each.
+HEAD, RANGE = struct.Struct("QQ"), struct.Struct("QQQ")
 P = ParamSpec("P")
 T = TypeVar("T")
 

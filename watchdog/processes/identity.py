@@ -16,13 +16,16 @@ import os
 import select
 import socket
 import time
+from typing import NamedTuple
 
 from watchdog.clock import Clock
 from watchdog.core.model import Identity, Presence
 from watchdog.core.ownership import Uids
+from watchdog.processes import bounded as bounds
 from watchdog.processes import pidfd_info, procfs
 from watchdog.processes.bounded import LookFailed as LookFailed
 from watchdog.processes.bounded import Unreadable as Unreadable
+from watchdog.processes.bounded import bounded
 
 _pidfs: bool | None = None  # None: not yet looked
 _boot_id: str | None = None
@@ -305,6 +308,54 @@ def uids(pidfd: int) -> Uids | None:
     if found is None:
         raise LookFailed(getattr(failure, "errno", None) or errno.EIO, f"the uids of process {pid}: {failure}")
     return found
+
+
+class Seen(NamedTuple):
+    """One process at one look: the pidfd still had a pid after the last read."""
+
+    identity: Identity
+    stat: procfs.Stat
+    uids: Uids
+
+
+class ThreadSeen(NamedTuple):
+    """A number that is a thread's: /proc has it, and never lists it (proc(5))."""
+
+    start_ticks: int
+
+
+@bounded
+def look_at(pids: tuple[int, ...], host: str) -> dict[int, Seen | ThreadSeen | OSError]:
+    """Identity, stat line and uids of each; ProcessLookupError where there is provably no such process.
+
+    In one question to the reader: each read may take as long as its process's owner likes, and the loop must not wait.
+    """
+    return bounds.each(pids, lambda pid: _seen(pid, host))
+
+
+def _seen(pid: int, host: str) -> Seen | ThreadSeen:
+    found = read_identity(pid, host)
+    pidfd = pin(found) if found is not None else None
+    if found is None or pidfd is None:
+        return _thread(pid)
+    try:
+        stat, its = read_stat(pid, pidfd), uids(pidfd)
+        if stat is None or its is None or pid_of(pidfd) is None:
+            raise ProcessLookupError(errno.ESRCH, f"no process {pid}")
+        return Seen(found, stat, its)
+    finally:
+        os.close(pidfd)
+
+
+def _thread(pid: int) -> ThreadSeen:
+    try:
+        if procfs.status_value(pid, "Tgid") != str(pid):
+            return ThreadSeen(procfs.stat(pid).start_ticks)
+    except Unreadable:
+        raise
+    except (OSError, ValueError):
+        pass  # not even that
+    raise ProcessLookupError(errno.ESRCH, f"no process {pid}")
 
 
 def is_kernel_thread(pid: int) -> bool:

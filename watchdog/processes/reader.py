@@ -6,6 +6,7 @@ killed, not waited for, and the next question starts another.
 """
 
 import asyncio
+import os
 import pickle
 import socket
 import struct
@@ -19,8 +20,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from watchdog.clock import Clock
+from watchdog.core.users import UserMap
 from watchdog.processes import bounded
-from watchdog.processes.bounded import Hung, LookFailed
+from watchdog.processes.bounded import HEAD, RANGE, Hung, LookFailed
 
 T = TypeVar("T")
 
@@ -58,7 +60,16 @@ class Reader:
         self._given_up: list[subprocess.Popen[bytes]] = []  # killed, and perhaps not gone (D state)
         self._version = 0
         self._closed = False
+        self._maps = 0
         self.hung: Mapping[int, Hung] = {}
+        self._users = os.memfd_create("users")  # each reader has it, too
+
+    def share(self, users: UserMap) -> None:
+        """Tell it which uids count for one user. It looks only when so many reads hang that users have to share."""
+        data = b"".join(RANGE.pack(*one) for one in users.ranges)
+        os.pwrite(self._users, data, HEAD.size)
+        self._maps += 1
+        os.pwrite(self._users, HEAD.pack(self._maps, len(users)), 0)
 
     @property
     def pid(self) -> int | None:
@@ -113,6 +124,9 @@ class Reader:
         for child in self._given_up:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(BURIED)
+        if self._users >= 0:
+            os.close(self._users)
+            self._users = -1
 
     def _told(self, child: subprocess.Popen[bytes], data: bytes) -> Any:
         try:
@@ -170,8 +184,8 @@ class Reader:
         with theirs:
             try:
                 self._child = subprocess.Popen(
-                    [*self._argv, str(theirs.fileno())],
-                    pass_fds=(theirs.fileno(),),
+                    [*self._argv, str(theirs.fileno()), str(self._users)],
+                    pass_fds=(theirs.fileno(), self._users),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

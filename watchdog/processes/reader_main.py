@@ -9,7 +9,8 @@ daemon. Its first thread never reads such a file: it takes requests, and every `
 - For one process after another (`each`) one thread is enough as long as none hangs. When one does not come back within
   a tick, as many threads go on as are stuck: 200 hung processes cost half a second, once.
 - A thread stuck for ever is a task that the unit's TasksMax counts. So `OF_ONE_USER` may be stuck with the processes of
-  one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked.
+  one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked. `KEPT` are
+  for root's and the daemon's own, and half of them for users of whom none hangs: they are registered and ended as ever.
 """
 
 import errno
@@ -29,6 +30,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from watchdog.clock import Clock
+from watchdog.core.users import Range, UserMap
 from watchdog.processes import bounded as bounds
 from watchdog.processes import identity as identities
 from watchdog.processes import pidfd_info
@@ -40,6 +42,7 @@ PATIENCE = 3  # ticks in one system call: 100 to 150 ms; a read that does not ha
 AT_ONCE = 64  # threads that go on in one `each`
 OF_ONE_USER = 256  # stuck threads; 20 KiB each
 OF_ALL = 512
+KEPT = 64  # beyond that
 STACK = 256 * 1024  # bytes; the deepest call here needs a few KB of it
 SPARE = 4  # threads that wait for a task
 CLOSED = -2  # the pidfd of what is stuck no more, or whose process has ended
@@ -52,6 +55,7 @@ class _Stuck:
     def __init__(self, pid: int, file: str) -> None:
         self.pidfd = _pidfd_of(pid)
         self.hung = Hung(pid, file, uid_of(pid, self.pidfd), _clock.mono())
+        self.user = users.of(self.hung.uid)
 
     @property
     def gone(self) -> bool:
@@ -66,6 +70,24 @@ class _Stuck:
         if self.pidfd >= 0:
             os.close(self.pidfd)
         self.pidfd = CLOSED
+
+
+class _Users:
+    """Which user a uid counts for, as the daemon says (`Reader.share`)."""
+
+    def __init__(self) -> None:
+        self.file = -1
+        self._read = 0
+        self._map = UserMap()
+
+    def of(self, uid: int) -> int:
+        """The user's uid; the uid itself as long as nothing was said."""
+        if self.file >= 0:
+            version, count = bounds.HEAD.unpack(os.pread(self.file, bounds.HEAD.size, 0).ljust(bounds.HEAD.size, b"\0"))
+            if version != self._read:
+                data = os.pread(self.file, count * bounds.RANGE.size, bounds.HEAD.size)
+                self._read, self._map = version, UserMap(Range(*one) for one in bounds.RANGE.iter_unpack(data))
+        return self._map.user_of(uid)
 
 
 def _pidfd_of(pid: int) -> int:
@@ -149,7 +171,7 @@ class Crew:
         self.version = 0  # of what is stuck
         self._workers: set[_Worker] = set()
         self._stuck: dict[_Worker, _Stuck] = {}
-        self._of_user: Counter[int] = Counter()  # the same, by uid
+        self._of_user: Counter[int] = Counter()  # the same, by user
 
     def do(self, task: _Task) -> None:
         """Have a thread do it. Raises RuntimeError where none can be started."""
@@ -195,7 +217,7 @@ class Crew:
                 worker.left = True
                 self.active -= 1
                 self._stuck[worker] = stuck = _Stuck(pid, file)
-                self._of_user[stuck.hung.uid] += 1
+                self._of_user[stuck.user] += 1
                 bounds.skipped[pid, file] = stuck
                 self.version += 1
             task.give_up(worker, Unreadable(pid, file))
@@ -206,7 +228,7 @@ class Crew:
             self._workers.discard(worker)
             stuck = self._stuck.pop(worker, None)
             if stuck is not None:
-                self._of_user[stuck.hung.uid] -= 1
+                self._of_user[stuck.user] -= 1
                 self._drop(stuck)
 
     def hung(self) -> dict[int, Hung]:
@@ -239,13 +261,22 @@ class Crew:
         uid = uid_of(pid, pidfd)
         if pidfd >= 0:
             os.close(pidfd)
-        if self._of_user[uid] < OF_ONE_USER if stuck < OF_ALL else known and not self._of_user[uid]:
+        if self._has_room(uid, stuck, known=known):
             self._allow(pid)
             return False
         if pid not in bounds.refused:
             bounds.refused[pid] = Hung(pid, file, uid, _clock.mono())
             self.version += 1
         return True
+
+    def _has_room(self, uid: int, stuck: int, *, known: bool) -> bool:
+        """Whether one more may be stuck, with a process of that uid, when so many are."""
+        mine = self._of_user[users.of(uid)]
+        if stuck < OF_ALL:
+            return mine < OF_ONE_USER
+        if uid in (0, os.geteuid()):
+            return stuck < OF_ALL + KEPT
+        return not mine and (known or stuck < OF_ALL + KEPT // 2)
 
     def _allow(self, pid: int) -> None:
         if bounds.refused and bounds.refused.pop(pid, None) is not None:
@@ -386,6 +417,7 @@ def function(name: str) -> Callable[..., Any]:
 
 
 _clock = Clock()
+users = _Users()
 _crew = Crew()
 
 
@@ -417,6 +449,7 @@ def main() -> None:
     """As started by the daemon: the descriptor of its socket is the only argument."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the daemon's end is its end
+    users.file = int(sys.argv[2]) if len(sys.argv) > 2 else -1
     with suppress(OSError):
         serve(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)  # threads that are stuck are not waited for

@@ -220,6 +220,7 @@ def _without_files(pid: int, proc_fd: int, before: Row | None) -> Row | None:
     return row._replace(stat=stat._replace(parent_pid=parent, state=UNREAD), uid=uid)
 
 
+@bounded
 def wrapper_of(main: Identity, name: str) -> Identity | None:
     """The parent of a main process where it is the wrapper of that comm, which adopts what the agent orphans."""
     try:
