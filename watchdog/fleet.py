@@ -176,6 +176,7 @@ class Agent(Speaker):
             after=self.after,
             state=self.state,
             state_age=self.state_age,
+            rests_on=self.rests_on,
             lease_left=self.lease_left,
             tool=self.tool,
             tool_left=self.tool_left,

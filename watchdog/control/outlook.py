@@ -81,6 +81,12 @@ def _waiting(agent: Agent) -> list[str]:
     if agent.state is State.DONE:
         left = max(ZERO, agent.policy.linger - agent.state_age)
         return [f"It said `done`; if it still runs in {span(left)} it lingers, and is ended."]
+    if agent.rests_on:
+        left = max(ZERO, max(agent.after, agent.policy.wait_limit) - agent.counted)
+        return [f"It rests, and what it began goes on: without a sign of either it is late in {span(left)}."]
+    if agent.state is State.BLOCKED:
+        left = max(ZERO, agent.policy.wait_limit - agent.state_age)
+        return [f"It said `blocked`; that is believed for {span(left)} more, then its silence counts."]
     return [f"It said `{agent.state}`; a heartbeat with another state ends the wait. There is no limit to it."]
 
 

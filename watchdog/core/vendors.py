@@ -55,6 +55,12 @@ def runs_as(vendor: str, argv: list[str], executable: str) -> str | None:
     return "native" if any(part in executable for part in _PATHS[vendor]) else None
 
 
+def is_called(vendor: str, argv: list[str]) -> bool:
+    """Whether a process, or the script that its first word runs, has that vendor's name: any program may."""
+    script = next((word for word in argv[1:] if not word.startswith("-")), "")
+    return bool(argv) and (argv[0].rpartition("/")[2] == vendor or _named(vendor, script))
+
+
 def is_launcher(argv: list[str]) -> bool:
     """Whether a process only starts another program: a shell, `env`, `npx`."""
     first = argv[0] if argv else ""

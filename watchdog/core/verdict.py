@@ -35,6 +35,7 @@ class Observation:
     after: timedelta = timedelta(seconds=120)
     state: State | None = None
     state_age: timedelta = ZERO
+    rests_on: bool = False  # idle until something that it began wakes it
     lease_left: timedelta = ZERO
     tool: str | None = None
     tool_left: timedelta = ZERO
@@ -129,7 +130,12 @@ def _lingering(seen: Observation, policy: Policy) -> Judgement | None:
 
 
 def _waiting(seen: Observation, policy: Policy) -> Judgement | None:
-    if seen.state in (State.IDLE, State.WAITING, State.DONE):
+    if seen.rests_on:
+        believed = max(policy.wait_limit, seen.after)
+        if seen.silence < believed:
+            line = f"says idle since {span(seen.state_age)}, and something that it began goes on"
+            return Judgement(Verdict.WAITING, f"{line} (believed for {span(believed)} of silence)")
+    elif seen.state in (State.IDLE, State.WAITING, State.DONE):
         return Judgement(Verdict.WAITING, f"says {seen.state} since {span(seen.state_age)}")
     if seen.state is State.BLOCKED and seen.state_age < policy.wait_limit:
         limit = span(policy.wait_limit)
