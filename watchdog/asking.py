@@ -133,7 +133,7 @@ class Asking:
         if not await self._intend(order, "keys"):
             return False
         try:
-            how = await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)
+            how = await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys, clear=True)
         except OwnerCallFailed as error:
             self._chronicle.tell("stop.keys", agent, f"not typed: {error}")
             return False

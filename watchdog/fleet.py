@@ -181,6 +181,8 @@ class Agent(Speaker):
             tool=self.tool,
             tool_left=self.tool_left,
             progress_age=self.progress_age,
+            asks=None if self.sights.prompt is None else self.sights.prompt.text,
+            unprompted=self.sights.unprompted,
             ttl_left=self.ttl_left,
             ttl_warning=self.ttl_warning,
             late_looks=self.late_looks - again,

@@ -78,6 +78,10 @@ def _waiting(agent: Agent) -> list[str]:
         return [f"Its lease ends in {span(agent.lease_left)}; silence counts from then on."]
     if agent.tool is not None and agent.tool_left > ZERO:
         return [f"The limit of tool {agent.tool} ends in {span(agent.tool_left)}; silence counts from then on."]
+    if agent.sights.prompt is not None and agent.state not in (State.IDLE, State.WAITING, State.DONE):
+        return ["A person answers what its pane asks; a heartbeat, or another screen, ends the wait."]
+    if agent.beats == 0 and agent.sights.unprompted is not None:
+        return ["Its first prompt: a heartbeat makes its silence count from then on."]
     if agent.state is State.DONE:
         left = max(ZERO, agent.policy.linger - agent.state_age)
         return [f"It said `done`; if it still runs in {span(left)} it lingers, and is ended."]
