@@ -400,7 +400,7 @@ def test_a_person_who_says_kill_is_not_put_off_by_a_ladder(tmp_path: Path, optio
 
 @pytest.mark.parametrize("state", [State.IDLE, State.WAITING, State.DONE])
 def test_who_hears_and_says_that_he_rests_is_not_waited_for(tmp_path: Path, state: State) -> None:
-    """His tool call is over: the order goes on at once."""
+    """His tool call is over: the order goes on, after the moment in which a program that ran one prompt ends itself."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
@@ -410,6 +410,24 @@ def test_who_hears_and_says_that_he_rests_is_not_waited_for(tmp_path: Path, stat
             await made.worker.finished(order, 20)
             assert (await made.told(agent))[0] is Status.STOPPED
             assert process.wait(60) == -signal.SIGTERM
+
+    asyncio.run(story())
+
+
+def test_an_agent_that_ends_its_turn_by_our_answer_may_end_by_itself(tmp_path: Path) -> None:
+    """`claude -p` does so within a second, with an exit status of its own; TERM would make another of it."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, process):
+            agent.hears = True
+            order = await asking(made, agent, ASK, "uid 0")
+            agent.beat(Beat(state=State.IDLE), made.clock.mono(), made.clock.now().wall)
+            await asyncio.sleep(1)
+            assert process.poll() is None
+            process.kill()
+            await made.worker.finished(order, 20)
+            assert (await made.told(agent))[0] is Status.STOPPED
+            assert "kill.signal_sent" not in await made.history(agent)
 
     asyncio.run(story())
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from datetime import timedelta
@@ -11,7 +12,7 @@ import pytest
 
 from watchdog.chronicle import Chronicle
 from watchdog.clock import Clock
-from watchdog.core.model import Policy, Presence, Registration, State, Status
+from watchdog.core.model import Policy, Presence, Registration, State, Status, Verdict
 from watchdog.core.sights import Sight
 from watchdog.core.verdict import judge
 from watchdog.errors import OwnerCallFailed
@@ -56,15 +57,20 @@ class Room(Owners):
     def __init__(self, agents: int = 1) -> None:
         super().__init__()
         self.asked: list[int] = []
+        self.asked_about: list[int] = []  # by the number of the agent
+        self.first = ""  # why it waits for its first prompt
         self.shows: tuple[str, str] | OwnerCallFailed = PROMPT
         self.clock, self.fleet, self.told = Later(), Fleet(), Told()
         self.inquiries = Inquiries(self, self.clock)
         self.tidings = Tidings(cast("Chronicle", self.told))
         self.prompts = Prompts(self.fleet, self.inquiries, self.clock, self.tidings)
         me = read_identity(os.getpid(), "host")
+        assert me is not None
+        self.ticks = me.start_ticks
         for number in range(agents):
+            one = replace(me, start_ticks=me.start_ticks + number)
             pane: dict[str, object] = {"terminal": "tmux", "pane": f"%{number}"}
-            reg = Registration(f"{number:032}", f"a{number}", os.geteuid(), "host", "boot", identity=me, pane=pane)
+            reg = Registration(f"{number:032}", f"a{number}", os.geteuid(), "host", "boot", identity=one, pane=pane)
             self.fleet.add(Agent(reg, Policy(prompt_limit=LIMIT), Status.RUNNING, promised=True, beats=1))
 
     @property
@@ -72,8 +78,12 @@ class Room(Owners):
         return next(iter(self.fleet))
 
     async def call(self, uid: int, call: str, args: object, deadline: float = 0) -> object:
+        assert isinstance(args, dict)
+        if call == "first_prompt":
+            return {"waits": self.first}
         assert call == "pane_shows"
         self.asked.append(uid)
+        self.asked_about.append(args["start_ticks"] - self.ticks)
         if isinstance(self.shows, OwnerCallFailed):
             raise self.shows
         return {"pane": "%0", "size": "80x24", "shows": self.shows[0], "asks": self.shows[1]}
@@ -81,15 +91,19 @@ class Room(Owners):
     async def minutes(self, count: int) -> None:
         """A sweep each ten seconds; all of them beat."""
         for _ in range(6 * count):
-            self.clock.at += 10
-            self.prompts.look()
-            for agent in self.fleet:
-                agent.sights.watch(timedelta(seconds=10))
-                judgement = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
-                self.tidings.judged(agent, judgement)
-                agent.judged(judgement, 0, 10)
-            for _ in range(5):
-                await asyncio.sleep(0)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """One of them."""
+        self.clock.at += 10
+        self.prompts.look()
+        for agent in self.fleet:
+            agent.sights.watch(timedelta(seconds=10))
+            judgement = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
+            self.tidings.judged(agent, judgement)
+            agent.judged(judgement, 0, 10)
+        for _ in range(5):
+            await asyncio.sleep(0)
 
 
 def story(told: Callable[[Room], Coroutine[None, None, None]], agents: int = 1) -> None:
@@ -255,10 +269,55 @@ def test_a_prompt_of_before_a_restart_is_not_told_again() -> None:
     story(told)
 
 
-def test_a_prompt_changes_no_verdict() -> None:
-    """It is neither activity nor silence."""
+def test_a_prompt_is_no_activity_and_renews_nothing() -> None:
+    """One that beats keeps its verdict; one that is silent waits for a person, and only while the prompt stands."""
     agent = Room().agent
-    agent.silence = timedelta(minutes=9)
-    alone = agent.observe(Presence.ALIVE, 0, 10)
     agent.sights.prompt = Sight("a prompt", LIMIT)
-    assert agent.observe(Presence.ALIVE, 0, 10) == alone
+    assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).verdict is Verdict.HEALTHY
+    agent.silence = timedelta(minutes=9)
+    waits = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
+    assert (waits.verdict, waits.line) == (
+        Verdict.WAITING,
+        "silent for 9m, and it waits for a person: its pane shows a prompt",
+    )
+    agent.sights.prompt = None
+    assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).verdict is Verdict.LATE
+
+
+def test_one_whose_silence_or_start_may_soon_decide_is_looked_at_each_time() -> None:
+    """Else a dialog that came since the last look would be found after its end."""
+
+    async def told(room: Room) -> None:
+        silent, starting, *_ = room.fleet
+        silent.silence, starting.beats, starting.age = timedelta(seconds=100), 0, starting.policy.start_limit
+        room.shows = "screen", ""
+        for _ in range(6):
+            await room.sweep()
+        counts = Counter(room.asked_about)
+        assert counts[0] == counts[1] == 6
+        assert len(counts) == 9  # the others have their turn
+
+    story(told, 9)
+
+
+def test_one_that_has_not_spoken_is_asked_whether_it_was_prompted() -> None:
+    """Until it has; then nothing of it counts."""
+
+    async def told(room: Room) -> None:
+        agent = room.agent
+        agent.beats, agent.age, agent.reg = 0, agent.policy.start_limit, replace(agent.reg, pane=None)
+        room.first = "codex was started without one"
+        await room.minutes(6)
+        seen = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
+        assert (seen.verdict, seen.overdue) == (Verdict.WAITING, False)
+        assert "it waits for its first prompt: codex was started without one" in seen.line
+        room.first = ""
+        await room.minutes(2)
+        assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).overdue
+        room.first = "codex was started without one"
+        await room.minutes(2)
+        agent.beats = 1
+        await room.minutes(1)
+        assert agent.sights.unprompted is None
+
+    story(told)

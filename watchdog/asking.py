@@ -60,6 +60,7 @@ class Asking:
         if not waits or not await self._begin(order):
             return
         hears = agent.hears and order.reason is not Reason.STALLED
+        rested = agent.state in AT_REST
         if hears and order.step == "asked":
             await self._wait(order, seconds, unless_at_rest=True)
         if order.step == "asked":
@@ -67,7 +68,8 @@ class Asking:
         typed = order.step == "keys" or await self._type(order)
         if typed and order.options.grace is None:
             order.options = replace(order.options, grace=min(AFTER_KEYS, agent.policy.grace))
-        if typed or (not hears and order.reason in OWN):
+        obeyed = hears and not rested and agent.state in AT_REST  # a program that runs one prompt ends after it
+        if typed or obeyed or (not hears and order.reason in OWN):
             await self._wait(order, KEYS_SECONDS if hears or order.reason not in OWN else seconds)
         if order.options.only_ask and not _gone(agent):
             order.vetoed = "it was asked to stop and did not; its ladder ends before a kill"
@@ -120,6 +122,9 @@ class Asking:
         main = agent.identity
         if not keys or main is None or self._over(order):
             return False
+        if not agent.started:  # it may show whatever it asks first
+            self._chronicle.tell("stop.keys", agent, "not typed: it has not started, as far as is known")
+            return False
         if agent.state is State.WAITING:  # Enter says yes to most dialogs
             self._chronicle.tell(
                 "stop.keys", agent, "not typed: it waits for a person's answer, and would take them for it"
@@ -128,7 +133,7 @@ class Asking:
         if not await self._intend(order, "keys"):
             return False
         try:
-            how = await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)
+            how = await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys, clear=True)
         except OwnerCallFailed as error:
             self._chronicle.tell("stop.keys", agent, f"not typed: {error}")
             return False

@@ -8,7 +8,7 @@ import asyncio
 import json
 
 from watchdog.chronicle import Chronicle
-from watchdog.core.model import Step, Verdict
+from watchdog.core.model import State, Step, Verdict
 from watchdog.core.verdict import Judgement
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent
@@ -78,5 +78,9 @@ class Climbing:
             return f"its nudge command: {done.outcome}{': ' if done.message else ''}{done.message[:200]}"
         if main is None:
             return "could not be nudged: it has no process yet"
+        if not agent.started:
+            return "could not be nudged: it has not started, as far as is known"
+        if agent.state is State.WAITING:
+            return "could not be nudged: it waits for a person's answer, and would take the line for it"
         keys = (policy.nudge_text, "Enter")
         return await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)

@@ -163,11 +163,11 @@ class Owners:
         async with self._hooks.place(context.owner_uid):
             return await self._result(context.owner_uid, name, args, seconds)
 
-    async def type_keys(self, uid: int, pid: int, start_ticks: int, keys: Sequence[str]) -> str:
+    async def type_keys(self, uid: int, pid: int, start_ticks: int, keys: Sequence[str], *, clear: bool = False) -> str:
         """Type into the pane of that process of `uid`; what was done, in words. Raises as `call` does, and as
-        `owner.terminals.panes`. In a helper of its own: what is typed must not be typed again.
+        `owner.terminals.panes` (`clear`, too). In a helper of its own: what is typed must not be typed again.
         """
-        args = {"pid": pid, "start_ticks": start_ticks, "keys": list(keys)}
+        args = {"pid": pid, "start_ticks": start_ticks, "keys": list(keys), "clear": clear}
         done = await self.call_alone(uid, "type_keys", args, TYPING)
         return f"typed into {done['terminal']} pane {done['pane']}"
 

@@ -1,11 +1,15 @@
 """Permission prompts that only a pane shows: of agents that beat, and whose beats say nothing of a human.
 
 Asked of the owners' helpers beside the sweep, seldom (a quarter of `prompt_limit`) and few at a time, so that it costs
-the same however many agents beat. Only a screen that shows the same letters from look to look counts. A prompt is told
-to people and is neither activity nor silence: nobody is ended or spared for what a screen shows.
+the same however many agents beat; those whose silence, or whose start, may soon decide come first, and each time. Only
+a screen that shows the same letters from look to look is told to people. A prompt is no activity and renews nothing;
+while it stands, an agent that is silent, or has not spoken yet, waits for a person (`core.verdict`).
+
+Of one that has not spoken yet it is asked, too, whether it was prompted at all.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from watchdog.clock import Clock
@@ -21,6 +25,7 @@ AT_ONCE = 4  # agents that one sweep asks about
 LOOKS = 4  # in one `prompt_limit`
 TOLD = "a prompt that was told of before the daemon was restarted"
 SUBJECT = "prompt"  # of its question to the helper
+FIRST = "first prompt"  # likewise
 
 Screen = tuple[str, str]
 
@@ -34,20 +39,49 @@ class Prompts:
         self._clock = clock
         self._tidings = tidings
         self._looked: dict[str, float] = {}  # by agent: monotonic instant of the last question
+        self._starting: dict[str, float] = {}  # the same of those that have not spoken
         self._shown: dict[str, Screen] = {}  # pane and hash of it, when it asked last
 
     def look(self) -> None:
         """Ask about those that were not looked at for longest, if that is long enough ago."""
+        self._look_at_starts()
         now, sitting = self._clock.mono(), {agent.agent_id: agent for agent in self._sitting()}
         for agent_id in self._looked.keys() - sitting:
             self._inquiries.forget((agent_id, SUBJECT))
             del self._looked[agent_id]
             self._shown.pop(agent_id, None)
-        due = [(self._looked.get(agent_id, float("-inf")), agent) for agent_id, agent in sitting.items()]
-        due = [(then, agent) for then, agent in due if now - then >= agent.policy.prompt_limit.total_seconds() / LOOKS]
-        for _, agent in sorted(due, key=lambda pair: pair[0])[:AT_ONCE]:
+        due = [
+            (not soon, then, agent)
+            for agent_id, agent in sitting.items()
+            for soon, then in [(_decides_soon(agent), self._looked.get(agent_id, float("-inf")))]
+            if soon or now - then >= agent.policy.prompt_limit.total_seconds() / LOOKS
+        ]
+        for *_, agent in sorted(due, key=lambda one: one[:2])[:AT_ONCE]:
             self._looked[agent.agent_id] = now
             self._ask(agent)
+
+    def _look_at_starts(self) -> None:
+        """Whether those whose start takes long were prompted; what was seen of one that has spoken is over."""
+        now, starting = self._clock.mono(), {agent.agent_id: agent for agent in self._fleet if not agent.started}
+        for agent_id in self._starting.keys() - starting:
+            self._inquiries.forget((agent_id, FIRST))
+            del self._starting[agent_id]
+            if (agent := self._fleet.get(agent_id)) is not None:
+                agent.sights.unprompted = None
+        for agent_id, agent in starting.items():
+            pause = 0.0 if agent.sights.unprompted is None else agent.policy.prompt_limit.total_seconds() / LOOKS
+            main, then = agent.identity, self._starting.get(agent_id, float("-inf"))
+            if main is None or agent.request_id is not None or not _decides_soon(agent) or now - then < pause:
+                continue
+            self._starting[agent_id] = now
+            args = {"pid": main.pid, "start_ticks": main.start_ticks}
+            took = partial(self._take_first, agent)
+            self._inquiries.ask((agent_id, FIRST), agent, "first_prompt", args, took, lambda error: None)
+
+    def _take_first(self, agent: Agent, answer: Any) -> None:
+        """What a look said; of one that has spoken meanwhile nothing is kept."""
+        if not agent.started:
+            agent.sights.unprompted = str(answer["waits"])[:120] or None
 
     def _sitting(self) -> Iterator[Agent]:
         """Those in a tmux pane whose words leave open whether they wait. What was seen of others is over."""
@@ -99,3 +133,8 @@ class Prompts:
         self._shown.pop(agent.agent_id, None)
         if not (agent.state is State.WAITING and agent.state_age >= agent.policy.prompt_limit):
             self._tidings.answered(agent, why)
+
+
+def _decides_soon(agent: Agent) -> bool:
+    """Whether its silence, or that it has not spoken yet, may soon decide."""
+    return agent.in_question if agent.started else 2 * agent.age >= agent.policy.start_limit

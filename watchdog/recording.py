@@ -7,7 +7,7 @@ rest of the daemon. What only aged, and how often somebody said no more than tha
 from datetime import timedelta
 
 from watchdog.clock import Clock
-from watchdog.core.model import TreeMember, Verdict
+from watchdog.core.model import State, TreeMember, Verdict
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import RegistryUnavailable
 from watchdog.fleet import ZERO, Agent, Fleet
@@ -101,7 +101,8 @@ def row_of(agent: Agent) -> SweepRow:
         promised=agent.promised,
         stall_after_seconds=None if after is None else after.total_seconds(),
         last_heartbeat=agent.last_heartbeat,
-        state=agent.state,
+        # To a daemon after us it is blocked, which is bound as this is: what goes on is not written down.
+        state=State.BLOCKED if agent.rests_on else agent.state,
         verdict=agent.verdict,
         note=agent.note and hide_secrets(agent.note),
         last_progress=agent.progress,

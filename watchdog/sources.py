@@ -271,9 +271,15 @@ class Sources:
         where = agent.agent_id, entry.key
         former, place.heard[where] = place.heard.get(where), word
         held = _is_held_to(agent, kind, path)
-        if agent.status not in _SPOKEN or (agent.promised and not held):
+        if agent.status not in _SPOKEN:
             return
         state = State(entry.state) if entry.state in set(State) else None
+        if agent.promised and not held:  # its own words, by hooks perhaps, say more, but not all
+            newer = agent.newer_word(state, entry.changed)
+            if newer is not None:
+                now = self._desk.clock.now()
+                agent.beat(newer, now.mono, now.wall)
+            return
         if entry.promise is None:
             said = state is not None and (state is not agent.state or entry.note != (agent.note or ""))
             if agent.promised or not (said or (former is not None and former != word)):

@@ -36,9 +36,14 @@ class Speaker:
     progress: float | None = None
     sessions: dict[str, float] = field(default_factory=dict)  # not ended, of many in its process: when each spoke last
     asks: set[str] = field(default_factory=set)  # what it waits for a human to answer, as far as that is told apart
+    calling: set[str] = field(default_factory=set)  # its subagents in a tool call
+    suspects: set[str] = field(default_factory=set)  # those of them that a human may be asked for
+    threads: set[str] = field(default_factory=set)  # subagents whose turn has begun and not ended
+    goes_on: bool = False  # what it began goes on while it rests
     hears: bool = False  # it beats over HTTP itself, and so reads our answers
     asked: StopAsked | None = None
     asked_too_much: str = ""  # to be told
+    state_at: datetime | None = None  # when it said its state last; a daemon that was restarted does not know
     # as `touched`, of what ages by itself: beats that come meanwhile do not stop these clocks
     state_since: float | None = None
     progress_since: float | None = None
@@ -90,8 +95,15 @@ class Speaker:
     def excused(self) -> bool:
         """Whether its own word says that nothing is to be expected of it now."""
         waits = self.state in (State.IDLE, State.WAITING, State.DONE)
+        if self.rests_on:
+            waits = self.counted < max(self.after, self.policy.wait_limit)
         blocked = self.state is State.BLOCKED and self.state_age < self.policy.wait_limit
         return waits or blocked or self.lease_left > ZERO or self.tool_left > ZERO
+
+    @property
+    def rests_on(self) -> bool:
+        """Whether it rests until what it began wakes it: a subagent, a background task."""
+        return self.state is State.IDLE and (self.goes_on or bool(self.threads))
 
     @property
     def stuck(self) -> bool:
@@ -101,6 +113,7 @@ class Speaker:
     def beat(self, beat: Beat, mono: float, wall: datetime) -> None:
         """Take one word of the agent. The same content again is a new beat."""
         beat = self._answered(self._of_session(beat, mono))
+        self._of_thread(beat)
         former = (self.promised, self.state, self.note)
         self.beats += 1
         self.touched = mono
@@ -110,7 +123,7 @@ class Speaker:
         self.channel_lost = False
         self.promised = self.promised or beat.promises
         if beat.promises or beat.state is not None:
-            state = beat.state or State.WORKING
+            state, self.state_at = beat.state or State.WORKING, wall
             if state is not self.state:
                 self.state, self.state_age, self.state_since = state, ZERO, mono
                 if self.progress_age is not None:
@@ -146,12 +159,49 @@ class Speaker:
         """
         if (beat.promises or beat.state is not None) and beat.state is not State.WAITING:
             self.asks.clear()
+            self.suspects.clear()
         if beat.asks is not None and len(self.asks) < MOST_SESSIONS:
             self.asks.add(beat.asks)
-        if beat.answered not in self.asks:
+        elif beat.state is State.WAITING and not self.asks:
+            self.suspects |= self.calling
+        if beat.answered in self.asks:
+            self.asks.discard(beat.answered)
+        elif self.asks or beat.state is not None or beat.thread is None or beat.tool is None:
             return beat
-        self.asks.discard(beat.answered)
-        return replace(beat, state=State.WORKING) if not self.asks and self.state is State.WAITING else beat
+        if beat.thread is not None:
+            self.suspects.discard(beat.thread)
+        over = self.state is State.WAITING and not self.asks and not self.suspects
+        return replace(beat, state=State.WORKING) if over else beat
+
+    def _of_thread(self, beat: Beat) -> None:
+        """Keep which subagents are at work, and whether the main thread left anything that goes on."""
+        if beat.thread is None:
+            if beat.goes_on is False:
+                self.threads.clear()
+            if beat.goes_on is not None or beat.state is State.WORKING:
+                self.goes_on = bool(beat.goes_on)  # who works will say anew what it leaves
+            return
+        if beat.tool and len(self.calling) < MOST_SESSIONS:
+            self.calling.add(beat.thread)
+        elif beat.tool is not None or beat.goes_on is not None:
+            self.calling.discard(beat.thread)
+        if beat.goes_on and len(self.threads) < MOST_SESSIONS:
+            self.threads.add(beat.thread)
+        elif beat.goes_on is False:
+            self.threads.discard(beat.thread)
+
+    def newer_word(self, state: State | None, changed: float | None) -> Beat | None:
+        """The word that its vendor's own list of sessions is, where that is newer than what its hooks said last.
+
+        No hook tells that a person has answered, nor which of two subagents is asked: the list says `waiting` or not.
+        `changed`: epoch seconds at which the list's state began.
+        """
+        if changed is None or self.state_at is None or changed <= self.state_at.timestamp():
+            return None
+        asked, asks = self.state is State.WAITING, state is State.WAITING
+        if state not in (State.WORKING, State.WAITING) or asked == asks or "turn" in self.asks:
+            return None
+        return Beat(state=state, promises=False)
 
     def _of_session(self, beat: Beat, mono: float) -> Beat:
         """The end of one session is no end of the process while another of its sessions goes on: it only lives.

@@ -311,8 +311,11 @@ const aborted = []
 const abort = async (session) => void aborted.push(session.path.id)
 const hooks = await AgentWatchdog({{ directory: "/srv", client: {{ session: {{ abort }} }} }})
 const event = (type, properties) => hooks.event({{ event: {{ type, properties }} }})
-for (const [session, type] of [["a", "busy"], ["a", "busy"], ["b", "busy"], ["a", "idle"], ["b", "idle"]])
-  await event("session.status", {{ sessionID: session, status: {{ type }} }})
+for (const words of ["a busy", "a busy", "b busy", "a idle", "b retry", "b idle"]) {{
+  const [session, type] = words.split(" ")
+  void event("session.status", {{ sessionID: session, status: {{ type }} }}) // told in this order all the same
+}}
+await event("session.created", {{ info: {{ id: "c", parentID: "a" }} }})
 await event("message.part.updated", {{}})
 const call = [{{ tool: "bash", sessionID: "a" }}, {{ args: {{ timeout: 9000 }} }}]
 const answer = await hooks["tool.execute.before"](...call).catch(String)
@@ -322,7 +325,10 @@ console.log(JSON.stringify({{ aborted, answer }}))
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run a plugin")
 def test_the_plugin_of_opencode(home: Path) -> None:
-    """Run by node as opencode's bun runs it; its hook keeps what it was told, and says stop at a tool."""
+    """Run by node as opencode's bun runs it; its hook keeps what it was told, and says stop at a tool.
+
+    It speaks when it is loaded, before any session, and in the order of events, though each hook is a process.
+    """
     hook = 'tee -a "$HOME/told" | grep -q "tool.execute" && echo \'{"stop": "enough"}\'; echo >>"$HOME/told"'
     (home / "p.mjs").write_text(FILES["opencode"].installed(None, hook))
     (home / "t.mjs").write_text(PLUGIN.format(plugin=home / "p.mjs"))
@@ -330,10 +336,15 @@ def test_the_plugin_of_opencode(home: Path) -> None:
     assert json.loads(done.stdout) == {"aborted": ["a"], "answer": "Error: enough"}
     told = [json.loads(line) for line in (home / "told").read_text().splitlines()]
     assert [(e["hook_event_name"], e["busy"]) for e in told] == [
+        ("plugin.loaded", 0),
         ("session.status", 1),
         ("session.status", 2),
         ("session.status", 1),
+        ("session.status", 1),
         ("session.status", 0),
+        ("session.created", 0),
         ("tool.execute.before", 0),
     ]
+    assert [e["was"] for e in told if "was" in e] == ["busy", "busy", "retry"]
+    assert told[-2]["parent"] == "a"
     assert told[-1]["tool_input"] == {"timeout": 9000}

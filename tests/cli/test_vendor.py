@@ -122,6 +122,79 @@ def test_a_stop_comes_in_the_vendors_words(vendor: str, daemon: FakeDaemon, star
     assert "cancelled by uid 0" in json.dumps(json.loads(answer["stdout"]))
 
 
+@pytest.mark.parametrize(
+    ("vendor", "event", "rests"),
+    [
+        ("claude", {"hook_event_name": "PostToolUse", "tool_name": "Read"}, True),
+        ("claude", {"hook_event_name": "PostToolUse", "tool_name": "Read", "agent_id": "t"}, False),
+        ("codex", {"hook_event_name": "PreToolUse", "tool_name": "Read"}, False),
+        ("gemini", {"hook_event_name": "AfterTool", "tool_name": "Read"}, True),
+    ],
+)
+def test_the_answer_that_stops_is_told_as_the_end_of_the_turn(
+    vendor: str, event: dict[str, str], rests: bool, daemon: FakeDaemon, start: Callable[..., FakeVendor]
+) -> None:
+    """Claude Code runs no Stop after it; a subagent's end, or a call that is denied, ends no turn."""
+    agent = start(vendor)
+    daemon.answer = knowing(str(agent.pid), stop="cancelled by uid 0")
+    answer = agent.does({**EVENT, **event})
+    assert "cancelled by uid 0" in answer["stdout"]
+    said = [request.body for request in daemon.requests]
+    last = {key: word for key, word in said[-1].items() if key != "session"}
+    assert (last == {"state": "idle", "tool": "", "type": vendor}) is rests
+    assert len(said) == 1 + rests
+
+
+SCRIPT = """#!/bin/bash
+while read -r event; do printf '%s' "$event" | {hook}; done
+:
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "last"), [("claude", {"state": "done", "tool": ""}), ("wrapped", {"promises": False})]
+)
+def test_a_script_that_calls_the_hooks_is_known_by_its_marker(
+    name: str, last: dict[str, object], daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Nothing but launchers stands between it and us. Where its name is the vendor's the session's end is its own."""
+    script = tmp_path / name
+    script.write_text(SCRIPT.format(hook=f"{PROGRAM} beat --from claude"))
+    script.chmod(0o755)
+    own = "d" * 32
+    with subprocess.Popen(
+        [str(script)], env={**environment, "AGENT_WATCHDOG_ID": own}, stdin=subprocess.PIPE, text=True
+    ) as agent:
+        daemon.answer = lambda request: (
+            (200, {"agent": {"pid": agent.pid, "status": "running"}})
+            if request.method == "GET"
+            else knowing(own)(request)
+        )
+        events = [EVENT, {**EVENT, "hook_event_name": "SessionEnd", "reason": "other"}]
+        agent.communicate("".join(json.dumps(event) + "\n" for event in events), timeout=60)
+    said = [request for request in daemon.requests if request.method == "POST"]
+    assert [request.path for request in said] == [f"/v1/agents/{own}/beat"] * 2
+    assert said[0].body == {"state": "working", "tool": "Read", "type": "claude"}
+    assert said[1].body == {**last, "type": "claude"}
+
+
+def test_a_hook_of_another_program_within_an_agent_is_said_in_its_why(
+    daemon: FakeDaemon, environment: dict[str, str]
+) -> None:
+    """An orchestrator that runs a program nobody knows: its states are not the orchestrator's."""
+    inside = {**environment, "AGENT_WATCHDOG_ID": "e" * 32}
+    with FakeVendor("unheard-of", inside, f"{PROGRAM} beat --from claude") as other:
+        daemon.answer = lambda request: (
+            (200, {"agent": {"pid": os.getpid(), "status": "running"}}) if request.method == "GET" else None
+        )
+        assert other.does(EVENT) == QUIET
+    (said,) = [request for request in daemon.requests if request.method == "POST"]
+    assert said.path == f"/v1/agents/{'e' * 32}/beat"
+    assert said.body == {
+        "unheard": "a hook of claude ran in it, and no ancestor of this process is claude: what it said does not count"
+    }
+
+
 def test_an_event_without_end_is_a_sign_of_life(daemon: FakeDaemon, start: Callable[..., FakeVendor]) -> None:
     """A tool's whole output is in its event; of one that is too long to be read no state is known."""
     agent = start()
@@ -144,7 +217,7 @@ def test_outside_a_vendors_program_nothing_is_said(environment: dict[str, str], 
                 check=False,
             )
             assert (done.returncode, done.stdout, bool(done.stderr)) == (0, "", bool(debug))
-    assert daemon.requests == []
+    assert not [request for request in daemon.requests if request.method == "POST"]
 
 
 def test_a_daemon_that_hangs_costs_a_moment(

@@ -29,9 +29,94 @@ GEMINI_EXEC = "Allow execution of: 'ls'?\n\n● Yes, allow once\n  No, suggest c
 OPENCODE = "┃ △ Permission required\n┃ # touch x\n┃ Allow once   Allow always   Reject    enter confirm\n"
 
 
+TRUST_CLAUDE = """
+ Accessing workspace:
+ /srv/api
+ Quick safety check: Is this a project you created or one you trust? (Like your own code.) If not, take a moment.
+ Claude Code'll be able to read, edit, and execute files here.
+ Security guide
+ ❯ No, exit
+   Yes, I trust this folder
+ Enter to confirm · Esc to cancel
+"""
+KEY = """
+  Detected a custom API key in your environment
+  ANTHROPIC_API_KEY: sk-ant-...xyz
+  Do you want to use this API key?
+    Yes
+  ❯ No (recommended)
+  Enter to confirm · Esc to cancel
+"""
+MCP = """
+  New MCP server found in this project: slow
+  MCP servers may execute code or access system resources.
+    Use this MCP server
+    Use this and all future MCP servers in this project
+  ❯ Continue without using this MCP server
+  Enter to confirm · Esc to reject
+"""
+PLAN = "   Exit plan mode?\n   Claude wants to exit plan mode\n   ❯ 1. Yes, and switch to default\n     2. No\n"
+FETCH = " Do you want to allow Claude to fetch this content?\n ❯ 1. Yes\n   2. Yes, and don't ask again\n   3. No\n"
+ASK = """
+ ☐ Colour
+Which colour?
+❯ 1. Red
+     a colour
+  2. Blue
+     another
+  3. Type something.
+────────────────────
+  4. Chat about this
+Enter to select · ↑/↓ to navigate · Esc to cancel
+"""
+TRUST_CODEX = """
+  Folder access
+  /srv/api
+  Trust this folder? Codex can read, edit, and run files here.
+› 1. Trust and continue
+  2. Back to Agent Command Center
+  enter continue · esc back
+"""
+HOOKS = """
+  Hooks need review
+  10 hooks are new or changed.
+› 1. Review hooks
+  2. Trust all and continue
+  3. Continue without trusting (hooks won't run)
+  enter confirm · esc skip
+"""
+TRUST_GEMINI = """
+│ Do you trust the files in this folder?      │
+│ Trusting a folder allows Gemini CLI to load its local configurations. │
+│ ● 1. Trust folder (api)                     │
+│   2. Trust parent folder (srv)              │
+│   3. Don't trust                            │
+"""
+AUTH = """
+│ ? Get started                               │
+│   How would you like to authenticate for this project? │
+│     1. Sign in with Google                  │
+│   ● 2. Use Gemini API Key                   │
+│     3. Vertex AI                            │
+│   (Use Enter to select)                     │
+│   Terms of Services and Privacy Notice for Gemini CLI  │
+│   https://geminicli.com/docs/               │
+"""
+LOGIN = "Select login method:\n❯ Account with subscription\n  Console account\nEnter to confirm · Esc to cancel\n"
+
+
 @pytest.mark.parametrize(
     ("screen", "like"),
     [
+        (TRUST_CLAUDE, "Claude Code's"),
+        (KEY, "Claude Code's"),
+        (MCP, "Claude Code's"),
+        (PLAN, "Claude Code's"),
+        (FETCH, "Claude Code's"),
+        (TRUST_CODEX, "Codex's"),
+        (HOOKS, "Codex's"),
+        (TRUST_GEMINI, "Gemini CLI's"),
+        (AUTH, "Gemini CLI's"),
         (CLAUDE, "Claude Code's"),
         (EDIT, "Claude Code's"),
         (CODEX, "Codex's"),
@@ -44,6 +129,13 @@ OPENCODE = "┃ △ Permission required\n┃ # touch x\n┃ Allow once   Allow a
 def test_a_vendors_dialog_is_known_by_its_question_and_its_choice(screen: str, like: str) -> None:
     """Wherever it stands on the screen, if nothing much stands below it."""
     assert asked(screen) == f"a prompt like {like}"
+
+
+@pytest.mark.parametrize("screen", [ASK, LOGIN, "● Red\n  Blue\n(Use Enter to select)\na note\nanother\n"])
+def test_a_menu_is_known_by_its_marked_choice_and_the_keys_below_it(screen: str) -> None:
+    """Whatever it asks: choices have numbers or none."""
+    assert asked(screen) == "a menu of choices"
+    assert asked(screen + "a line of work\n" * 4) is None
 
 
 @pytest.mark.parametrize(
@@ -78,6 +170,9 @@ def test_a_plain_question_counts_in_the_last_line_alone(line: str) -> None:
         "it printed (y/n) in the middle of a line\n",
         "✻ Thinking… (59s · ↓ 999 tokens · esc to interrupt)\n",
         "PRESS ENTER TO CONFIRM\n",
+        "❯ \n  ⏸ manual mode on · ? for shortcuts\n",
+        "› 1. fix this\n  2. and that\n• Working (3s • esc to interrupt)\n› \n",
+        "❯ half a draft\n  esc to interrupt\n",
     ],
 )
 def test_other_screens_ask_for_nothing(screen: str) -> None:

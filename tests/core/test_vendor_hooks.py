@@ -1,14 +1,15 @@
 """The documented events of each vendor, as tables: what each means as a beat, and what tells its agent to stop."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from watchdog.core.beat import beat_of_json
 from watchdog.core.model import Policy, Registration, State, Status
-from watchdog.core.vendor_hooks import begins, stop_answer, words_of_event
+from watchdog.core.vendor_hooks import begins, ends_turn, stop_answer, words_of_event
 from watchdog.fleet import Agent
+from watchdog.recording import row_of
 
 SIGN = {"promises": False}
 IDLE, WORKING, WAITING = {"state": "idle"}, {"state": "working"}, {"state": "waiting"}
@@ -55,12 +56,25 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
     ("claude", "Notification", {"message": "Claude needs your permission to use Bash"}, WAITING),
     ("claude", "Notification", {"message": "Claude is waiting for your input"}, RESTS),
     ("claude", "Stop", {"stop_hook_active": False}, RESTS),
-    ("claude", "Stop", {"background_tasks": [], "session_crons": []}, RESTS),
+    ("claude", "Stop", {"background_tasks": [], "session_crons": []}, {**RESTS, "goes_on": False}),
     (
         "claude",
         "Stop",
         {"background_tasks": [{"id": "b1", "command": "TOKEN=x make"}, {"id": "b2"}], "session_crons": [{"id": "c"}]},
-        {**RESTS, "note": "rests; goes on by itself: 2 background tasks, 1 scheduled prompt"},
+        {**RESTS, "goes_on": True, "note": "rests; goes on by itself: 2 background tasks, 1 scheduled prompt"},
+    ),
+    (
+        "claude",
+        "Stop",
+        {"background_tasks": [{"id": "s1", "type": "subagent", "status": "running"}], "session_crons": []},
+        {**RESTS, "goes_on": True, "note": "rests; goes on by itself: 1 background task"},
+    ),
+    # A server in the background of a person's session may be meant to run for days.
+    (
+        "claude",
+        "Stop",
+        {"background_tasks": [{"id": "b1", "type": "shell", "command": "npm run dev"}], "session_crons": []},
+        {**RESTS, "goes_on": False, "note": "rests; goes on by itself: 1 background task"},
     ),
     (
         "claude",
@@ -68,7 +82,7 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
         {"error": "rate_limit"},
         {"state": "waiting", "tool": "", "note": "its turn failed: rate_limit"},
     ),
-    ("claude", "SubagentStop", {"agent_id": "a1"}, SIGN),
+    ("claude", "SubagentStop", {"agent_id": "a1"}, {"thread": "a1", "goes_on": False, **SIGN}),
     ("claude", "PreCompact", {"trigger": "manual"}, SIGN),
     ("claude", "SessionEnd", {"reason": "clear"}, RESTS),
     ("claude", "SessionEnd", {"reason": "resume"}, RESTS),
@@ -80,9 +94,9 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
         "claude",
         "PreToolUse",
         {"agent_id": "a1", "tool_name": "Bash", "tool_input": {"timeout": 9000}},
-        {"tool": "Bash", "tool_limit_seconds": 9.0, **SIGN},
+        {"thread": "a1", "tool": "Bash", "tool_limit_seconds": 9.0, **SIGN},
     ),
-    ("claude", "PostToolUse", {"agent_id": "a1", "tool_name": "Bash"}, {"tool": "", **SIGN}),
+    ("claude", "PostToolUse", {"agent_id": "a1", "tool_name": "Bash"}, {"thread": "a1", "tool": "", **SIGN}),
     ("claude", "PermissionRequest", {"agent_id": "a1", "tool_name": "Bash"}, WAITING),
     ("codex", "SessionStart", {"source": "startup", "model": "m"}, IDLE),
     ("codex", "UserPromptSubmit", {"turn_id": "t", "prompt": "go"}, PROMPT),
@@ -90,7 +104,9 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
     ("codex", "PermissionRequest", {"tool_name": "Bash", "tool_input": {}}, WAITING),
     ("codex", "PostToolUse", {"tool_name": "apply_patch", "tool_response": "ok"}, TOOL_OVER),
     ("codex", "Stop", {"stop_hook_active": False, "last_assistant_message": "done"}, RESTS),
-    ("codex", "Interrupt", {}, RESTS),
+    ("codex", "Interrupt", {}, {**RESTS, "goes_on": False}),
+    ("codex", "UserPromptSubmit", {"agent_id": "t1", "prompt": "go"}, {"thread": "t1", "goes_on": True, **SIGN}),
+    ("codex", "SubagentStop", {"agent_id": "t1"}, {"thread": "t1", "goes_on": False, **SIGN}),
     ("codex", "SessionEnd", {"reason": "other"}, DONE),
     ("codex", "PreCompact", {"trigger": "auto"}, SIGN),
     ("gemini", "SessionStart", {"source": "startup", "timestamp": "…"}, IDLE),
@@ -107,7 +123,10 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
     ("gemini", "AfterAgent", {"prompt": "go", "prompt_response": "…"}, RESTS),
     ("gemini", "AfterModel", {"llm_response": {}}, SIGN),
     ("gemini", "SessionEnd", {"reason": "exit"}, DONE),
+    ("opencode", "plugin.loaded", {"busy": 0}, IDLE),
     ("opencode", "session.created", {}, IDLE),
+    ("opencode", "session.created", {"parent": "ses_1"}, SIGN),
+    ("opencode", "session.created", {"busy": 1}, SIGN),
     ("opencode", "chat.message", {}, PROMPT),
     (
         "opencode",
@@ -125,6 +144,8 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
         {"status": {"type": "retry", "attempt": 2, "message": "overloaded"}},
         {"state": "blocked", "note": "tries again: overloaded"},
     ),
+    ("opencode", "session.status", {"status": {"type": "busy"}, "was": "retry"}, {**WORKING, "note": ""}),
+    ("opencode", "session.status", {"status": {"type": "idle"}, "was": "retry"}, {**RESTS, "note": ""}),
     ("opencode", "session.status", {"status": {"type": "idle"}}, RESTS),
     ("opencode", "session.idle", {}, RESTS),
     ("opencode", "session.idle", {"busy": 1}, SIGN),
@@ -134,6 +155,9 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
         {"error": {"name": "ProviderAuthError", "data": {"message": "key sk-1"}}},
         {"state": "waiting", "tool": "", "note": "its turn failed: ProviderAuthError"},
     ),
+    # By a person's Escape, or by the abort that we asked for: nobody is asked anything.
+    ("opencode", "session.error", {"error": {"name": "MessageAbortedError"}}, RESTS),
+    ("opencode", "session.error", {"error": {"name": "MessageAbortedError"}, "busy": 1}, SIGN),
 ]
 
 
@@ -186,6 +210,7 @@ def call(name: str, thread: str | None, command: str = "make", tool: str = "Bash
     return {"hook_event_name": name, "tool_name": tool, "tool_input": {"command": command}, **more}
 
 
+NOTIFIED: Fields = {"hook_event_name": "Notification", "notification_type": "permission_prompt"}
 ANSWERS = [
     ([call("PermissionRequest", "s"), call("PostToolUse", "s")], State.WORKING),
     ([call("PermissionRequest", "s"), call("PostToolUseFailure", "s")], State.WORKING),
@@ -204,6 +229,24 @@ ANSWERS = [
         ],
         State.WORKING,
     ),
+    # A notification alone names no call (Claude Code 2.1.332 sends it 6 s after the dialog).
+    ([call("PreToolUse", "s"), NOTIFIED, call("PostToolUse", "s")], State.WORKING),
+    ([call("PreToolUse", "s"), NOTIFIED, call("PostToolUseFailure", "s")], State.WORKING),
+    ([NOTIFIED, call("PreToolUse", "s")], State.WORKING),
+    ([call("PreToolUse", "s"), NOTIFIED, call("PostToolUse", "s"), NOTIFIED], State.WAITING),
+    # Of two who may be asked the one that goes on is not.
+    ([call("PreToolUse", "s"), call("PreToolUse", "t"), NOTIFIED, call("PostToolUse", "t")], State.WAITING),
+    (
+        [
+            call("PreToolUse", "s"),
+            call("PreToolUse", "t"),
+            NOTIFIED,
+            call("PostToolUse", "t"),
+            call("PreToolUse", "s", "ls"),
+        ],
+        State.WORKING,
+    ),
+    ([{"hook_event_name": "StopFailure"}, call("PreToolUse", "s")], State.WAITING),
 ]
 
 
@@ -216,13 +259,118 @@ def test_a_subagents_prompt_is_over_with_the_call_that_it_was_about(events: list
     assert agent.state is state
 
 
+SUBAGENT: Fields = {"agent_id": "t"}
+RUNNING: Fields = {"background_tasks": [{"id": "t", "type": "subagent", "status": "running"}]}
+RESTING = [
+    ("claude", [{"hook_event_name": "Stop", **RUNNING}], True),
+    ("claude", [{"hook_event_name": "Stop", "background_tasks": []}], False),
+    ("claude", [{"hook_event_name": "Stop"}], False),  # before 2.1 nothing was told of them
+    ("claude", [{"hook_event_name": "Stop", **RUNNING}, call("PreToolUse", "t"), call("PostToolUse", "t")], True),
+    # Its own prompt after a minute says nothing of its tasks.
+    (
+        "claude",
+        [
+            {"hook_event_name": "Stop", **RUNNING},
+            {"hook_event_name": "Notification", "notification_type": "idle_prompt"},
+        ],
+        True,
+    ),
+    (
+        "claude",
+        [
+            {"hook_event_name": "Stop", **RUNNING},
+            {"hook_event_name": "UserPromptSubmit"},
+            {"hook_event_name": "Notification", "notification_type": "idle_prompt"},
+        ],
+        False,
+    ),
+    # Codex tells of no tasks, but of each subagent's turn.
+    ("codex", [{"hook_event_name": "UserPromptSubmit", **SUBAGENT}, {"hook_event_name": "Stop"}], True),
+    ("codex", [{"hook_event_name": "SubagentStart", **SUBAGENT}, {"hook_event_name": "Stop"}], True),
+    (
+        "codex",
+        [
+            {"hook_event_name": "UserPromptSubmit", **SUBAGENT},
+            {"hook_event_name": "Stop"},
+            {"hook_event_name": "SubagentStop", **SUBAGENT},
+        ],
+        False,
+    ),
+    ("codex", [{"hook_event_name": "UserPromptSubmit", **SUBAGENT}, {"hook_event_name": "Interrupt"}], False),
+]
+
+
+@pytest.mark.parametrize(("vendor", "events", "rests_on"), RESTING)
+def test_an_agent_that_rests_until_its_subagents_wake_it_is_not_simply_idle(
+    vendor: str, events: list[Fields], rests_on: bool
+) -> None:
+    """Its promise is kept: a subagent that stalls would never be found. A daemon after us takes it for blocked."""
+    agent = Agent(Registration("a" * 32, "alpha", 0, "host", "boot"), Policy(), Status.RUNNING)
+    for number, event in enumerate(events):
+        words = words_of_event(vendor, event, {}, main=True)
+        agent.beat(beat_of_json(words)[0], number, datetime.now(UTC))
+    assert (agent.state, agent.rests_on) == (State.IDLE, rests_on)
+    assert row_of(agent).state is (State.BLOCKED if rests_on else State.IDLE)
+    agent.silence = agent.policy.wait_limit
+    assert agent.excused is not rests_on
+
+
+def test_the_list_of_its_vendor_says_what_no_hook_tells() -> None:
+    """A person's answer to a subagent's question fires none: `busy`, later than the question, ends the wait."""
+    agent = Agent(Registration("a" * 32, "alpha", 0, "host", "boot"), Policy(), Status.RUNNING)
+    now = datetime.now(UTC)
+    assert agent.newer_word(State.WORKING, now.timestamp()) is None  # it has said nothing yet
+    agent.beat(beat_of_json(words_of_event("claude", NOTIFIED, {}, main=True))[0], 1.0, now)
+    assert agent.newer_word(State.WORKING, now.timestamp() - 6) is None  # of before the question
+    assert agent.newer_word(State.WORKING, None) is None
+    assert agent.newer_word(State.WAITING, now.timestamp() + 1) is None
+    said = agent.newer_word(State.WORKING, now.timestamp() + 1)
+    assert said is not None
+    agent.beat(said, 2.0, now + timedelta(seconds=2))
+    assert (agent.state, agent.promised) == (State.WORKING, True)
+    # And of two subagents the one that is asked, while the other goes on.
+    said = agent.newer_word(State.WAITING, now.timestamp() + 3)
+    assert said is not None
+    assert said.state is State.WAITING
+    agent.beat(beat_of_json(words_of_event("claude", {"hook_event_name": "StopFailure"}, {}, main=True))[0], 3.0, now)
+    assert agent.newer_word(State.WORKING, now.timestamp() + 9) is None  # what failed is tried by nobody
+
+
 def test_the_transcript_is_told_with_the_main_threads_words() -> None:
     """A subagent has one of its own."""
     event: Fields = {"hook_event_name": "Stop", "transcript_path": "/h/t.jsonl"}
     assert words_of_event("claude", event, {}, main=True) == {**RESTS, "transcript": "/h/t.jsonl"}
-    assert words_of_event("claude", {**event, "agent_id": "a"}, {}, main=True) == {"tool": "", **SIGN}
+    said = words_of_event("claude", {**event, "agent_id": "a"}, {}, main=True)
+    assert said == {"thread": "a", "goes_on": False, **SIGN}
     for bad in ("t.jsonl", "/h/\n", "/" * 5000, None):
         assert words_of_event("claude", {**event, "transcript_path": bad}, {}, main=True) == RESTS
+
+
+def test_without_a_person_a_command_in_the_background_keeps_its_promise() -> None:
+    """`claude -p` goes on after its turn until that is over, and nobody will prompt it."""
+    event: Fields = {"hook_event_name": "Stop", "background_tasks": [{"id": "b", "type": "shell"}]}
+    for entrypoint, goes_on in (("sdk-cli", True), ("cli", False)):
+        words = words_of_event("claude", event, {"CLAUDE_CODE_ENTRYPOINT": entrypoint}, main=True)
+        assert words is not None
+        assert words["goes_on"] is goes_on
+
+
+@pytest.mark.parametrize(
+    ("vendor", "fields", "ends"),
+    [
+        ("claude", {"hook_event_name": "PostToolUse"}, True),
+        ("claude", {"hook_event_name": "PreToolUse"}, True),
+        ("gemini", {"hook_event_name": "AfterTool"}, True),
+        ("claude", {"hook_event_name": "PostToolUse", "agent_id": "a"}, False),
+        ("codex", {"hook_event_name": "PreToolUse"}, False),
+        ("opencode", {"hook_event_name": "tool.execute.before"}, False),
+    ],
+)
+def test_an_answer_that_stops_is_the_end_of_the_turn(vendor: str, fields: Fields, ends: bool) -> None:
+    """No other hook tells of it; what is only denied, or a subagent's, ends no turn."""
+    answer = stop_answer(vendor, fields, R)
+    assert answer is not None
+    assert ends_turn(fields, answer) is ends
 
 
 R = "enough"

@@ -3,7 +3,7 @@
 import pytest
 
 from watchdog.core.names import name_problem
-from watchdog.core.vendors import VENDORS, agent_name, is_launcher, is_prompt, runs_as
+from watchdog.core.vendors import VENDORS, agent_name, is_called, is_launcher, is_prompt, is_unprompted, runs_as
 
 NODE = "/usr/bin/node"
 HOME = "/home/ada"
@@ -74,3 +74,40 @@ def test_its_name_tells_program_place_and_process() -> None:
     for directory in ("", "/", "relative", "/" + "x" * 300, "/a\nb"):
         for vendor in VENDORS:
             assert name_problem(agent_name(vendor, directory, 4194304)) is None
+
+
+@pytest.mark.parametrize(
+    ("vendor", "line", "unprompted"),
+    [
+        ("codex", "codex", True),
+        ("codex", "codex --no-daemon -C /srv --model gpt", True),
+        ("codex", "node /usr/bin/codex --no-daemon", True),
+        ("codex", "codex resume --last", True),
+        ("codex", "codex fix", False),
+        ("codex", "codex exec fix", False),
+        ("codex", "node /usr/bin/codex exec", False),
+        ("codex", "codex --model=gpt fix", False),
+        ("opencode", "opencode", True),
+        ("opencode", "opencode /srv/api", True),
+        ("opencode", "opencode run fix", False),
+        ("opencode", "opencode --prompt fix", False),
+        ("gemini", "/usr/bin/node --max-old-space-size=8192 /n/@google/gemini-cli/dist/index.js", True),
+        ("gemini", "node /usr/bin/gemini -i fix", False),
+        ("gemini", "node /usr/bin/gemini --prompt=fix", False),
+        ("claude", "claude --permission-mode manual", True),
+        ("claude", "claude --resume", True),
+        ("claude", "claude -p", False),
+        ("claude", "claude fix", False),
+    ],
+)
+def test_a_command_line_holds_a_first_prompt_or_leaves_it_to_a_person(vendor: str, line: str, unprompted: bool) -> None:
+    """What stands behind an option may be its value: in doubt nobody has prompted it."""
+    assert is_unprompted(vendor, line.split()) is unprompted
+
+
+def test_any_program_may_have_a_vendors_name() -> None:
+    """A script of it, too; that it speaks for one is told by its marker."""
+    assert is_called("claude", ["bash", "/srv/claude"])
+    assert is_called("claude", ["claude"])
+    assert not is_called("claude", ["bash", "/srv/other", "claude"])
+    assert not is_called("claude", [])

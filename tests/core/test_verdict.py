@@ -79,6 +79,21 @@ CASES = [
     ("done just now waits", seen(state=State.DONE, state_age=seconds(59)), Verdict.WAITING),
     ("idle is never stalled", seen(state=State.IDLE, silence=seconds(10**6), late_looks=99), Verdict.WAITING),
     (
+        "idle until what it began wakes it is believed for wait_limit of silence",
+        seen(state=State.IDLE, rests_on=True, state_age=seconds(10**6), silence=seconds(21599), late_looks=9),
+        Verdict.WAITING,
+    ),
+    (
+        "after that its silence counts",
+        seen(state=State.IDLE, rests_on=True, state_age=seconds(10**6), silence=seconds(21600), late_looks=1),
+        Verdict.STALLED,
+    ),
+    (
+        "a promise that is longer than wait_limit is kept",
+        seen(state=State.IDLE, rests_on=True, silence=seconds(40000), after=seconds(40001), late_looks=9),
+        Verdict.WAITING,
+    ),
+    (
         "waiting for a human has no limit",
         seen(state=State.WAITING, silence=seconds(10**6), late_looks=99),
         Verdict.WAITING,
@@ -185,6 +200,7 @@ observations = st.builds(
     after=st.timedeltas(min_value=timedelta(seconds=1), max_value=timedelta(days=1)),
     state=st.none() | st.sampled_from(State),
     state_age=durations,
+    rests_on=st.booleans(),
     lease_left=durations,
     tool=st.none() | st.just("make"),
     tool_left=durations,
@@ -220,7 +236,9 @@ def test_no_healthy_agent_is_ever_stalled(observation: Observation) -> None:
     assert observation.promised
     assert observation.has_beaten
     blocked = observation.state is State.BLOCKED and observation.state_age >= POLICY.wait_limit
-    assert observation.state in (None, State.WORKING) or blocked
+    limit = max(POLICY.wait_limit, observation.after)
+    rests_on = observation.rests_on and observation.silence >= limit
+    assert observation.state in (None, State.WORKING) or blocked or rests_on
     assert observation.lease_left == timedelta()
     stands = observation.progress_age is not None and observation.progress_age >= POLICY.progress_limit
     assert observation.silence >= observation.after or stands

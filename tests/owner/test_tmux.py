@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.world import started_at, wait_for
+from tests.owner.tmux_servers import child_of
+from tests.world import AGENTS, started_at, wait_for
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals.panes import type_keys
-from watchdog.owner.terminals.showing import essence, pane_shows
+from watchdog.owner.terminals.showing import essence, first_prompt, pane_shows
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 READER = (
@@ -50,6 +51,21 @@ class Pane:
         self.shell(f"{sys.executable} reader.py")
         pid = wait_for(lambda: (self.dir / "pid").exists() and (self.dir / "pid").read_text(), "the agent runs")
         return int(str(pid)), int(started_at(int(str(pid))) or 0)
+
+    def vendor(self, mode: str = "", vendor: str = "claude") -> tuple[int, int]:
+        """What looks like a vendor's program, at its prompt: its pid and start ticks."""
+        program = f"exec -a {vendor} {sys.executable} {AGENTS / 'prompting.py'} {mode}"
+        self.shell(f"bash -c '{program}'")
+        wait_for(
+            lambda: "some words" in (shown := self.tmux("capture-pane", "-p")) or "❯ No" in shown or None, "it draws"
+        )
+        pid = int((self.dir / "pid").read_text())
+        return pid, int(started_at(pid) or 0)
+
+    def draft(self, words: str) -> None:
+        """A person has written that, and not sent it."""
+        self.tmux("send-keys", "-l", words)
+        wait_for(lambda: words in self.tmux("capture-pane", "-p") or None, "it is shown")
 
     def lines(self) -> list[str]:
         path = self.dir / "lines"
@@ -177,6 +193,66 @@ def test_what_turns_and_counts_by_itself_is_no_word(before: str, after: str) -> 
     """A stalled agent's spinner and timer go on; a word more is something else."""
     assert essence(before) == essence(after)
     assert essence(f"{after} done") != essence(after)
+
+
+def test_a_draft_is_cleared_before_the_exit_keys(pane: Pane) -> None:
+    """By the program's own key; else the draft would be sent with them behind it."""
+    pid, ticks = pane.vendor()
+    pane.draft("rm -rf build but wait")
+    assert type_keys(pid, ticks, ["/exit", "Enter"], clear=True)["terminal"] == "tmux"
+    wait_for(lambda: pane.lines() or None, "it read them")
+    assert pane.lines() == ["/exit"]
+
+
+def test_an_empty_prompt_gets_its_keys_at_once(pane: Pane) -> None:
+    """The key that clears a draft ends some programs at an empty prompt."""
+    pid, ticks = pane.vendor("stubborn")
+    type_keys(pid, ticks, ["go on", "Enter"])
+    wait_for(lambda: pane.lines() == ["go on"] or None, "it read them")
+
+
+@pytest.mark.parametrize(("mode", "clear"), [("", False), ("stubborn", True)])
+def test_behind_a_draft_that_stays_nothing_is_typed(pane: Pane, mode: str, clear: bool) -> None:
+    """A nudge leaves it; and what the program's key does not clear is not sent either."""
+    pid, ticks = pane.vendor(mode)
+    pane.draft("half a draft")
+    with pytest.raises(OwnerCallFailed) as caught:
+        type_keys(pid, ticks, ["/exit", "Enter"], clear=clear)
+    assert caught.value.reason == "draft"
+    assert "half a draft" in pane.tmux("capture-pane", "-p")
+    assert pane.lines() == []
+
+
+def test_a_first_screen_gets_no_keys(pane: Pane) -> None:
+    """Its choices have no numbers; Enter would take one of them."""
+    pid, ticks = pane.vendor("dialog")
+    assert refusal(pid, ticks, ["/exit", "Enter"]) == "asks"
+    assert pane_shows(pid, ticks)["asks"] == "a prompt like Claude Code's"
+    assert pane.lines() == []
+
+
+def test_a_program_that_shows_no_prompt_of_its_own_gets_no_keys(pane: Pane) -> None:
+    """`claude -p` in a pane reads none; nor is it known what another screen of it would do with them."""
+    pane.shell("bash -c 'exec -a claude sleep 1000'")
+    pid = child_of(int(pane.tmux("display-message", "-p", "#{pane_pid}")))
+    assert refusal(pid, int(started_at(pid) or 0), ["/exit", "Enter"]) == "no_prompt"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "mode", "waits"),
+    [
+        ("opencode", "", "opencode was started without one"),
+        ("codex", "", "tmux pane %0 shows the prompt of codex"),
+        ("nobody", "", ""),
+        ("codex", "dialog", ""),
+    ],
+)
+def test_why_one_may_wait_for_its_first_prompt(pane: Pane, vendor: str, mode: str, waits: str) -> None:
+    """Its command line holds none, or it shows its prompt: opencode's first word may be a directory, Codex' is one."""
+    pid, ticks = pane.vendor(mode, vendor)
+    assert first_prompt(pid, ticks) == {"waits": waits}
+    with pytest.raises(OwnerCallFailed):
+        first_prompt(pid, ticks + 1)
 
 
 def test_what_a_pane_shows_is_told_as_a_hash(pane: Pane) -> None:

@@ -27,29 +27,35 @@ const say = (event) =>
 
 export const AgentWatchdog = async ({ client, directory }) => {
   const doing = new Map() // session -> busy, retry or idle: one server has many, and rests when all do
+  let last = Promise.resolve() // what is told is told in its order: a hook overtakes another one easily
   const busy = () => [...doing.values()].filter((kind) => kind !== "idle").length
 
   const tell = async (name, session, more = {}) => {
     const event = { hook_event_name: name, session_id: session, cwd: directory, busy: busy(), ...more }
-    const { stop } = await say(event)
+    last = last.then(() => say(event))
+    const { stop } = await last
     if (stop && session) await client.session.abort({ path: { id: session } }).catch(() => {})
     return stop
   }
+
+  void tell("plugin.loaded") // a session begins with its first prompt; until then opencode waits for it
 
   return {
     event: async ({ event }) => {
       const about = event.properties ?? {}
       const session = about.sessionID ?? about.info?.id
       const status = event.type === "session.idle" ? { type: "idle" } : about.status
+      const was = doing.get(session)
       switch (event.type) {
         case "session.idle":
         case "session.status":
-          if (!status?.type || doing.get(session) === status.type) return // told already
+          if (!status?.type || was === status.type) return // told already
           doing.set(session, status.type)
-          return void (await tell("session.status", session, { status }))
+          return void (await tell("session.status", session, { status, was }))
         case "session.deleted":
           return void doing.delete(session)
         case "session.created":
+          return void (await tell(event.type, session, { parent: about.info?.parentID }))
         case "permission.asked":
         case "permission.updated":
         case "permission.replied":

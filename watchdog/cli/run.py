@@ -170,7 +170,7 @@ class Wrapper:
         if self.options.worktree is not None and not os.path.isdir(self.options.worktree):
             _say(f"{name}: --worktree {self.options.worktree} is not there yet")
         if self.options.stall_after is None:
-            _say(f"{name}: no beat is promised yet, so its silence will not be judged (--stall-after)")
+            _say(f"{name}: its silence is judged from its first beat on; from the start with --stall-after")
 
     def _marks(self) -> dict[str, str]:
         marks = {"AGENT_WATCHDOG_ID": self.options.agent_id, "AGENT_WATCHDOG_SOCKET": self.control}

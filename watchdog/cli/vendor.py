@@ -1,7 +1,8 @@
 """`agent-watchdog beat --from VENDOR`: one event of a vendor hook becomes a beat of the agent that the hook runs in.
 
 1. Read the event, JSON on stdin. What is no event says nothing.
-2. Find the vendor's process among our ancestors; where there is none, there is no beat.
+2. Find the vendor's process among our ancestors. Where there is none, the agent whose marker we carry is meant if its
+   main process, by launchers at most, has started us; else there is no beat, and that agent's `why` says so.
 3. Beat; an agent that the daemon does not know is registered first.
 4. Print what stops the agent when the daemon asks for that, and nothing else: vendors read stdout.
 
@@ -18,8 +19,17 @@ from watchdog.cli.beat import complain, told
 from watchdog.control.client import find_socket, request
 from watchdog.core.names import is_socket_of
 from watchdog.core.notify import Words
-from watchdog.core.vendor_hooks import Event, begins, event_name, session_of, stop_answer, words_of_event
-from watchdog.core.vendors import VENDORS, agent_name, is_launcher, runs_as
+from watchdog.core.vendor_hooks import (
+    RESTS,
+    Event,
+    begins,
+    ends_turn,
+    event_name,
+    session_of,
+    stop_answer,
+    words_of_event,
+)
+from watchdog.core.vendors import VENDORS, agent_name, is_called, is_launcher, runs_as
 from watchdog.errors import BadRequest, DaemonUnreachable
 
 Process = tuple[int, str, list[str], str]  # pid, comm, first words of its command line, its program's path
@@ -39,15 +49,15 @@ def beat(vendor: str, socket_path: str | None) -> None:
     try:
         event = _event()
         chain = ancestors()
-        place = find(vendor, chain)
-        if place is None:
-            raise BadRequest(f"no ancestor of this process is {vendor}; nothing is said")
-        stop = _Speech(vendor, event, chain, place, find_socket(socket_path)).speak()
+        speech = _Speech(vendor, event, chain, find_socket(socket_path))
+        stop = speech.speak()
         answer = None if stop is None else stop_answer(vendor, event, stop)
         if answer is not None:
             import json
 
             os.write(1, json.dumps(answer).encode() + b"\n")
+            if ends_turn(event, answer):
+                speech.rest()
     except Exception as error:  # noqa: BLE001 - one event's fault must not become its agent's
         complain(error)
     except KeyboardInterrupt:  # the terminal's, to the whole group: the agent has it, too
@@ -57,11 +67,14 @@ def beat(vendor: str, socket_path: str | None) -> None:
 class _Speech:
     """One event on its way: who it is of, and what is said for him."""
 
-    def __init__(self, vendor: str, event: Event, chain: list[Process], place: int, socket_path: str) -> None:
+    def __init__(self, vendor: str, event: Event, chain: list[Process], socket_path: str) -> None:
         self._vendor = vendor
         self._event = event
         self._chain = chain
-        self._place = place
+        place = find(vendor, chain)
+        self._found = place is not None
+        self._place = 0 if place is None else place
+        self._spoke_for: tuple[str, bool] | None = None  # whose beat it was, as which process
         self._socket = socket_path
         own = os.environ.get("AGENT_WATCHDOG_ID", "")
         self._own = own if own.isascii() and own.isalnum() else ""
@@ -73,6 +86,8 @@ class _Speech:
         It is the agent of whose `run` the program is the command, at once or by a script; else the one whose main
         process it is; else one that registered its shell; else a new one, a child of the agent that it runs in.
         """
+        if not self._found:
+            return self._speak_by_marker()
         pid = self._chain[self._place][0]
         main = self._main_of_run() if self._own else None
         if main is not None:
@@ -90,6 +105,32 @@ class _Speech:
             parent = self._own if around.get("status") in ("starting", "running") else None
         self._register(pid, [*self._outer(), *([parent] if parent else []), None])
         return self._stop(*self._beat(str(pid), main=True))
+
+    def rest(self) -> None:
+        """The turn is over with what we have answered; no other hook will tell. Raises WatchdogError."""
+        if self._spoke_for is not None:
+            self._beat(*self._spoke_for, words=dict(RESTS))
+
+    def _speak_by_marker(self) -> str | None:
+        """For the agent that we run in, if nothing but launchers stands between its main process and us.
+
+        That one is then what called the hook, whatever its program is called: a script, a build of its own. Raises
+        BadRequest where another program stands there, or none of it is known.
+        """
+        unknown = f"no ancestor of this process is {self._vendor}"
+        if not self._own:
+            raise BadRequest(f"{unknown}; nothing is said")
+        status, answer = self._ask("GET", f"/v1/agents/{self._own}", None, _REGISTER_SECONDS)
+        agent = answer.get("agent")
+        main = agent.get("pid") if status == 200 and isinstance(agent, dict) else None
+        above = next((place for place, one in enumerate(self._chain) if one[0] == main), None)
+        below = () if above is None else self._chain[:above]
+        if above is not None and all(is_launcher(argv) for _, _, argv, _ in below):
+            return self._stop(*self._beat(self._own, main=is_called(self._vendor, self._chain[above][2])))
+        if main is not None:
+            why = f"a hook of {self._vendor} ran in it, and {unknown}: what it said does not count"
+            self._ask("POST", f"/v1/agents/{self._own}/beat", {"unheard": why}, self._patience)
+        raise BadRequest(f"{unknown}; nothing is said")
 
     def _launchers(self) -> list[int]:
         """The processes right above the program that only started it, nearest first."""
@@ -133,8 +174,10 @@ class _Speech:
         if status not in (200, 201, 409):
             raise BadRequest(f"it was not registered: {answer.get('message', status)}")
 
-    def _beat(self, target: str, *, main: bool) -> tuple[int, dict[str, object]]:
-        words = words_of_event(self._vendor, self._event, dict(os.environ), main=main)
+    def _beat(self, target: str, main: bool, words: Words | None = None) -> tuple[int, dict[str, object]]:
+        self._spoke_for = target, main
+        if words is None:
+            words = words_of_event(self._vendor, self._event, dict(os.environ), main=main)
         if words is None:
             return 204, {}
         try:

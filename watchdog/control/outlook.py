@@ -78,9 +78,19 @@ def _waiting(agent: Agent) -> list[str]:
         return [f"Its lease ends in {span(agent.lease_left)}; silence counts from then on."]
     if agent.tool is not None and agent.tool_left > ZERO:
         return [f"The limit of tool {agent.tool} ends in {span(agent.tool_left)}; silence counts from then on."]
+    if agent.sights.prompt is not None and agent.state not in (State.IDLE, State.WAITING, State.DONE):
+        return ["A person answers what its pane asks; a heartbeat, or another screen, ends the wait."]
+    if agent.beats == 0 and agent.sights.unprompted is not None:
+        return ["Its first prompt: a heartbeat makes its silence count from then on."]
     if agent.state is State.DONE:
         left = max(ZERO, agent.policy.linger - agent.state_age)
         return [f"It said `done`; if it still runs in {span(left)} it lingers, and is ended."]
+    if agent.rests_on:
+        left = max(ZERO, max(agent.after, agent.policy.wait_limit) - agent.counted)
+        return [f"It rests, and what it began goes on: without a sign of either it is late in {span(left)}."]
+    if agent.state is State.BLOCKED:
+        left = max(ZERO, agent.policy.wait_limit - agent.state_age)
+        return [f"It said `blocked`; that is believed for {span(left)} more, then its silence counts."]
     return [f"It said `{agent.state}`; a heartbeat with another state ends the wait. There is no limit to it."]
 
 

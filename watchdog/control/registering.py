@@ -5,6 +5,7 @@ The row is committed before the answer. What the kernel says (uid, identity) com
 
 import re
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,10 +20,11 @@ from watchdog.control.requests import Change, Register, parse
 from watchdog.core.admission import Kind
 from watchdog.core.beat import beat_of_json
 from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration, Status
+from watchdog.core.notify import printable
 from watchdog.core.ownership import ROOT
 from watchdog.core.verdict import span
 from watchdog.descriptors import scarce
-from watchdog.errors import BadRequest, Conflict, Limited
+from watchdog.errors import BadRequest, Conflict, Limited, RegistryUnavailable
 from watchdog.fleet import ZERO, Agent
 from watchdog.hearing import WRAPPER
 from watchdog.registry.rows import AgentRow
@@ -92,6 +94,9 @@ async def beat(request: web.Request) -> web.Response:
     if agent.status not in _SPOKEN and agent.asked is None:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
     body = decoded(raw)
+    if isinstance(body, dict) and isinstance(body.get("unheard"), str):
+        await _unheard(desk, agent, peer.by, body["unheard"])
+        return web.Response(status=204)
     said, age = beat_of_json(body)
     now, silence, looks, touched = desk.clock.now(), agent.silence, agent.late_looks, agent.touched
     former = agent.reg
@@ -119,6 +124,16 @@ async def beat(request: web.Request) -> web.Response:
     agent.asked.heard = agent.asked.heard or own
     left = max(0.0, agent.asked.until - now.mono)
     return web.json_response({"stop": {"reason": agent.asked.reason, "deadline_seconds": round(left, 1)}})
+
+
+async def _unheard(desk: Desk, agent: Agent, by: str, why: str) -> None:
+    """A vendor hook spoke in it that is not of it, as far as is known: no beat. Told once, for its `why`."""
+    why = printable(why)
+    if agent.first(f"unheard {why}", "unheard "):
+        desk.event("beat.rejected", agent_id=agent.agent_id, name=agent.reg.name, why=why)
+        with suppress(RegistryUnavailable):
+            add, owner = desk.store.store.add_event, agent.reg.owner_uid
+            await desk.store.write(add, "beat.rejected", agent.agent_id, by, why, desk.now(), owner_uid=owner)
 
 
 async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:

@@ -22,6 +22,8 @@ KEYS = (
     "session_ended",
     "asks",
     "answered",
+    "thread",
+    "goes_on",
     "type",
     "promises",
     "age_seconds",
@@ -63,9 +65,7 @@ def beat_of_json(body: object) -> tuple[Beat, timedelta]:
     after = _duration(body, "after_seconds")
     if after is not None and not after:
         raise BadRequest("after_seconds: must be more than 0")
-    promises = body.get("promises", True)
-    if not isinstance(promises, bool):
-        raise BadRequest("promises: must be true or false")
+    promises = _flag(body, "promises")
     beat = Beat(
         state=None if state is None else State(state),
         progress=_number(body, "progress"),
@@ -80,7 +80,9 @@ def beat_of_json(body: object) -> tuple[Beat, timedelta]:
         session_ended=_text(body, "session_ended", LONGEST_KEY),
         asks=_text(body, "asks", LONGEST_KEY),
         answered=_text(body, "answered", LONGEST_KEY),
-        promises=promises,
+        thread=_text(body, "thread", LONGEST_KEY),
+        goes_on=_flag(body, "goes_on"),
+        promises=True if promises is None else promises,
     )
     return beat, _duration(body, "age_seconds") or timedelta()
 
@@ -101,6 +103,8 @@ def beat_to_json(beat: Beat) -> dict[str, object]:
         "session_ended": beat.session_ended,
         "asks": beat.asks,
         "answered": beat.answered,
+        "thread": beat.thread,
+        "goes_on": beat.goes_on,
         "promises": beat.promises,
     }
     return {key: value for key, value in said.items() if value is not None}
@@ -128,6 +132,13 @@ def _kind(body: dict[str, object], key: str) -> str | None:
     value = _text(body, key)
     if value is not None and name_problem(value) is not None:
         raise BadRequest(f"{key}: {value!r} {name_problem(value)}")
+    return value
+
+
+def _flag(body: dict[str, object], key: str) -> bool | None:
+    value = body.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise BadRequest(f"{key}: must be true or false")
     return value
 
 

@@ -295,6 +295,8 @@ def _wish(look: Look) -> Decision:
 def _climb(look: Look, reason: Reason) -> Decision:
     """The step of its policy's ladder that the agent has come to."""
     policy, line = look.policy, look.judgement.line
+    if reason is Reason.FAILED_TO_START:  # what it shows is not known: a trust dialog would take the line for a yes
+        policy = replace(policy, ladder=tuple(step for step in policy.ladder if step is not Step.NUDGE))
     step = next_rung(policy, look.rung, look.rung_age)
     if step is None:
         taken = f"{look.rung} {span(look.rung_age)} ago" if look.rung else "none"

@@ -201,6 +201,8 @@ class Beat:
         None  # what a human is asked, where a subagent may be answered while its main thread says nothing
     )
     answered: str | None = None
+    thread: str | None = None  # the subagent of its program that speaks; None: the main thread, or one that has none
+    goes_on: bool | None = None  # whether what that thread began goes on; of the main one, also while it rests
     promises: bool = True
 
     @property

@@ -1,8 +1,10 @@
-"""The words with which agent programs ask a person for a permission, as the last lines of a terminal show them. Pure.
+"""The words with which agent programs ask a person, as the last lines of a terminal show them. Pure.
 
-A table of each vendor's dialogs: a question, and below it the choice that it offers. A question alone is not enough,
-since agents ask and quote many; that of a plain program (`[y/N]`) counts in the very last line alone. What is found
-decides about nobody's end: it is told to people.
+A table of each vendor's dialogs, those of its first screens among them: a question, and below it the choice that it
+offers. A question alone is not enough, since agents ask and quote many; that of a plain program (`[y/N]`) counts in the
+very last line alone. A menu whose question is not known is known by the marked choice and the keys named below it.
+
+Who is shown to ask waits for a person: told to people, not typed at, and not ended for its silence.
 """
 
 import re
@@ -23,22 +25,48 @@ class Dialog:
     choice: re.Pattern[str]
 
 
-# As Claude Code 2, Codex 0.113, Gemini CLI and opencode 1 show them, by screens in their users' reports and tests. The
-# plainest last: what fits several is called after the first.
+def _dialog(name: str, question: str, choice: str) -> Dialog:
+    """`choice`: after the mark of the one that Enter would take, and its number, where it has one."""
+    return Dialog(name, re.compile(f"^(?:{question})"), re.compile(rf"{_MARK}(?:\d\. )?(?:{choice})"))
+
+
+# As Claude Code 2.1.332, Codex 0.171.0, Gemini CLI 0.61.0 and opencode 1.18.33 show them (tried), and former versions
+# by screens in their users' reports and tests. The plainest last: what fits several is called after the first.
 DIALOGS = (
-    Dialog("opencode's", re.compile(r"^(?:△ *)?Permission required"), re.compile(r"^Allow once +Allow always +Reject")),
-    Dialog(
+    _dialog("opencode's", r"(?:△ *)?Permission required", "Allow once +Allow always +Reject"),
+    _dialog(
         "Gemini CLI's",
-        re.compile(r"^(?:Apply this change\?|Allow execution of\b|Do you want to proceed\?|Allow .*tool)"),
-        re.compile(_MARK + r"(?:\d\. )?(?:Yes, allow|Allow) once\b"),
+        r"Apply this change\?|Allow execution of\b|Do you want to proceed\?|Allow .*tool",
+        r"(?:Yes, allow|Allow) once\b",
     ),
-    Dialog(
+    _dialog("Gemini CLI's", r"Do you trust (?:the files in )?this folder\?", r"Trust (?:parent )?folder\b"),
+    _dialog("Gemini CLI's", r"How would you like to authenticate\b", r"(?:Sign in|Login) with Google\b"),
+    _dialog("Gemini CLI's", r"Enter Gemini API Key\b", r"\(Press Enter to submit\b"),
+    _dialog("Codex's", r"Would you like to (?:run|make|grant)\b", r"Yes, proceed\b|Press enter to confirm\b"),
+    _dialog(
         "Codex's",
-        re.compile(r"^Would you like to (?:run|make|grant)\b"),
-        re.compile(_MARK + r"(?:1\. Yes, proceed\b|Press enter to confirm\b)"),
+        r"Trust this folder\?|Do you trust the contents of this directory\?",
+        r"Trust and continue\b|Yes, continue\b",
     ),
-    Dialog("Claude Code's", re.compile(r"^(?:Do you want|Would you like) to\b"), re.compile(_MARK + r"1\. Yes\b")),
+    _dialog("Codex's", r"Hooks need review\b", r"Review hooks\b"),
+    _dialog(
+        "Claude Code's",
+        r"Quick safety check: Is this a project you|Do you trust the files in this folder\?",
+        r"Yes, (?:I trust this folder|proceed)\b|No, exit\b",
+    ),
+    _dialog("Claude Code's", r"Do you want to use this API key\?", r"Yes$|No \(recommended\)"),
+    _dialog(
+        "Claude Code's", r"(?:\d+ )?[Nn]ew MCP servers? found in this project", r"Use this MCP server\b|Continue w"
+    ),
+    _dialog("Claude Code's", r"Exit plan mode\?|Claude wants to exit plan mode", r"Yes\b"),
+    _dialog("Claude Code's", r"(?:Do you want|Would you like) to\b", r"Yes(?:,|$)"),
 )
+MENU = 14  # lines above the keys of a menu in which one choice is marked
+_KEYS = re.compile(
+    r"^\(?(?:press |use )?(?:enter|esc|↑/↓)\b.*\b(?:select|confirm|continue|submit|cancel|skip|back|reject)\b",
+    re.IGNORECASE,
+)
+_MARKED = re.compile(r"^[❯›●] (?:\d+\. )?[^\s/@]")
 # apt, pip, ssh, gh, npm, git add -p and many more; the cursor stands behind it.
 _YES_NO = re.compile(
     r"(?:\((?:y/n|yes/no(?:/\[fingerprint\])?|y)\)|\[(?:y/n|yes/no)(?:/\w+)*\]|\[y,n,[^]]*\])\s*[?:>]?$", re.IGNORECASE
@@ -52,4 +80,7 @@ def asked(screen: str) -> str | None:
         questions = [number for number, line in enumerate(lines) if dialog.question.search(line)]
         if questions and any(map(dialog.choice.search, lines[questions[-1] + 1 :][-CHOICES:])):
             return f"a prompt like {dialog.name}"
+    for number, line in enumerate(lines[-4:], len(lines) - len(lines[-4:])):
+        if _KEYS.search(line) and any(map(_MARKED.search, lines[max(0, number - MENU) : number])):
+            return "a menu of choices"
     return "a question for yes or no" if lines and _YES_NO.search(lines[-1]) else None

@@ -56,7 +56,8 @@ class Sights:
 
     seen: dict[Kind, Sight] = field(default_factory=dict)
     failed: dict[Kind, str] = field(default_factory=dict)
-    prompt: Sight | None = None  # what its pane asks a person for, and since when; no activity: it delays nothing
+    prompt: Sight | None = None  # what its pane asks a person for, and since when; no activity
+    unprompted: str | None = None  # why one that has not spoken yet may only wait for its first prompt
 
     def see(self, kind: Kind, text: str) -> None:
         """It was seen now."""

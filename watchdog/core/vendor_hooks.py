@@ -15,6 +15,7 @@ MAX_PATH = 4096  # bytes of a path with its end, limits.h
 
 # A sign: it lives; nothing is said of what it does, so that an idle one stays idle, and nothing is promised.
 SIGN: Words = {"promises": False}
+RESTS: Words = {"state": "idle", "tool": ""}
 _EVENTS = {
     "claude": {
         "SessionStart": "start",
@@ -27,6 +28,8 @@ _EVENTS = {
         "Elicitation": "ask",
         "ElicitationResult": "work",
         "Notification": "notification",
+        "SubagentStart": "thread",
+        "SubagentStop": "thread_over",
         "Stop": "rest",
         "StopFailure": "failure",
         "SessionEnd": "end",
@@ -37,9 +40,11 @@ _EVENTS = {
         "PreToolUse": "tool",
         "PostToolUse": "tool_over",
         "PermissionRequest": "ask",
+        "SubagentStart": "thread",
+        "SubagentStop": "thread_over",
         "Stop": "rest",
         "StopFailure": "failure",
-        "Interrupt": "rest",
+        "Interrupt": "interrupt",
         "SessionEnd": "end",
     },
     "gemini": {
@@ -52,6 +57,7 @@ _EVENTS = {
         "SessionEnd": "end",
     },
     "opencode": {
+        "plugin.loaded": "start",
         "session.created": "start",
         "chat.message": "prompt",
         "tool.execute.before": "tool",
@@ -71,6 +77,8 @@ _MANY = frozenset({"codex", "gemini"})
 _ASKED = frozenset({"permission_prompt", "elicitation_dialog", "ToolPermission"})
 # Of the session, not of the process: the next one begins in the same process.
 _GOES_ON = frozenset({"clear", "resume"})
+_ABORTED = frozenset({"MessageAbortedError", "AbortError"})  # by a person's Escape, or by us: nothing is asked
+_PERSONS = frozenset({"cli"})  # how Claude Code was begun (CLAUDE_CODE_ENTRYPOINT): a person sits before it
 
 
 def event_name(event: Event) -> str:
@@ -91,16 +99,13 @@ def words_of_event(vendor: str, event: Event, environ: dict[str, str], *, main: 
     But a prompt of his is over with the call that it was about: nothing of the main thread would tell.
     """
     kind = _EVENTS[vendor].get(event_name(event), "sign")
-    words = _tool(vendor, event, environ) if kind == "tool" else _words(kind, event)
+    words = _tool(vendor, event, environ) if kind == "tool" else _words(kind, event, environ)
     if words is None:
         return None
     if kind == "ask" or (kind == "tool" and words.get("state") == "waiting"):
         words["asks"] = _call(event)
     if event.get("agent_id"):
-        if words.get("state") == "waiting":
-            return words
-        answered: Words = {"answered": _call(event)} if kind == "tool_over" else {}
-        return {**{key: value for key, value in words.items() if key.startswith("tool")}, **answered, **SIGN}
+        return words if words.get("state") == "waiting" else _of_thread(kind, words, event)
     if words.get("state") == "done" and not main:
         words = dict(SIGN)
     transcript = _text(event, "transcript_path")
@@ -121,10 +126,27 @@ def session_of(vendor: str, event: Event) -> Words:
     return {"session_ended" if ends else "session": printable(session[:128])}
 
 
-def _words(kind: str, event: Event) -> Words | None:
+def _of_thread(kind: str, words: Words, event: Event) -> Words:
+    """What a subagent's event says: its tool, that its turn begins or ends, and the call that is over."""
+    said: Words = {"thread": printable(_text(event, "agent_id")[:128]), **SIGN}
+    match kind:
+        case "tool":
+            said |= {key: value for key, value in words.items() if key.startswith("tool")}
+        case "tool_over":
+            said |= {"tool": "", "answered": _call(event)}
+        case "prompt" | "thread":
+            said["goes_on"] = True
+        case "rest" | "failure" | "thread_over":
+            said["goes_on"] = False
+    return said
+
+
+def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
     match kind:
         case "start":  # it waits for its first prompt; a compaction begins a session in the middle of work
-            return dict(SIGN) if _text(event, "source") == "compact" else {"state": "idle"}
+            # opencode: a subagent's session, or another one in a process at work
+            within = _text(event, "source") == "compact" or event.get("parent") or event.get("busy")
+            return dict(SIGN) if within else {"state": "idle"}
         case "prompt":
             return {"state": "working", "tool": "", "note": ""}
         case "work":
@@ -136,7 +158,11 @@ def _words(kind: str, event: Event) -> Words | None:
         case "notification":
             return _notification(event)
         case "rest":
-            return dict(SIGN) if event.get("busy") else {"state": "idle", "tool": "", **_left_running(event)}
+            return dict(SIGN) if event.get("busy") else {**RESTS, **_left_running(event, environ)}
+        case "interrupt":  # a person is there
+            return {**RESTS, "goes_on": False}
+        case "failure" if _error(event) in _ABORTED:
+            return _words("rest", event, environ)
         case "failure":  # it tries no more by itself
             return {
                 "state": "waiting",
@@ -145,7 +171,7 @@ def _words(kind: str, event: Event) -> Words | None:
                 "note": printable(f"its turn failed: {_error(event)}"),
             }
         case "status":
-            return _status(event)
+            return _status(event, environ)
         case "end":
             return {"state": "idle" if _text(event, "reason") in _GOES_ON else "done", "tool": ""}
         case _:
@@ -176,32 +202,53 @@ def _notification(event: Event) -> Words | None:
     if kind in _ASKED or (not kind and "permission" in message):  # before 2.0.37 Claude Code told no type
         return {"state": "waiting"}
     if kind == "idle_prompt" or (not kind and "waiting for your input" in message):
-        return {"state": "idle", "tool": ""}
+        return dict(RESTS)
     return None
 
 
-def _left_running(event: Event) -> Words:
-    """What goes on while the agent rests: it will be woken by it."""
-    parts = []
+def _left_running(event: Event, environ: dict[str, str]) -> Words:
+    """What goes on while the agent rests: it will be woken by it, and keeps its promise meanwhile.
+
+    A command in the background may be a server that is meant to run for days: where a person sits before the agent
+    that promises nothing. Without one (`claude -p`) the session ends after it.
+    """
+    tasks, parts = event.get("background_tasks"), []
+    words: Words = {}
+    if isinstance(tasks, list):
+        attended = environ.get("CLAUDE_CODE_ENTRYPOINT", "cli") in _PERSONS
+        words["goes_on"] = any(not (attended and _is_command(task)) for task in tasks)
     for key, one in (("background_tasks", "background task"), ("session_crons", "scheduled prompt")):
         found = event.get(key)
         if isinstance(found, list) and found:
             parts.append(f"{len(found)} {one}{'s' if len(found) > 1 else ''}")
-    return {"note": f"rests; goes on by itself: {', '.join(parts)}"} if parts else {}
+    return {**words, "note": f"rests; goes on by itself: {', '.join(parts)}"} if parts else words
 
 
-def _status(event: Event) -> Words | None:
-    """opencode: one of its sessions is busy, waits for its provider, or rests."""
+def _is_command(task: object) -> bool:
+    return isinstance(task, dict) and (task.get("type") == "shell" or ("type" not in task and "command" in task))
+
+
+def _status(event: Event, environ: dict[str, str]) -> Words | None:
+    """opencode: one of its sessions is busy, waits for its provider, or rests. `was`: what it did before."""
     found = event.get("status")
     status = found if isinstance(found, dict) else {}
+    over: Words = {"note": ""} if event.get("was") == "retry" else {}  # of the retry, which is no news any more
     match _text(status, "type"):
         case "busy":
-            return {"state": "working"}
+            return {"state": "working", **over}
         case "retry":
             return {"state": "blocked", "note": printable(f"tries again: {_text(status, 'message')}")}
         case "idle":
-            return _words("rest", event)
+            return {**(_words("rest", event, environ) or {}), **over}
     return None
+
+
+def ends_turn(event: Event, answer: dict[str, object]) -> bool:
+    """Whether an answer that stops is itself the end of the turn: the vendor tells of no other.
+
+    Claude Code 2.1 runs no Stop after `continue: false`. A subagent's turn ends alone.
+    """
+    return answer.get("continue") is False and not event.get("agent_id")
 
 
 def stop_answer(vendor: str, event: Event, reason: str) -> dict[str, object] | None:

@@ -17,6 +17,19 @@ EXIT_KEYS = {
     "agy": ("Exit", "Enter"),
 }
 
+# What empties the prompt of each, also of a draft of several lines (tried: Claude Code 2.1.332, Codex 0.171.0, Gemini
+# CLI 0.61.0, opencode 1.18.33). In an empty prompt it ends opencode, and the second one ends the others.
+CLEAR_KEYS = dict.fromkeys(VENDORS, "C-c")
+# Command lines that hold a first prompt, or need none from a person.
+_PROMPTED = {
+    "claude": frozenset({"-p", "--print"}),
+    "gemini": frozenset({"-p", "--prompt", "-i", "--prompt-interactive"}),
+    "opencode": frozenset({"--prompt"}),
+}
+_FOR_PERSONS = {"codex": frozenset({"resume", "fork"}), "opencode": frozenset({"attach"})}  # their words for a session
+_DIRECTORY = frozenset({"opencode"})  # whose first word may be the directory that it works in
+_WITHOUT = {"opencode": frozenset({"run", "serve", "acp", "web"})}
+
 # A program that only starts another one and waits: what it starts speaks for the agent whose main process it is.
 _SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "fish")
 _PERSONS = frozenset({*_SHELLS, "csh", "tcsh", "mksh", "nu", "elvish"})  # that people type into
@@ -53,6 +66,34 @@ def runs_as(vendor: str, argv: list[str], executable: str) -> str | None:
     if program.lstrip(".") == vendor or first == vendor or _is_build(vendor, program):
         return "native"
     return "native" if any(part in executable for part in _PATHS[vendor]) else None
+
+
+def is_unprompted(vendor: str, argv: list[str]) -> bool:
+    """Whether its command line leaves the first prompt to a person.
+
+    A word behind an option counts as that one's value: in doubt nobody has prompted it.
+    """
+    words = argv[1:]
+    if argv and argv[0].rpartition("/")[2] in _INTERPRETERS:
+        script = next((place for place, word in enumerate(words) if _named(vendor, word)), -1)
+        words = words[script + 1 :]
+    option = ""
+    for place, word in enumerate(words):
+        if word.partition("=")[0] in _PROMPTED.get(vendor, ()):
+            return False
+        if not word.startswith("-") and not option:
+            if word in _FOR_PERSONS.get(vendor, ()):
+                return True
+            if vendor not in _DIRECTORY or word in _WITHOUT.get(vendor, ()) or place:
+                return False
+        option = word if word.startswith("-") and "=" not in word else ""
+    return True
+
+
+def is_called(vendor: str, argv: list[str]) -> bool:
+    """Whether a process, or the script that its first word runs, has that vendor's name: any program may."""
+    script = next((word for word in argv[1:] if not word.startswith("-")), "")
+    return bool(argv) and (argv[0].rpartition("/")[2] == vendor or _named(vendor, script))
 
 
 def is_launcher(argv: list[str]) -> bool:

@@ -35,10 +35,13 @@ class Observation:
     after: timedelta = timedelta(seconds=120)
     state: State | None = None
     state_age: timedelta = ZERO
+    rests_on: bool = False  # idle until something that it began wakes it
     lease_left: timedelta = ZERO
     tool: str | None = None
     tool_left: timedelta = ZERO
     progress_age: timedelta | None = None
+    asks: str | None = None  # what for its terminal asks a person, as it was seen last
+    unprompted: str | None = None  # why it may only wait for its first prompt
     ttl_left: timedelta | None = None
     ttl_warning: timedelta = ZERO  # so long before its end it is told
     late_looks: int = 0
@@ -107,8 +110,12 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
         what = "it promised a heartbeat and none has come yet"
     else:
         return None
+    if seen.asks is not None:
+        return None  # it waits for a person, not we for it
     if seen.age < limit:
         return Judgement(Verdict.STARTING, f"{what}: {span(seen.age)} of {span(limit)}")
+    if seen.unprompted is not None:
+        return None
     if seen.channel_lost and seen.age < policy.wait_limit:
         return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}; {_UNHEARD}")
     return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)} (limit {span(limit)})", overdue=True)
@@ -129,7 +136,17 @@ def _lingering(seen: Observation, policy: Policy) -> Judgement | None:
 
 
 def _waiting(seen: Observation, policy: Policy) -> Judgement | None:
-    if seen.state in (State.IDLE, State.WAITING, State.DONE):
+    quiet_for = f"silent for {span(seen.silence)}" if seen.has_beaten else "no heartbeat yet"
+    if seen.asks is not None and seen.promised and (seen.silence >= seen.after or not seen.has_beaten):
+        return Judgement(Verdict.WAITING, f"{quiet_for}, and it waits for a person: its pane shows {seen.asks}")
+    if seen.unprompted is not None and seen.promised and not seen.has_beaten:
+        return Judgement(Verdict.WAITING, f"{quiet_for}, and it waits for its first prompt: {seen.unprompted}")
+    if seen.rests_on:
+        believed = max(policy.wait_limit, seen.after)
+        if seen.silence < believed:
+            line = f"says idle since {span(seen.state_age)}, and something that it began goes on"
+            return Judgement(Verdict.WAITING, f"{line} (believed for {span(believed)} of silence)")
+    elif seen.state in (State.IDLE, State.WAITING, State.DONE):
         return Judgement(Verdict.WAITING, f"says {seen.state} since {span(seen.state_age)}")
     if seen.state is State.BLOCKED and seen.state_age < policy.wait_limit:
         limit = span(policy.wait_limit)

@@ -37,7 +37,7 @@ from watchdog.owner.reports import end_report, end_report_done, end_reports
 from watchdog.owner.restoring import restorable, restore
 from watchdog.owner.sources import source_discover, source_forget
 from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
-from watchdog.owner.terminals.showing import pane_shows
+from watchdog.owner.terminals.showing import first_prompt, pane_shows
 
 LINE_LIMIT = 1 << 20  # bytes, both ways; the daemon keeps to it in what it asks
 CALLS_LIMIT = 64  # threads, and children; beyond, the daemon is told to come again
@@ -114,6 +114,7 @@ CALLS: dict[str, Call] = {
     "pane_find": pane_find,
     "pane_screen": pane_screen,
     "pane_shows": pane_shows,
+    "first_prompt": first_prompt,
     "end_report": end_report,
     "end_reports": end_reports,
     "end_report_done": end_report_done,

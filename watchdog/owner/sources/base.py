@@ -55,6 +55,7 @@ class Entry:
     holders: tuple[int, ...] = ()  # no agent: nobody reads this registry, as this process, below these, stands still
     unheard: str = ""  # why no beat could be written now (another's lock is on the file), if so
     state: str | None = None  # as `core.model.State`
+    changed: float | None = None  # since when it says that state
     note: str = ""
     transcript: str | None = None
     log: str | None = None

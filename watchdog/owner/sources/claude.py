@@ -17,7 +17,7 @@ from watchdog.core.vendors import agent_name, runs_as
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import proc_files
 from watchdog.owner.sources import kernel
-from watchdog.owner.sources.base import MOST_TOLD, Entry
+from watchdog.owner.sources.base import LONGEST, MOST_TOLD, Entry
 
 MOST_BYTES = 65536  # of one file; those that were seen have 400
 _NAME = re.compile(r"(\d{1,9})\.json")
@@ -96,6 +96,7 @@ def _told(base: str, folder: str, name: str) -> Entry | None:
         type="claude",
         cwd=cwd or None,
         state=_STATES.get(_text(data, "status")),
+        changed=_milliseconds(data.get("statusUpdatedAt")),
         note=printable(_text(data, "waitingFor")),
         transcript=_transcript(base, cwd, session),
         conversation=session or None,
@@ -106,6 +107,13 @@ def _told(base: str, folder: str, name: str) -> Entry | None:
 def _ticks(value: object) -> int | None:
     text = str(value)
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
+
+
+def _milliseconds(value: object) -> float | None:
+    """Epoch seconds; None for what is no such time."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LONGEST:
+        return None
+    return value / 1000
 
 
 def _text(data: dict[str, object], key: str) -> str:

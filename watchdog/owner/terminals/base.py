@@ -111,6 +111,8 @@ class Terminal:
     close: Callable[[Server, Pane, float], None]
     retry: Callable[[str, str], str]
     variables: tuple[str, ...]  # of an agent's environment, that `servers` reads; the first one names a server
+    # The rows that it shows, with their colours, and the cursor's column and row; None: it cannot tell.
+    cursor: Callable[[Server, str, float], tuple[list[str], int, int]] | None = None
 
 
 def pane_json(pane: Pane) -> dict[str, object]:

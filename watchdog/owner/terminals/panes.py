@@ -4,7 +4,8 @@
    then on the pane is known by its server (socket, pid, start ticks), its name there, and its first process.
 2. Keys are typed only into what the agent itself reads: its terminal is the pane's, it runs in the foreground, nobody
    scrolls there. Else a shell or an editor would get them. All of it is looked at anew before each key. Nothing is
-   typed below a question (`core.prompts`): most take Enter for a yes.
+   typed below a question (`core.prompts`): most take Enter for a yes. Into a program that is known nothing is typed
+   but at its empty prompt (`core.drafts`): Enter would send what a person has written there.
 3. A pane is closed only if it was made for the agent (`Pane.own`), and nobody else is in it. Then it is looked for once
    more: that it is not listed any more is the proof, whatever the program said of its closing.
 4. A terminal is asked on behalf of a process of this uid alone, one that is so by all four of its uids: in the middle
@@ -18,9 +19,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from watchdog.core.drafts import draft
 from watchdog.core.prompts import asked
 from watchdog.core.redaction import hide_secrets
-from watchdog.core.vendors import is_prompt
+from watchdog.core.vendors import CLEAR_KEYS, is_prompt
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import TERMINALS, base, sitting
 from watchdog.owner.terminals.base import Pane, Seen
@@ -34,6 +36,8 @@ SETTLING = 1.0  # seconds that what started the agent has to end after it; and a
 AGAIN = 0.05  # seconds between two looks
 ABOVE = 100  # lines above a screen that are looked at: a secret may begin there whose end is shown
 BETWEEN = 0.2  # seconds between two keys: programs take what comes at once for a paste, and Enter for a part of it
+CLEARS = 3  # times that the key which clears a draft is typed: one of a turn at work may only stop that
+CLEARING = 1.0  # seconds for a program to show that its draft is gone
 LINES, LINE = 40, 160  # of a screen, the last ones: lines and characters of a line that are kept
 
 
@@ -79,11 +83,15 @@ def pane_screen(pid: int, start_ticks: int, pane: dict[str, object]) -> dict[str
     return {"pane": base.pane_json(known), "lines": lines[-LINES:]}
 
 
-def type_keys(pid: int, start_ticks: int, keys: list[str]) -> dict[str, object]:
+def type_keys(pid: int, start_ticks: int, keys: list[str], clear: bool = False) -> dict[str, object]:
     """The helper's call: type words and keys as tmux(1) names them (`Enter`, `C-c`) into the pane of that process.
 
+    `clear`: a draft in the prompt of a program that is known is cleared first, by that program's own key; else it is
+    left as it is, and nothing is typed.
+
     Raises OwnerCallFailed: `no_pane` where it sits in none; `left` when the pane is in another use, before the first
-    key or between two; `asks` when it shows a question before the first; the name of a terminal that does not answer.
+    key or between two; before the first one `asks` when it shows a question, `draft` when a draft stands in its prompt,
+    `no_prompt` when a program that is known does not show its prompt; the name of a terminal that does not answer.
     """
     pane: Pane | None = None
     for number, key in enumerate(keys):
@@ -93,10 +101,14 @@ def type_keys(pid: int, start_ticks: int, keys: list[str]) -> dict[str, object]:
         if pane is not None and (sits.server_pid, sits.pane) != (pane.server_pid, pane.pane):
             raise OwnerCallFailed("left", f"it has left {words(pane)}")
         pane = sits
-        _refuse_other_readers(sitting.stat_of(pid), pane, seen)
+        main = sitting.stat_of(pid)
+        _refuse_other_readers(main, pane, seen)
         with server_of(pane) as server:
             if not number:
                 _refuse_questions(server, pane)
+                known = sitting.vendor_at(main)
+                if known is not None:
+                    _free_prompt(server, pane, known[0], clear=clear)
             TERMINALS[pane.terminal].write(server, pane, key, time.monotonic() + SECONDS)
     return {"pane": pane.pane, "terminal": pane.terminal} if pane is not None else {"pane": "", "terminal": ""}
 
@@ -336,6 +348,31 @@ def _refuse_foreign(line: list[sitting.Stat]) -> None:
         found = sitting.uids(one.pid)
         if found != {os.geteuid()}:
             raise OwnerCallFailed("not_ours", f"pid {one.pid} runs as uid {', '.join(map(str, sorted(found)))} now")
+
+
+def _free_prompt(server: base.Server, pane: Pane, vendor: str, *, clear: bool) -> None:
+    """See that nothing stands in the prompt of that vendor's program; with `clear` make it so."""
+    for left in range(CLEARS, -1, -1):
+        stands = shows_draft(server, pane)
+        if stands is None:
+            raise OwnerCallFailed("no_prompt", f"{words(pane)} shows no prompt of {vendor} that is known")
+        if not stands:
+            return
+        if not clear:
+            raise OwnerCallFailed("draft", f"a draft stands in the prompt of {words(pane)}")
+        if not left:
+            break
+        TERMINALS[pane.terminal].write(server, pane, CLEAR_KEYS[vendor], time.monotonic() + SECONDS)
+        deadline = time.monotonic() + CLEARING
+        while time.monotonic() < deadline and shows_draft(server, pane) is not False:
+            time.sleep(AGAIN)
+    raise OwnerCallFailed("draft", f"a draft stands in the prompt of {words(pane)}, and {CLEAR_KEYS[vendor]} leaves it")
+
+
+def shows_draft(server: base.Server, pane: Pane) -> bool | None:
+    """Whether the prompt that it shows holds a draft; None: no prompt is known there, or the terminal cannot tell."""
+    cursor = TERMINALS[pane.terminal].cursor
+    return None if cursor is None else draft(*cursor(server, pane.pane, time.monotonic() + SECONDS))
 
 
 def _refuse_questions(server: base.Server, pane: Pane) -> None:

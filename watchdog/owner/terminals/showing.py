@@ -7,8 +7,10 @@ its versions, so what is compared is what nobody draws them with: letters, witho
 import hashlib
 import re
 import time
+from contextlib import suppress
 
 from watchdog.core.prompts import asked
+from watchdog.core.vendors import is_unprompted
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import TERMINALS, panes, sitting
 
@@ -38,6 +40,29 @@ def pane_shows(pid: int, start_ticks: int) -> dict[str, str]:
         text = TERMINALS[pane.terminal].screen(server, pane.pane, 0, until)
     digest = hashlib.blake2b(essence(text).encode(), digest_size=16).hexdigest()
     return {"pane": pane.pane, "size": seen.size, "shows": digest, "asks": asked(text) or ""}
+
+
+def first_prompt(pid: int, start_ticks: int) -> dict[str, str]:
+    """The helper's call, of an agent that has not spoken: `waits`, why it may only wait for its first prompt; or empty.
+
+    Its program, if it is known, was started without one; or it shows its prompt. Codex and opencode run no hook before
+    that. Raises OwnerCallFailed (`left`).
+    """
+    main = sitting.stat_of(pid)
+    if main.ticks != start_ticks:
+        raise OwnerCallFailed("left", f"pid {pid} has passed on to another process")
+    known = sitting.vendor_at(main) if main.device else None
+    if known is None:
+        return {"waits": ""}
+    vendor, argv = known
+    if is_unprompted(vendor, argv):
+        return {"waits": f"{vendor} was started without one"}
+    with suppress(OwnerCallFailed):
+        pane, _ = panes.found(pid, start_ticks, {"terminal": "tmux"}, time.monotonic() + LOOKING)
+        with panes.server_of(pane) as server:
+            if panes.shows_draft(server, pane) is not None:
+                return {"waits": f"{panes.words(pane)} shows the prompt of {vendor}"}
+    return {"waits": ""}
 
 
 def essence(text: str) -> str:

@@ -2,9 +2,11 @@
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from watchdog.core.vendors import is_launcher
+from watchdog.core.vendors import VENDORS, is_launcher, runs_as
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import environments, proc_files
 
@@ -71,6 +73,39 @@ def words_of(pid: int) -> list[str]:
 def is_waiting(one: Stat) -> bool:
     """A program that starts another one and only waits for it: `run`, or a launcher."""
     return one.name == WRAPPER or is_launcher(words_of(one.pid))
+
+
+def vendor_at(main: Stat) -> tuple[str, list[str]] | None:
+    """The vendor whose program has the foreground of an agent's terminal, and its command line; None: nobody known.
+
+    It is the agent's main process, or below it.
+    """
+    for one in chain([main], _in_group(main.foreground)):
+        if one.pid != main.pid and all(each.pid != main.pid for each in above(one.pid)):
+            continue
+        words = words_of(one.pid)
+        try:
+            program = os.readlink(f"/proc/{one.pid}/exe")
+        except OSError:
+            program = ""
+        for vendor in VENDORS:
+            if runs_as(vendor, words[:8], program) is not None:
+                return vendor, words
+    return None
+
+
+def _in_group(group: int) -> Iterator[Stat]:
+    """The processes of a process group, the oldest first; looked for when the first is asked for."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and proc_files.uid_of(name) == os.geteuid():
+            try:
+                one = stat_of(int(name))
+            except (OwnerCallFailed, ValueError, IndexError):
+                continue
+            if one.group == group:
+                found.append(one)
+    yield from sorted(found, key=lambda one: (one.ticks, one.pid))
 
 
 def environment(pid: int, names: tuple[str, ...]) -> dict[str, str]:

@@ -124,6 +124,16 @@ def screen(server: base.Server, pane: str, above: int, until: float) -> str:
     return _tmux(server, until, "capture-pane", "-p", "-J", "-S", str(-above), "-t", pane)
 
 
+def cursor(server: base.Server, pane: str, until: float) -> tuple[list[str], int, int]:
+    """The rows as they are shown, with colours, and where the cursor stands, hidden or not."""
+    asked = "display-message", "-p", "-t", pane, "#{cursor_x} #{cursor_y}", ";", "capture-pane", "-p", "-e", "-t", pane
+    place, _, rows = _tmux(server, until, *asked).partition("\n")
+    if not re.fullmatch("[0-9]{1,5} [0-9]{1,5}", place):
+        raise OwnerCallFailed("tmux", f"the server at {server.socket} says of a cursor: {base.plain(place)}")
+    x, y = place.split()
+    return rows.split("\n"), int(x), int(y)
+
+
 def write(server: base.Server, pane: base.Pane, key: str, until: float) -> None:
     """A key by its name, or text as it is. Raises OwnerCallFailed (`left`), too: the server says that it is in use."""
     word = _quoted(key) if base.KEY.fullmatch(key) else f"-l -- {_quoted(key)}"
@@ -167,4 +177,4 @@ def _tmux(server: base.Server, until: float, *words: str) -> str:
     return base.say(["tmux", "-u", "-S", client.SOCKET, *words], server, until)
 
 
-TMUX = base.Terminal(servers, panes, screen, write, close, retry, VARIABLES)
+TMUX = base.Terminal(servers, panes, screen, write, close, retry, VARIABLES, cursor)
