@@ -227,7 +227,7 @@ CATALOGUE: dict[str, Entry] = {
     "agent.ended": Entry(INFO, "the agent is over and cleaned up; its row is closed"),
     "beat.rejected": Entry(
         WARNING,
-        "a beat was not taken (wrong uid or process, malformed); counted, said once",
+        "a beat was not taken (wrong uid or process, malformed, a hook of a program that is not known); said once",
         "whoever speaks for the agent is of another uid, or its client is wrong; the line says which",
     ),
     "kill.requested": Entry(WARNING, "a kill was ordered; says by whom and why"),

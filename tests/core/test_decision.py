@@ -11,6 +11,7 @@ from watchdog.core.model import Policy, Reason, State, Step, Verdict
 from watchdog.core.verdict import Judgement
 
 POLICY = Policy()
+NUDGED = Policy(ladder=(Step.NUDGE, Step.KILL))
 
 
 def look(agent_id: str, verdict: Verdict, *, overdue: bool = False, **rest: object) -> Look:
@@ -36,6 +37,14 @@ def look(agent_id: str, verdict: Verdict, *, overdue: bool = False, **rest: obje
         (look("a", Verdict.STALLED), Action.REQUEST_KILL, Reason.STALLED),
         (look("a", Verdict.STALLED, policy=Policy(ladder=(Step.WARN,))), Action.CLIMB, Reason.STALLED),
         (look("a", Verdict.GONE, policy=Policy(ladder=(Step.WARN,))), Action.REQUEST_KILL, Reason.GONE),
+        (look("a", Verdict.STALLED, policy=NUDGED), Action.CLIMB, Reason.STALLED),
+        # Nothing is typed at one that has not started: what it shows may take Enter for a yes.
+        (look("a", Verdict.STARTING, overdue=True, policy=NUDGED), Action.REQUEST_KILL, Reason.FAILED_TO_START),
+        (
+            look("a", Verdict.STARTING, overdue=True, policy=Policy(ladder=(Step.NUDGE,))),
+            Action.KEEP,
+            Reason.FAILED_TO_START,
+        ),
         (look("a", Verdict.STALLED, requested=True), Action.KEEP, None),
         (look("a", Verdict.STALLED, held="an operator's word"), Action.HOLD, Reason.STALLED),
     ],

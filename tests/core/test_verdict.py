@@ -73,6 +73,42 @@ CASES = [
         seen(has_beaten=False, age=seconds(299), silence=seconds(299)),
         Verdict.STARTING,
     ),
+    (
+        "who is shown to ask a person before its first beat waits for that",
+        seen(has_beaten=False, asks="a prompt", age=seconds(9999), silence=seconds(9999)),
+        Verdict.WAITING,
+    ),
+    (
+        "also within the limit of a start",
+        seen(has_beaten=False, asks="a prompt", age=seconds(9), silence=seconds(9)),
+        Verdict.WAITING,
+    ),
+    (
+        "its time to live is over all the same",
+        seen(has_beaten=False, asks="a prompt", age=seconds(9999), ttl_left=seconds(0)),
+        Verdict.EXPIRED,
+    ),
+    (
+        "who was not prompted yet waits for that after the limit of a start",
+        seen(has_beaten=False, unprompted="started without one", age=seconds(9999), silence=seconds(9999)),
+        Verdict.WAITING,
+    ),
+    (
+        "before that it starts",
+        seen(has_beaten=False, unprompted="started without one", age=seconds(9)),
+        Verdict.STARTING,
+    ),
+    ("who beats and is shown to ask is healthy", seen(asks="a prompt", silence=seconds(9)), Verdict.HEALTHY),
+    (
+        "who is silent and shown to ask waits",
+        seen(asks="a prompt", silence=seconds(999), late_looks=9),
+        Verdict.WAITING,
+    ),
+    (
+        "what it was not prompted for counts no more once it beats",
+        seen(unprompted="started without one", silence=seconds(999), late_looks=9),
+        Verdict.STALLED,
+    ),
     ("no promise needs no first beat", seen(promised=False, has_beaten=False, age=seconds(9999)), Verdict.HEALTHY),
     ("ttl over is expired", seen(ttl_left=seconds(0)), Verdict.EXPIRED),
     ("done and still there lingers", seen(state=State.DONE, state_age=seconds(60)), Verdict.LINGERING),

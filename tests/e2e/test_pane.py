@@ -107,6 +107,87 @@ def test_a_prompt_that_only_its_pane_shows_is_told_once_and_so_is_its_end(world:
     assert (world.witnessed(), world.count("kill.requested")) == ([], 0)
 
 
+def at_prompt(
+    world: World, name: str, mode: str = "", *, vendor: str = "claude", options: tuple[str, ...] = ()
+) -> None:
+    """What looks like a vendor's program in the one pane of a tmux server of this world's, when it has drawn."""
+    program = f"exec -a {vendor} {shlex.join(world.script('prompting.py', mode))}"
+    command = [str(BIN / "agent-watchdog"), "run", "--name", name, *options, "--", "bash", "-c", program]
+    tmux = ["tmux", "-u", "-S", str(world.dir / "tmux"), "-f", "/dev/null"]
+    environ = {**world.environ, "LC_ALL": "C.UTF-8"}
+    start = [*tmux, "new-session", "-d", "-x", "80", "-y", "24", shlex.join(command)]
+    subprocess.run(start, cwd=world.dir, env=environ, check=True, timeout=60)
+    wait_for(lambda: "❯" in shown(world) or None, "it draws")
+
+
+def shown(world: World) -> str:
+    asked = ["tmux", "-u", "-S", str(world.dir / "tmux"), "capture-pane", "-p"]
+    return subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False).stdout
+
+
+def press(world: World, *keys: str) -> None:
+    subprocess.run(["tmux", "-S", str(world.dir / "tmux"), "send-keys", *keys], check=True, timeout=60)
+
+
+STARTING: dict[str, dict[str, object]] = {
+    "sweep": {"interval_seconds": 0.3},
+    "stall": {"after_seconds": 1.5, "start_limit_seconds": 2, "prompt_limit_seconds": 2, "busy_limit_seconds": 0},
+    "kill": {"ladder": ["nudge", "kill"], "nudge_pause_seconds": 1, "grace_seconds": 1},
+    "log": {"level": "debug"},
+}
+
+
+def test_an_agent_at_its_first_screen_waits_for_a_person(world: World) -> None:
+    """No hook runs before its folder is trusted: a person is called, nothing is typed, and it is no failed start."""
+    world.configure(**STARTING)
+    world.start()
+    at_prompt(world, "new", "dialog", options=("--stall-after", "2s"))
+    told = world.wait_event("agent.needs_human", name="new")["why"]
+    assert "has shown a prompt like Claude Code's" in told
+    world.wait_sweeps(12)  # longer than every limit
+    agent = world.agents()["new"]
+    assert (agent["status"], agent["verdict"]) == ("running", "waiting")
+    assert "it waits for a person: its pane shows a prompt like Claude Code's" in agent["why"]
+    assert not (world.dir / "lines").exists()
+    press(world, "y")
+    world.wait_status("new", "completed", "failed")
+    assert (world.dir / "lines").read_text() == "'y'\n"
+    assert (world.count("kill.requested", reason="failed_to_start"), world.count("agent.nudged")) == (0, 0)
+
+
+def test_an_agent_that_was_not_prompted_yet_is_no_failed_start(world: World) -> None:
+    """Codex and opencode run no hook before the first prompt. One that hangs is ended, and nobody nudges it first."""
+    world.configure(**STARTING)
+    world.start()
+    at_prompt(world, "idle", vendor="codex", options=("--stall-after", "2s"))
+    world.run("hung", "sleep", "300", options=("--stall-after", "2s"))
+    world.wait_status("hung", "killed", "failed")
+    world.wait_sweeps(6)
+    agent = world.agents()["idle"]
+    assert (agent["status"], agent["verdict"]) == ("running", "waiting")
+    assert "it waits for its first prompt: tmux pane %0 shows the prompt of codex" in agent["why"]
+    assert (world.count("agent.nudged"), world.count("agent.needs_human")) == (0, 0)
+
+
+@pytest.mark.parametrize("mode", ["", pytest.param("stubborn", marks=pytest.mark.faults)])
+def test_stop_sends_no_draft(world: World, mode: str) -> None:
+    """A person's half prompt is cleared before the exit keys; where its program's key leaves it, TERM comes instead."""
+    world.configure(kill={"exit_keys": ["/exit", "Enter"], "grace_seconds": 5})
+    world.start()
+    at_prompt(world, "drafts", mode)
+    press(world, "-l", "half a draft")
+    wait_for(lambda: "half a draft" in shown(world) or None, "it is shown")
+    world.json("stop", "drafts")
+    why = world.wait_event("stop.keys", name="drafts")["why"]
+    if mode:
+        assert "not typed: a draft stands in the prompt of tmux pane %0, and C-c leaves it" in why
+        assert not (world.dir / "lines").exists()
+    else:
+        assert "typed into tmux pane %0" in why
+        assert (world.dir / "lines").read_text() == "/exit\n"
+        assert world.signalled() == set()
+
+
 def wrapped_in_pane(world: World, name: str, *words: str, ends: str = "exec sh") -> str:
     """An agent below a shell that lives on after it, in a second window of this world's server: its pane."""
     run = shlex.join([str(BIN / "agent-watchdog"), "run", "--name", name, "--", *world.script("agent.py", *words)])
