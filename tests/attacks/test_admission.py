@@ -8,13 +8,12 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.world import World, make_world, wait_for
+from tests.world import World, wait_for
 
 pytestmark = [
     pytest.mark.attacks,
@@ -28,12 +27,8 @@ DESCRIPTORS = 1024
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    """A daemon of the host that everybody can reach, with a /etc/subuid of its own (in its mount namespace)."""
-    for made in make_world(sweep={"interval_seconds": 1}, stall={"after_seconds": 30, "start_limit_seconds": 600}):
-        made.dir.chmod(0o755)
-        made.runtime.chmod(0o755)
-        yield made
+def settings() -> dict[str, dict[str, Any]]:
+    return {"sweep": {"interval_seconds": 1}, "stall": {"after_seconds": 30, "start_limit_seconds": 600}}
 
 
 def start(world: World, *, descriptors: int = 8192) -> None:
