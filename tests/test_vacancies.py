@@ -21,6 +21,26 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+def test_our_own_uid_may_be_bound_too() -> None:
+    """Of sixteen hooks eight are ours at most, and four are nobody else's."""
+
+    async def story() -> None:
+        places = Vacancies(16, OWN, lambda: None, of_own=8)
+        for uid in [ANN] * 8 + [BEN] * 4:
+            await asyncio.wait_for(places.take(uid), 5)
+        ours = [asyncio.create_task(places.take(OWN)) for _ in range(9)]
+        await turns()
+        assert [one.done() for one in ours].count(True) == 4
+        for _ in range(6):
+            places.give_back(ANN)
+        await turns()
+        assert [one.done() for one in ours].count(True) == 8
+        ours[8].cancel()
+        await asyncio.gather(*ours, return_exceptions=True)
+
+    run(story)
+
+
 def test_one_uid_has_half_of_the_places_and_some_are_kept_for_our_own() -> None:
     """Of eight: four for Ann, two more for anybody, the last two for our own uid alone."""
 

@@ -14,7 +14,6 @@ import json
 import os
 import resource
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -85,7 +84,6 @@ class Owners:
         unconfined: Callable[[str, str], None] | None = None,
         user_of: Callable[[int], int] = lambda uid: uid,
     ) -> None:
-        self._user_of = user_of
         self._unconfined = unconfined
         self._lacking: set[str] = set()
         self._transient = transient
@@ -102,8 +100,7 @@ class Owners:
             max(8, min(MOST, 2 * descriptors // HOOK_DESCRIPTORS)), os.geteuid(), self._make_room, user_of
         )
         most = max(4, min(MOST // 2, descriptors // HOOK_DESCRIPTORS))
-        self._hooks = asyncio.Semaphore(most)
-        self._hooks_of: dict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(most // 2))
+        self._hooks = Vacancies(most, os.geteuid(), lambda: None, user_of, of_own=most // 2)
         self._numbers = itertools.count(1)
         self._closed = False
 
@@ -154,7 +151,8 @@ class Owners:
     async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
         """One try of one hook, as the owner, in a helper of its own. A helper that fails is `failed` or `timeout`.
 
-        As many at once as there are descriptors for, of one owner half of that; of who waits the time does not run.
+        As many at once as there are descriptors for, of one user half of that, and some are kept for our own uid, as
+        the hooks of others may all hang. While one waits for its turn its time does not run.
         """
         seconds = spec.timeout.total_seconds()
         args: dict[str, object] = {"context": base.context_json(context), "timeout_seconds": seconds}
@@ -162,8 +160,11 @@ class Owners:
             name, args = "command_hook", args | {"command": list(spec.command)}
         else:
             name, args = "hook", args | {"run": spec.run, "settings": base.settings_json(self.settings)}
-        async with self._hooks_of[self._user_of(context.owner_uid)], self._hooks:
+        await self._hooks.take(context.owner_uid)
+        try:
             return await self._result(context.owner_uid, name, args, seconds)
+        finally:
+            self._hooks.give_back(context.owner_uid)
 
     async def type_keys(self, uid: int, pid: int, start_ticks: int, keys: Sequence[str]) -> str:
         """Type into the pane of that process of `uid`; what was done, in words. Raises as `call` does, and as

@@ -1,4 +1,4 @@
-"""How many helpers there may be at once: of all owners, of each, and what is kept for the daemon's own uid.
+"""How many helpers, or hooks, there may be at once: of all owners, of each, and what is kept for the daemon's own uid.
 
 Where there is no place a call waits for one, with no limit of its own: its deadline ends that.
 """
@@ -11,14 +11,22 @@ KEPT = 8  # of the places that only the daemon's own uid takes: root's orders wa
 
 
 class Vacancies:
-    """`most` places, of one user half of them. `make_room` is called when one is waited for; `user_of` gives the user
-    that a uid counts for."""
+    """`most` places, of one user half of them, of our own uid `of_own` (None: all).
+
+    `make_room` is called when one is waited for; `user_of` gives the user that a uid counts for.
+    """
 
     def __init__(
-        self, most: int, own: int, make_room: Callable[[], None], user_of: Callable[[int], int] = lambda uid: uid
+        self,
+        most: int,
+        own: int,
+        make_room: Callable[[], None],
+        user_of: Callable[[int], int] = lambda uid: uid,
+        of_own: int | None = None,
     ) -> None:
         self._most = most
         self._own = own
+        self._of_own = most if of_own is None else of_own
         self._make_room = make_room
         self._user_of = user_of
         self._taken = Counter[int]()
@@ -60,7 +68,7 @@ class Vacancies:
     def _is_free(self, uid: int) -> bool:
         """Each user but our own may have half of what is not kept for ours."""
         most = self._most if uid == self._own else self._most - min(KEPT, self._most // 4)
-        return self._taken.total() < most and self._users(uid) < (most if uid == self._own else self._most // 2)
+        return self._taken.total() < most and self._users(uid) < (self._of_own if uid == self._own else self._most // 2)
 
     def _users(self, uid: int) -> int:
         """How many the user has for whom this uid counts."""
