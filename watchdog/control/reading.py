@@ -38,6 +38,7 @@ async def agents(request: web.Request) -> web.Response:
             listed.append(entry)
     if tag is None:
         listed += [one for one in desk.shown() if name in (None, one["name"]) and peer.may(int(str(one["owner_uid"])))]
+    desk.charge(peer, "listed", len(chosen))
     if flag(request, "all_hosts"):
         for entry in listed:
             entry["host"] = desk.host
