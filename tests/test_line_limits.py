@@ -3,13 +3,18 @@
 import asyncio
 import contextvars
 import os
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.control.office import Recorder
 from tests.test_restraint import Set
 from watchdog import logs
+from watchdog.core.model import Policy, Registration, Status
+from watchdog.fleet import Agent, Fleet
+from watchdog.hearing import Hearing
 from watchdog.line_limits import BYTES, LINES, LineLimits
 from watchdog.logs import caused_by, get_logger
 
@@ -79,3 +84,30 @@ def test_a_task_that_a_request_began_counts_for_it_and_what_comes_after_does_not
         return await task, await nobody, logs.cause()
 
     assert contextvars.copy_context().run(asyncio.run, play()) == (MALLORY, None, None)
+
+
+def test_what_agents_send_counts_for_their_owner(limits: LineLimits, tmp_path: Path) -> None:
+    """One after the other, each with its first beat and datagrams that are none: two lines that no request caused."""
+    heard: list[str] = []
+    logs.Log.heard = lambda event, fields: heard.append(event)
+
+    async def play() -> None:
+        hearing = Hearing(Fleet(), str(tmp_path), Set(), lambda: None, get_logger())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+            for number in range(LINES):
+                agent_id = f"{number:032x}"
+                agent = Agent(Registration(agent_id, f"m{number}", MALLORY, "host", "boot"), Policy(), Status.RUNNING)
+                path = hearing.sockets.open(agent_id, os.geteuid())
+                hearing.admit(agent)
+                for words in (b"WATCHDOG=1", b"\0"):
+                    speaker.sendto(words, path)
+                hearing.sockets.drain(agent_id)
+                hearing.forget(agent)
+        hearing.close()
+
+    try:
+        asyncio.run(play())
+    finally:
+        logs.Log.heard = None
+    assert len(heard) == LINES
+    assert set(heard) == {"agent.first_beat", "beat.rejected"}

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from watchdog import logs
 from watchdog.clock import Clock, Instant
 from watchdog.core.decision import Veto
 from watchdog.core.model import Status
@@ -74,11 +75,14 @@ class Account:
     def unreadable(self, hung: Mapping[int, Hung]) -> None:
         """Which processes cannot be read now: each is reported when that begins and when it ends."""
         for pid in self._hung.keys() - hung.keys():
-            self._log.event("process.readable", pid=pid, uid=self._hung.pop(pid).uid)
+            uid = self._hung.pop(pid).uid
+            with logs.caused_by(uid):
+                self._log.event("process.readable", pid=pid, uid=uid)
         new = [hung[pid] for pid in sorted(hung.keys() - self._hung.keys())]
         for one in new[:LINES]:  # the rest with the next sweeps: their user makes as many as it likes
             self._hung[one.pid] = one
-            self._log.event("process.unreadable", pid=one.pid, file=f"/proc/{one.pid}/{one.file}", uid=one.uid)
+            with logs.caused_by(one.uid):
+                self._log.event("process.unreadable", pid=one.pid, file=f"/proc/{one.pid}/{one.file}", uid=one.uid)
         self.hung = hung
         self._metrics.unreadable.set(len(hung))
 

@@ -68,6 +68,16 @@ class Admission:
             bucket.spend(cost, rate)
         return seconds
 
+    def has(self, uid: int, kind: Kind) -> bool:
+        """Whether there is a token for it now, which is taken."""
+        if self.exempt(uid):
+            return True
+        bucket, rate = self._bucket(uid, kind)
+        there = bucket.wait(1.0, rate) <= 0
+        if there:
+            bucket.spend(1.0, rate)
+        return there
+
     def charge(self, uid: int, cost: float) -> float:
         """Take tokens for what a request turned out to ask for, more than there are if need be.
 
@@ -77,6 +87,11 @@ class Admission:
             return 0.0
         bucket, rate = self._bucket(uid, Kind.REQUESTS)
         bucket.spend(cost, rate)
+        return bucket.wait(0.0, rate)
+
+    def owes(self, uid: int) -> float:
+        """Seconds until what its user has taken in advance is paid; 0: it owes nothing."""
+        bucket, rate = self._bucket(uid, Kind.REQUESTS)
         return bucket.wait(0.0, rate)
 
     def _bucket(self, uid: int, kind: Kind) -> tuple[Bucket, float]:
@@ -182,7 +197,7 @@ class DatagramBudget:
 WHY = {
     Kind.REQUESTS: "more requests than its share",
     Kind.BEATS: "more heartbeats over HTTP than its share; each was taken a second late",
-    Kind.CONNECTIONS: "more connections at a time than its share",
+    Kind.CONNECTIONS: "more connections at a time, or in a second, than its share",
     Kind.FOLLOWERS: "more followers of the history than its share",
     Kind.AGENTS: "more living agents than its share",
     Kind.DATAGRAMS: "more datagrams than its share; what is left in its sockets is read later",

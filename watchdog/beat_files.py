@@ -6,6 +6,7 @@ channels, its process and everybody else are judged on.
 
 from dataclasses import dataclass
 
+from watchdog import logs
 from watchdog.clock import Clock
 from watchdog.core.model import Beat
 from watchdog.errors import OwnerCallFailed
@@ -90,7 +91,8 @@ class BeatFiles:
         """Its file tells nothing. Who beats elsewhere too is judged by that."""
         if agent.unread is None and agent.beats == file.heard:
             agent.unread_now()
-            self._log.event("agent.beat_file_unread", agent_id=agent.agent_id, name=agent.reg.name, why=why)
+            with logs.caused_by(agent.reg.owner_uid):
+                self._log.event("agent.beat_file_unread", agent_id=agent.agent_id, name=agent.reg.name, why=why)
 
 
 def _key(agent_id: str) -> tuple[str, str]:

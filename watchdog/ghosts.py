@@ -8,6 +8,7 @@ nobody's beats would be read.
 import asyncio
 from dataclasses import dataclass, field
 
+from watchdog import logs
 from watchdog.control.desk import Desk
 from watchdog.core.model import ENDED, Status
 from watchdog.errors import OwnerCallFailed, WatchdogError
@@ -126,7 +127,8 @@ class Ghosts:
     def _tell(self, ghost: _Ghost, event: str, place: Place, why: str) -> None:
         if event not in ghost.told:
             ghost.told.add(event)
-            self._desk.event(event, source=place[0], path=place[1], name=ghost.entry.name, why=why)
+            with logs.caused_by(ghost.uid):
+                self._desk.event(event, source=place[0], path=place[1], name=ghost.entry.name, why=why)
 
 
 def _content(entry: Entry) -> object:

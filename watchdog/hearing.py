@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 
-from watchdog import ownership, placement, shortage
+from watchdog import logs, ownership, placement, shortage
 from watchdog.clock import Clock
 from watchdog.copies import Copies
 from watchdog.core.beat import beat_in
@@ -97,7 +97,7 @@ class Hearing:
             try:
                 agent.pidfd = identity.pin(agent.identity)
             except OSError as error:
-                self._log.event("agent.unpinned", agent_id=agent.agent_id, name=agent.reg.name, error=str(error))
+                self._told(agent, "agent.unpinned", error=str(error))
             self.ends.watch(agent)
             shortage.note(agent)
             agent.cpu_used = None  # scans before its process was known have not seen it
@@ -142,7 +142,7 @@ class Hearing:
             return  # the sweep reports it
         if done and agent.dropping == uid:
             agent.drop(uid)
-            self._log.event("agent.owner_changed", agent_id=agent.agent_id, name=agent.reg.name, uid=uid)
+            self._told(agent, "agent.owner_changed", uid=uid)
             self.identified(agent)
             self.known(agent)
 
@@ -184,7 +184,7 @@ class Hearing:
         else:
             now = self._clock.now()
             if agent.beats == 0:
-                self._log.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)
+                self._told(agent, "agent.first_beat")
             agent.beat(beat, now.mono, now.wall)
             agent.speaker_pid = message.pid
 
@@ -196,4 +196,9 @@ class Hearing:
 
     def _reject(self, agent: Agent, why: str) -> None:
         if agent.first(f"rejected {why}", "rejected "):
-            self._log.event("beat.rejected", agent_id=agent.agent_id, name=agent.reg.name, why=why)
+            self._told(agent, "beat.rejected", why=why)
+
+    def _told(self, agent: Agent, event: str, **facts: str | int) -> None:
+        """A line that counts for its owner, who has as many agents as it likes, one after the other."""
+        with logs.caused_by(agent.reg.owner_uid):
+            self._log.bind(**facts).event(event, agent_id=agent.agent_id, name=agent.reg.name)

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
+from watchdog import logs
 from watchdog.control.desk import Desk
 from watchdog.control.peers import Peer
 from watchdog.control.registering import take_in
@@ -87,9 +88,10 @@ class Latecomers:
     def _tell(self, uid: int, problems: set[str]) -> None:
         news = sorted(problems - self._told.get(uid, frozenset()))
         for words in news[:TOLD]:
-            self._desk.event(
-                "row.quarantined", why=f"how an agent ended, as its `run` wrote it down for uid {uid}: {words}"
-            )
+            with logs.caused_by(uid):
+                self._desk.event(
+                    "row.quarantined", why=f"how an agent ended, as its `run` wrote it down for uid {uid}: {words}"
+                )
         self._told[uid] = frozenset(problems.difference(news[TOLD:]))
 
     async def _take(self, uid: int, path: str, report: object) -> str | None:

@@ -25,7 +25,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from watchdog import threads
+from watchdog import logs, threads
 from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.core.model import ENDED, HookOutcome, HookResult, KillOptions, Reason
@@ -317,7 +317,8 @@ class Reaper:
             if not one.journaled:
                 await self._history(event, one, by)
             facts = {"outcome": outcome, "message": message, "by": by, "details": one.result.details}
-            self._log.bind(**self._facts(one), **facts).event(event)
+            with logs.caused_by(one.owner_uid if by == "daemon" else logs.cause()):
+                self._log.bind(**self._facts(one), **facts).event(event)
         if outcome in (HookOutcome.DONE, HookOutcome.NOTHING):
             self._former.pop(place, None)
         else:
@@ -375,7 +376,8 @@ class Reaper:
         """What is left as it is, once."""
         if one.key not in self._told and not one.quiet:
             self._told.add(one.key)
-            self._log.bind(**self._facts(one), action=one.action).event("reap.found")
+            with logs.caused_by(one.owner_uid):
+                self._log.bind(**self._facts(one), action=one.action).event("reap.found")
 
     def _trouble(self, what: str, error: object) -> None:
         """A look that failed, once for each."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from watchdog import entries
+from watchdog import entries, logs
 from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
 from watchdog.control.registering import take_in
@@ -82,6 +82,15 @@ class Sources:
             return
         try:
             place.uid = await self._accounts.uid(source.user)
+        except OwnerCallFailed as error:
+            self._unread(place, source.kind, path, error)
+            return
+        with logs.caused_by(place.uid):  # who may write what stands there
+            await self._read(source, path, place, now)
+
+    async def _read(self, source: Source, path: str, place: Place, now: float) -> None:
+        """What it says now, as its owner; `now`: when the look began."""
+        try:
             args = {"kind": source.kind, "path": path}
             answer = await self._owners.call(place.uid, "source_discover", args, DEADLINE)
             told, problems = entries.told_by(answer)

@@ -1,9 +1,14 @@
 """A hostile user's programs: hostile.py MODE SOCKET WORD... (standard library only: it runs as other uids).
 
     churn SOCKET CLIENTS SECONDS     register an agent and remove it, by so many clients at once
+    volley SOCKET VERB COUNT         POST /agents or /remove of so many agents, all of them before the first answer
     restore SOCKET CLIENTS SECONDS   GET /restore, likewise
     read SOCKET CLIENTS SECONDS TARGET  GET a target, likewise
     beats SOCKET CLIENTS SECONDS     heartbeats over HTTP for one agent, likewise
+    names SOCKET CLIENTS SECONDS     POST /kill with 256 targets that are nobody's names, likewise
+    noise SOCKET CLIENTS SECONDS     what is no HTTP, likewise
+    knock SOCKET CLIENTS SECONDS     connect and leave, likewise
+    leave SOCKET COUNT               register so many agents whose processes end by themselves
     hoard SOCKET COUNT               register so many agents and keep them
     connect SOCKET COUNT             open so many connections, and keep them until stdin ends
     flood SOCKET COUNT SECONDS       register so many agents, and write to their notify sockets without pause
@@ -19,6 +24,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -32,11 +38,16 @@ def ask(path: str, method: str, target: str, body: object = None) -> tuple[int, 
     """Status and answer; 0 where the daemon hung up or did not take the connection."""
     content = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n\r\n"
+    return said(path, head.encode() + content)
+
+
+def said(path: str, request: bytes) -> tuple[int, dict[str, Any]]:
+    """The same for any bytes."""
     got = b""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as speaker:
         speaker.settimeout(60)
         speaker.connect(path)
-        speaker.sendall(head.encode() + content)
+        speaker.sendall(request)
         while piece := speaker.recv(65536):
             got += piece
     answered, _, content = got.partition(b"\r\n\r\n")
@@ -79,6 +90,24 @@ def churn(path: str, clients: str, seconds: str) -> Counter[str]:
     return many(int(clients), float(seconds), act)
 
 
+def volley(path: str, verb: str, count: str) -> Counter[str]:
+    speakers: list[socket.socket] = []
+    for number in range(int(count)):
+        name = f"v{number}"
+        body: dict[str, Any] = {"name": name} if verb == "agents" else {"targets": [name]}
+        content = json.dumps(body).encode()
+        head = f"POST /v1/{verb} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n\r\n"
+        speaker = socket.socket(socket.AF_UNIX)
+        speaker.connect(path)
+        speaker.sendall(head.encode() + content)
+        speakers.append(speaker)
+    print("ready", flush=True)
+    counts: Counter[str] = Counter()
+    for speaker in speakers:
+        counts[speaker.makefile("rb").readline().split()[1].decode()] += 1
+    return counts
+
+
 def restore(path: str, clients: str, seconds: str) -> Counter[str]:
     return many(int(clients), float(seconds), lambda number, turn: [ask(path, "GET", "/v1/restore?place=/tmp")[0]])
 
@@ -91,6 +120,40 @@ def beats(path: str, clients: str, seconds: str) -> Counter[str]:
     agent = ask(path, "POST", "/v1/agents", {"name": f"b{os.getuid()}"})[1]["agent_id"]
     target = f"/v1/agents/{agent}/beat"
     return many(int(clients), float(seconds), lambda number, turn: [ask(path, "POST", target, {"note": str(turn)})[0]])
+
+
+def names(path: str, clients: str, seconds: str) -> Counter[str]:
+    def act(number: int, turn: int) -> list[int]:
+        targets = [f"nobody-{number}-{turn}-{one}" for one in range(256)]
+        return [ask(path, "POST", "/v1/kill", {"targets": targets})[0]]
+
+    return many(int(clients), float(seconds), act)
+
+
+def noise(path: str, clients: str, seconds: str) -> Counter[str]:
+    return many(int(clients), float(seconds), lambda number, turn: [said(path, b"nonsense\r\n\r\n")[0]])
+
+
+def knock(path: str, clients: str, seconds: str) -> Counter[str]:
+    def act(number: int, turn: int) -> list[int]:
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as speaker:
+            speaker.connect(path)
+            return [200]
+        return [0]
+
+    return many(int(clients), float(seconds), act)
+
+
+def leave(path: str, count: str) -> dict[str, int]:
+    statuses: Counter[str] = Counter()
+    print("ready", flush=True)
+    for number in range(int(count)):
+        process = subprocess.Popen(["sleep", "1000"])
+        body = {"name": f"l{os.getuid()}-{number}", "pid": process.pid}
+        statuses[str(ask(path, "POST", "/v1/agents", body)[0])] += 1
+        process.kill()
+        process.wait()
+    return statuses
 
 
 def registered(

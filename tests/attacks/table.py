@@ -3,7 +3,7 @@
 `tests/test_attack_table.py` holds it whole: a test that is named here exists, and no row is without one.
 """
 
-# Attacks that worked at f87b3bd; each of these tests was seen to fail there.
+# Attacks that worked at f87b3bd: in each row tests that were seen to fail there, and its siblings; most failed, too.
 WORKED: dict[str, tuple[str, ...]] = {
     "C1 a user becomes root by way of a setuid program and a fake terminal": (
         "tests/attacks/test_setuid.py::test_no_user_becomes_root",
@@ -16,14 +16,42 @@ WORKED: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_hung_reads.py",
         "tests/attacks/test_stop.py",
     ),
-    "H2 a user fills root's disk": ("tests/attacks/test_budgets.py",),
-    "H3 sub-uids beat every limit for a uid": ("tests/attacks/test_admission.py",),
-    "H3b helpers stay, one for each uid": ("tests/attacks/test_helpers.py",),
+    "H2 a user fills root's disk": (
+        "tests/attacks/test_budgets.py::test_one_user_fills_neither_registry_nor_log",
+        "tests/attacks/test_budgets.py::test_on_a_full_disk_roots_kill_and_the_daemons_own_are_done",
+        "tests/attacks/test_admission.py::test_holding_and_lifting_without_end_needs_one_row_an_agent",
+    ),
+    "H3 sub-uids beat every limit for a uid": (
+        "tests/attacks/test_admission.py::test_the_subordinate_uids_of_one_user_exhaust_nothing",
+        "tests/attacks/test_admission.py::test_the_connections_of_subordinate_uids_are_one_users",
+        "tests/attacks/test_admission.py::test_hooks_that_hang_take_no_place_of_roots",
+        "tests/attacks/test_admission.py::test_names_that_are_nobodys_cost_what_they_take",
+    ),
+    "H3b helpers stay, one for each uid": (
+        "tests/attacks/test_helpers.py::test_helpers_of_twenty_uids_end_when_they_are_idle",
+        "tests/attacks/test_helpers.py::test_an_idle_helper_that_its_owner_has_stopped_ends_too",
+        "tests/attacks/test_helpers.py::test_helpers_of_one_call_each_leave_nothing",
+        "tests/attacks/test_helpers.py::test_a_crowd_of_uids_gets_only_so_many_helpers_and_roots_is_served",
+    ),
     "H4 code that a dead agent left runs in its owner's helper": ("tests/attacks/test_git.py",),
-    "M1 one user holds everybody's kills": ("tests/attacks/test_budgets.py",),
-    "M2 requests, helpers and datagrams without a limit of cost": ("tests/attacks/test_admission.py",),
+    "M1 one user holds everybody's kills": (
+        "tests/attacks/test_budgets.py::test_one_users_silent_agents_hold_back_no_kill_of_roots",
+        "tests/attacks/test_budgets.py::test_one_users_kills_use_up_no_budget_of_roots",
+    ),
+    "M2 requests, helpers and datagrams without a limit of cost": (
+        "tests/attacks/test_admission.py::test_what_root_asks_comes_before_what_thirty_clients_have_asked",
+        "tests/attacks/test_admission.py::test_restore_by_thirty_clients_starts_one_helper_at_a_time",
+        "tests/attacks/test_admission.py::test_a_flood_on_250_sockets_delays_no_sweep_and_no_stall",
+        "tests/attacks/test_admission.py::test_names_that_are_nobodys_cost_what_they_take",
+        "tests/attacks/test_admission.py::test_what_is_no_http_costs_as_a_request_does",
+        "tests/attacks/test_admission.py::test_knocking_without_end_locks_nobody_out",
+    ),
     "M3 root's daemon signals what the owner could not": ("tests/attacks/test_ownership.py",),
-    "M4 a helper is traced by its owner": ("tests/attacks/test_helpers.py",),
+    "M4 a helper is traced by its owner": (
+        "tests/attacks/test_helpers.py::test_no_helper_can_be_traced_by_its_owner_at_any_moment",
+        "tests/attacks/test_helpers.py::test_a_helper_whose_limits_its_owner_lowers_is_replaced",
+        "tests/attacks/test_helpers.py::test_a_parser_that_was_taken_over_can_do_little",
+    ),
     "M5 another user's note is an instruction to root's model": (
         "tests/attacks/test_prompt_injection.py::test_the_words_of_another_users_agent_are_marked_in_every_answer",
         "tests/attacks/test_prompt_injection.py::test_a_cursor_holds_no_text_of_a_foreign_registry",
@@ -92,6 +120,23 @@ LATER: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_hung_reads.py::test_reads_that_take_long_and_never_hang_hold_up_nobody",
     ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
+    # These at bc51ea4, and at f87b3bd as well.
+    "a user that connects and leaves fills the backlog": (
+        "tests/attacks/test_admission.py::test_knocking_without_end_locks_nobody_out",
+        "tests/control/test_api.py::test_who_connects_too_often_is_hung_up_on",
+    ),
+    "what a request makes the daemon look at is not paid for": (
+        "tests/attacks/test_admission.py::test_names_that_are_nobodys_cost_what_they_take",
+        "tests/attacks/test_admission.py::test_what_is_no_http_costs_as_a_request_does",
+        "tests/control/test_api.py::test_what_a_request_makes_us_look_at_is_paid_for",
+        "tests/control/test_api.py::test_each_further_agent_that_is_removed_is_paid_for",
+    ),
+    "two users' hooks that hang take all places": (
+        "tests/attacks/test_admission.py::test_hooks_that_hang_take_no_place_of_roots",
+    ),
+    "lines of the log that no request caused": (
+        "tests/test_line_limits.py::test_what_agents_send_counts_for_their_owner",
+    ),
 }
 
 # Attacks that held.

@@ -6,15 +6,19 @@ review saw at commit f87b3bd, or, without that word, what the test itself did th
 
 import json
 import os
+import signal
+import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.world import World, make_world, wait_for
+from tests.world import World, wait_for
 
 pytestmark = [
     pytest.mark.attacks,
@@ -25,15 +29,15 @@ HOSTILE = Path(__file__).with_name("hostile.py")
 MALLORY, VICTIM = 12100, 12050
 SUB = 3_300_000_000  # the first of mallory's subordinate uids
 DESCRIPTORS = 1024
+# What the README promises: tokens of one user a second, and saved up; datagrams that are read a second.
+RATE, BURST = 100, 400
+DATAGRAMS = 512 / 0.2
+NAP = f"1000.{os.getpid()}"  # seconds for which hooks sleep: no other test's do
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    """A daemon of the host that everybody can reach, with a /etc/subuid of its own (in its mount namespace)."""
-    for made in make_world(sweep={"interval_seconds": 1}, stall={"after_seconds": 30, "start_limit_seconds": 600}):
-        made.dir.chmod(0o755)
-        made.runtime.chmod(0o755)
-        yield made
+def settings() -> dict[str, dict[str, Any]]:
+    return {"sweep": {"interval_seconds": 1}, "stall": {"after_seconds": 30, "start_limit_seconds": 600}}
 
 
 def start(world: World, *, descriptors: int = 8192) -> None:
@@ -58,7 +62,7 @@ class Attack:
             stdout=subprocess.PIPE,
             text=True,
             user=uid,
-            group=12100,
+            group=MALLORY,
             extra_groups=[],
             cwd="/",
             env={"WORLD": str(self.world.dir)},
@@ -72,7 +76,13 @@ class Attack:
 
     def ended(self) -> list[dict[str, int]]:
         """Wait for all; how often each answer came."""
-        return [json.loads(process.communicate(timeout=300)[0]) for process in self.running]
+        found = []
+        for process in self.running:
+            with process:
+                process.wait(300)
+                assert process.stdout is not None
+                found.append(json.loads(process.stdout.read()))
+        return found
 
     @property
     def on(self) -> bool:
@@ -109,6 +119,11 @@ def orders(world: World, attack: Attack, most: int = 200) -> list[float]:
         assert status == 200, answer
         process.wait()
     return took
+
+
+def told(took: list[float]) -> str:
+    """For whoever reads a failure."""
+    return f"root's orders: {len(took)}, at most {max(took, default=0):.2f} s"
 
 
 def admitted(counts: dict[str, int], *statuses: str) -> int:
@@ -154,55 +169,98 @@ def test_the_connections_of_subordinate_uids_are_one_users(world: World) -> None
     for process in attack.running:
         assert process.stdin is not None
         process.stdin.close()
-        process.stdin = None
     held = attack.ended()
     assert world.count("user.limited", uid=MALLORY, kind="connections") == 1
     assert sum(counts.get("open", 0) for counts in held) <= 40 * 12
 
 
-def test_register_and_remove_by_thirty_clients_leaves_roots_orders_alone(world: World) -> None:
-    """M2. In the review of f87b3bd root's kill went from 0.08 to 13.8 s."""
-    start(world)
-    attack = Attack(world)
-    began = time.monotonic()
-    attack.begin(MALLORY, "churn", 30, 15)
-    attack.ready()
-    took = orders(world, attack)
-    (counts,) = attack.ended()
-    seconds = time.monotonic() - began
+def most_of(seconds: float) -> float:
+    """The tokens that one user gets in so many seconds, when it has saved up all it can."""
+    return BURST + RATE * (seconds + 2)
 
-    tokens = 4 * admitted(counts, "201") + 4 * admitted(counts, "200", "404", "409")
-    assert tokens <= 400 + 100 * (seconds + 2)
-    assert len(took) >= 3
-    assert sorted(took)[len(took) // 2] < 5
+
+def test_what_root_asks_comes_before_what_thirty_clients_have_asked(world: World) -> None:
+    """M2. In the review of f87b3bd root's kill went from 0.08 to 13.8 s while 30 clients registered and removed.
+
+    Judged by what comes first, as seconds are the machine's to say as well: the daemon stands still until all have
+    asked, root last of all. At f87b3bd root's was done last, too.
+    """
+    start(world)
+    process = world.spawn("sleep", "1000")
+    for verb, body, event in (
+        ("agents", {"name": "roots", "pid": process.pid}, "agent.registered"),
+        ("remove", {"targets": ["roots"], "force": True}, "kill.requested"),
+    ):
+        attack = Attack(world)
+        with stopped(world):
+            attack.begin(MALLORY, "volley", verb, 30)
+            attack.ready()
+            answer = asked(world, "agents" if verb == "agents" else "kill", body)
+        assert answer().split()[1] in (b"200", b"201")
+        assert attack.ended() in ([{"201": 30}], [{"200": 30}])
+        order = world.sql(
+            "SELECT name FROM lifecycle_event JOIN agent_lifecycle USING (agent_id)"
+            f" WHERE event = '{event}' ORDER BY lifecycle_event.id"
+        )
+        print(verb, [name for (name,) in order])
+        assert len(order) == 31
+        assert order.index(("roots",)) <= 20, "so many of users' go into the transaction that is being written"
+    process.wait()
+
+
+@contextmanager
+def stopped(world: World) -> Iterator[None]:
+    """The daemon stands still meanwhile."""
+    assert world.daemon is not None
+    world.daemon.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        world.daemon.send_signal(signal.SIGCONT)
+
+
+def asked(world: World, verb: str, body: object) -> Callable[[], bytes]:
+    """Root's request is sent; what is given back waits for the answer."""
+    content = json.dumps(body).encode()
+    head = f"POST /v1/{verb} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n\r\n"
+    speaker = socket.socket(socket.AF_UNIX)
+    speaker.settimeout(60)
+    speaker.connect(world.socket)
+    speaker.sendall(head.encode() + content)
+
+    def answer() -> bytes:
+        with speaker, speaker.makefile("rb") as lines:
+            return lines.read()
+
+    return answer
 
 
 def test_restore_by_thirty_clients_starts_one_helper_at_a_time(world: World) -> None:
     """M2. In the review of f87b3bd root's orders took up to 5.8 s."""
     start(world)
     attack = Attack(world)
-    attack.begin(MALLORY, "restore", 30, 12)
+    attack.begin(MALLORY, "restore", 30, 8)
     attack.ready()
     most = 0
     while attack.on:
         most = max(most, len(helpers(world)))
-        time.sleep(0.05)
+        time.sleep(0.01)
     (counts,) = attack.ended()
+    print(f"{counts}, helpers at a time: {most}")
     assert admitted(counts, "200") >= 1
-    assert counts.get("429", 0) > 0
     assert most <= 2, "one, and one that has answered and is about to end"
+    assert counts.get("429", 0) > 0
     assert "requests" in limited(world)
 
 
 def helpers(world: World) -> list[int]:
     """Processes of the daemon's that run as the attacker."""
     assert world.daemon is not None
-    children = Path(f"/proc/{world.daemon.pid}/task/{world.daemon.pid}/children").read_text().split()
     found = []
-    for pid in children:
+    for task in Path(f"/proc/{world.daemon.pid}/task").iterdir():
         try:
-            if os.stat(f"/proc/{pid}").st_uid == MALLORY:
-                found.append(int(pid))
+            children = (task / "children").read_text().split()
+            found += [int(pid) for pid in children if os.stat(f"/proc/{pid}").st_uid == MALLORY]
         except OSError:
             continue
     return found
@@ -211,23 +269,24 @@ def helpers(world: World) -> list[int]:
 def test_a_flood_on_250_sockets_delays_no_sweep_and_no_stall(world: World) -> None:
     """M2. At f87b3bd: sweeps of 2 to 7 s instead of 0.04, root's orders 20 to 37 s, a stall of 30 s ended after 57.
 
-    The last message of each flooded agent counts all the same.
+    Judged by how many of its datagrams were read. The last message of each flooded agent counts all the same.
     """
     start(world)
     attack = Attack(world)
-    attack.begin(MALLORY, "flood", 250, 25)
+    began = time.monotonic()
+    attack.begin(MALLORY, "flood", 250, 15)
     attack.ready()
     stalling = world.registered("stalls", "sleep", "1000", stall_after_seconds=5)
     assert world.ask("POST", "/v1/agents/stalls/beat", {})[0] == 204
-    began = time.monotonic()
     world.wait_event("agent.stalled", name="stalls")
-    found = time.monotonic() - began
     took = orders(world, attack)
     (counts,) = attack.ended()
+    seconds = time.monotonic() - began
     assert stalling.wait(60)
+    print(f"{counts} in {seconds:.1f} s; {told(took)}")
     assert counts["full"] > 0 and counts["agents"] == 250
-    assert found < 15, "its limit is 5 s, confirmed in two sweeps of a second"
-    assert sorted(took)[len(took) // 2] < 5
+    waiting = 250 * (1 + int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()))
+    assert counts["sent"] <= waiting + DATAGRAMS * seconds
     assert "datagrams" in limited(world)
 
     def last_words() -> bool:
@@ -236,6 +295,99 @@ def test_a_flood_on_250_sockets_delays_no_sweep_and_no_stall(world: World) -> No
         return len(mine) == 250 and all(agent["note"] == "the last word" for agent in mine)
 
     wait_for(last_words, "the last message of each is read", 120)
+
+
+@pytest.mark.parametrize("uids", [(MALLORY,), tuple(SUB + number for number in range(6))], ids=["uid", "sub-uids"])
+def test_names_that_are_nobodys_cost_what_they_take(world: World, uids: tuple[int, ...]) -> None:
+    """M2, a sibling: 256 targets in one request, each looked up in the registry three times. H3: by one user's uids.
+
+    At f87b3bd, and still at bc51ea4, each of them was.
+    """
+    start(world)
+    attack = Attack(world)
+    began = time.monotonic()
+    for uid in uids:
+        attack.begin(uid, "names", 30 // len(uids), 5)
+    attack.ready()
+    took = orders(world, attack)
+    counts = sum(map(Counter, attack.ended()), Counter[str]())
+    seconds = time.monotonic() - began
+    print(f"{dict(counts)} in {seconds:.1f} s; {told(took)}")
+    assert took
+    assert 0.5 * 256 * (admitted(counts, "200", "404") - 1) <= most_of(seconds), "one may leave a debt"
+    assert "requests" in limited(world)
+
+
+def test_what_is_no_http_costs_as_a_request_does(world: World) -> None:
+    """M2, a sibling: it never comes to be a request, and was answered as often as it came, still at bc51ea4."""
+    start(world)
+    attack = Attack(world)
+    began = time.monotonic()
+    attack.begin(MALLORY, "noise", 30, 5)
+    attack.ready()
+    took = orders(world, attack)
+    (counts,) = attack.ended()
+    seconds = time.monotonic() - began
+    print(f"{counts} in {seconds:.1f} s; {told(took)}")
+    assert admitted(counts, "400") <= most_of(seconds)
+
+
+def test_knocking_without_end_locks_nobody_out(world: World) -> None:
+    """M2 and H3, a sibling: connect and leave, so that those who are to be let in wait behind a full backlog.
+
+    At f87b3bd, and still at bc51ea4, root's client gave up at once: "too many connections waiting".
+    """
+    start(world)
+    attack = Attack(world)
+    for _ in range(3):
+        attack.begin(MALLORY, "knock", 20, 8)
+    attack.ready()
+    took = orders(world, attack)
+    counts = attack.ended()
+    print(f"{counts}; {told(took)}")
+    assert took
+    assert ask_as(world, VICTIM, "GET", "/v1/status")[0] == 200
+    assert "connections" in limited(world)
+
+
+@pytest.mark.parametrize(
+    "uids", [tuple(SUB + number for number in range(10)), (MALLORY, VICTIM)], ids=["sub-uids", "two users"]
+)
+def test_hooks_that_hang_take_no_place_of_roots(world: World, uids: tuple[int, ...]) -> None:
+    """H3, a sibling: what is to be run after an agent's end has 16 places here, of which one uid had 8 at f87b3bd.
+
+    Root's hook was not run while the others hung: at f87b3bd sub-uids were enough, at bc51ea4 it took two users.
+    """
+    done = world.dir / "done"
+    with world.config.open("a") as config:
+        config.write('[[hook]]\nname = "hangs"\non = ["failed", "killed", "completed", "stopped"]\n')
+        config.write(f"command = ['sh', '-c', 'test $(id -u) -ne 0 || exec touch {done}; exec sleep {NAP}']\n")
+    start(world, descriptors=256)
+    attack = Attack(world)
+    for uid in uids:
+        attack.begin(uid, "leave", 20 // len(uids))
+    attack.ready()
+    assert sum(counts.get("201", 0) for counts in attack.ended()) == 20
+    wait_for(lambda: world.count("agent.gone") == 20, "all of them have ended")
+    wait_for(lambda: hanging(uids) >= 8, "their hooks hang")
+
+    roots = world.registered("roots", "sleep", "1000")
+    assert world.ask("POST", "/v1/kill", {"targets": ["roots"], "wait": False})[0] == 200
+    roots.wait()
+    wait_for(done.exists, "root's hook", 30)
+    assert hanging(uids) >= 8
+
+
+def hanging(uids: tuple[int, ...]) -> int:
+    """How many hooks of theirs sleep."""
+    found = 0
+    for pid in (name for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            asleep = Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\0%s\0" % NAP.encode()
+            found += asleep and os.stat(f"/proc/{pid}").st_uid in uids
+        except OSError:
+            continue
+    return found
 
 
 def test_holding_and_lifting_without_end_needs_one_row_an_agent(world: World) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.world import World, alive, make_world, wait_for
+from tests.world import World, alive, wait_for
 
 pytestmark = [
     pytest.mark.attacks,
@@ -149,15 +149,6 @@ class Hostile:
         lines = wait_for(lambda: self.out.read_text().split("\n")[self.read : -1], "the attacker's next line", 120)
         self.read += 1
         return lines[0]
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    """The system's daemon: others may pass to its sockets, and nowhere else."""
-    for made in make_world():
-        made.dir.chmod(0o755)
-        made.runtime.chmod(0o755)
-        yield made
 
 
 def victim(world: World, name: str = "victim") -> int:

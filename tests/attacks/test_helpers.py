@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -323,25 +323,87 @@ def helpers() -> dict[int, int]:
 
 
 def test_helpers_of_twenty_uids_end_when_they_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """H3b: at f87b3bd all 20 stayed until the daemon's end."""
-    monkeypatch.setattr(daemons_side, "IDLE", 1.0)
+    """H3b: at f87b3bd all 20 stayed until the daemon's end. With the children that look and parse for each."""
+    monkeypatch.setattr(daemons_side, "IDLE", 1.0, raising=False)  # there was no such thing
 
     async def story() -> None:
         async with serving() as them:
             for uid in range(100_000, 100_020):
                 assert (await them.call(uid, "ping", {}, 30))["uid"] == uid
-            until = time.monotonic() + 30
-            while helpers() and time.monotonic() < until:
-                await asyncio.sleep(0.05)
-            assert helpers() == {}
+            for uid in range(100_000, 100_003):
+                await them.call(uid, "stamp", {"path": "/etc/passwd"}, 30)
+                await them.call(uid, "source_discover", {"kind": "claude", "path": "/nowhere"}, 30)
+            await gone(range(100_000, 100_020))
             assert (await them.call(100_000, "ping", {}, 30))["uid"] == 100_000
 
     run(story)
 
 
+async def gone(uids: range) -> None:
+    """Wait until no process of these uids is left."""
+    until = time.monotonic() + 30
+    while (left := of_uids(uids)) and time.monotonic() < until:
+        await asyncio.sleep(0.05)
+    assert left == []
+
+
+def of_uids(uids: range) -> list[int]:
+    found = []
+    for word in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if Path(f"/proc/{word}").stat().st_uid in uids and alive(int(word)):
+                found.append(int(word))
+    return found
+
+
+def test_an_idle_helper_that_its_owner_has_stopped_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H3b, a sibling: with the processes that parse and look for it. At f87b3bd it stayed as any other did."""
+    monkeypatch.setattr(daemons_side, "IDLE", 1.0, raising=False)
+    uids = range(100_030, 100_031)
+
+    async def story() -> None:
+        async with serving() as them:
+            await them.call(uids[0], "stamp", {"path": "/etc/passwd"}, 30)
+            await them.call(uids[0], "source_discover", {"kind": "claude", "path": "/nowhere"}, 30)
+            there = of_uids(uids)
+            assert there
+            subprocess.run(["kill", "-STOP", *map(str, there)], user=uids[0], group=NOBODY, extra_groups=[], check=True)
+            await gone(uids)
+            assert (await them.call(uids[0], "ping", {}, 30))["uid"] == uids[0]
+            assert (await them.call(0, "ping", {}, 30))["uid"] == 0
+
+    run(story)
+
+
+def test_helpers_of_one_call_each_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """H3b, a sibling: one uid after the other asks once, as a user with 65,536 of them can. Only so many stay so long.
+
+    At f87b3bd there were as many as had ever asked. What is kept of each uid goes with its helper.
+    """
+    monkeypatch.setattr(daemons_side, "MOST", 8, raising=False)
+    monkeypatch.setattr(daemons_side, "IDLE", 1.0, raising=False)
+    uids = range(100_040, 100_070)
+
+    async def story() -> None:
+        async with serving() as them:
+            most = 0
+            for uid in uids:
+                assert (await them.call(uid, "ping", {}, 30))["uid"] == uid
+                most = max(most, len(of_uids(uids)))
+            assert most <= 8
+            await gone(uids)
+            kept = {name: value for name, value in vars(them).items() if value and isinstance(value, dict)}
+            assert kept == {}
+
+    run(story)
+
+
 def test_a_crowd_of_uids_gets_only_so_many_helpers_and_roots_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """H3, H3b: the oldest idle helper makes room; hooks that run wait for places, and root does not wait for them."""
-    monkeypatch.setattr(daemons_side, "MOST", 8)
+    """H3, H3b: the oldest idle helper makes room; hooks that run wait for places, and root does not wait for them.
+
+    At f87b3bd there were 20.
+    """
+    monkeypatch.setattr(daemons_side, "MOST", 8, raising=False)
     most = 0
 
     async def story() -> None:
@@ -364,7 +426,11 @@ def test_a_crowd_of_uids_gets_only_so_many_helpers_and_roots_is_served(monkeypat
 
 
 def test_helpers_that_hang_take_no_place_of_roots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All places but those kept for root are held by stopped helpers: a call of root's is answered at once."""
+    """All places but those kept for root are held by stopped helpers: a call of root's is answered at once.
+
+    It cannot be played at f87b3bd: helpers had no number of places there, so that none could be taken (H3b). Hooks had,
+    and what hung took all of them: `test_admission.py::test_hooks_that_hang_take_no_place_of_roots`.
+    """
     monkeypatch.setattr(daemons_side, "MOST", 8)
 
     async def story() -> None:

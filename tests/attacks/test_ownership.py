@@ -5,7 +5,6 @@ M3 of the table, and their siblings. "At f87b3bd": what was seen there by these 
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 
 from tests.e2e.test_two_people import Person
 from tests.setuid import Leashed, leashed, wait_uids
-from tests.world import World, alive, make_world, wait_for
+from tests.world import World, alive, wait_for
 
 pytestmark = [
     pytest.mark.attacks,
@@ -26,12 +25,8 @@ WHOLE_ROOT = DEAF.format(become="os.setresuid(0, 0, 0)")
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    """The system's daemon: others may pass to its sockets."""
-    for made in make_world(kill={"grace_seconds": 0.5, "verify_seconds": 5}, log={"level": "debug"}):
-        made.dir.chmod(0o755)
-        made.runtime.chmod(0o755)
-        yield made
+def settings() -> dict[str, dict[str, Any]]:
+    return {"kill": {"grace_seconds": 0.5, "verify_seconds": 5}, "log": {"level": "debug"}}
 
 
 @pytest.fixture

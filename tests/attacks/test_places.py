@@ -10,14 +10,13 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.test_two_people import Person
-from tests.world import BIN, World, make_world
+from tests.world import BIN, World
 from watchdog.control.restoring import chosen
 from watchdog.core.model import Policy, Registration, Status
 from watchdog.errors import Ambiguous
@@ -33,15 +32,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: what another user chooses for it"),
 ]
 ANN, BEN = 12001, 12002
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    """The system's daemon: others may pass to its sockets."""
-    for made in make_world():
-        made.dir.chmod(0o755)
-        made.runtime.chmod(0o755)
-        yield made
 
 
 def test_a_name_that_begins_like_anothers_id_takes_no_order_of_roots(world: World) -> None:

@@ -6,13 +6,13 @@ when `run` closes it, is played in `tests/cli/test_inbox.py::test_takes_no_descr
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.e2e.test_two_people import FLOOD, Person
-from tests.world import World, make_world, wait_for
+from tests.world import World, wait_for
 
 pytestmark = [
     pytest.mark.attacks,
@@ -54,12 +54,8 @@ while True:
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    """The system's daemon: others may pass to its sockets."""
-    for made in make_world(log={"level": "debug"}):
-        made.dir.chmod(0o755)
-        made.runtime.chmod(0o755)
-        yield made
+def settings() -> dict[str, dict[str, Any]]:
+    return {"log": {"level": "debug"}}
 
 
 def test_a_flood_by_another_user_has_no_agent_of_roots_killed(world: World) -> None:

@@ -19,6 +19,7 @@ from tests.setuid import leashed
 from watchdog.control import api
 from watchdog.control.api import ROUTES
 from watchdog.control.peers import FOLLOWERS, PER_UID, Gate, peer_of
+from watchdog.core.admission import Kind
 
 as_root = pytest.mark.skipif(not ROOT, reason="needs root: other people's processes")
 
@@ -482,6 +483,56 @@ print(ask(b"GET /v1/st", b"atus HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\
         assert process.stdout.readline() == "429\n"
         assert process.stdout.readline() == "429\n"
         assert process.wait(60) == 0
+
+
+@as_root
+def test_what_a_request_makes_us_look_at_is_paid_for(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name, whether somebody has it or not. Who owes already is refused before that."""
+    charged: list[tuple[int, float]] = []
+    monkeypatch.setattr(office.desk.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
+    monkeypatch.setattr(office.desk, "charge_answer", lambda *_: 0.0)
+    names = [f"nobody{number}" for number in range(256)]
+    for route in ("kill", "stop", "remove", "hold", "unhold"):
+        charged.clear()
+        office.ask_as(ALICE, "POST", f"/v1/{route}", {"targets": names})
+        assert charged == [(ALICE, 0.5 * 255)], route
+
+    monkeypatch.setattr(office.desk.admission, "owes", lambda uid: 5.0)
+    charged.clear()
+    for route in ("kill", "stop", "remove", "hold", "unhold"):
+        assert office.ask_as(ALICE, "POST", f"/v1/{route}", {"targets": names})[0] == 429
+        assert office.ask("POST", f"/v1/{route}", {"targets": names})[0] != 429
+    assert charged == []
+
+
+@as_root
+def test_each_further_agent_that_is_removed_is_paid_for(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name as by a group. At bc51ea4 only a group was."""
+    for number in range(3):
+        office.register(f"m{number}", ALICE, queued=True)
+    charged: list[float] = []
+    monkeypatch.setattr(office.desk.admission, "charge", lambda uid, cost: charged.append(cost))
+    monkeypatch.setattr(office.desk, "charge_answer", lambda *_: 0.0)
+    office.ask_as(ALICE, "POST", "/v1/remove", {"targets": ["m0", "m1", "m2"], "dry_run": True})
+    assert charged == [0.5 * 2, 2.0, 2.0]
+
+
+@as_root
+def test_who_connects_too_often_is_hung_up_on(office: Office) -> None:
+    """Told why, and without a task of the loop; root is let in, and the agents of that user are not judged silent."""
+    alpha = office.register("alpha", ALICE)
+    bucket = office.on_loop(lambda: office.desk.admission._bucket(ALICE, Kind.CONNECTIONS)[0])
+    office.on_loop(lambda: setattr(bucket, "tokens", -1e6))
+
+    code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(4096).decode())"
+    knock = [sys.executable, "-c", code, office.socket_path]
+    said = subprocess.run(knock, user=ALICE, group=ALICE, extra_groups=[], capture_output=True, text=True, check=True)
+    assert said.stdout.startswith("HTTP/1.1 503 ")
+    assert "too many connections in a second; try again" in said.stdout
+    assert office.agent("alpha").agent_id == alpha
+    assert office.agent("alpha").channel_lost
+    assert office.ask("GET", "/v1/status")[1]["limited"][0]["kind"] == "connections"
+    assert office.ask_as(BOB, "GET", "/v1/status")[0] == 200
 
 
 @as_root

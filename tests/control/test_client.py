@@ -136,14 +136,14 @@ def test_who_is_refused_before_he_is_heard_is_told_why(runtime: Path, monkeypatc
 
 
 def test_a_full_backlog_is_no_absent_daemon(runtime: Path) -> None:
-    """unix(7): connect(2) fails with EAGAIN. Somebody is there: 75, not 69."""
+    """unix(7): connect(2) waits, then fails with EAGAIN. Somebody is there: 75, not 69."""
     path = str(runtime / "agent-watchdog" / "control.sock")
     listener, waiting = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(0)
     waiting.connect(path)
     with pytest.raises(DaemonBusy, match="too many connections waiting"):
-        client.request("GET", "/v1/status", socket_path=path)
+        client.request("GET", "/v1/status", socket_path=path, timeout=0.2)
     waiting.close()
     listener.close()
 

@@ -22,7 +22,7 @@ from watchdog import logs, threads
 from watchdog.control import ending, events, holding, purging, reading, reaping, registering, restoring
 from watchdog.control.bodies import MAX_BODY, gone
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
-from watchdog.control.peers import Gate, Guarded, Peer, too_often
+from watchdog.control.peers import BACKLOG, Gate, Guarded, Listener, Peer, too_often
 from watchdog.control.results import denial
 from watchdog.core.admission import WAIT, Kind, cost_of
 from watchdog.errors import BadRequest, Forbidden, Limited, NoSpace, WatchdogError
@@ -211,7 +211,9 @@ async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncItera
             admission=desk.admission,
             admin_group=lambda: desk.settings.control.admin_group,
         )
+        listener = Listener.of(listener, gate)
         server = await loop.create_unix_server(gate, sock=listener)
+        listener.listen(BACKLOG)  # asyncio accepts as many at a time as it was told for a backlog: its own 100
         try:
             yield
         finally:

@@ -9,13 +9,14 @@ import stat
 import sys
 import time
 from _collections_abc import Callable, Iterator
-from _socket import AF_UNIX, SO_PEERCRED, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, socket
-from errno import EACCES, EAGAIN, EPERM
+from _socket import AF_UNIX, SO_PEERCRED, SO_SNDTIMEO, SOCK_CLOEXEC, SOCK_STREAM, SOL_SOCKET, socket
+from errno import EACCES, EAGAIN, ENOTCONN, EPERM
 
 from watchdog.errors import BadRequest, DaemonBusy, DaemonUnreachable, UnsafeDirectory
 
 SYSTEM_SOCKET = "/run/agent-watchdog/control.sock"
 _CHUNK = 65536
+_LONG = 4 if sys.maxsize < 2**32 else 8  # bytes of a C long
 
 
 def user_directories() -> list[str]:
@@ -258,8 +259,8 @@ def _connected(socket_path: str, timeout: float) -> socket:
         raise UnsafeDirectory(f"{problem}; its control socket is not trusted")
     connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
     try:
+        _connect(connection, socket_path, timeout)
         connection.settimeout(timeout)
-        connection.connect(socket_path)
         check_peer(connection)
     except OSError as error:
         connection.close()
@@ -273,6 +274,28 @@ def _connected(socket_path: str, timeout: float) -> socket:
         connection.close()
         raise
     return connection
+
+
+def _connect(connection: socket, socket_path: str, timeout: float) -> None:
+    """Connect; where its backlog is full, wait in the kernel's queue for it. BlockingIOError after `timeout` seconds.
+
+    Python's own timeout makes the socket non-blocking, and such a one does not wait (unix(7)): it would have to find
+    the moment in which there is room.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        left = max(0.001, deadline - time.monotonic())
+        seconds, microseconds = int(left), int(left % 1 * 1e6)
+        long = [number.to_bytes(_LONG, sys.byteorder) for number in (seconds, microseconds)]
+        connection.setsockopt(SOL_SOCKET, SO_SNDTIMEO, b"".join(long))  # struct timeval
+        connection.connect(socket_path)
+        try:
+            connection.getpeername()
+        except OSError as error:
+            if error.errno != ENOTCONN or time.monotonic() >= deadline:
+                raise
+            continue  # a signal came while it waited, which Python takes for a connection that goes on by itself
+        return
 
 
 def _send(connection: socket, request: bytes) -> None:

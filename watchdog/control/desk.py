@@ -17,7 +17,7 @@ from aiohttp import web
 from watchdog.admission import Admission
 from watchdog.clock import Clock
 from watchdog.config import Settings
-from watchdog.control.peers import Peer, peer_of
+from watchdog.control.peers import Peer, peer_of, too_often
 from watchdog.core.admission import PER_TARGET, PER_TOKEN, WAIT, Kind
 from watchdog.core.model import KillOptions, Reason, Registration
 from watchdog.errors import BadRequest, RegistryUnavailable
@@ -131,6 +131,15 @@ class Desk:
         """Take the tokens for so many targets of one request; the first is paid for."""
         if targets > 1 and not peer.admin:
             self.admission.charge(peer.uid, PER_TARGET[act] * (targets - 1))
+
+    def charge_named(self, peer: Peer, targets: int) -> None:
+        """The same for so many words before they are looked up. Raises Limited for one who owes tokens already."""
+        if targets > 1 and not peer.admin:
+            seconds = self.admission.owes(peer.uid)
+            if seconds > 0:
+                self.admission.refused(peer.uid, Kind.REQUESTS)
+                raise too_often(peer.uid, self.admission.user_of(peer.uid), seconds)
+            self.charge(peer, "named", targets)
 
     def unheard(self, uid: int) -> None:
         """A connection of that uid was refused for a limit; it may have carried a heartbeat.

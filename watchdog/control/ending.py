@@ -98,6 +98,7 @@ async def _polite(request: web.Request, body: Stop, targets: list[str], *, cance
 
 async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list[Json]:
     """Find, then end generation by generation: a parent that respawns its children is dead before they are ended."""
+    desk.charge_named(peer, len(targets))
     chosen = Chosen()
     for target in targets:
         await _choose(desk, peer, target, order, chosen)

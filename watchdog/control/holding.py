@@ -28,8 +28,9 @@ async def hold(request: web.Request) -> web.Response:
     until = None if body.for_seconds is None else desk.now() + timedelta(seconds=body.for_seconds)
     reason = body.reason or "no reason given"
     results = []
+    desk.charge_named(peer, len(body.targets))
     targets = await _targets(desk, peer, body.targets, request.path)
-    desk.charge(peer, "hold", len(targets))
+    desk.charge(peer, "hold", len(targets) - len(body.targets))
     for agent, result in targets:
         if result is None and agent is not None and agent.reg.host != desk.host:
             await elsewhere.hold(desk, peer, agent, reason, until)
@@ -78,8 +79,9 @@ async def unhold(request: web.Request) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Unhold, await read_body(request))
     results = []
+    desk.charge_named(peer, len(body.targets))
     targets = await _targets(desk, peer, body.targets, request.path)
-    desk.charge(peer, "unhold", len(targets))
+    desk.charge(peer, "unhold", len(targets) - len(body.targets))
     for agent, result in targets:
         if result is None:
             there = agent if agent is not None and agent.reg.host != desk.host else None
@@ -107,6 +109,7 @@ async def remove(request: web.Request) -> web.Response:
     """Close what is left of agents whose process is gone; one that lives is refused."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Remove, await read_body(request))
+    desk.charge_named(peer, len(body.targets))
     results = []
     for target in body.targets:
         word = target
@@ -122,7 +125,7 @@ async def remove(request: web.Request) -> web.Response:
         except WatchdogError as error:
             results.append(_refused(desk, peer, target, error, request.path))
             continue
-        desk.charge(peer, "remove", len(agents))
+        desk.charge(peer, "remove", len(agents) + bool(results))  # of all words together the first agent is paid for
         results += [await _remove(desk, peer, agent, body) for agent in agents]
     return _respond(results, "remove")
 

@@ -3,7 +3,8 @@
 Nothing that a client writes says who it is. A slow or hostile client costs its own user's connections and nobody
 else's: `Gate` counts them per uid and per user, keeps a share of the descriptors for pidfds and some for root, and cuts
 a connection that does not begin. What a request costs is asked before it is parsed: one that has to be refused, or to
-wait for its tokens, is kept unread meanwhile.
+wait for its tokens, is kept unread meanwhile. Who only knocks pays as well: `Listener` hangs up on a user that connects
+more often than it could ask anything.
 Whoever follows the history has places of its own; and a connection that was refused for a limit may have carried a
 heartbeat, so `unheard` is told whose it was.
 """
@@ -16,6 +17,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
@@ -36,6 +38,8 @@ FOLLOWERS = 32  # of one uid: connections that follow the history, not counted a
 FIRST_BYTE_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
 MAX_LINE = 8190  # bytes of a request's first line, as aiohttp
+BACKLOG = 4096  # connections that wait to be accepted; the kernel's own limit (net.core.somaxconn) since Linux 5.4
+DROPS = 256  # connections that are hung up on before the loop does something else: 4 ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,18 @@ class Gate:
             )
         return None
 
+    def may_knock(self, uid: int) -> bool:
+        """Whether that uid may have one more connection by now; how many it has open is not asked."""
+        return self.admission is None or self.admission.has(uid, Kind.CONNECTIONS)
+
+    def hung_up_on(self, dropped: Counter[int]) -> None:
+        """So many connections of these uids were closed unread."""
+        for uid, count in dropped.items():
+            if self.admission is not None:
+                self.admission.refused(uid, Kind.CONNECTIONS, count)
+            if self.unheard is not None:
+                self.unheard(uid)
+
     def follow(self, peer: Peer, user: int | None) -> str | None:
         """Count an entered connection as a follower's from now on, or say why it is none."""
         if self.followers.uids[peer.uid] >= FOLLOWERS:
@@ -198,6 +214,42 @@ class Gate:
             self.admission.refused(uid, kind)
 
 
+class Listener(socket.socket):
+    """Accepts for the event loop whom the gate lets knock, and tells the others to come again.
+
+    Without this a user that connects and leaves as fast as it can fills the backlog: root's client is then refused by
+    the kernel (EAGAIN), and no `run` brings its agent's heartbeat. To hang up takes 15 us, what asyncio does 200.
+    """
+
+    gate: Gate
+    _left = DROPS  # that it may hang up on before the loop goes on; asyncio accepts a hundred times in a row
+
+    @classmethod
+    def of(cls, made: socket.socket, gate: Gate) -> "Listener":
+        """Takes the descriptor of `made` over."""
+        listener = cls(fileno=made.detach())
+        listener.gate = gate
+        return listener
+
+    def accept(self) -> tuple[socket.socket, str]:
+        """As socket.accept; BlockingIOError also when it has hung up on so many that the loop should go on."""
+        dropped: Counter[int] = Counter()
+        try:
+            while self._left > 0:
+                connection, address = super().accept()
+                uid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))[1]
+                if self.gate.may_knock(uid):
+                    return connection, address
+                self._left -= 1
+                dropped[uid] += 1
+                with connection, suppress(OSError):  # it has left already
+                    connection.send(_COME_AGAIN, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            self._left = DROPS
+            raise BlockingIOError
+        finally:
+            self.gate.hung_up_on(dropped)
+
+
 def _less(counts: Counter[Key], key: Key) -> None:
     counts[key] -= 1
     if counts[key] <= 0:
@@ -213,6 +265,9 @@ def problem(status: str, code: str, message: str, header: bytes = b"") -> bytes:
         len(body),
         body,
     )
+
+
+_COME_AGAIN = problem("503 Service Unavailable", TooMany.code, "too many connections in a second; try again")
 
 
 def too_often(uid: int, user: int, seconds: float) -> Limited:
@@ -234,6 +289,7 @@ class Guarded(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._head = b""
+        self._begun = False  # its first byte has come, and the request's time runs
         self._waits: asyncio.TimerHandle | None = None
         self._paid = False
         self._kind = Kind.REQUESTS
@@ -273,25 +329,36 @@ class Guarded(asyncio.Protocol):
             return
         if self._inner is not None:
             self._give(data)
-        elif self._waits is not None:  # what came before reading was paused
-            self._head += data
-        elif (seconds := self._price(data)) > 0.0:
+            return
+        self._head += data
+        if self._waits is not None:  # what came before reading was paused
+            return
+        self._head = self._head.lstrip(b"\r\n")  # RFC 9112, 2.2: an empty line before a request is passed over
+        if b"\n" not in self._head and len(self._head) <= MAX_LINE:
+            if not self._begun:
+                self._begun = True
+                self._expect(self._gate.request_seconds)
+            return
+        data, self._head = self._head, b""
+        if (seconds := self._price(data)) > 0.0:
             self._keep(data, seconds)
         else:
             self._begin(data)
 
     def _price(self, data: bytes) -> float:
-        """Pay for the first request, where its first line came in one piece, else it is paid for when it is parsed.
+        """Pay for the first request, by its first line; what is none pays as the cheapest does.
 
         The seconds that it has to wait, as `Admission.take`.
         """
         admission, peer = self._gate.admission, self._peer
-        words = data[:MAX_LINE].split(b"\r\n", 1)[0].split(b" ")
-        if admission is None or peer is None or self._user is None or len(words) != 3:
+        if admission is None or peer is None or self._user is None:
             return 0.0
-        self._kind, cost = cost_of(words[0].decode("latin-1"), words[1].decode("latin-1"))
+        words = data[:MAX_LINE].split(b"\n", 1)[0].strip(b"\r").split(b" ")
+        cost = 1.0
+        if len(words) == 3:
+            self._kind, cost = cost_of(words[0].decode("latin-1"), words[1].decode("latin-1"))
+            self._paid = True
         seconds = admission.take(peer.uid, self._kind, cost)
-        self._paid = True
         return 0.0 if seconds > 0 and self._is_admin() else seconds
 
     def _is_admin(self) -> bool:
@@ -309,6 +376,7 @@ class Guarded(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._begun = False
         then = self._go_on if seconds <= WAIT else partial(self._late, seconds)
         self._waits = asyncio.get_running_loop().call_later(min(seconds, WAIT), then)
 
@@ -335,7 +403,8 @@ class Guarded(asyncio.Protocol):
         assert self._transport is not None
         self._inner = self._gate.inner()
         self._inner.connection_made(self._transport)
-        self._expect(self._gate.request_seconds)  # the whole head, and no trickle of bytes moves that
+        if not self._begun:
+            self._expect(self._gate.request_seconds)  # the whole head, and no trickle of bytes moves that
         self._give(data)
 
     def _give(self, data: bytes) -> None:

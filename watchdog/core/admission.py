@@ -37,9 +37,10 @@ class Rate(NamedTuple):
         return self.burst / max(1, users)
 
 
-# One `list` costs a token. Estimated, for a third of one core in all: a registration keeps the event loop busy for
-# some 8 ms (1,000 of them took 7.5 s), a heartbeat over HTTP for 0.5 ms, and a helper process is 60 to 100 ms of CPU.
-RATES = {Kind.REQUESTS: Rate(100.0, 400.0), Kind.BEATS: Rate(400.0, 800.0)}
+# One `list` of few agents costs a token. Estimated, for a third of one core in all: a registration keeps the event loop
+# busy for some 8 ms (1,000 of them took 7.5 s), a heartbeat over HTTP for 0.5 ms, and a helper process is 60 to 100 ms
+# of CPU. Connections: more than all requests and heartbeats that are served need; one without a word takes 0.2 ms.
+RATES = {Kind.REQUESTS: Rate(100.0, 400.0), Kind.BEATS: Rate(400.0, 800.0), Kind.CONNECTIONS: Rate(800.0, 1600.0)}
 WAIT = (
     1.0  # seconds that a request waits for its tokens; a refusal waits as long, so repeating it at once gains nothing
 )
@@ -61,7 +62,9 @@ _COSTS = {
 }
 # Bytes of an answer that cost one more: JSON of half a megabyte, the story of an agent of 2,000 processes, is 35 ms.
 PER_TOKEN = 32_768
-PER_TARGET = {"kill": 1.0, "remove": 2.0, "hold": 0.5, "unhold": 0.5}  # of further targets of one request
+# Of further targets of one request, and of each word that has to be looked up in the fleet and the registry: 0.7 ms
+# with few agents.
+PER_TARGET = {"kill": 1.0, "remove": 2.0, "hold": 0.5, "unhold": 0.5, "named": 0.5}
 
 
 def cost_of(method: str, target: str) -> tuple[Kind, float]:

@@ -13,6 +13,7 @@ from watchdog.core.notify import Words, merge_words
 from watchdog.errors import BadRequest, DaemonUnreachable, Forbidden, UnsafeDirectory, WatchdogError
 
 RETRY_SECONDS = 1.0
+FULL_RETRY_SECONDS = 0.1  # its backlog is full: room in it comes and goes within milliseconds
 END_RETRY_SECONDS = 0.25  # how it ended: little time is left to tell it
 COALESCE_SECONDS = 0.5  # beats that come faster are passed on as one
 REFUSED_SECONDS = 60.0  # until registering is tried again where it was refused for a reason that may pass
@@ -147,7 +148,10 @@ class Link:
             self._watch(connection.fileno())
         except (OSError, UnsafeDirectory) as error:
             connection.close()
-            self._failed(str(error), now, busy=isinstance(error, BlockingIOError))  # its backlog is full (unix(7))
+            full = isinstance(error, BlockingIOError)  # its backlog is (unix(7))
+            self._failed(str(error), now, busy=full)
+            if full:
+                self._not_before = now + FULL_RETRY_SECONDS
             return
         self._connection = connection
         self._perhaps = self._perhaps or kind == "register"
