@@ -133,10 +133,13 @@ class Desk:
             self.admission.charge(peer.uid, PER_TARGET[act] * (targets - 1))
 
     def charge_named(self, peer: Peer, targets: int) -> None:
-        """The same for so many words before they are looked up. Raises Limited for one who owes tokens already."""
+        """The same for so many words before they are looked up. Raises Limited for one who owes too much already.
+
+        That is more than a request may wait for: what `Admission.take` let in gets through, however many came with it.
+        """
         if targets > 1 and not peer.admin:
             seconds = self.admission.owes(peer.uid)
-            if seconds > 0:
+            if seconds > WAIT:
                 self.admission.refused(peer.uid, Kind.REQUESTS)
                 raise too_often(peer.uid, self.admission.user_of(peer.uid), seconds)
             self.charge(peer, "named", targets)
