@@ -90,6 +90,7 @@ LATER: dict[str, tuple[str, ...]] = {
     ),
     "reads of a user's processes that take long, and never hang, hold up the event loop": (
         "tests/attacks/test_hung_reads.py::test_reads_that_take_long_and_never_hang_hold_up_nobody",
+        "tests/processes/test_reader.py::test_one_of_which_each_read_takes_long_is_not_read_for_a_while",
     ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
 }
