@@ -1,4 +1,4 @@
-"""Which limits an agent would leave that is moved to a cgroup of its own. With systemd: tests/systemd/test_scopes.py."""
+"""Which limits an agent would leave that gets a cgroup of its own. With systemd: tests/systemd/test_scopes.py."""
 
 from pathlib import Path
 
