@@ -96,6 +96,9 @@ LATER: dict[str, tuple[str, ...]] = {
         "tests/systemd/test_scopes.py::test_nobody_gets_an_agent_out_of_what_root_has_limited",
         "tests/test_limits.py",
     ),
+    "root installs a vendor's hooks in a user's home, where a link leads elsewhere": (
+        "tests/attacks/test_places.py::test_root_installs_no_hooks_where_a_users_link_leads",
+    ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
 }
 
