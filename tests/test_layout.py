@@ -40,6 +40,7 @@ RANK = {
     "fleet": 5,
     "speaker": 4,
     "placement": 6,
+    "limits": 5,
     "shortage": 6,
     "holds": 5,
     "notices": 5,

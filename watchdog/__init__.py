@@ -77,6 +77,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     intake/      the notify sockets (sd_notify datagrams)
     notices      `[notify]`: events start the operator's command
     placement    an agent's own cgroup: a scope of systemd's, or a leaf of ours
+    limits       what root has laid on the units and cgroups that an agent would leave
     shortage     whether the kernel ended an agent for want of memory
     owners       the daemon's side of the owners' helpers
     vacancies    how many of them there may be at once

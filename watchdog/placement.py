@@ -7,13 +7,14 @@ below his own cgroup where that was delegated to him. It is never below our serv
 
 import asyncio
 import contextlib
+import errno
 import os
 import pwd
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from watchdog import children, shortage, threads
+from watchdog import children, limits, shortage, threads
 from watchdog.core.model import Identity, Presence, Status, cgroup_names
 from watchdog.enclosure import thaw
 from watchdog.errors import Conflict, RegistryUnavailable
@@ -110,6 +111,7 @@ class Placement:
 
     async def _place(self, agent: Agent, main: Identity) -> None:
         try:
+            await self._refuse_confined(agent, main)
             if self.kind is Kind.LEAF:
                 self._clear()
                 _refuse_ended(agent, main)
@@ -123,7 +125,7 @@ class Placement:
                     await asyncio.sleep(LOOK)
         except (OSError, TimeoutError) as error:
             if presence(main, agent.pidfd) is not Presence.ABSENT:
-                self._failed(str(error) or "it does not arrive there")
+                self._failed(error.strerror or str(error) or "it does not arrive there")
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, one agent goes without, and it is said
             self._failed(f"{type(error).__name__}: {error}")
@@ -133,6 +135,15 @@ class Placement:
             self._log.event("cgroup.works", kind=self.kind)
         with contextlib.suppress(RegistryUnavailable, Conflict):  # a later daemon finds it there; no row, no daemon
             await self._store.write(self._store.store.set_cgroup, agent.agent_id, agent.cgroup or "")
+
+    async def _refuse_confined(self, agent: Agent, main: Identity) -> None:
+        """Its user must not get it out of what root has laid on it, which we could. Raises PermissionError, OSError."""
+        uid, path = agent.reg.owner_uid, cgroups.path_of(main.pid)
+        if os.geteuid() != 0 or uid == 0 or path is None:
+            return
+        why = limits.of_cgroups(path) if self.kind is Kind.LEAF else await limits.of_units(path, uid)
+        if why is not None:
+            raise PermissionError(errno.EPERM, why)
 
     def _found(self, agent: Agent, main: Identity) -> bool:
         """Whether the main process sits in the cgroup that was made for it, which then is the agent's.

@@ -118,6 +118,14 @@ LATER: dict[str, tuple[str, ...]] = {
     ),
     "reads of a user's processes that take long, and never hang, hold up the event loop": (
         "tests/attacks/test_hung_reads.py::test_reads_that_take_long_and_never_hang_hold_up_nobody",
+        "tests/processes/test_reader.py::test_one_of_which_each_read_takes_long_is_not_read_for_a_while",
+    ),
+    "a user has its process moved out of a unit that root has limited": (
+        "tests/systemd/test_scopes.py::test_nobody_gets_an_agent_out_of_what_root_has_limited",
+        "tests/test_limits.py",
+    ),
+    "root installs a vendor's hooks in a user's home, where a link leads elsewhere": (
+        "tests/attacks/test_places.py::test_root_installs_no_hooks_where_a_users_link_leads",
     ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
     # These at bc51ea4, and at f87b3bd as well.

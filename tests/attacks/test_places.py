@@ -75,6 +75,28 @@ def test_no_id_of_a_task_that_another_has_taken_keeps_an_agent_from_being_watche
     assert world.sql("SELECT assigned_agent FROM orchestrator_task WHERE task_id = '2'") == [(again,)]
 
 
+@pytest.mark.parametrize("link", ["settings.json", ""])
+def test_root_installs_no_hooks_where_a_users_link_leads(tmp_path: Path, link: str) -> None:
+    """With HOME of that user (`sudo -E`). At bc51ea4 a file of any name was made for root, or a JSON file changed."""
+    home, victim = tmp_path / "home", tmp_path / "victim"
+    victim.mkdir()
+    home.mkdir()
+    (home / ".claude").mkdir() if link else (home / ".claude").symlink_to(victim)
+    if link:
+        (home / ".claude" / link).symlink_to(victim / "chosen")
+    for made in (home, *home.rglob("*")):
+        os.chown(made, BEN, BEN, follow_symlinks=False)
+    done = subprocess.run(
+        [BIN / "agent-watchdog", "install-hooks", "claude"],
+        env={**os.environ, "HOME": str(home), "CLAUDE_CONFIG_DIR": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, f"belongs to uid {BEN}" in done.stderr) == (78, True), done.stderr
+    assert list(victim.iterdir()) == []
+
+
 def test_nothing_of_roots_lies_in_the_runtime_directory_of_another(tmp_path: Path) -> None:
     """`su` keeps $XDG_RUNTIME_DIR. At 6e2b281 root's socket and report were there."""
     place = tmp_path / "user"

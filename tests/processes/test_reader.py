@@ -166,6 +166,40 @@ def test_users_of_whom_none_hangs_are_read_whatever_others_do(proc: Proc) -> Non
             procfs.stat(of(uid, FIRST + 300 + hostile.index(uid), hangs=False))
 
 
+def test_one_of_which_each_read_takes_long_is_not_read_for_a_while(proc: Proc) -> None:
+    """Each of them below what counts as hanging. Others are read, and so is it when its time is over."""
+    proc.start()
+    proc.process(FIRST)
+    proc.hang(FIRST + 1)
+    fifo = proc.directory / str(FIRST + 1) / "stat"
+    over = threading.Event()
+
+    def breathe() -> None:
+        while not over.is_set():
+            writer = os.open(fifo, os.O_WRONLY)  # waits for a reader
+            time.sleep(0.11)
+            os.write(writer, LINE.format(pid=FIRST + 1).encode())
+            os.close(writer)
+            time.sleep(0.01)
+
+    breathing = threading.Thread(target=breathe)
+    breathing.start()
+    reads = 0
+    with pytest.raises(Unreadable):
+        for _ in range(20):
+            procfs.stat(FIRST + 1)
+            reads += 1
+    assert 2 <= reads < 19
+    assert took(lambda: procfs.stat(FIRST + 1)) < 0.09
+    assert procfs.stat(FIRST).pid == FIRST
+    until(lambda: _reads(FIRST + 1), "it is read again")
+    over.set()
+    with suppress(Unreadable):
+        procfs.stat(FIRST + 1)
+    os.close(os.open(fifo, os.O_RDWR | os.O_NONBLOCK))
+    breathing.join()
+
+
 def test_what_many_ask_at_once_is_answered_to_each(proc: Proc) -> None:
     """Threads and the loop share one reader; a read that hangs holds up its own asker alone."""
     proc.start()

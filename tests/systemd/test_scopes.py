@@ -144,3 +144,16 @@ def test_a_users_daemon_asks_his_manager(machine: Machine) -> None:
 
     assert cgroup_of(machine, lost) is None
     wait_for(lambda: not events_in_scope(machine, scope).exists(), "her manager has removed the scope")
+
+
+@pytest.mark.parametrize("limit", ["MemoryMax=500M", "IPAddressDeny=any", "TasksMax=50", "DevicePolicy=closed"])
+def test_nobody_gets_an_agent_out_of_what_root_has_limited(machine: Machine, alice: int, limit: str) -> None:
+    """A service of hers that root has confined would only have to start an agent. At bc51ea4 it came out of it."""
+    name = f"confined-{limit.partition('=')[0].lower()}"
+    run: tuple[str | Path, ...] = (BIN / "agent-watchdog", "run", "--name", name, "--", "sleep", "300")
+    machine.start(f"shell-{name}", *run, user="alice", environ={"HOME": "/home/alice"}, properties=(limit,))
+    found = wait_for(lambda: one if (one := agent(machine, name)) and one["pid"] else None, f"agent {name}")
+    machine.wait_event("cgroup.refused")
+    assert cgroup_of(machine, found["pid"]) == f"/system.slice/shell-{name}.service"
+    client(machine, "kill", "--force", name)
+    assert alice

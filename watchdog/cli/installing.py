@@ -39,7 +39,10 @@ def add_verbs(verbs: Verbs) -> None:
 def install_hooks(arguments: argparse.Namespace) -> int:
     """Show what changes, then change it. Raises ConfigError for a file that cannot be used."""
     file = FILES[arguments.vendor]
-    path = os.path.realpath(file.path(os.environ))  # a settings file that is a link stays one
+    named = file.path(os.environ)
+    path = os.path.realpath(named)  # a settings file that is a link stays one
+    for place in (named, path):
+        _refuse_foreign(place)
     before, status = _read(path)
     try:
         after = file.removed(before) if arguments.uninstall else file.installed(before, _command(file))
@@ -71,6 +74,20 @@ def _command(file: HookFile) -> str:
     if os.path.basename(own) != "agent-watchdog":
         own = os.path.join(os.path.dirname(sys.executable), "agent-watchdog")
     return command_for(file.vendor, own)
+
+
+def _refuse_foreign(path: str) -> None:
+    """Raises ConfigError where another user owns a directory or link on the way there.
+
+    With HOME of a user (`sudo -E`) root would write what that user's links lead to.
+    """
+    parts = path.split("/")
+    for place in ("/".join(parts[:number]) or "/" for number in range(1, len(parts) + 1)):
+        with contextlib.suppress(FileNotFoundError):
+            found = os.lstat(place)
+            if found.st_uid not in (0, os.geteuid()):
+                why = f"{place} belongs to uid {found.st_uid}, who could lead it elsewhere; each one installs its own"
+                raise ConfigError([f"{path}: {why} hooks (is HOME yours?)"])
 
 
 def _read(path: str) -> tuple[str | None, os.stat_result | None]:

@@ -14,6 +14,7 @@ system in user space holds the locks that such a read takes (seen on 6.18; on ol
 import errno
 import struct
 import threading
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -78,6 +79,7 @@ class Place:
 here = threading.local()  # .place: of a thread that is watched
 skipped: dict[tuple[int, str], object] = {}  # pid and file of each read that has not returned
 refused: dict[int, Hung] = {}  # processes that are not read, by pid, since too many such reads hang already
+slow: dict[int, float] = {}  # processes that are not read until then (monotonic seconds), since reads take long
 readable: Collection[int] = frozenset()  # pids whose stat line the last scan could read
 _bounds: Bounds | None = None
 
@@ -135,6 +137,8 @@ class Reading:
 
     def __enter__(self) -> None:
         if (skipped or refused) and ((self._pid, self._file) in skipped or refuse(self._pid, self._file)):
+            raise Unreadable(self._pid, self._file)
+        if slow and time.monotonic() < slow.get(self._pid, 0.0):
             raise Unreadable(self._pid, self._file)
         place: Place | None = getattr(here, "place", None)
         self._place = place

@@ -133,6 +133,16 @@ def events(path: str) -> Events:
     return Events(populated=numbers.get("populated", 0) > 0, frozen=numbers.get("frozen", 0) > 0)
 
 
+def value_of(path: str, name: str) -> str:
+    """The first line of a file of a v2 cgroup; empty where there is none. Raises OSError when the look failed."""
+    try:
+        return (procfs.read(_file(path, name)).splitlines() or [b""])[0].decode("ascii", "replace").strip()
+    except OSError as error:
+        if error.errno in GONE:
+            return ""
+        raise
+
+
 def freeze(path: str, timeout: float) -> bool:
     """Stop all in the cgroup and below, and wait until they are; True when they are, within `timeout` seconds.
 

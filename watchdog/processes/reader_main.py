@@ -8,6 +8,8 @@ daemon. Its first thread never reads such a file: it takes requests, and every `
   seconds: a reader that was not let run has not waited.
 - For one process after another (`each`) one thread is enough as long as none hangs. When one does not come back within
   a tick, as many threads go on as are stuck: 200 hung processes cost half a second, once.
+- One that lets each read take nearly as long is not read for `REST` seconds after each third such read: a scan reads a
+  process several times, a kill scans several times, and others wait for both.
 - A thread stuck for ever is a task that the unit's TasksMax counts. So `OF_ONE_USER` may be stuck with the processes of
   one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked. `KEPT` are
   for root's and the daemon's own, and half of them for users of whom none hangs: they are registered and ended as ever.
@@ -39,6 +41,8 @@ from watchdog.processes.procfs import PROC
 
 TICK = 0.05  # seconds
 PATIENCE = 3  # ticks in one system call: 100 to 150 ms; a read that does not hang takes 10 to 100 µs
+SLOW = 3  # reads that waited for a tick and longer, within `WITHIN` seconds: one execve on a busy host is one or two
+WITHIN, REST = 10.0, 5.0
 AT_ONCE = 64  # threads that go on in one `each`
 OF_ONE_USER = 256  # stuck threads; 20 KiB each
 OF_ALL = 512
@@ -169,6 +173,7 @@ class Crew:
         self.idle = 0  # threads that wait for a task, less the tasks that wait for a thread
         self.active = 0  # tasks that are not finished and whose thread is not left behind
         self.version = 0  # of what is stuck
+        self._slow: dict[int, list[float]] = {}  # when reads of a process began to wait, the last few
         self._workers: set[_Worker] = set()
         self._stuck: dict[_Worker, _Stuck] = {}
         self._of_user: Counter[int] = Counter()  # the same, by user
@@ -208,6 +213,8 @@ class Crew:
             if task is None or worker.left or not worker.still_in_it():
                 continue
             task.slow()
+            if worker.ticks == 1:
+                self._note_slow(worker.place.pid)
             if worker.ticks < PATIENCE:
                 continue
             with self.lock:
@@ -221,6 +228,16 @@ class Crew:
                 bounds.skipped[pid, file] = stuck
                 self.version += 1
             task.give_up(worker, Unreadable(pid, file))
+
+    def _note_slow(self, pid: int) -> None:
+        now = _clock.mono()
+        self._slow = {one: [at for at in those if now - at < WITHIN] for one, those in self._slow.items()}
+        self._slow = {one: those for one, those in self._slow.items() if those}
+        those = self._slow.setdefault(pid, [])
+        those.append(now)
+        if len(those) >= SLOW:
+            del those[0]
+            bounds.slow = {one: until for one, until in bounds.slow.items() if until > now} | {pid: now + REST}
 
     def returned(self, worker: _Worker) -> None:
         """A read that hung has returned: its process may be read again."""
