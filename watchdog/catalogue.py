@@ -211,8 +211,15 @@ CATALOGUE: dict[str, Entry] = {
     "cgroup.works": Entry(INFO, "agents of `run` get a cgroup of their own again"),
     "agent.channel_lost": Entry(
         WARNING,
-        "beats could not reach us (restart, too many connections); told once, not held against it",
-        "after a restart nothing; else who of that uid holds so many connections?",
+        "its beats cannot reach the daemon (its socket, the directory or the way to the daemon is gone; too many"
+        " connections); its silence is the channel's, reported once and not held against it",
+        "after a restart nothing; else is its runtime directory there, and who of that uid holds so many connections?",
+    ),
+    "agent.sockets_made_again": Entry(
+        WARNING,
+        "notify sockets of registered agents were gone from their directory, and were made again; their silence has one"
+        " fresh limit",
+        "who tidies up the runtime directory of a running daemon?",
     ),
     "agent.ending": Entry(INFO, "the agent is being ended, or put in order after its end"),
     "agent.unkillable": Entry(

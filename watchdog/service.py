@@ -357,7 +357,7 @@ class Daemon:
             no_space=self._no_space,
         )
         self.sources = Sources(self.desk, self.owners)
-        self.door = Door(self.desk, self.chronicle, self.locks)
+        self.door = Door(self.desk, self.chronicle, self.locks, self.hearing)
         self.scrape = Scrape(self.metrics.text, log)
 
     def _adopt(self, settings: Settings) -> None:

@@ -57,11 +57,19 @@ def _owner(desk: Desk, peer: Peer, body: Register) -> int:
 
 
 async def change(request: web.Request) -> web.Response:
-    """A pid became known, or `run` tells how the process ended."""
+    """A pid became known, or `run` tells how the process ended, or that the agent's socket is gone or there again."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Change, await read_body(request))
     await readable(body.pid)
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
+    if body.channel_lost is not None:
+        if agent.reg.source != "run":
+            raise BadRequest("channel_lost: only `run` owns its agent's socket, and can tell that of it")
+        if body.channel_lost:
+            agent.lose_channel()
+        else:
+            agent.find_channel()
+        return web.json_response(_answer(desk, agent, []))
     if body.pid is None:
         agent.exit_code, agent.exit_signal = body.exit_code, body.exit_signal
         if agent.identity is None and agent.reg.source == "run":

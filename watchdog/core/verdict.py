@@ -12,7 +12,7 @@ from watchdog.core.redaction import hide_secrets
 
 ZERO = timedelta()
 FOR_EVER = timedelta(days=365)
-_UNHEARD = "its heartbeats could not reach us for a while (a restart of ours, or too many connections)"
+_UNHEARD = "its heartbeats could not reach us (its socket or the way to us was gone, or too many connections)"
 
 
 @dataclass(frozen=True, slots=True)
