@@ -215,6 +215,17 @@ CATALOGUE: dict[str, Entry] = {
         " connections); its silence is the channel's, reported once and not held against it",
         "after a restart nothing; else is its runtime directory there, and who of that uid holds so many connections?",
     ),
+    "agent.elsewhere": Entry(
+        WARNING,
+        "another daemon of this host watches this agent (`why` says whose): nothing is judged or cleaned up here, and"
+        " what the agent says is passed on",
+        "two daemons know one agent: is the second one wanted?",
+    ),
+    "agent.taken_over": Entry(
+        WARNING,
+        "the daemon that watched this agent is gone, or holds it no more; this one watches it, with fresh silence",
+        "was that daemon meant to stop?",
+    ),
     "agent.sockets_made_again": Entry(
         WARNING,
         "notify sockets of registered agents were gone from their directory, and were made again; their silence has one"

@@ -49,6 +49,7 @@ class Hearing:
         self.ends = Ends()
         self._copies = copies
         self.known: Callable[[Agent], None] = lambda agent: None  # told of each agent whose process has become known
+        self.passed: Callable[[Agent, bytes, bool], None] = lambda agent, data, main: None  # of another daemon's agent
         self._early: dict[str, Message] = {}  # by agent: the last word that counts from its main process alone
 
     def admit(self, agent: Agent) -> None:
@@ -172,6 +173,8 @@ class Hearing:
                 self._log.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)
             agent.beat(beat, now.mono, now.wall)
             agent.speaker_pid = message.pid
+            if agent.elsewhere is not None:
+                self.passed(agent, message.data, main)
 
     def _has_dropped_to(self, agent: Agent, uid: int) -> bool:
         """Whether root started it and its process is that user's by now."""

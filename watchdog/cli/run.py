@@ -286,7 +286,7 @@ class Wrapper:
         if os.WIFSIGNALED(self.status):
             end = {"exit_signal": os.WTERMSIG(self.status)}
         written = self.report is not None and self.link.refusal is None
-        unwritten = self.report.write(end) if self.report is not None and written else None
+        unwritten = self.report.write(end, self.link.home) if self.report is not None and written else None
         self.link.tell_end(end)
         self._turn_until(lambda: self.link.settled, DOUBTFUL_SECONDS if self.link.owes else REPORT_SECONDS)
         if self.report is not None and self.link.knows_end:

@@ -218,11 +218,16 @@ def check_peer(connection: socket) -> int:
 
     0: it is in a pid namespace that we do not see into. Raises UnsafeDirectory.
     """
-    credentials = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)  # struct ucred: pid, uid, gid (unix(7))
-    uid = int.from_bytes(credentials[4:8], sys.byteorder)
+    pid, uid = credentials(connection)
     if uid not in (os.getuid(), 0):
         raise UnsafeDirectory(f"the daemon there runs as uid {uid}; only our own uid's or root's is spoken to")
-    return int.from_bytes(credentials[:4], sys.byteorder)
+    return pid
+
+
+def credentials(connection: socket) -> tuple[int, int]:
+    """Pid and uid of who listens at the other end, as the kernel says."""
+    ucred = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)  # struct ucred: pid, uid, gid (unix(7))
+    return int.from_bytes(ucred[:4], sys.byteorder), int.from_bytes(ucred[4:8], sys.byteorder)
 
 
 def encode_request(method: str, path: str, body: object | None = None) -> bytes:

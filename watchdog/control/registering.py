@@ -3,8 +3,10 @@
 The row is committed before the answer. What the kernel says (uid, identity) comes from the kernel, never from a body.
 """
 
+import os
 import re
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -18,11 +20,12 @@ from watchdog.control.peers import Peer
 from watchdog.control.requests import Change, Register, parse
 from watchdog.core.admission import Kind
 from watchdog.core.beat import beat_of_json
+from watchdog.core.custody import Holder
 from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration, Status
 from watchdog.core.ownership import ROOT
 from watchdog.core.verdict import span
 from watchdog.descriptors import scarce
-from watchdog.errors import BadRequest, Conflict, Forbidden, Limited
+from watchdog.errors import AgentNotFound, BadRequest, Conflict, Elsewhere, Forbidden, Limited, WatchdogError
 from watchdog.fleet import ZERO, Agent
 from watchdog.hearing import WRAPPER
 from watchdog.registry.store import Store
@@ -37,6 +40,7 @@ async def register(request: web.Request) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Register, await read_body(request))
     await readable(body.pid)
+    await _refuse_elsewhere(desk, peer, body)
     if body.replace and (body.agent_id is None or desk.fleet.get(body.agent_id) is None):
         await _replace(desk, peer, body)  # takes as long as a kill: others register meanwhile
     async with desk.registering(_owner(desk, peer, body)):
@@ -56,6 +60,24 @@ def _owner(desk: Desk, peer: Peer, body: Register) -> int:
     return claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id).uid
 
 
+async def _refuse_elsewhere(desk: Desk, peer: Peer, body: Register) -> None:
+    """One agent, one daemon: a process that another one watches is left to it, but for what root orders of us.
+
+    A `run` is asked nothing: it stays with its daemon by itself, and comes to us when that one is gone.
+    Raises Elsewhere.
+    """
+    if body.pid is None or body.source == "run":
+        return
+    try:
+        taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)
+    except WatchdogError:
+        return  # it is said below, or the process is an agent of ours
+    ordered = body.source == "register" and (peer.uid == ROOT or (peer.admin and os.geteuid() == ROOT))
+    holder = await desk.custodians.holder_of(taken.identity, taken.uid, ordered=ordered)
+    if holder is not None:
+        raise Elsewhere(f"pid: process {body.pid} is agent {holder.name} of {holder}; one agent has one daemon")
+
+
 async def change(request: web.Request) -> web.Response:
     """A pid became known, or `run` tells how the process ended, or that the agent's socket is gone or there again."""
     desk, peer = desk_of(request), peer_at(request)
@@ -69,15 +91,20 @@ async def change(request: web.Request) -> web.Response:
             agent.lose_channel()
         else:
             agent.find_channel()
+        await _pass_on(desk, agent, {"channel_lost": body.channel_lost})
         return web.json_response(_answer(desk, agent, []))
     if body.pid is None:
         agent.exit_code, agent.exit_signal = body.exit_code, body.exit_signal
+        await _pass_on(desk, agent, body.model_dump(exclude_none=True))
         if agent.identity is None and agent.reg.source == "run":
             await _gone(desk, peer, agent, "its `run` tells that it has ended; its pid was never known")
         desk.look_soon()
         return web.json_response(_answer(desk, agent, []))
     taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
     await _identify(desk, peer, agent, taken)
+    if agent.reg.source == "run":
+        agent.find_channel()  # its `run` speaks to us
+        await _pass_on(desk, agent, {"pid": body.pid})
     if agent.reg.source == "run" and taken.name == WRAPPER:  # still held back, before it executes its command
         await desk.place(agent)
     return web.json_response(_answer(desk, agent, []))
@@ -89,6 +116,19 @@ async def _gone(desk: Desk, peer: Peer, agent: Agent, why: str) -> None:
         await desk.request_kill(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
 
 
+async def _pass_on(desk: Desk, agent: Agent, change: Json) -> None:
+    """What `run` tells of an agent that is another daemon's, to that one; it asks again if that is lost."""
+    if agent.elsewhere is not None:
+        with suppress(WatchdogError):
+            await desk.custodians.pass_on(agent.elsewhere, "PATCH", f"/v1/agents/{agent.elsewhere.agent_id}", change)
+
+
+async def _beat_elsewhere(desk: Desk, holder: Holder, target: str, body: object) -> web.Response:
+    """A word of an agent that another daemon watches: that one's answer. Raises DaemonUnreachable."""
+    status, answer = await desk.custodians.pass_on(holder, "POST", f"/v1/agents/{target}/beat", body)
+    return web.Response(status=204) if status == 204 else web.json_response(answer, status=status)
+
+
 async def beat(request: web.Request) -> web.Response:
     """One word of an agent: 204, or 200 with `stop` while it is asked to end by itself.
 
@@ -96,8 +136,14 @@ async def beat(request: web.Request) -> web.Response:
     less that age; it can only shorten the silence that was watched, never lengthen it.
     """
     desk, peer = desk_of(request), peer_at(request)
-    raw = await read_body(request)
-    agent = await own_agent(desk, peer, request.match_info["agent_id"])
+    raw, target = await read_body(request), request.match_info["agent_id"]
+    try:
+        agent = await own_agent(desk, peer, target)
+    except AgentNotFound:
+        holder = desk.custodians.left_to(int(target)) if target.isascii() and target.isdigit() else None
+        if holder is None or peer.uid not in (ROOT, os.geteuid()):
+            raise
+        return await _beat_elsewhere(desk, holder, target, decoded(raw))
     if agent.status not in _SPOKEN and agent.asked is None:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
     body = decoded(raw)
@@ -123,6 +169,8 @@ async def beat(request: web.Request) -> web.Response:
     own = isinstance(body, dict) and "age_seconds" not in body  # `run` says it, and gives nobody our answer
     if own and not agent.hears:
         agent.hears = agent.changed = True
+    if agent.elsewhere is not None:
+        return await _beat_elsewhere(desk, agent.elsewhere, agent.elsewhere.agent_id, body)
     if agent.asked is None:
         return web.Response(status=204)
     agent.asked.heard = agent.asked.heard or own
@@ -147,6 +195,8 @@ async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
         taken = claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
         if agent.identity is None:
             await _identify(desk, peer, agent, taken)
+        if agent.reg.source == "run":
+            agent.find_channel()  # its `run` has come (back) to us
         same = agent.identity is not None and agent.identity.same_process(taken.identity)
     if not same:
         raise Conflict(f"agent_id: {body.agent_id} is known already, with another owner, name or process; take another")

@@ -45,6 +45,7 @@ class Observation:
     first_look: bool = False
     activity: str | None = None
     channel_lost: bool = False
+    elsewhere: str | None = None  # another daemon, whose it is
     members: int = 0  # processes of its tree that the last scan found
     unread: timedelta | None = None
 
@@ -71,7 +72,7 @@ def judge(seen: Observation, policy: Policy) -> Judgement:
     """
     if seen.status is Status.QUEUED:
         return Judgement(Verdict.STARTING, "queued: nobody has started it yet")
-    for line in (_gone, _unknown, _starting, _expired, _lingering, _waiting, _healthy, _late):
+    for line in (_gone, _elsewhere, _unknown, _starting, _expired, _lingering, _waiting, _healthy, _late):
         judgement = line(seen, policy)
         if judgement is not None:
             return judgement
@@ -81,6 +82,12 @@ def judge(seen: Observation, policy: Policy) -> Judgement:
 def _gone(seen: Observation, policy: Policy) -> Judgement | None:
     if seen.presence is Presence.ABSENT:
         return Judgement(Verdict.GONE, "the main process has ended")
+    return None
+
+
+def _elsewhere(seen: Observation, policy: Policy) -> Judgement | None:
+    if seen.elsewhere is not None:
+        return Judgement(Verdict.HEALTHY, f"watched by {seen.elsewhere}, not by this daemon")
     return None
 
 

@@ -69,6 +69,7 @@ class Link:
         self._said_at = 0.0
         self._sent: Words | None = None  # passed on, not yet answered
         self._sent_at = 0.0  # when it was said
+        self._is_lost = False
         self._lost: bool | None = None  # whether its notify socket is gone; None: as the daemon was told
         self._not_before = 0.0
         self._beat_not_before = 0.0
@@ -95,7 +96,7 @@ class Link:
 
     def tell_lost(self, lost: bool) -> None:
         """The agent's notify socket is gone and cannot be made again (or could): its silence is not its own."""
-        self._lost = lost
+        self._lost = self._is_lost = lost
 
     @property
     def owes(self) -> bool:
@@ -257,6 +258,7 @@ class Link:
             self._beat_not_before = now + COALESCE_SECONDS
         elif self._kind == "pid" and status != 404:
             self._pid_told, self._doubtful = True, False
+            self._lost = self._is_lost or None  # a daemon that hears of us takes the channel for found
         elif self._kind == "channel":
             self._lost = None  # an older daemon does not understand it: then its own look has to do
         elif self._kind == "end":
@@ -266,6 +268,7 @@ class Link:
         if refused is None:
             self.registered, self._pid_told, self.refusal = True, self._pid_sent, None
             self.home, self._away_since = self._asked, None
+            self._lost = self._is_lost or None
         elif self.home not in (None, self._asked):
             self._not_before = now + RETRY_SECONDS  # another daemon does not take it: it stays whose it was
         elif status == 409 and self._pid is not None and not self._doubtful:

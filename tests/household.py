@@ -1,0 +1,124 @@
+"""A host of its own for tests with two daemons: the host's, which is root's, and a user's, each at its usual place.
+
+/run is a tmpfs in a private mount namespace, with /run/user/UID as a login makes it; the daemons, `run` and the clients
+are the real ones, found by nobody's word but their own defaults.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.world import BIN, PATIENCE, World, make_world, wait_for
+
+UID = 12001
+_PLACE = 'mount -t tmpfs -o mode=755 x /run && mkdir -p "/run/user/$1" && chown "$1:$1" "/run/user/$1" && '
+_PLACE += 'chmod 700 "/run/user/$1" && echo made && exec sleep infinity'
+_OF_NOBODY = ("AGENT_WATCHDOG_SOCKET", "XDG_RUNTIME_DIR")
+
+
+class Seat:
+    """One daemon's place on the host: how it and its person's programs are started."""
+
+    def __init__(self, world: World, inside: tuple[str, ...], uid: int, runtime: str) -> None:
+        self.world, self.uid, self.runtime = world, uid, runtime
+        become = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups") if uid else ()
+        self.prefix = (*inside, *become)
+        world.environ = {key: value for key, value in world.environ.items() if key not in _OF_NOBODY}
+        if uid:
+            world.environ["XDG_RUNTIME_DIR"] = f"/run/user/{uid}"
+        for path in (world.dir, world.state, world.runtime):
+            os.chown(path, uid, uid)
+        self.configure()
+
+    def configure(self, **tables: Any) -> None:
+        """Short times, and its usual runtime directory."""
+        daemon = {"runtime_dir": self.runtime, "state_dir": str(self.world.state)}
+        self.world.configure(**{"daemon": daemon, "log": {"level": "debug"}, **tables})
+        os.chown(self.world.config, self.uid, self.uid)
+
+    def start(self) -> None:
+        self.world.start(prefix=self.prefix)
+
+    def start_agent(self, name: str, *words: str, options: tuple[str, ...] = (), **environ: str) -> None:
+        """An agent of tests/agents under `run`, in its person's name."""
+        command = [str(BIN / "agent-watchdog"), "run", "--name", name, *options, "--", *words]
+        self.spawn(*command, out=self.world.dir / f"{name}.out", **environ)
+
+    def spawn(self, *command: str, out: Path | None = None, **environ: str) -> "subprocess.Popen[bytes]":
+        with open(out or os.devnull, "wb") as stream:
+            process = subprocess.Popen(
+                [*self.prefix, *command],
+                env={**self.world.environ, **environ},
+                cwd=self.world.dir,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+        self.world.started.append(process)
+        return process
+
+    def cli(self, *words: str, without: tuple[str, ...] = (), **environ: str) -> "subprocess.CompletedProcess[str]":
+        """One run of the client, by its person."""
+        told = {key: value for key, value in {**self.world.environ, **environ}.items() if key not in without}
+        command = [*self.prefix, str(BIN / "agent-watchdog"), *words]
+        return subprocess.run(command, env=told, capture_output=True, text=True, timeout=PATIENCE, cwd=self.world.dir)
+
+    def agents(self) -> dict[str, dict[str, Any]]:
+        """What `list` of its person says of living agents and dead ones, by name."""
+        done = self.cli("list", "--all", "--json")
+        assert done.returncode == 0, done.stderr
+        return {one["name"]: one for one in reversed(json.loads(done.stdout)["agents"])}
+
+    def alone(self, verb: str, *words: str) -> dict[str, Any]:
+        """What this very daemon says."""
+        done = self.cli(verb, "--socket", f"{self.runtime}/control.sock", *words, "--json")
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    def held(self) -> list[str]:
+        """The agents that this daemon says it holds."""
+        code = "import json, sys; from watchdog.control.client import request; "
+        code += "print(json.dumps(request('GET', '/v1/custody', socket_path=sys.argv[1])[1]))"
+        command = [*self.prefix, str(BIN / "python"), "-c", code, f"{self.runtime}/control.sock"]
+        done = subprocess.run(command, env=self.world.environ, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        return sorted(one["name"] for one in json.loads(done.stdout)["held"])
+
+
+class Household:
+    """The host's daemon and a user's, and the agents of that user."""
+
+    def __init__(self, host: World, user: World, inside: tuple[str, ...]) -> None:
+        self.host = Seat(host, inside, 0, "/run/agent-watchdog")
+        self.user = Seat(user, inside, UID, f"/run/user/{UID}/agent-watchdog")
+
+    def signalled(self) -> set[int]:
+        return self.host.world.signalled() | self.user.world.signalled()
+
+
+@contextmanager
+def household() -> Iterator[Household]:
+    """For the time of one test; needs root."""
+    with ExitStack() as held:
+        host, user = (held.enter_context(contextmanager(make_world)()) for _ in range(2))
+        host.dir.chmod(0o755)
+        namespace = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _PLACE, "sh", str(UID)]
+        keeper = subprocess.Popen(namespace, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        try:
+            assert keeper.stdout is not None
+            assert keeper.stdout.readline() == "made\n"
+            inside = ("nsenter", f"--mount=/proc/{keeper.pid}/ns/mnt", f"--wd={host.dir}")
+            yield Household(host, user, inside)
+        finally:
+            host.close()
+            user.close()
+            keeper.kill()
+            keeper.communicate()
+
+
+__all__ = ["UID", "Household", "Seat", "household", "wait_for"]
