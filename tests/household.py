@@ -17,6 +17,12 @@ from tests.world import BIN, PATIENCE, World, make_world, wait_for
 UID = 12001
 _PLACE = 'mount -t tmpfs -o mode=755 x /run && mkdir -p "/run/user/$1" && chown "$1:$1" "/run/user/$1" && '
 _PLACE += 'chmod 700 "/run/user/$1" && echo made && exec sleep infinity'
+_ASK = """
+import json, sys
+from watchdog.control.client import request
+method, path, body, socket = json.loads(sys.argv[1])
+print(json.dumps(request(method, path, body, socket_path=socket, timeout=30)))
+"""
 _OF_NOBODY = ("AGENT_WATCHDOG_SOCKET", "XDG_RUNTIME_DIR")
 
 
@@ -68,32 +74,36 @@ class Seat:
         command = [*self.prefix, str(BIN / "agent-watchdog"), *words]
         return subprocess.run(command, env=told, capture_output=True, text=True, timeout=PATIENCE, cwd=self.world.dir)
 
-    def agents(self) -> dict[str, dict[str, Any]]:
-        """What `list` of its person says of living agents and dead ones, by name."""
-        done = self.cli("list", "--all", "--json")
+    def ask(self, method: str, path: str, body: object = None, socket: str = "") -> tuple[int, dict[str, Any]]:
+        """One request to this daemon, or to the one at `socket`, by its person."""
+        told = json.dumps([method, path, body, socket or f"{self.runtime}/control.sock"])
+        done = subprocess.run(
+            [*self.prefix, str(BIN / "python"), "-c", _ASK, told],
+            env=self.world.environ,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            cwd=self.world.dir,
+        )
         assert done.returncode == 0, done.stderr
-        return {one["name"]: one for one in reversed(json.loads(done.stdout)["agents"])}
+        status, answer = json.loads(done.stdout)
+        return status, answer
 
-    def alone(self, verb: str, *words: str) -> dict[str, Any]:
-        """What this very daemon says."""
-        done = self.cli(verb, "--socket", f"{self.runtime}/control.sock", *words, "--json")
-        assert done.returncode == 0, done.stderr
-        return dict(json.loads(done.stdout))
+    def agents(self) -> dict[str, dict[str, Any]]:
+        """What this daemon says of living agents and dead ones, by name; the newest of a name."""
+        return {one["name"]: one for one in reversed(self.ask("GET", "/v1/agents?all")[1]["agents"])}
 
     def held(self) -> list[str]:
         """The agents that this daemon says it holds."""
-        code = "import json, sys; from watchdog.control.client import request; "
-        code += "print(json.dumps(request('GET', '/v1/custody', socket_path=sys.argv[1])[1]))"
-        command = [*self.prefix, str(BIN / "python"), "-c", code, f"{self.runtime}/control.sock"]
-        done = subprocess.run(command, env=self.world.environ, capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stderr
-        return sorted(one["name"] for one in json.loads(done.stdout)["held"])
+        return sorted(one["name"] for one in self.ask("GET", "/v1/custody")[1]["held"])
 
 
 class Household:
     """The host's daemon and a user's, and the agents of that user."""
 
-    def __init__(self, host: World, user: World, inside: tuple[str, ...]) -> None:
+    def __init__(self, host: World, user: World, inside: tuple[str, ...], root: str) -> None:
+        """`root`: the file system of the host, seen from outside."""
+        self.root = root
         self.host = Seat(host, inside, 0, "/run/agent-watchdog")
         self.user = Seat(user, inside, UID, f"/run/user/{UID}/agent-watchdog")
 
@@ -113,7 +123,7 @@ def household() -> Iterator[Household]:
             assert keeper.stdout is not None
             assert keeper.stdout.readline() == "made\n"
             inside = ("nsenter", f"--mount=/proc/{keeper.pid}/ns/mnt", f"--wd={host.dir}")
-            yield Household(host, user, inside)
+            yield Household(host, user, inside, f"/proc/{keeper.pid}/root")
         finally:
             host.close()
             user.close()

@@ -26,6 +26,7 @@ from watchdog.fleet import Agent
 from watchdog.owners import Owners
 from watchdog.processes import identity as identities
 from watchdog.processes.identity import presence
+from watchdog.targets import is_number
 from watchdog.threads import Pool
 
 ANSWER = 1.0  # seconds that another daemon has for one answer
@@ -105,6 +106,12 @@ class Custodians(Alone):
         return next(
             (one for (number, _), (one, _, until) in self._learnt.items() if number == pid and now < until), None
         )
+
+    def pid_of(self, word: str) -> int | None:
+        """A pid, or the name that a process has at the daemon that we left it to."""
+        if is_number(word):
+            return int(word) if len(word) < 8 else None
+        return next((pid for (pid, _), (one, _, _) in self._learnt.items() if one.name == word), None)
 
     async def pass_on(self, holder: Holder, method: str, path: str, body: object) -> tuple[int, Json]:
         """Say to that daemon what was said to us, as our own uid. Raises DaemonUnreachable.

@@ -70,6 +70,10 @@ class Alone:
         """Whose a process was, if we left it to another daemon a moment ago."""
         return None
 
+    def pid_of(self, word: str) -> int | None:
+        """The process that a word may mean which is no agent here: a pid, or its name at the daemon we left it to."""
+        return None
+
     async def pass_on(self, holder: Holder, method: str, path: str, body: object) -> tuple[int, Json]:
         """Say to that daemon what was said to us. Raises DaemonUnreachable."""
         raise DaemonUnreachable(f"{holder} is not known here")

@@ -25,7 +25,16 @@ from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration,
 from watchdog.core.ownership import ROOT
 from watchdog.core.verdict import span
 from watchdog.descriptors import scarce
-from watchdog.errors import AgentNotFound, BadRequest, Conflict, Elsewhere, Forbidden, Limited, WatchdogError
+from watchdog.errors import (
+    AgentNotFound,
+    BadRequest,
+    Conflict,
+    Elsewhere,
+    Forbidden,
+    Limited,
+    ProcessNotFound,
+    WatchdogError,
+)
 from watchdog.fleet import ZERO, Agent
 from watchdog.hearing import WRAPPER
 from watchdog.registry.store import Store
@@ -76,6 +85,30 @@ async def _refuse_elsewhere(desk: Desk, peer: Peer, body: Register) -> None:
     holder = await desk.custodians.holder_of(taken.identity, taken.uid, ordered=ordered)
     if holder is not None:
         raise Elsewhere(f"pid: process {body.pid} is agent {holder.name} of {holder}; one agent has one daemon")
+
+
+async def take_for_order(desk: Desk, peer: Peer, word: str) -> None:
+    """Root orders something of an agent that another daemon watches: it becomes ours for that, whatever is claimed.
+
+    Nothing happens where that word means no such process: only agents are ended by orders.
+    """
+    pid = desk.custodians.pid_of(word) if peer.admin and os.geteuid() == ROOT else None
+    if pid is None:
+        return
+    try:
+        await readable(pid)
+        taken = claim(pid, peer, desk.fleet, desk.host)
+        holder = await desk.custodians.holder_of(taken.identity, taken.uid)
+        if holder is None:
+            return
+        async with desk.registering(taken.uid):
+            for name in (holder.name, f"agent-{pid}"):
+                with suppress(BadRequest, Conflict):
+                    await take_in(desk, peer, Register(name=name, pid=pid), taken)
+                    break
+        await desk.custodians.holder_of(taken.identity, taken.uid, ordered=True)
+    except WatchdogError:
+        return  # it is an agent of ours, or no process: what follows says so
 
 
 async def change(request: web.Request) -> web.Response:
@@ -139,7 +172,7 @@ async def beat(request: web.Request) -> web.Response:
     raw, target = await read_body(request), request.match_info["agent_id"]
     try:
         agent = await own_agent(desk, peer, target)
-    except AgentNotFound:
+    except (AgentNotFound, ProcessNotFound):
         holder = desk.custodians.left_to(int(target)) if target.isascii() and target.isdigit() else None
         if holder is None or peer.uid not in (ROOT, os.geteuid()):
             raise
