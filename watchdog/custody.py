@@ -54,6 +54,7 @@ class Custodians(Alone):
         self._me = Daemon(os.geteuid(), os.getpid(), 0 if me is None else me.start_ticks)
         self._neighbours: dict[str, _Neighbour] = {}  # by socket
         self._learnt: dict[Key, tuple[Holder, Identity, float]] = {}  # processes that we left to others; until when
+        self._deaf: dict[int, float] = {}  # users whose daemons did not answer, and until when they are not asked again
         self._pool = Pool(4, "another daemon")
         self._waiting = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,12 +88,18 @@ class Custodians(Alone):
             if alive and self._desk.clock.mono() < until:
                 return holder
             del self._learnt[key]
+        if self._deaf.get(owner, 0.0) > self._desk.clock.mono():
+            return None
         args = {"pid": process.pid, "start_ticks": process.start_ticks, "sockets": self._usual(owner)}
         args["but"] = self._desk.socket_path
         try:
             answer = await self._owners.call(owner, "daemon_of", args, 2 * ANSWER)
             found = None if answer is None else self._proved(answer, owner)
-        except (OwnerCallFailed, KeyError, TypeError, ValueError):
+        except (OwnerCallFailed, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, OwnerCallFailed) and error.reason == "late":
+                self._deaf[owner] = (
+                    self._desk.clock.mono() + REMEMBERED
+                )  # no user makes us wait for each entry of a file
             return None  # missing evidence
         if found is None or custody(self._me, found[0].daemon, owner, held=False) is Custody.OURS:
             return None

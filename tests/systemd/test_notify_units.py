@@ -91,7 +91,8 @@ def test_agents_live_over_stop_and_start_of_the_shipped_unit(machine: Machine) -
     if not (machine.root / "home/alice").exists():
         machine.add_user("alice")
     loop = "while :; do systemd-notify --no-block WATCHDOG=1; sleep 1; done"
-    register = f'eval "$({BIN}/agent-watchdog register --name own --pid $$ --stall-after 4s)"; {loop}'
+    # systemd expands what it starts: $$ is one $.
+    register = f'eval "$$({BIN}/agent-watchdog register --name own --pid $$$$ --stall-after 4s)"; {loop}'
     run = (BIN / "agent-watchdog", "run", "--stall-after", "4s", "--name")
     machine.start("of-root", *run, "roots", "--", "sh", "-c", loop)
     machine.start("of-alice", *run, "alices", "--", "sh", "-c", loop, user="alice")

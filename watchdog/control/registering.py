@@ -57,6 +57,9 @@ async def register(request: web.Request) -> web.Response:
         if known is not None:
             return web.json_response(_answer(desk, known, []), status=200)
         agent, notes = await take_in(desk, peer, body)
+        if body.taken_from is not None:
+            why = f"nobody listens at {body.taken_from} any more, where it was watched; its silence begins anew"
+            desk.event("agent.taken_over", agent_id=agent.agent_id, name=agent.reg.name, why=why)
         if body.source == "run" and body.pid is None and has_ended(peer.pid, desk.host):
             await _gone(desk, peer, agent, "its `run` ended while the registry was busy")
     return web.json_response(_answer(desk, agent, notes), status=201)

@@ -98,6 +98,7 @@ class Register(Body):
     command: Plain | None = None  # the program's name, where the pid is not known yet; never a command line
     notify_socket: Annotated[Path, Field(max_length=107)] | None = None  # sun_path, unix(7)
     replace: bool = False
+    taken_from: Annotated[Path, Field(max_length=107)] | None = None  # the socket of its daemon, which is gone
 
     @model_validator(mode="after")
     def _fits(self) -> "Register":

@@ -173,6 +173,8 @@ class Link:
         if kind == "register":
             self._pid_sent = self._pid is not None
             body = {**self._body, "pid": self._pid} if self._pid_sent else self._body
+            if elsewhere and self.home is not None:
+                body = {**body, "taken_from": self.home}
             request = encode_request("POST", "/v1/agents", body)
         elif kind == "beat":
             assert self._word is not None
