@@ -6,6 +6,7 @@ are the real ones, found by nobody's word but their own defaults.
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 
 from tests.world import BIN, PATIENCE, World, make_world, wait_for
 
-UID = 12001
+UID = 30_000 + os.getpid() % 30_000  # its places below /tmp are of no other test that runs beside this one
 _PLACE = 'mount -t tmpfs -o mode=755 x /run && mkdir -p "/run/user/$1" && chown "$1:$1" "/run/user/$1" && '
 _PLACE += 'chmod 700 "/run/user/$1" && echo made && exec sleep infinity'
 _ASK = """
@@ -127,6 +128,7 @@ def household() -> Iterator[Household]:
         finally:
             host.close()
             user.close()
+            shutil.rmtree(f"/tmp/agent-watchdog-{UID}", ignore_errors=True)
             keeper.kill()
             keeper.communicate()
 

@@ -13,6 +13,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from watchdog import threads
 from watchdog.control import client
@@ -23,6 +24,7 @@ from watchdog.core.notify import Words, parse_datagram, words_of
 from watchdog.core.ownership import ROOT
 from watchdog.errors import DaemonUnreachable, OwnerCallFailed, UnsafeDirectory, WatchdogError
 from watchdog.fleet import Agent
+from watchdog.owner.daemons import daemon_of
 from watchdog.owners import Owners
 from watchdog.processes import identity as identities
 from watchdog.processes.identity import presence
@@ -90,10 +92,10 @@ class Custodians(Alone):
             del self._learnt[key]
         if self._deaf.get(owner, 0.0) > self._desk.clock.mono():
             return None
-        args = {"pid": process.pid, "start_ticks": process.start_ticks, "sockets": self._usual(owner)}
+        args: dict[str, Any] = {"pid": process.pid, "start_ticks": process.start_ticks, "sockets": self._usual(owner)}
         args["but"] = self._desk.socket_path
         try:
-            answer = await self._owners.call(owner, "daemon_of", args, 2 * ANSWER)
+            answer = await self._asked(owner, args)
             found = None if answer is None else self._proved(answer, owner)
         except (OwnerCallFailed, KeyError, TypeError, ValueError) as error:
             if isinstance(error, OwnerCallFailed) and error.reason == "late":
@@ -106,6 +108,17 @@ class Custodians(Alone):
         self._learnt = {key: one for key, one in self._learnt.items() if one[2] > self._desk.clock.mono()}
         self._learnt[key] = (*found, self._desk.clock.mono() + REMEMBERED)
         return found[0]
+
+    async def _asked(self, owner: int, args: dict[str, Any]) -> Json | None:
+        """By ourselves where the process is our own uid's: a hook would wait for the start of a helper."""
+        if owner != self._me.uid:
+            found: Json | None = await self._owners.call(owner, "daemon_of", args, 2 * ANSWER)
+            return found
+        try:
+            async with asyncio.timeout(2 * ANSWER):
+                return await asyncio.get_running_loop().run_in_executor(self._pool, partial(daemon_of, **args))
+        except (TimeoutError, RuntimeError) as error:
+            raise OwnerCallFailed("late", f"another daemon: {error}") from None
 
     def left_to(self, pid: int) -> Holder | None:
         """Whose that process was when we were last told of it, if we left it to another daemon."""

@@ -93,6 +93,17 @@ def test_a_socket_that_a_crash_left_hides_no_daemon(home: Household) -> None:
     assert home.user.cli("status").returncode == 0
 
 
+def test_a_socket_that_a_crash_left_hides_not_the_hosts_daemon_either(home: Household) -> None:
+    """The user's daemon is gone for good: the host's is spoken to, also by `run`."""
+    home.user.start()
+    home.user.world.crash()
+    home.host.start()
+    assert os.path.exists(f"{home.root}/run/user/{UID}/agent-watchdog/control.sock")
+    assert home.user.cli("status").returncode == 0
+    home.user.start_agent("alpha", *home.user.world.script("agent.py", "beat=0.5"))
+    home.host.world.wait_event("agent.first_beat", name="alpha")
+
+
 @pytest.mark.parametrize("spoilt", ["writable", "foreign", "link"])
 def test_a_directory_that_others_may_change_is_passed_over(home: Household, spoilt: str) -> None:
     """/run/user/UID counts only while it is that uid's own, nobody else may write there, and it is no link."""

@@ -26,7 +26,7 @@ def user_directories() -> list[str]:
 
 
 def own_sockets() -> list[str]:
-    """Where a daemon of our own uid may listen, however it was started; those that answer come first.
+    """Where a daemon of our own uid may listen, however it was started: the sockets that lie there.
 
     pam_systemd(8) sets XDG_RUNTIME_DIR for logins alone: cron, `su` and `sudo -u` start programs without it, or with
     another user's. So the directory that it names for us is looked into as well.
@@ -37,8 +37,7 @@ def own_sockets() -> list[str]:
     if os.path.isdir(login) and runtime_directory(uid, login) is not None:
         directories.insert(1, f"{login}/agent-watchdog")
     paths = [f"{directory}/control.sock" for directory in dict.fromkeys(directories)]
-    there = [path for path in paths if os.path.exists(path) and directory_problem(os.path.dirname(path)) is None]
-    return sorted(there, key=lambda path: not _answers(path)) if len(there) > 1 else there
+    return [path for path in paths if os.path.exists(path) and directory_problem(os.path.dirname(path)) is None]
 
 
 def _answers(path: str) -> bool:
@@ -120,10 +119,18 @@ def other_sockets(explicit: str | None = None) -> list[str]:
 
 
 def _sockets() -> list[str]:
-    """The control sockets that lie at their usual places, in directories that can be trusted; the likelier first."""
+    """The control sockets that lie at their usual places, in directories that can be trusted.
+
+    Our own uid's, then the host's (root: the reverse); before them the first that answers, if it is not the only one.
+    """
     system = os.path.exists(SYSTEM_SOCKET) and directory_problem(os.path.dirname(SYSTEM_SOCKET)) is None
     of_host, own = [SYSTEM_SOCKET] if system else [], own_sockets()
-    return [*of_host, *own] if os.getuid() == 0 else [*own, *of_host]
+    there = [*of_host, *own] if os.getuid() == 0 else [*own, *of_host]
+    if len(there) > 1:
+        first = next((path for path in there if _answers(path)), there[0])
+        there.remove(first)
+        there.insert(0, first)
+    return there
 
 
 def directory_problem(path: str, owners: tuple[int, ...] | None = None) -> str | None:
