@@ -13,10 +13,12 @@ EVENT = {"session_id": "s", "cwd": "/srv/api", "hook_event_name": "PreToolUse", 
 class FakeVendor:
     """One such process; `hook` is the command that its settings name."""
 
-    def __init__(self, vendor: str, environment: dict[str, str], hook: str) -> None:
+    def __init__(self, vendor: str, environment: dict[str, str], hook: str, prefix: tuple[str, ...] = ()) -> None:
+        """`prefix`: the command that starts it elsewhere, or as somebody else."""
+        inside = (*prefix, "bash", "-c", f'exec -a {vendor} "$@"', "bash", sys.executable) if prefix else (vendor,)
         self.process = subprocess.Popen(
-            [vendor, str(AGENT), hook],
-            executable=sys.executable,
+            [*inside, str(AGENT), hook],
+            executable=None if prefix else sys.executable,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

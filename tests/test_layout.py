@@ -101,6 +101,7 @@ RANK = {
     "control.client": 2,
     "descriptors": 4,
     "door": 12,
+    "custody": 12,
     "sources": 13,
     "source_places": 12,
     "ghosts": 12,

@@ -10,7 +10,8 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     background   away from the terminal, with a pid file, where there is no systemd
     service      composition root, main loop, shutdown order
     cli/         the verbs: parse, call control, print; cli/resident/ is what stays beside an agent
-    door         the control socket, kept open
+    door         the control socket and the agents' notify sockets, kept open
+    custody      whose an agent is that another daemon of this host knows, too
     descriptors  how many we need, and what is said when they run out
     control/     HTTP+JSON on a unix socket, and its client
     sweep        observe -> judge -> decide -> record, for every agent

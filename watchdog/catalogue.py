@@ -211,8 +211,26 @@ CATALOGUE: dict[str, Entry] = {
     "cgroup.works": Entry(INFO, "agents of `run` get a cgroup of their own again"),
     "agent.channel_lost": Entry(
         WARNING,
-        "beats could not reach us (restart, too many connections); told once, not held against it",
-        "after a restart nothing; else who of that uid holds so many connections?",
+        "its beats cannot reach the daemon (its socket, the directory or the way to the daemon is gone; too many"
+        " connections); its silence is the channel's, reported once and not held against it",
+        "after a restart nothing; else is its runtime directory there, and who of that uid holds so many connections?",
+    ),
+    "agent.elsewhere": Entry(
+        WARNING,
+        "another daemon of this host watches this agent (`why` says whose): nothing is judged or cleaned up here, and"
+        " what the agent says is passed on",
+        "two daemons know one agent: is the second one wanted?",
+    ),
+    "agent.taken_over": Entry(
+        WARNING,
+        "the daemon that watched this agent is gone, or holds it no more; this one watches it, with fresh silence",
+        "was that daemon meant to stop?",
+    ),
+    "agent.sockets_made_again": Entry(
+        WARNING,
+        "notify sockets of registered agents were gone from their directory, and were made again; their silence has one"
+        " fresh limit",
+        "who tidies up the runtime directory of a running daemon?",
     ),
     "agent.ending": Entry(INFO, "the agent is being ended, or put in order after its end"),
     "agent.unkillable": Entry(

@@ -12,6 +12,7 @@ from watchdog.core.vendors import EXIT_KEYS
 from watchdog.errors import ConfigError, UnsafeDirectory
 from watchdog.exposure import exposed
 from watchdog.keys import DEFAULT_HOOKS, Kill, Source
+from watchdog.lock import user_of_registry
 from watchdog.places import look_at_directory
 from watchdog.threads import NSS, noted
 
@@ -53,6 +54,11 @@ def _registry(settings: Settings, registry: str) -> Iterator[str]:
         yield f"registry.url: there is no directory {os.path.dirname(registry)}; right: one that is there"
     elif os.path.islink(registry) or (os.path.lexists(registry) and not os.path.isfile(registry)):
         yield f"registry.url: {registry} is a link, a directory or the like; right: the path of a file"
+    if (pid := user_of_registry(settings)) is not None:
+        yield (
+            f"registry.url: another daemon (pid {pid}) uses {registry}; each would end the other's agents;"
+            " right: a file for each daemon"
+        )
     if not registry:
         yield from _database(settings.registry_url)
 

@@ -1,7 +1,8 @@
-"""The control socket, kept open: a daemon that nobody can reach any more must not take silence for a stall."""
+"""The control socket and the notify sockets, kept open: who cannot reach the daemon must not be taken for stalled."""
 
 import os
-from contextlib import AsyncExitStack
+import stat
+from contextlib import AsyncExitStack, suppress
 
 from watchdog import threads
 from watchdog.chronicle import Chronicle
@@ -9,6 +10,8 @@ from watchdog.control.api import serve
 from watchdog.control.desk import Bell, Desk
 from watchdog.descriptors import Shortage
 from watchdog.errors import WatchdogError
+from watchdog.hearing import Hearing
+from watchdog.intake.notify import Made, Places
 from watchdog.lock import Locks
 from watchdog.places import ensure_directories, notify_directory
 
@@ -18,12 +21,16 @@ PATIENCE = 1.0  # seconds for a look at the runtime directory, which a sweep wai
 class Door:
     """Serves the desk at its path, and again when somebody removed the socket or its directory."""
 
-    def __init__(self, desk: Desk, chronicle: Chronicle, locks: Locks) -> None:
+    def __init__(self, desk: Desk, chronicle: Chronicle, locks: Locks, hearing: Hearing) -> None:
         self.desk = desk
+        self._hearing = hearing
         self._locks = locks
         self._chronicle = chronicle
         self._open = AsyncExitStack()
         self._inode: int | None = None
+        self._stamp: tuple[int, int, int] | None = None  # of the notify directory, when all lay there
+        self._missing: set[str] = set()  # agents whose socket does not lie there, and could not be made
+        self._cut_off: set[str] = set()  # agents that could not reach us while our socket was gone
         self._said = False
         self._shortage = Shortage(lambda: desk.unheard(os.geteuid()), desk.log)
 
@@ -36,10 +43,10 @@ class Door:
         self._inode = os.stat(self.desk.socket_path).st_ino
 
     async def keep(self) -> None:
-        """Look whether our socket still lies at its path; if not, nobody could reach us: say so and listen anew.
+        """Look whether our sockets still lie at their paths; if not, nobody could reach us: say so and listen anew.
 
-        Until he beats again, nobody's silence is held against him. While the runtime directory is another daemon's,
-        what lies there is his.
+        While nobody can, no agent's silence is its own; afterwards each has one fresh limit. While the runtime
+        directory is another daemon's, what lies there is that daemon's.
         """
         self._shortage.look()
         directory = self.desk.settings.runtime_dir
@@ -48,13 +55,17 @@ class Door:
         except threads.Unanswered:
             return  # said as `call.stuck`; whoever is connected is heard, and nobody else's path is known to be gone
         if there:
+            await self._keep_notify(directory)
             return
         for agent in self.desk.fleet:
-            agent.channel_lost = agent.promised
+            if agent.promised and not agent.channel_lost:
+                agent.lose_channel()
+                self._cut_off.add(agent.agent_id)
         if not self._said:
             self._said = True
             self.desk.log.event("control.lost", socket=self.desk.socket_path)
         await self.close()
+        self._inode = None  # what still lies there answers nobody
         if not ours:
             return  # said; the next sweep tries again
         try:
@@ -64,6 +75,58 @@ class Door:
             return  # the same
         self._said = False
         self.desk.log.event("control.reopened", socket=self.desk.socket_path)
+        await self._keep_notify(directory)
+        for agent in filter(None, map(self.desk.fleet.get, self._cut_off)):
+            agent.find_channel()
+        self._cut_off.clear()
+
+    async def _keep_notify(self, directory: str) -> None:
+        """The agents' notify sockets likewise: the path to each is in its agent's environment.
+
+        Those of `run` are made again by it. Whose cannot be made, its silence is the channel's until it is there.
+        """
+        notify = f"{directory}/notify/"
+        fleet, sockets = self.desk.fleet, self._hearing.sockets
+        of_run = {
+            agent.agent_id: agent.notify_socket
+            for agent in fleet
+            if agent.reg.source == "run" and agent.notify_socket and agent.notify_socket.startswith(notify)
+        }
+        places = sockets.places()
+        if not places and not of_run:
+            return
+        try:
+            found = await threads.call(f"runtime directory {directory}", lambda: self._made(places, of_run), PATIENCE)
+        except threads.Unanswered:
+            return
+        if found is None:
+            return
+        made, missing = found
+        adopted = sockets.adopt(made)
+        for agent in filter(None, map(fleet.get, adopted)):
+            agent.find_channel()
+            agent.forgive()
+        for agent in filter(None, map(fleet.get, missing - self._missing)):
+            agent.lose_channel()
+        for agent in filter(None, map(fleet.get, self._missing - missing)):
+            agent.find_channel()
+        self._missing = missing
+        if adopted:
+            self.desk.log.event("agent.sockets_made_again", directory=notify, agents=len(adopted))
+
+    def _made(self, places: Places, of_run: dict[str, str]) -> tuple[Made, set[str]] | None:
+        """In a thread. None: the directory is as it was when all lay there; it changes with each that comes or goes."""
+        notify = f"{self.desk.settings.runtime_dir}/notify"
+        stamp = _stamp(notify)
+        if stamp is not None and stamp == self._stamp:
+            return None
+        if stamp is None:
+            with suppress(OSError, WatchdogError):
+                self._make()
+        made, missing = self._hearing.sockets.made_again(places)
+        missing |= {agent_id for agent_id, path in of_run.items() if not _is_socket(path)}
+        self._stamp = None if made or missing else stamp
+        return made, missing
 
     async def close(self) -> None:
         """Let go of everybody who talks."""
@@ -83,3 +146,18 @@ class Door:
             return os.stat(self.desk.socket_path).st_ino == self._inode
         except OSError:
             return False
+
+
+def _stamp(directory: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.lstat(directory)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False

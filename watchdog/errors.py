@@ -45,6 +45,8 @@ class DaemonUnreachable(WatchdogError):
     """No daemon answers on the control socket."""
 
     exit_code = 69
+    http_status = 503
+    code = "unreachable"
 
 
 class DaemonBusy(DaemonUnreachable):
@@ -146,6 +148,13 @@ class Conflict(WatchdogError):
 
     http_status = 409
     code = "conflict"
+
+
+class Elsewhere(WatchdogError):
+    """Another daemon of this host watches that process: one agent, one daemon."""
+
+    http_status = 421
+    code = "elsewhere"
 
 
 class Vanished(Conflict):

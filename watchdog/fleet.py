@@ -12,6 +12,7 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
+from watchdog.core.custody import Holder
 from watchdog.core.model import (
     LIVE,
     Identity,
@@ -73,6 +74,7 @@ class Agent(Speaker):
     cap_told: bool = False
     exit_code: int | None = None
     exit_signal: int | None = None
+    elsewhere: Holder | None = None  # another daemon, whose it is
     exit_told: str = ""  # by whom, if not by the kernel or `run` at once; or why nobody knows it
 
     def first(self, key: str, kind: str = "") -> bool:
@@ -189,6 +191,7 @@ class Agent(Speaker):
             first_look=self.first_look,
             activity=self.activity,
             channel_lost=self.channel_lost,
+            elsewhere=None if self.elsewhere is None else str(self.elsewhere),
             members=len(self.members),
             unread=self.unread,
         )
@@ -211,6 +214,21 @@ class Agent(Speaker):
         elif self.looked is None or now - self.looked >= 0.9 * interval:
             self.late_looks += 1
             self.looked = now
+
+    def left_to(self, holder: Holder) -> None:
+        """It is another daemon's: nothing is judged here."""
+        self.elsewhere, self.settled_until = holder, ZERO
+
+    def taken_over(self) -> None:
+        """It is ours (again): what it said to that daemon nobody has told us, so its silence begins now.
+
+        Its `run` may not have found out yet that it is ours, and what it says cannot reach us before.
+        """
+        self.elsewhere, self.settled_until = None, ZERO
+        self.silence = self.forgiven = ZERO
+        self.late_looks, self.looked, self.doomed_since = 0, None, None
+        if self.reg.source == "run":
+            self.lose_channel()
 
     def climbed(self, rung: Step | None) -> None:
         """It has come to that step of its ladder now (None: to none)."""

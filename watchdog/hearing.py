@@ -53,6 +53,7 @@ class Hearing:
         self._copies = copies
         self.known: Callable[[Agent], None] = lambda agent: None  # told of each agent whose process has become known
         self._learning: set[asyncio.Task[None]] = set()
+        self.passed: Callable[[Agent, bytes, bool], None] = lambda agent, data, main: None  # of another daemon's agent
         self._early: dict[str, Message] = {}  # by agent: the last word that counts from its main process alone
 
     def admit(self, agent: Agent) -> None:
@@ -187,6 +188,8 @@ class Hearing:
                 self._told(agent, "agent.first_beat")
             agent.beat(beat, now.mono, now.wall)
             agent.speaker_pid = message.pid
+            if agent.elsewhere is not None:
+                self.passed(agent, message.data, main)
 
     def _has_dropped_to(self, agent: Agent, uid: int) -> bool:
         """Whether root started it and its process is that user's by now."""

@@ -290,6 +290,7 @@ class KillWorker:
         """Whether nothing of the tree is ended: there is none, we only observe, or it was never ours to end."""
         agent = order.agent
         not_ours = agent.reg.told_of and Step.KILL not in agent.policy.ladder
+        not_ours = not_ours or agent.elsewhere is not None
         return order.reason is Reason.LOST or (order.reason is Reason.GONE and (self.observe or not_ours))
 
     async def _end(self, order: Order) -> Ended:

@@ -1,4 +1,4 @@
-"""One daemon per runtime directory and per state directory; and how the one that runs is talked to."""
+"""One daemon per runtime directory, state directory and registry; and how the one that runs is talked to."""
 
 import contextlib
 import fcntl
@@ -8,7 +8,7 @@ import stat
 import sys
 from datetime import timedelta
 
-from watchdog.config import Settings
+from watchdog.config import Settings, sqlite_file
 from watchdog.errors import AlreadyRunning, ConfigError, WatchdogError
 from watchdog.logs import Log
 from watchdog.places import ensure_runtime, places_for
@@ -87,7 +87,10 @@ class Locks:
     """What keeps a second daemon out, and tells others our pid. Somebody may tidy up the runtime directory under us."""
 
     def __init__(self, settings: Settings, log: Log, pid_file: PidFile | None = None) -> None:
-        """Take both directories. Raises AlreadyRunning. `pid_file` is held already, and closed by whoever made it."""
+        """Take both directories and the registry's file. Raises AlreadyRunning.
+
+        `pid_file` is held already, and closed by whoever made it.
+        """
         self._log = log
         self._closed = False
         self._directory = settings.runtime_dir
@@ -100,6 +103,11 @@ class Locks:
                 # Its runtime directory is another, or it would have stopped us above: we do not know its socket.
                 advice = f"; its daemon.runtime_dir is not {settings.runtime_dir}; right: a state_dir for each daemon"
                 self._taken.append(PidFile(os.path.join(settings.state_dir, LOCK), advice))
+            registry = registry_lock(settings)
+            if registry is not None and os.access(os.path.dirname(registry), os.W_OK):  # else opening it says why
+                # Each would judge the other's agents by beats that it does not hear.
+                advice = "; its registry is this one; right: a registry.url for each daemon"
+                self._taken.append(PidFile(registry, advice))
         except WatchdogError:
             self.close()
             raise
@@ -142,6 +150,37 @@ class Locks:
         """Let the locks go and leave the descriptors open: for the end of the process by force, from any thread."""
         for file in self._taken:
             file.release()
+
+
+def registry_lock(settings: Settings) -> str | None:
+    """Beside the registry's file, by whichever path it is named; None: it is a server, which has a lock of its own."""
+    file = sqlite_file(settings.registry_url)
+    return f"{os.path.realpath(file)}.lock" if file else None
+
+
+def user_of_registry(settings: Settings) -> str | None:
+    """The pid of another daemon that has this registry open; None: nobody has, or the daemon of these very settings.
+
+    For a check: nothing is locked, or a start at that moment would hear "already running". What is locked stands in
+    /proc/locks (proc(5)): number, kind, class, access, pid, device and inode.
+    """
+    path = registry_lock(settings)
+    held = None if path is None else _holder(path)
+    return None if held == _holder(os.path.join(settings.runtime_dir, LOCK)) else held
+
+
+def _holder(path: str) -> str | None:
+    """The pid in a lock file that is locked now."""
+    try:
+        found = os.lstat(path)
+        with open("/proc/locks") as locks:
+            inodes = {line.split()[5].rpartition(":")[2] for line in locks if " FLOCK " in line and "->" not in line}
+        if str(found.st_ino) not in inodes:
+            return None
+        with open(path) as file:
+            return file.read(32).strip() or "not told yet"
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _lies_at(path: str, descriptor: int) -> bool:

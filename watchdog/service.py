@@ -17,6 +17,7 @@ from watchdog.config import Settings
 from watchdog.control.desk import Desk
 from watchdog.control.scrape import Scrape
 from watchdog.copies import Copies
+from watchdog.custody import Custodians
 from watchdog.door import Door
 from watchdog.fleet import Fleet
 from watchdog.hearing import Hearing
@@ -135,6 +136,7 @@ class Daemon:
     async def _start(self, held: AsyncExitStack) -> None:
         await self._make(held)
         await self.take_up.everything()
+        await self.custodians.round()  # before anything is judged, or said to be ours
         self.hearing.sockets.drop_kept()
         await self.door.open()
         held.push_async_callback(self.door.close)
@@ -357,8 +359,12 @@ class Daemon:
             lift_doubts=self.sweeper.restraint.lift,
             no_space=self._no_space,
         )
+        self.custodians = Custodians(self.desk, self.owners)
+        held.callback(self.custodians.close)
+        self.desk.custodians = self.custodians
+        self.hearing.passed = self.custodians.heard
         self.sources = Sources(self.desk, self.owners)
-        self.door = Door(self.desk, self.chronicle, self.locks)
+        self.door = Door(self.desk, self.chronicle, self.locks, self.hearing)
         self.scrape = Scrape(self.metrics.text, log)
 
     def _adopt(self, settings: Settings) -> None:
@@ -377,7 +383,7 @@ class Daemon:
         for agent in self.fleet:
             agent.adopt(settings.policy_for(agent.reg))
         if settings.interval != old.interval:
-            for job in ("sweep", "orders", "sources", "ghosts"):
+            for job in ("sweep", "orders", "custody", "sources", "ghosts"):
                 self.schedule.change(job, settings.interval)
         self.reserve.adopt(settings.log.file)
         logs.change(self.sink, settings.log.level, settings.log.format, settings.log.file)
@@ -386,7 +392,8 @@ class Daemon:
     async def _begin(self) -> None:
         await self.scrape.keep(self.settings.metrics.listen)
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
-        for job, do in {"orders": self.take_up.orders, **self.sources.jobs}.items():
+        jobs = {"orders": self.take_up.orders, "custody": self.custodians.round, **self.sources.jobs}
+        for job, do in jobs.items():
             self.schedule.every(self.settings.interval, job, do)
         self.schedule.every(line_limits.EVERY, "line limits", self.line_limits.round)
         self.schedule.every(shares.EVERY, "shares", self.shares.round)

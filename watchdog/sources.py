@@ -191,6 +191,10 @@ class Sources:
             place.show(kind, entry, found.why)
         elif found.taken is not None:
             self._ghosts.alive(kind, path, entry)
+            holder = await desk.custodians.holder_of(found.taken.identity, found.taken.uid)
+            if holder is not None:
+                place.show(kind, entry, f"watched by {holder}")
+                return
             await self._register(place, kind, path, entry, found)
 
     def _known(self, kind: str, path: str) -> dict[str, list[Known]]:

@@ -264,6 +264,16 @@ class Speaker:
         if self.forgiven > former:
             self.late_looks, self.looked = 0, None
 
+    def lose_channel(self) -> None:
+        """What it says cannot reach us: its silence is the channel's until its next word, or until that is found."""
+        self.channel_lost, self.settled_until = True, ZERO
+
+    def find_channel(self) -> None:
+        """What it says can reach us again: all of `after` is waited once more, as what it said meanwhile is lost."""
+        if self.channel_lost:
+            self.channel_lost = False
+            self.forgive()
+
     def read_again(self) -> None:
         """Its file can be read; the disk that could not be read could perhaps not be written, either.
 

@@ -7,6 +7,7 @@ read by the owners' helpers beside it, kills run elsewhere. What fails for one a
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 
 from watchdog import activity, shortage
@@ -323,6 +324,8 @@ class Sweeper:
             return True
         try:
             options = asked_first(decision, agent.policy)
+            if agent.elsewhere is not None:
+                options = replace(options, cleanup=False)  # its daemon does that
             await self._worker.request(agent, reason, options, "daemon", decision.text, agent.renewed_judged)
         except RegistryUnavailable as error:
             self._held(agent, Veto.REGISTRY, f"held: {error}")

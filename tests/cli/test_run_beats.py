@@ -79,6 +79,16 @@ def test_a_childs_own_ready_is_not_the_agents(start: Start, daemon: FakeDaemon) 
     assert daemon.beats() == [{"state": "working", "promises": True}]
 
 
+@needs_systemd_notify
+def test_a_run_within_an_agent_does_not_beat_for_that_one(start: Start, daemon: FakeDaemon) -> None:
+    """NOTIFY_SOCKET is the outer agent's there, no service manager's: nothing is passed on to it."""
+    script = "systemd-notify --no-block --ready WATCHDOG=1; sleep 1"
+    wrapper = start("run", "--name", "outer", "--", PROGRAM, "run", "--name", "inner", "--", "sh", "-c", script)
+    assert wrapper.wait(60) == 0
+    ids = {r.body["name"]: r.body["agent_id"] for r in daemon.seen("POST", "/agents")}
+    assert {r.path.split("/")[3] for r in daemon.seen("POST", "/beat")} == {ids["inner"]}
+
+
 def test_the_first_beat_goes_at_once_and_the_next_ones_together(start: Start, daemon: FakeDaemon) -> None:
     """At most one in 500 ms; a lease that came in between is not lost."""
     run_python(

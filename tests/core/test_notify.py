@@ -34,14 +34,12 @@ def test_splits_lines_and_keeps_the_first_of_a_key() -> None:
         ({"X_AGENT_SILENT_FOR": "60"}, {"silent_for_seconds": 60.0, "promises": True}),
         ({"X_AGENT_SILENT_FOR": "0"}, {"silent_for_seconds": 0.0, "promises": True}),
         ({"X_AGENT_SILENT_FOR": "1e30"}, {"silent_for_seconds": MAX_SECONDS, "promises": True}),
-        ({"EXTEND_TIMEOUT_USEC": "5000000"}, {"silent_for_seconds": 5.0, "promises": True}),
         (
             {"X_AGENT_TOOL": "bash", "X_AGENT_TOOL_LIMIT": "9"},
             {"tool": "bash", "tool_limit_seconds": 9.0, "promises": True},
         ),
         ({"X_AGENT_TOOL": ""}, {"tool": "", "promises": True}),
         ({"X_AGENT_NOTE": "a\x1b[2Jb"}, {"note": "a [2Jb", "promises": True}),
-        ({"WATCHDOG_USEC": "30000000"}, {"after_seconds": 30.0, "promises": True}),
     ],
 )
 def test_words_that_promise_count_from_anybody_in_the_tree(fields: dict[str, str], words: dict[str, object]) -> None:
@@ -56,16 +54,25 @@ def test_words_that_promise_count_from_anybody_in_the_tree(fields: dict[str, str
         ({"STATUS": "compiling"}, {"note": "compiling", "promises": False}),
         ({"STOPPING": "1"}, {"state": "done", "promises": False}),
         ({"READY": "1", "WATCHDOG": "1"}, {"state": "working", "promises": True}),
+        ({"EXTEND_TIMEOUT_USEC": "5000000"}, {"silent_for_seconds": 5.0, "promises": True}),
+        ({"WATCHDOG_USEC": "30000000"}, {"after_seconds": 30.0, "promises": True}),
         ({"STATUS": "s", "X_AGENT_NOTE": "n"}, {"note": "n", "promises": True}),
     ],
 )
-def test_a_services_own_words_count_from_the_main_process_and_promise_nothing(
+def test_a_services_own_words_count_from_the_main_process_alone(
     fields: dict[str, str], words: dict[str, object]
 ) -> None:
     """Many programs send READY=1 once and never again; a child that is a service says STOPPING=1 of itself."""
     assert words_of(fields, from_main=True) == words
-    alone = {"READY", "STATUS", "STOPPING"}
+    alone = {"READY", "STATUS", "STOPPING", "EXTEND_TIMEOUT_USEC", "WATCHDOG_USEC"}
     assert (words_of(fields, from_main=False) is None) == (set(fields) <= alone)
+
+
+@pytest.mark.parametrize("key", ["EXTEND_TIMEOUT_USEC", "WATCHDOG_USEC"])
+def test_a_childs_own_limits_beside_its_heartbeat_are_not_the_agents(key: str) -> None:
+    """A child service that beats says WATCHDOG=1 and its own limit in one datagram: the beat alone counts."""
+    plain = words_of({"WATCHDOG": "1"}, from_main=False)
+    assert words_of({"WATCHDOG": "1", key: "36000000000"}, from_main=False) == plain
 
 
 @pytest.mark.parametrize(
@@ -132,7 +139,7 @@ KEYS = ["X_AGENT_PROGRESS", "X_AGENT_SILENT_FOR", "X_AGENT_TOOL_LIMIT", "WATCHDO
 @given(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=50) | st.floats().map(str) | st.integers().map(str)))
 def test_every_number_that_passes_is_one_that_the_daemon_can_use(fields: dict[str, str]) -> None:
     """Finite; durations neither negative nor longer than a timedelta holds."""
-    for key, value in (words_of(fields, from_main=False) or {}).items():
+    for key, value in (words_of(fields, from_main=True) or {}).items():
         if key.endswith("_seconds"):
             assert isinstance(value, float)
             assert 0 <= value <= MAX_SECONDS

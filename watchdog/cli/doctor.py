@@ -103,8 +103,8 @@ def _ask(seen: Seen) -> None:
     directory = os.path.dirname(seen.socket)
     if os.path.isdir(directory):
         seen.socket_problem = client.directory_problem(directory)
-    own = [client.SYSTEM_SOCKET, *(f"{place}/control.sock" for place in client.user_directories())]
-    seen.others = [path for path in own if path != seen.socket and isinstance(_status(path), dict)]
+    usual = [client.SYSTEM_SOCKET, *client.own_sockets()]
+    seen.others = [path for path in usual if path != seen.socket and isinstance(_status(path), dict)]
     answer = _status(seen.socket)
     if not isinstance(answer, dict):
         seen.silence = answer

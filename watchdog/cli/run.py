@@ -16,12 +16,13 @@ import time
 from _collections_abc import Callable
 
 from watchdog.cli.resident import child, signals
-from watchdog.cli.resident.inbox import Inbox, open_inbox
+from watchdog.cli.resident.inbox import LOOK_SECONDS, Inbox, open_inbox
 from watchdog.cli.resident.link import Link
 from watchdog.cli.resident.options import HELP, Options, is_utf8, parse_options
 from watchdog.cli.resident.prctl import become_subreaper, set_name
 from watchdog.cli.resident.report import Report
-from watchdog.control.client import find_socket
+from watchdog.cli.resident.upstream import Upstream, open_upstream, watchdog_of_unit
+from watchdog.control.client import find_socket, other_sockets
 from watchdog.errors import BadRequest, CannotStart, DaemonUnreachable, WatchdogError
 
 REGISTER_SECONDS = 2.0  # then the agent starts all the same
@@ -63,6 +64,8 @@ class Wrapper:
         self.stopped = False  # as waitpid(2) told it last
         self.terminal = child.has_terminal()
         self.inbox: Inbox | None = None
+        self.upstream: Upstream | None = open_upstream()
+        self.lost = False  # the daemon was told that the notify socket is gone
         self.report: Report | None = None
         self.link: Link
         self.mask: set[int] = set()
@@ -99,6 +102,7 @@ class Wrapper:
                 self.mask,
                 lead=not self.terminal,
                 ignore_children=children_ignored,
+                watchdog_usec=watchdog_of_unit(),
             )
         except OSError as error:
             self.link.tell_end({"exit_code": CannotStart.exit_code})
@@ -113,9 +117,13 @@ class Wrapper:
         become_subreaper()
         if options.auto_temp_dir:
             self._make_temp_dir()
-        self.inbox = open_inbox(self.control, options.agent_id)
+        look_every = (
+            LOOK_SECONDS if options.stall_after is None else max(0.5, min(LOOK_SECONDS, options.stall_after / 4))
+        )
+        self.inbox = open_inbox(self.control, options.agent_id, self.upstream, look_every)
         body = options.registration(None if self.inbox is None else self.inbox.path)
-        self.link = Link(lambda: find_socket(options.socket), _send_sigio, body)
+        find = lambda: find_socket(options.socket)  # noqa: E731
+        self.link = Link(find, lambda: other_sockets(options.socket), _send_sigio, body)
         if self.inbox is None:
             _say(f"{options.name}: no directory for its notify socket; it cannot beat by sd_notify")
         else:
@@ -173,7 +181,7 @@ class Wrapper:
             _say(f"{name}: its silence is judged from its first beat on; from the start with --stall-after")
 
     def _marks(self) -> dict[str, str]:
-        marks = {"AGENT_WATCHDOG_ID": self.options.agent_id, "AGENT_WATCHDOG_SOCKET": self.control}
+        marks = {"AGENT_WATCHDOG_ID": self.options.agent_id, "AGENT_WATCHDOG_SOCKET": self.link.home or self.control}
         if self.inbox is not None:
             marks["NOTIFY_SOCKET"] = self.inbox.path
         if self.mark is not None:
@@ -185,16 +193,19 @@ class Wrapper:
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             now = time.monotonic()
-            follow = None
+            follow = keep = None
             if self.inbox is not None:
                 if self.status is None:
                     follow = self.inbox.follow(self.pid, now)
+                    keep = self._keep(self.inbox, now)
                 for words in self.inbox.words(self.pid):
                     self.link.hear(words, now)
+            if self.upstream is not None:
+                self.upstream.flush()
             self.link.step(now)
             if done() or (deadline is not None and now >= deadline):
                 return
-            due = [now + BACKSTOP_SECONDS, deadline, follow, self.link.next_step(now)]
+            due = [now + BACKSTOP_SECONDS, deadline, follow, keep, self.link.next_step(now)]
             wait = max(0.0, min(moment for moment in due if moment is not None) - now)
             if self.inbox is not None and self.inbox.more:
                 wait = 0.0
@@ -202,6 +213,14 @@ class Wrapper:
             while info is not None:
                 self._take(info)
                 info = signals.sigtimedwait(_AWAITED, 0)
+
+    def _keep(self, inbox: Inbox, now: float) -> float:
+        """Have the notify socket lie where the agent looks for it; the daemon is told where that cannot be."""
+        again = inbox.keep(now, _send_sigio)
+        if inbox.lost != self.lost:
+            self.lost = inbox.lost
+            self.link.tell_lost(inbox.lost)
+        return again
 
     def _take(self, info: signals.struct_siginfo) -> None:
         number, from_kernel = info.si_signo, info.si_code > 0  # sigaction(2): SI_USER, SI_TKILL, SI_QUEUE are <= 0
@@ -267,7 +286,7 @@ class Wrapper:
         if os.WIFSIGNALED(self.status):
             end = {"exit_signal": os.WTERMSIG(self.status)}
         written = self.report is not None and self.link.refusal is None
-        unwritten = self.report.write(end) if self.report is not None and written else None
+        unwritten = self.report.write(end, self.link.home) if self.report is not None and written else None
         self.link.tell_end(end)
         self._turn_until(lambda: self.link.settled, DOUBTFUL_SECONDS if self.link.owes else REPORT_SECONDS)
         if self.report is not None and self.link.knows_end:

@@ -64,6 +64,9 @@ def beat(vendor: str, socket_path: str | None) -> None:
         pass
 
 
+_ELSEWHERE = 421  # another daemon watches it, to which this one passes our word on
+
+
 class _Speech:
     """One event on its way: who it is of, and what is said for him."""
 
@@ -171,7 +174,7 @@ class _Speech:
             status, answer = self._ask("POST", "/v1/agents", named, _REGISTER_SECONDS)
             if status not in (400, 403):
                 break
-        if status not in (200, 201, 409):
+        if status not in (200, 201, 409, _ELSEWHERE):
             raise BadRequest(f"it was not registered: {answer.get('message', status)}")
 
     def _beat(self, target: str, main: bool, words: Words | None = None) -> tuple[int, dict[str, object]]:

@@ -19,7 +19,7 @@ from functools import partial
 from aiohttp import web
 
 from watchdog import logs, threads
-from watchdog.control import ending, events, holding, purging, reading, reaping, registering, restoring
+from watchdog.control import custody, ending, events, holding, purging, reading, reaping, registering, restoring
 from watchdog.control.bodies import MAX_BODY, gone
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
 from watchdog.control.peers import BACKLOG, Gate, Guarded, Listener, Peer, too_often
@@ -50,6 +50,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/hold", holding.hold),
     ("POST", "/unhold", holding.unhold),
     ("GET", "/events", events.events),
+    ("GET", "/custody", custody.held),
     ("GET", "/status", reading.status),
     ("GET", "/metrics", reading.metrics),
 )

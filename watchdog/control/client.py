@@ -20,10 +20,40 @@ _LONG = 4 if sys.maxsize < 2**32 else 8  # bytes of a C long
 
 
 def user_directories() -> list[str]:
-    """Where a daemon of our own uid may have its sockets, the likelier first."""
+    """Where a daemon of our own uid makes its sockets, started as we were; the likelier first."""
     own = fallbacks(os.getuid())
     runtime = runtime_directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR", ""))
     return own if runtime is None else [f"{runtime}/agent-watchdog", *own]
+
+
+def own_sockets() -> list[str]:
+    """Where a daemon of our own uid may listen, however it was started: the sockets that lie there.
+
+    pam_systemd(8) sets XDG_RUNTIME_DIR for logins alone: cron, `su` and `sudo -u` start programs without it, or with
+    another user's. So the directory that it names for us is looked into as well.
+    """
+    uid = os.getuid()
+    login = f"/run/user/{uid}"
+    directories = user_directories()
+    if os.path.isdir(login) and runtime_directory(uid, login) is not None:
+        directories.insert(1, f"{login}/agent-watchdog")
+    paths = [f"{directory}/control.sock" for directory in dict.fromkeys(directories)]
+    return [path for path in paths if os.path.exists(path) and directory_problem(os.path.dirname(path)) is None]
+
+
+def _answers(path: str) -> bool:
+    """Whether somebody listens there: a daemon that was killed leaves its socket behind."""
+    connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
+    connection.setblocking(False)
+    try:
+        connection.connect(path)
+    except BlockingIOError:  # its backlog is full
+        return True
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    return True
 
 
 def runtime_directory(uid: int, told: str) -> str | None:
@@ -71,11 +101,37 @@ def find_socket(explicit: str | None = None) -> str:
     told = explicit or os.environ.get("AGENT_WATCHDOG_SOCKET")
     if told:
         return os.path.abspath(told)
+    there = _sockets()
+    if there:
+        return there[0]
     own = [f"{directory}/control.sock" for directory in user_directories()]
-    for path in [SYSTEM_SOCKET, *own] if os.getuid() == 0 else [*own, SYSTEM_SOCKET]:
-        if os.path.exists(path) and directory_problem(os.path.dirname(path)) is None:
-            return path
     return own[0] if len(own) == 1 or os.path.isdir(os.path.dirname(os.path.dirname(own[0]))) else own[1]
+
+
+def other_sockets(explicit: str | None = None) -> list[str]:
+    """Where else a daemon may take an agent in when the one that `find_socket` names is gone.
+
+    Nowhere where somebody named the socket; the one that an agent's environment holds was not named by anybody.
+    """
+    inherited = os.environ.get("AGENT_WATCHDOG_SOCKET")
+    if explicit or (inherited and not os.environ.get("AGENT_WATCHDOG_ID")):
+        return []
+    return _sockets()
+
+
+def _sockets() -> list[str]:
+    """The control sockets that lie at their usual places, in directories that can be trusted.
+
+    Our own uid's, then the host's (root: the reverse); before them the first that answers, if it is not the only one.
+    """
+    system = os.path.exists(SYSTEM_SOCKET) and directory_problem(os.path.dirname(SYSTEM_SOCKET)) is None
+    of_host, own = [SYSTEM_SOCKET] if system else [], own_sockets()
+    there = [*of_host, *own] if os.getuid() == 0 else [*own, *of_host]
+    if len(there) > 1:
+        first = next((path for path in there if _answers(path)), there[0])
+        there.remove(first)
+        there.insert(0, first)
+    return there
 
 
 def directory_problem(path: str, owners: tuple[int, ...] | None = None) -> str | None:
@@ -165,12 +221,21 @@ def stream(path: str, socket_path: str, *, timeout: float = 5.0) -> Iterator[dic
         connection.close()
 
 
-def check_peer(connection: socket) -> None:
-    """Refuse a connected socket whose other end is neither our own uid's nor root's. Raises UnsafeDirectory."""
-    credentials = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)  # struct ucred: pid, uid, gid (unix(7))
-    uid = int.from_bytes(credentials[4:8], sys.byteorder)
+def check_peer(connection: socket) -> int:
+    """Refuse a connected socket whose other end is neither our own uid's nor root's; the pid of its daemon.
+
+    0: it is in a pid namespace that we do not see into. Raises UnsafeDirectory.
+    """
+    pid, uid = credentials(connection)
     if uid not in (os.getuid(), 0):
         raise UnsafeDirectory(f"the daemon there runs as uid {uid}; only our own uid's or root's is spoken to")
+    return pid
+
+
+def credentials(connection: socket) -> tuple[int, int]:
+    """Pid and uid of who listens at the other end, as the kernel says."""
+    ucred = connection.getsockopt(SOL_SOCKET, SO_PEERCRED, 12)  # struct ucred: pid, uid, gid (unix(7))
+    return int.from_bytes(ucred[:4], sys.byteorder), int.from_bytes(ucred[4:8], sys.byteorder)
 
 
 def encode_request(method: str, path: str, body: object | None = None) -> bytes:

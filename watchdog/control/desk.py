@@ -19,8 +19,9 @@ from watchdog.clock import Clock
 from watchdog.config import Settings
 from watchdog.control.peers import Peer, peer_of, too_often
 from watchdog.core.admission import PER_TARGET, PER_TOKEN, WAIT, Kind
-from watchdog.core.model import KillOptions, Reason, Registration
-from watchdog.errors import BadRequest, RegistryUnavailable
+from watchdog.core.custody import Holder
+from watchdog.core.model import Identity, KillOptions, Reason, Registration
+from watchdog.errors import BadRequest, DaemonUnreachable, RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
 from watchdog.lanes import Pace, Turns
@@ -58,6 +59,26 @@ class Bell:
         return self._event
 
 
+class Alone:
+    """For a daemon that knows of no other one."""
+
+    async def holder_of(self, process: Identity, owner: int, *, ordered: bool = False) -> Holder | None:
+        """The other daemon whose a process is that we do not hold; `ordered`: by root or an admin, whatever it says."""
+        return None
+
+    def left_to(self, pid: int) -> Holder | None:
+        """Whose a process was, if we left it to another daemon a moment ago."""
+        return None
+
+    def pid_of(self, word: str) -> int | None:
+        """The process that a word may mean which is no agent here: a pid, or its name at the daemon we left it to."""
+        return None
+
+    async def pass_on(self, holder: Holder, method: str, path: str, body: object) -> tuple[int, Json]:
+        """Say to that daemon what was said to us. Raises DaemonUnreachable."""
+        raise DaemonUnreachable(f"{holder} is not known here")
+
+
 async def _none(*_: object, **__: object) -> list[Any]:
     return []
 
@@ -74,6 +95,7 @@ class Desk:
     own holds (with a uid: on that uid's agents), `lift_doubts` ends them. `facts` is what `status` tells of the loop.
     `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
+    `custodians` knows what other daemons hold.
     `admission` says what a user may take. `shown` is who stands in a foreign registry and is not watched. `no_space`
     says why nothing optional of that uid's is written.
     """
@@ -106,6 +128,7 @@ class Desk:
     reap: Callable[..., Awaitable[list[Json]]] = _none
     shown: Callable[[], list[Json]] = list
     no_space: Callable[[int], str | None] = lambda uid: None
+    custodians: Alone = field(default_factory=Alone)
     bell: Bell = field(default_factory=Bell)
     # By owner; a lock lives as long as somebody has it or waits for it.
     registrations: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary)

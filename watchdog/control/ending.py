@@ -26,6 +26,7 @@ from watchdog.control.finding import (
 )
 from watchdog.control.peers import Peer
 from watchdog.control.purging import PURGED
+from watchdog.control.registering import take_for_order
 from watchdog.control.requests import Kill, Stop, parse
 from watchdog.control.results import denial, dry, ended_already, failure, is_dead, outcome_of, preview, summary
 from watchdog.core.model import ENDED, KillOptions, Reason
@@ -129,6 +130,8 @@ def _with_spared(desk: Desk, peer: Peer, result: Json, chosen: Chosen) -> Json:
 
 async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Chosen) -> None:
     """Put one target's agents, or its answer, into `chosen`."""
+    if not order.dry_run:
+        await take_for_order(desk, peer, target)
     where = Place(target, desk.host)
     try:
         where = await elsewhere.place(desk, peer, target)

@@ -3,6 +3,7 @@
 The row is committed before the answer. What the kernel says (uid, identity) comes from the kernel, never from a body.
 """
 
+import os
 import re
 import uuid
 from contextlib import suppress
@@ -19,12 +20,22 @@ from watchdog.control.peers import Peer
 from watchdog.control.requests import Change, Register, parse
 from watchdog.core.admission import Kind
 from watchdog.core.beat import beat_of_json
+from watchdog.core.custody import Holder
 from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration, Status
 from watchdog.core.notify import printable
 from watchdog.core.ownership import ROOT
 from watchdog.core.verdict import span
 from watchdog.descriptors import scarce
-from watchdog.errors import BadRequest, Conflict, Limited, RegistryUnavailable
+from watchdog.errors import (
+    AgentNotFound,
+    BadRequest,
+    Conflict,
+    Elsewhere,
+    Limited,
+    ProcessNotFound,
+    RegistryUnavailable,
+    WatchdogError,
+)
 from watchdog.fleet import ZERO, Agent
 from watchdog.hearing import WRAPPER
 from watchdog.registry.rows import AgentRow
@@ -39,6 +50,7 @@ async def register(request: web.Request) -> web.Response:
     """Take an agent in: 201, or 200 when the same client says the same again."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Register, await read_body(request))
+    await _refuse_elsewhere(desk, peer, body)
     if body.replace and (body.agent_id is None or desk.fleet.get(body.agent_id) is None):
         await _replace(desk, peer, body)  # takes as long as a kill: others register meanwhile
     async with desk.registering(await _owner(desk, peer, body)):
@@ -46,6 +58,9 @@ async def register(request: web.Request) -> web.Response:
         if known is not None:
             return web.json_response(_answer(desk, known, []), status=200)
         agent, notes = await take_in(desk, peer, body)
+        if body.taken_from is not None:
+            why = f"nobody listens at {body.taken_from} any more, where it was watched; its silence begins anew"
+            desk.event("agent.taken_over", agent_id=agent.agent_id, name=agent.reg.name, why=why)
         if body.source == "run" and body.pid is None and await has_ended(peer.pid, desk.host):
             await _gone(desk, peer, agent, "its `run` ended while the registry was busy")
     return web.json_response(_answer(desk, agent, notes), status=201)
@@ -58,19 +73,73 @@ async def _owner(desk: Desk, peer: Peer, body: Register) -> int:
     return (await claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)).uid
 
 
+async def _refuse_elsewhere(desk: Desk, peer: Peer, body: Register) -> None:
+    """One agent, one daemon: a process that another one watches is left to it, but for what root orders of us.
+
+    A `run` is asked nothing: it stays with its daemon by itself, and comes to us when that one is gone.
+    Raises Elsewhere.
+    """
+    if body.pid is None or body.source == "run":
+        return
+    try:
+        taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)
+    except WatchdogError:
+        return  # it is said below, or the process is an agent of ours
+    ordered = body.source == "register" and (peer.uid == ROOT or (peer.admin and os.geteuid() == ROOT))
+    holder = await desk.custodians.holder_of(taken.identity, taken.uid, ordered=ordered)
+    if holder is not None:
+        raise Elsewhere(f"pid: process {body.pid} is agent {holder.name} of {holder}; one agent has one daemon")
+
+
+async def take_for_order(desk: Desk, peer: Peer, word: str) -> None:
+    """Root orders something of an agent that another daemon watches: it becomes ours for that, whatever is claimed.
+
+    Nothing happens where that word means no such process: only agents are ended by orders.
+    """
+    pid = desk.custodians.pid_of(word) if peer.admin and os.geteuid() == ROOT else None
+    if pid is None:
+        return
+    try:
+        taken = await claim(pid, peer, desk.fleet, desk.host)
+        holder = await desk.custodians.holder_of(taken.identity, taken.uid)
+        if holder is None:
+            return
+        async with desk.registering(taken.uid):
+            for name in (holder.name, f"agent-{pid}"):
+                with suppress(BadRequest, Conflict):
+                    await take_in(desk, peer, Register(name=name, pid=pid), taken)
+                    break
+        await desk.custodians.holder_of(taken.identity, taken.uid, ordered=True)
+    except WatchdogError:
+        return  # it is an agent of ours, or no process: what follows says so
+
+
 async def change(request: web.Request) -> web.Response:
-    """A pid became known, or `run` tells how the process ended."""
+    """A pid became known, or `run` tells how the process ended, or that the agent's socket is gone or there again."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Change, await read_body(request))
     agent = await own_agent(desk, peer, request.match_info["agent_id"])
+    if body.channel_lost is not None:
+        if agent.reg.source != "run":
+            raise BadRequest("channel_lost: only `run` owns its agent's socket, and can tell that of it")
+        if body.channel_lost:
+            agent.lose_channel()
+        else:
+            agent.find_channel()
+        await _pass_on(desk, agent, {"channel_lost": body.channel_lost})
+        return web.json_response(_answer(desk, agent, []))
     if body.pid is None:
         agent.exit_code, agent.exit_signal = body.exit_code, body.exit_signal
+        await _pass_on(desk, agent, body.model_dump(exclude_none=True))
         if agent.identity is None and agent.reg.source == "run":
             await _gone(desk, peer, agent, "its `run` tells that it has ended; its pid was never known")
         desk.look_soon()
         return web.json_response(_answer(desk, agent, []))
     taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
     await _identify(desk, peer, agent, taken)
+    if agent.reg.source == "run":
+        agent.find_channel()  # its `run` speaks to us
+        await _pass_on(desk, agent, {"pid": body.pid})
     if agent.reg.source == "run" and taken.name == WRAPPER:  # still held back, before it executes its command
         await desk.place(agent)
     return web.json_response(_answer(desk, agent, []))
@@ -82,6 +151,19 @@ async def _gone(desk: Desk, peer: Peer, agent: Agent, why: str) -> None:
         await desk.request_kill(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
 
 
+async def _pass_on(desk: Desk, agent: Agent, change: Json) -> None:
+    """What `run` tells of an agent that is another daemon's, to that one; it asks again if that is lost."""
+    if agent.elsewhere is not None:
+        with suppress(WatchdogError):
+            await desk.custodians.pass_on(agent.elsewhere, "PATCH", f"/v1/agents/{agent.elsewhere.agent_id}", change)
+
+
+async def _beat_elsewhere(desk: Desk, holder: Holder, target: str, body: object) -> web.Response:
+    """A word of an agent that another daemon watches: that one's answer. Raises DaemonUnreachable."""
+    status, answer = await desk.custodians.pass_on(holder, "POST", f"/v1/agents/{target}/beat", body)
+    return web.Response(status=204) if status == 204 else web.json_response(answer, status=status)
+
+
 async def beat(request: web.Request) -> web.Response:
     """One word of an agent: 204, or 200 with `stop` while it is asked to end by itself.
 
@@ -89,8 +171,14 @@ async def beat(request: web.Request) -> web.Response:
     less that age; it can only shorten the silence that was watched, never lengthen it.
     """
     desk, peer = desk_of(request), peer_at(request)
-    raw = await read_body(request)
-    agent = await own_agent(desk, peer, request.match_info["agent_id"])
+    raw, target = await read_body(request), request.match_info["agent_id"]
+    try:
+        agent = await own_agent(desk, peer, target)
+    except (AgentNotFound, ProcessNotFound):
+        holder = desk.custodians.left_to(int(target)) if target.isascii() and target.isdigit() else None
+        if holder is None or peer.uid not in (ROOT, os.geteuid()):
+            raise
+        return await _beat_elsewhere(desk, holder, target, decoded(raw))
     if agent.status not in _SPOKEN and agent.asked is None:
         raise Conflict(f"agent {agent.agent_id} ({agent.reg.name}) is being ended; heartbeats change nothing any more")
     body = decoded(raw)
@@ -119,6 +207,8 @@ async def beat(request: web.Request) -> web.Response:
     own = isinstance(body, dict) and "age_seconds" not in body  # `run` says it, and gives nobody our answer
     if own and not agent.hears:
         agent.hears = agent.changed = True
+    if agent.elsewhere is not None:
+        return await _beat_elsewhere(desk, agent.elsewhere, agent.elsewhere.agent_id, body)
     if agent.asked is None:
         return web.Response(status=204)
     agent.asked.heard = agent.asked.heard or own
@@ -153,6 +243,8 @@ async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
         taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
         if agent.identity is None:
             await _identify(desk, peer, agent, taken)
+        if agent.reg.source == "run":
+            agent.find_channel()  # its `run` has come (back) to us
         same = agent.identity is not None and agent.identity.same_process(taken.identity)
     if not same:
         raise Conflict(f"agent_id: {body.agent_id} is known already, with another owner, name or process; take another")

@@ -98,6 +98,7 @@ class Register(Body):
     command: Plain | None = None  # the program's name, where the pid is not known yet; never a command line
     notify_socket: Annotated[Path, Field(max_length=107)] | None = None  # sun_path, unix(7)
     replace: bool = False
+    taken_from: Annotated[Path, Field(max_length=107)] | None = None  # the socket of its daemon, which is gone
 
     @model_validator(mode="after")
     def _fits(self) -> "Register":
@@ -119,11 +120,12 @@ class Change(Body):
     pid: Pid | None = None
     exit_code: Annotated[int, Field(ge=0, le=255)] | None = None
     exit_signal: Annotated[int, Field(ge=1, le=64)] | None = None
+    channel_lost: bool | None = None
 
     @model_validator(mode="after")
     def _something(self) -> "Change":
-        if (self.pid is not None) + (self.exit_code is not None) + (self.exit_signal is not None) != 1:
-            raise ValueError("give exactly one of pid, exit_code, exit_signal")
+        if sum(one is not None for one in (self.pid, self.exit_code, self.exit_signal, self.channel_lost)) != 1:
+            raise ValueError("give exactly one of pid, exit_code, exit_signal, channel_lost")
         return self
 
 

@@ -41,7 +41,7 @@ def _heartbeat(agent: Agent) -> Json:
     if text and agent.forgiven:
         text += f", {span(agent.forgiven)} of its silence forgiven: we could not hear it"
     if text and agent.channel_lost:
-        text += ", and others could not reach us (a restart, or too many connections)"
+        text += ", and others could not reach us (its socket or the way to us was gone, or too many connections)"
     if text and agent.late_looks:
         text += f"; {agent.late_looks} looks in a row found it too silent"
     return _word("heartbeat", text, agent.silence, f"none yet in {span(agent.age)} of watched time")

@@ -138,6 +138,7 @@ def _living(agent: Agent) -> Json:
         "note": agent.note and hide_secrets(agent.note),
         "late_looks": agent.late_looks,
         "channel_lost": agent.channel_lost,
+        "elsewhere": None if agent.elsewhere is None else str(agent.elsewhere),
         "request_id": agent.request_id,
         "exit_code": agent.exit_code,
         "exit_signal": agent.exit_signal,

@@ -37,10 +37,11 @@ def parse_datagram(data: bytes) -> dict[str, str]:
 def words_of(fields: dict[str, str], *, from_main: bool) -> Words | None:
     """What the fields say, or None when they hold no word of ours (`BARRIER=1`, `MAINPID=`, a value out of range).
 
-    `from_main`: sent by the agent's main process; only then `READY=1`, `STATUS=` and `STOPPING=1` count, because any
-    child that was itself written as a service sends them. These three promise nothing.
+    `from_main`: sent by the agent's main process; only then systemd's own words count (`READY=1`, `STATUS=`,
+    `STOPPING=1`, `EXTEND_TIMEOUT_USEC=`, `WATCHDOG_USEC=`), because any child that was itself written as a service
+    sends them, and means itself. The first three promise nothing. `WATCHDOG=1` counts from any process of the tree.
     """
-    words = _promising_words(fields)
+    words = _promising_words(fields, from_main=from_main)
     promises = bool(words)
     if fields.get("WATCHDOG") == "1":
         promises = True
@@ -60,7 +61,7 @@ def words_of(fields: dict[str, str], *, from_main: bool) -> Words | None:
     return words
 
 
-def _promising_words(fields: dict[str, str]) -> Words:
+def _promising_words(fields: dict[str, str], *, from_main: bool) -> Words:
     words: Words = {}
     if fields.get("X_AGENT_STATE") in STATES:
         words["state"] = fields["X_AGENT_STATE"]
@@ -68,7 +69,7 @@ def _promising_words(fields: dict[str, str]) -> Words:
     if progress is not None:
         words["progress"] = progress
     lease = _seconds(fields.get("X_AGENT_SILENT_FOR"))
-    if lease is None:
+    if lease is None and from_main:
         lease = _seconds(fields.get("EXTEND_TIMEOUT_USEC"), per_second=1e6)
     if lease is not None:
         words["silent_for_seconds"] = lease
@@ -79,7 +80,7 @@ def _promising_words(fields: dict[str, str]) -> Words:
         words["tool_limit_seconds"] = limit
     if fields.get("X_AGENT_NOTE"):
         words["note"] = printable(fields["X_AGENT_NOTE"])
-    after = _seconds(fields.get("WATCHDOG_USEC"), per_second=1e6)
+    after = _seconds(fields.get("WATCHDOG_USEC"), per_second=1e6) if from_main else None
     if after:  # zero would mean "stalled at once"
         words["after_seconds"] = after
     return words

@@ -12,7 +12,7 @@ from watchdog.core.redaction import hide_secrets
 
 ZERO = timedelta()
 FOR_EVER = timedelta(days=365)
-_UNHEARD = "its heartbeats could not reach us for a while (a restart of ours, or too many connections)"
+_UNHEARD = "its heartbeats could not reach us (its socket or the way to us was gone, or too many connections)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,7 @@ class Observation:
     first_look: bool = False
     activity: str | None = None
     channel_lost: bool = False
+    elsewhere: str | None = None  # another daemon, whose it is
     members: int = 0  # processes of its tree that the last scan found
     unread: timedelta | None = None
 
@@ -74,7 +75,7 @@ def judge(seen: Observation, policy: Policy) -> Judgement:
     """
     if seen.status is Status.QUEUED:
         return Judgement(Verdict.STARTING, "queued: nobody has started it yet")
-    for line in (_gone, _unknown, _starting, _expired, _lingering, _waiting, _healthy, _late):
+    for line in (_gone, _elsewhere, _unknown, _starting, _expired, _lingering, _waiting, _healthy, _late):
         judgement = line(seen, policy)
         if judgement is not None:
             return judgement
@@ -84,6 +85,12 @@ def judge(seen: Observation, policy: Policy) -> Judgement:
 def _gone(seen: Observation, policy: Policy) -> Judgement | None:
     if seen.presence is Presence.ABSENT:
         return Judgement(Verdict.GONE, "the main process has ended")
+    return None
+
+
+def _elsewhere(seen: Observation, policy: Policy) -> Judgement | None:
+    if seen.elsewhere is not None:
+        return Judgement(Verdict.HEALTHY, f"watched by {seen.elsewhere}, not by this daemon")
     return None
 
 

@@ -10,6 +10,9 @@ Descriptors that come along are never received: closing one calls its file syste
 FUSE server that does not answer would hold the loop for ever. Without room for them the kernel drops them with the
 message (unix(7), MSG_CTRUNC), which releases a BARRIER=1 as well.
 
+Somebody may remove a socket, or the whole directory, while we live. Then it is made again at the same path; programs
+that had connected to the former one are still heard there.
+
 Most libraries connect once, so the service manager keeps the sockets while we are away (FDSTORE, sd_notify(3)): what is
 said meanwhile waits in them, and our successor goes on reading. Without a manager that does so they are made anew.
 """
@@ -32,6 +35,8 @@ REST = 0.25  # seconds between two looks at the sockets; `systemd-notify` waits 
 BUDGET = 64  # datagrams per look; a plain kernel queues 10 (net.unix.max_dgram_qlen), systemd raises it to 512
 UCRED = struct.Struct("3i")
 _ROOM = socket.CMSG_SPACE(UCRED.size)  # the credentials come first (scm_recv), and nothing else has room
+Places = dict[str, tuple[tuple[int, int], int]]  # by agent: device and inode of its socket, and its owner's uid
+Made = dict[str, tuple[socket.socket, tuple[int, int]]]
 _TRUNCATED = int(socket.MSG_TRUNC)  # `&` with an enum's member costs as much as the rest of a datagram
 
 
@@ -70,6 +75,8 @@ class NotifySockets:
         self._owners: dict[int, int] = {}  # uids, by descriptor
         self._served: dict[int, int] = {}  # by descriptor: when one was read there last, as the number of the read
         self._number = 0
+        self._inodes: dict[str, tuple[int, int]] = {}  # by agent: device and inode of what we bound at its path
+        self._former: dict[str, socket.socket] = {}  # by agent: the one before, whose place was lost
         self.budget: Budget | None = None  # None: everybody's messages are read alike
         self._ready = select.epoll()  # itself readable while one of the sockets is (epoll(7))
         self._looked = float("-inf")  # by the loop's clock
@@ -83,6 +90,12 @@ class NotifySockets:
         path = os.path.join(self._directory, agent_id)
         if agent_id in self._sockets:
             return path
+        listener, inode = self._bound(path, owner_uid)
+        self._listen(agent_id, listener, owner_uid, inode)
+        self._supervisor.keep(kept_name(agent_id), listener)
+        return path
+
+    def _bound(self, path: str, owner_uid: int) -> tuple[socket.socket, tuple[int, int]]:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -91,12 +104,59 @@ class NotifySockets:
             listener.bind(path)
             os.chmod(path, 0o600)
             self._give(path, owner_uid)
+            return listener, _inode(path)
         except OSError:
             listener.close()
             raise
-        self._listen(agent_id, listener, owner_uid)
-        self._supervisor.keep(kept_name(agent_id), listener)
-        return path
+
+    def places(self) -> Places:
+        """What should lie in the directory: by agent, device and inode of its socket, and whose it is."""
+        return {
+            agent_id: (inode, self._owners[self._sockets[agent_id].fileno()])
+            for agent_id, inode in self._inodes.items()
+        }
+
+    def made_again(self, places: Places) -> tuple[Made, set[str]]:
+        """Bind anew what of `places` does not lie in the directory any more; `adopt` has them read.
+
+        Also the agents of which that failed. For a thread: a directory may hang.
+        """
+        made: Made = {}
+        missing: set[str] = set()
+        for agent_id, (inode, owner_uid) in places.items():
+            path = os.path.join(self._directory, agent_id)
+            with suppress(OSError):
+                if _inode(path) == inode:
+                    continue
+            try:
+                made[agent_id] = self._bound(path, owner_uid)
+            except OSError:
+                missing.add(agent_id)
+        return made, missing
+
+    def adopt(self, made: Made) -> list[str]:
+        """Read those sockets from now on, and the former ones for programs connected to them; says whose they are."""
+        adopted = []
+        for agent_id, (listener, inode) in made.items():
+            former = self._sockets.get(agent_id)
+            if former is None:  # its row was closed meanwhile
+                listener.close()
+                with suppress(OSError):
+                    os.unlink(os.path.join(self._directory, agent_id))
+                continue
+            owner_uid = self._owners[former.fileno()]
+            self._close_former(agent_id)
+            self._former[agent_id] = former
+            self._listen(agent_id, listener, owner_uid, inode)
+            self._supervisor.let_go(kept_name(agent_id))
+            self._supervisor.keep(kept_name(agent_id), listener)
+            adopted.append(agent_id)
+        return adopted
+
+    def _close_former(self, agent_id: str) -> None:
+        former = self._former.pop(agent_id, None)
+        if former is not None:
+            self._forget(former)
 
     def take_up(self, agent_id: str) -> bool:
         """Go on with the socket that the service manager kept for us, if there is one; who is connected stays heard.
@@ -112,7 +172,8 @@ class NotifySockets:
             return False
         listener.setblocking(False)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._listen(agent_id, listener, 0)  # until `give` says whose it is
+        inode = _inode(os.path.join(self._directory, agent_id))
+        self._listen(agent_id, listener, 0, inode)  # 0: until `give` says whose it is
         return True
 
     def drop_kept(self) -> None:
@@ -121,8 +182,8 @@ class NotifySockets:
             self._drop(name, listener)
         self._kept.clear()
 
-    def _listen(self, agent_id: str, listener: socket.socket, owner_uid: int) -> None:
-        self._sockets[agent_id] = listener
+    def _listen(self, agent_id: str, listener: socket.socket, owner_uid: int, inode: tuple[int, int]) -> None:
+        self._sockets[agent_id], self._inodes[agent_id] = listener, inode
         self._agents[listener.fileno()] = agent_id
         self._owners[listener.fileno()] = owner_uid
         self._ready.register(listener, select.EPOLLIN)
@@ -172,6 +233,8 @@ class NotifySockets:
         """Read what waits on one agent's socket now."""
         listener = self._sockets.get(agent_id)
         if listener is not None:
+            if (former := self._former.get(agent_id)) is not None:
+                self._read(agent_id, former, BUDGET)
             self._read(agent_id, listener, BUDGET)
 
     def drain_all(self) -> bool:
@@ -195,13 +258,19 @@ class NotifySockets:
                 read = True
                 self._number += 1
                 self._served[descriptor] = self._number
-                self._read(agent_id, self._sockets[agent_id], 1)
+                former = self._former.get(agent_id)
+                is_former = former is not None and former.fileno() == descriptor
+                self._read(agent_id, former if former is not None and is_former else self._sockets[agent_id], 1)
             if not read:
                 break
         return True
 
     def _release(self, agent_id: str) -> None:
-        listener = self._sockets.pop(agent_id)
+        self._close_former(agent_id)
+        del self._inodes[agent_id]
+        self._forget(self._sockets.pop(agent_id))
+
+    def _forget(self, listener: socket.socket) -> None:
         del self._agents[listener.fileno()], self._owners[listener.fileno()]
         self._served.pop(listener.fileno(), None)
         self._ready.unregister(listener)  # closing it does not: the service manager may hold it too
@@ -239,6 +308,12 @@ class NotifySockets:
 def kept_name(agent_id: str) -> str:
     """The name of an agent's socket in the service manager's store (FDNAME=, at most 255 bytes, no `:`)."""
     return f"notify-{agent_id}"
+
+
+def _inode(path: str) -> tuple[int, int]:
+    """Device and inode of what lies there. Raises OSError."""
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
 
 
 def _bound_to(listener: socket.socket, path: str) -> bool:

@@ -30,6 +30,7 @@ from watchdog.owner import confinement, contained, findings, hindrances, leftove
 from watchdog.owner.command import run_command, run_notice
 from watchdog.owner.conversations import conversation
 from watchdog.owner.credentials import refuse_foreign
+from watchdog.owner.daemons import daemon_of
 from watchdog.owner.hooks import BUILT_IN, base
 from watchdog.owner.parsing import as_error
 from watchdog.owner.purging import purge
@@ -109,6 +110,7 @@ IN_PLACE: dict[str, Call] = {"ping": ping}  # cannot hang
 LOOKS: dict[str, Call] = {"stamp": stamp, "last_lines": last_lines, "moved": moved}
 CALLS: dict[str, Call] = {
     "conversation": conversation,
+    "daemon_of": daemon_of,
     "source_discover": source_discover,
     "source_forget": source_forget,
     "pane_find": pane_find,

@@ -28,8 +28,12 @@ class Start:
         *,
         lead: bool,
         ignore_children: bool = False,
+        watchdog_usec: str | None = None,
     ) -> None:
-        """Fork. `mask` and `ignore_children` (SIGCHLD): as we were started; `lead`: in a session of its own."""
+        """Fork. `mask` and `ignore_children` (SIGCHLD): as we were started; `lead`: in a session of its own.
+
+        `watchdog_usec`: what the unit whose main process we are expects (WatchdogSec=), told to that child alone.
+        """
         # One pair, closed by exec in the child: its gate one way, its errno the other. Descriptors may be few.
         self._ours, theirs = socketpair(AF_UNIX, SOCK_STREAM)
         parent = os.getpid()
@@ -45,6 +49,8 @@ class Start:
                 die_with_parent()
                 if os.getppid() == parent:  # else it died before the line above
                     _restore(mask, lead, ignore_children)
+                    if watchdog_usec is not None:
+                        environment |= {"WATCHDOG_USEC": watchdog_usec, "WATCHDOG_PID": str(os.getpid())}
                     if theirs.recv(1) == b"!":
                         number = _execute(command, environment)
                         theirs.send(str(number).encode())
@@ -73,7 +79,8 @@ class Start:
 def environment_for(agent: dict[str, str]) -> dict[str, str]:
     """Our own environment with the agent's marks, without what a service manager gave to us alone.
 
-    WATCHDOG_USEC above all: a child's library would beat by timer, for an agent that hangs too.
+    WATCHDOG_USEC above all: a child's library would beat by timer, for an agent that hangs too. Only where a unit's own
+    WatchdogSec= asks for it, it is given on (`upstream`), as without us.
     """
     environment = {key: value for key, value in os.environ.items() if key not in _NOT_FOR_AGENTS}
     environment.update(agent)

@@ -24,8 +24,13 @@ class Report:
         self._path = os.path.join(self._directory, str(registration["agent_id"]))
         self._said = {"registration": registration, "socket": socket}
 
-    def write(self, end: dict[str, object]) -> str | None:
-        """Its end as `PATCH /v1/agents/ID` tells it; None, or why it could not be written."""
+    def write(self, end: dict[str, object], home: str | None) -> str | None:
+        """Its end as `PATCH /v1/agents/ID` tells it; None, or why it could not be written.
+
+        `home`: the socket of the daemon whose agent it was: no other one is to clean up after it.
+        """
+        if home is not None:
+            self._said["socket"] = home
         try:
             with open(_BOOT_ID) as file:
                 boot_id = file.read().strip()

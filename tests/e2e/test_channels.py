@@ -1,0 +1,214 @@
+"""A channel that is gone is not silence: sockets, their directory or the way to the daemon vanish under living agents.
+
+Whatever can be made again is made again within seconds, at the path that the agent has in its environment; where that
+is not possible, the silence is the channel's. A stalled agent is found all the same (reports N01, P1, N08).
+"""
+
+import os
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.world import World, alive, wait_for
+
+TIMES: dict[str, dict[str, Any]] = {"log": {"level": "debug"}, "stall": {"after_seconds": 3, "start_limit_seconds": 30}}
+LIMIT = 8  # sweeps that are longer than `after_seconds`
+SPEAKERS = ("systemd-notify", "sdnotify", "beat")
+# A child that was itself written as a service, and means itself.
+SERVICE = """
+import os, socket, sys, time
+words = sys.argv[1].encode().replace(b",", b"\\n")
+out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+while True:
+    try:
+        out.sendto(words, os.environ["NOTIFY_SOCKET"])
+    except OSError:
+        pass
+    time.sleep(0.3)
+"""
+
+
+def speaking(world: World, kind: str, by: str) -> str:
+    """An agent that beats in that way, heard by the daemon; its name."""
+    name = f"{kind}-{by}"
+    command = world.script("agent.py", "witness", f"by={by}", "beat=0.5")
+    if kind == "run":
+        world.run(name, *command, options=("--stall-after", "3s"))
+    else:
+        world.registered(name, *command, stall_after_seconds=3)
+    world.wait_event("agent.first_beat", name=name)
+    return name
+
+
+def beats(world: World, name: str) -> int:
+    return int(world.agents()[name]["beats"])
+
+
+def heard_and_alive(world: World, names: list[str]) -> None:
+    """Each is heard again, and nobody is ended for what came between."""
+    before = {name: beats(world, name) for name in names}
+    wait_for(lambda: all(beats(world, name) > before[name] + 1 for name in names), "all are heard again")
+    world.wait_sweeps(LIMIT)
+    assert {name: world.agents()[name]["status"] for name in names} == dict.fromkeys(names, "running")
+    assert world.witnessed() == []
+    assert world.signalled() == set()
+
+
+@pytest.mark.parametrize("kind", ["run", "registered"])
+def test_the_runtime_directory_goes_with_the_daemon_and_comes_with_the_next_one(world: World, kind: str) -> None:
+    """As `systemctl stop` and `start` do with the shipped unit."""
+    world.configure(**TIMES)
+    world.start()
+    names = [speaking(world, kind, by) for by in ("systemd-notify", "beat")]
+    assert world.stop() == 0
+    shutil.rmtree(world.runtime)
+    world.runtime.mkdir(mode=0o700)
+    world.start()
+    heard_and_alive(world, names)
+
+
+@pytest.mark.parametrize("kind", ["run", "registered"])
+@pytest.mark.parametrize("gone", ["notify/*", "notify", "."])
+def test_sockets_that_are_tidied_away_under_a_living_daemon_are_made_again(world: World, kind: str, gone: str) -> None:
+    """Of every kind of speaker; who had connected once is heard as well."""
+    world.configure(**TIMES)
+    world.start()
+    names = [speaking(world, kind, by) for by in SPEAKERS]
+    if gone == "notify/*":
+        for path in (world.runtime / "notify").iterdir():
+            path.unlink()
+    else:
+        shutil.rmtree(world.runtime / gone)
+    heard_and_alive(world, names)
+
+
+@pytest.mark.parametrize("kind", ["run", "registered"])
+def test_a_stalled_agent_whose_socket_was_made_again_is_ended(world: World, kind: str) -> None:
+    """Its silence has one fresh limit, and no more: a channel that works again excuses nobody."""
+    world.configure(**TIMES)
+    world.start()
+    command = world.script("agent.py", "beat=0.3/hush")
+    if kind == "run":
+        world.run("mute", *command, options=("--stall-after", "3s"))
+    else:
+        world.registered("mute", *command, stall_after_seconds=3)
+    world.wait_event("agent.first_beat", name="mute")
+    (world.dir / "hush").touch()
+    shutil.rmtree(world.runtime)
+    world.wait_event("control.reopened")
+    world.wait_status("mute", "killed", seconds=30)
+
+
+@pytest.mark.parametrize("kind", ["run", "registered"])
+def test_where_no_socket_can_be_made_the_silence_is_the_channels(world: World, kind: str) -> None:
+    """A file lies in the place of the directory: said as channel_lost, nobody dies of it; found again, judged again."""
+    world.configure(**TIMES)
+    world.start()
+    name = speaking(world, kind, "systemd-notify")
+    notify = world.runtime / "notify"
+    shutil.rmtree(notify)
+    notify.touch()
+    world.wait_event("agent.channel_lost", name=name)
+    world.wait_sweeps(LIMIT)
+    told = world.story(name)["agent"]
+    assert (told["channel_lost"], told["status"], told["verdict"]) == (True, "running", "late")
+    assert "its socket or the way to us was gone" in world.cli("why", name).stdout
+    notify.unlink()
+    heard_and_alive(world, [name])
+    assert not world.story(name)["agent"]["channel_lost"]
+
+
+def test_a_run_whose_socket_cannot_be_made_still_ends_a_stalled_agent_once_it_can(world: World) -> None:
+    """The agent fell silent meanwhile: found again by the socket alone, without a beat, it is judged."""
+    world.configure(**TIMES)
+    world.start()
+    world.run("mute", *world.script("agent.py", "beat=0.3/hush"), options=("--stall-after", "3s"))
+    world.wait_event("agent.first_beat", name="mute")
+    notify = world.runtime / "notify"
+    shutil.rmtree(notify)
+    notify.touch()
+    (world.dir / "hush").touch()
+    world.wait_event("agent.channel_lost", name="mute")
+    notify.unlink()
+    world.wait_status("mute", "killed", seconds=30)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to become a user whom modes bind")
+def test_a_runtime_directory_that_was_closed_for_a_moment_is_open_again(world: World) -> None:
+    """chmod 000 and back: the socket still lies there, and answered nobody any more."""
+    world.configure(**TIMES)
+    uid = 12001
+    for path in (world.dir, world.runtime, world.state, world.config):
+        os.chown(path, uid, uid)
+    world.start(prefix=("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"))
+    world.runtime.chmod(0)
+    world.wait_event("control.lost")
+    world.runtime.chmod(0o700)
+    world.wait_event("control.reopened")
+    status = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "agent-watchdog", "status")
+    assert world.spawn(*status).wait(60) == 0
+
+
+@pytest.mark.parametrize("kind", ["run", "registered"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "WATCHDOG_USEC=1000000",
+        "EXTEND_TIMEOUT_USEC=36000000000",
+        "STOPPING=1,STATUS=bye,READY=1,MAINPID=1,WATCHDOG=trigger,WATCHDOG_USEC=1000000",
+    ],
+)
+def test_a_child_service_speaks_of_itself(world: World, kind: str, words: str) -> None:
+    """Its words change neither state nor limits of an agent that beats; the agent that is mute is stalled on time."""
+    world.configure(**TIMES)
+    world.start()
+    child = f'"$PYTHON" -c "$SERVICE" {words} &'
+    loop = 'while [ ! -e "$WORLD/hush" ]; do agent-watchdog beat; sleep 0.3; done; wait'
+    command = ("sh", "-c", f"{child} {loop}")
+    if kind == "run":
+        world.run("alpha", *command, options=("--stall-after", "3s"), SERVICE=SERVICE)
+    else:
+        world.registered("alpha", *command, environ={"SERVICE": SERVICE}, stall_after_seconds=3)
+    world.wait_event("agent.first_beat", name="alpha")
+    world.wait_sweeps(LIMIT)
+    told = world.story("alpha")["agent"]
+    assert (told["status"], told["state"], told["after_seconds"], told["lease_left_seconds"], told["note"]) == (
+        "running",
+        "working",
+        3,
+        0,
+        None,
+    )
+    pid = told["pid"]
+    (world.dir / "hush").touch()
+    world.wait_status("alpha", "killed", seconds=30)
+    assert not alive(pid)
+
+
+def test_the_descriptors_of_run_and_daemon_stay_level_when_sockets_go_again_and_again(world: World) -> None:
+    """The former sockets that are still read are few."""
+    world.configure(**TIMES)
+    world.start()
+    assert world.daemon is not None
+    run = world.run(
+        "alpha", *world.script("agent.py", "by=systemd-notify", "beat=0.2"), options=("--stall-after", "3s")
+    )
+    world.registered("beta", *world.script("agent.py", "by=systemd-notify", "beat=0.2"), stall_after_seconds=3)
+    for name in ("alpha", "beta"):
+        world.wait_event("agent.first_beat", name=name)
+    inside = world.runtime / "notify"
+
+    def descriptors() -> int:
+        return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in (run.pid, world.daemon.pid if world.daemon else 0))
+
+    counts = []
+    for _ in range(8):
+        before = list(inside.iterdir())
+        for path in before:
+            path.unlink()
+        assert len(before) == 2
+        wait_for(lambda: len(list(inside.iterdir())) == 2, "both are there again")
+        counts.append(descriptors())
+    assert counts[-1] - counts[0] <= 5, counts
+    heard_and_alive(world, ["alpha", "beta"])

@@ -1,0 +1,81 @@
+"""Which other daemon says that it holds a process: asked at their control sockets, as the process's owner.
+
+Root's daemon opens no path that a user controls; so it asks by that user's helper, and what comes of it is that user's
+word about their own process.
+"""
+
+import json
+import os
+import socket
+import stat
+import struct
+from typing import Any
+
+_UCRED = struct.Struct("iII")
+SECONDS = 0.5  # for one daemon
+MOST_BYTES = 1 << 22
+MOST = 8  # sockets that are asked
+
+
+def daemon_of(pid: int, start_ticks: int, sockets: list[str], but: str) -> dict[str, Any] | None:
+    """The first daemon that holds that process: its socket, pid and uid, and the agent's id and name there.
+
+    `sockets`: where daemons usually listen; the one that the process has in its environment is asked as well.
+    `but`: the asking daemon's own.
+    """
+    named = _named(pid)
+    for path in dict.fromkeys([*([named] if named else []), *sockets][:MOST]):
+        if path == but or not _trusted(os.path.dirname(path)):
+            continue
+        try:
+            answer, daemon_pid, uid = _ask(path)
+        except (OSError, ValueError, KeyError):
+            continue
+        for one in answer["held"]:
+            if (one["pid"], one["start_ticks"]) == (pid, start_ticks):
+                told = {"agent_id": str(one["agent_id"])[:64], "name": str(one["name"])[:64]}
+                return {"socket": path, "pid": daemon_pid, "uid": uid, **told}
+    return None
+
+
+def _named(pid: int) -> str | None:
+    """The control socket in a process's environment."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            words = file.read(1 << 20).split(b"\0")
+    except OSError:
+        return None
+    found = next((word for word in words if word.startswith(b"AGENT_WATCHDOG_SOCKET=/")), None)
+    return None if found is None else os.fsdecode(found.partition(b"=")[2])
+
+
+def _trusted(directory: str) -> bool:
+    """Whether nobody but root and this uid can put a socket there."""
+    try:
+        found = os.lstat(directory)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid in (0, os.geteuid()) and not found.st_mode & 0o022
+
+
+def _ask(path: str) -> tuple[dict[str, Any], int, int]:
+    """What one daemon holds, its pid and its uid. Raises OSError, ValueError, KeyError."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
+        connection.settimeout(SECONDS)
+        connection.connect(path)
+        pid, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        if uid not in (0, os.geteuid()):
+            raise ValueError(f"the daemon at {path} runs as uid {uid}")
+        connection.sendall(b"GET /v1/custody HTTP/1.1\r\nHost: agent-watchdog\r\nConnection: close\r\n\r\n")
+        received = bytearray()
+        while piece := connection.recv(65536):
+            received += piece
+            if len(received) > MOST_BYTES:
+                raise ValueError("its answer is too long")
+    head, _, body = bytes(received).partition(b"\r\n\r\n")
+    if b" 200 " not in head.partition(b"\r\n")[0]:
+        raise ValueError("it does not answer that")
+    answer = json.loads(body)
+    if not isinstance(answer, dict) or not isinstance(answer["held"], list):
+        raise ValueError("its answer is none")
+    return answer, pid, uid
