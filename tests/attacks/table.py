@@ -127,6 +127,9 @@ LATER: dict[str, tuple[str, ...]] = {
     "root installs a vendor's hooks in a user's home, where a link leads elsewhere": (
         "tests/attacks/test_places.py::test_root_installs_no_hooks_where_a_users_link_leads",
     ),
+    "a user asks for the figures over TCP without end": (
+        "tests/control/test_scrape.py::test_who_asks_without_end_is_answered_a_few_times_a_second",
+    ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
     # These at bc51ea4, and at f87b3bd as well.
     "a user that connects and leaves fills the backlog": (

@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TextIO
 
 import pytest
@@ -143,6 +145,33 @@ def test_strangers_cost_neither_descriptors_nor_log_lines(
     asyncio.run(story())
     finish(sink)
     assert [line["event"] for line in lines(out)] == ["metrics.listening"]
+
+
+def test_who_asks_without_end_is_answered_a_few_times_a_second(begin: Begin, out: TextIO) -> None:
+    """Nothing says who it is. Seen at bc51ea4: one user with 32 clients had root's `kill` take 4.8 s, `status` 0.7."""
+    sink = begin("info", "json", stream=out)
+
+    async def one(port: int) -> int:
+        with suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+            said = await asyncio.wait_for(reader.read(), 60)
+            writer.close()
+            return said.count(b"HTTP/1.1 200")
+        return 0
+
+    async def story() -> None:
+        async with scraper() as made:
+            port = free_port()
+            await made.keep(f"127.0.0.1:{port}")
+            began = time.monotonic()
+            answers = [await one(port) for _ in range(200)]
+            most = scrape.BURST + scrape.RATE * (time.monotonic() - began) + 1
+            assert max(answers) == 1, "the other requests of a connection are not answered"
+            assert scrape.BURST <= sum(answers) <= min(most, 150)
+
+    asyncio.run(story())
+    finish(sink)
 
 
 @pytest.mark.parametrize(

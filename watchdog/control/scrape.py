@@ -10,12 +10,17 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from watchdog.clock import Clock
 from watchdog.control.api import Speaker
+from watchdog.core.admission import Bucket
 from watchdog.logs import Log
 from watchdog.metrics import CONTENT_TYPE
 from watchdog.values import split_address
 
 MOST = 16  # connections at a time; Prometheus has one, and descriptors are for pidfds
+# Connections a second, of one request each: whoever reaches the port may ask without end, nobody knows who it is, and
+# an answer takes 2 ms of the event loop. What is beyond is closed at once.
+RATE, BURST = 20.0, 40.0
 PATIENCE = 10.0  # seconds of one connection: a scrape takes milliseconds
 
 
@@ -30,6 +35,8 @@ class Scrape:
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._open: set[asyncio.BaseTransport] = set()
+        self._clock = Clock()
+        self._bucket = Bucket(BURST, self._clock.mono())
 
     async def keep(self, listen: str) -> None:
         """Listen at HOST:PORT ("": nowhere) from now on. Never raises; what is wrong is said once."""
@@ -81,7 +88,7 @@ class Scrape:
 
             def guarded() -> asyncio.BaseProtocol:
                 # No line for each request, and none for each stranger that speaks no HTTP.
-                return _Bounded(Speaker(inner, loop=loop, access_log=None), self._open)  # type: ignore[arg-type]
+                return _Bounded(Speaker(inner, loop=loop, access_log=None), self)  # type: ignore[arg-type]
 
             self._server = await loop.create_server(guarded, sock=listener)
         except BaseException:
@@ -89,25 +96,39 @@ class Scrape:
             raise
 
     async def _answer(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._text(), headers={"Content-Type": CONTENT_TYPE, "Connection": "close"})
+        answer = web.Response(body=self._text(), headers={"Content-Type": CONTENT_TYPE})
+        answer.force_close()  # what else came on this connection is not answered
+        return answer
+
+    def enter(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether one more connection is served."""
+        self._bucket.fill(self._clock.mono(), RATE, BURST)
+        if len(self._open) >= MOST or self._bucket.wait(1.0, RATE) > 0:
+            return False
+        self._bucket.spend(1.0, RATE)
+        self._open.add(transport)
+        return True
+
+    def leave(self, transport: asyncio.BaseTransport) -> None:
+        """A connection that was served has ended."""
+        self._open.discard(transport)
 
 
 class _Bounded(asyncio.Protocol):
     """Stands before aiohttp's protocol: few connections, and none for long."""
 
-    def __init__(self, inner: web.RequestHandler, others: set[asyncio.BaseTransport]) -> None:
+    def __init__(self, inner: web.RequestHandler, gate: Scrape) -> None:
         self._inner = inner
-        self._others = others
+        self._gate = gate
         self._transport: asyncio.BaseTransport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if len(self._others) >= MOST:
-            transport.close()
-            return
         assert isinstance(transport, asyncio.Transport)
+        if not self._gate.enter(transport):
+            transport.abort()
+            return
         self._transport = transport
-        self._others.add(transport)
         self._timer = asyncio.get_running_loop().call_later(PATIENCE, transport.abort)
         self._inner.connection_made(transport)
 
@@ -130,7 +151,7 @@ class _Bounded(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._transport is None:
             return
-        self._others.discard(self._transport)
+        self._gate.leave(self._transport)
         if self._timer is not None:
             self._timer.cancel()
         self._inner.connection_lost(exc)
