@@ -295,9 +295,25 @@ def test_one_whose_silence_or_start_may_soon_decide_is_looked_at_each_time() -> 
             await room.sweep()
         counts = Counter(room.asked_about)
         assert counts[0] == counts[1] == 6
-        assert len(counts) == 9  # the others have their turn
+        assert len(counts) == 9
 
     story(told, 9)
+
+
+def test_many_silent_agents_keep_nobody_from_being_looked_at() -> None:
+    """Where no ladder ends them they stay silent for days."""
+
+    async def told(room: Room) -> None:
+        for agent in list(room.fleet)[:20]:
+            agent.silence = timedelta(days=1)
+        room.shows = "screen", ""
+        for _ in range(30):
+            await room.sweep()
+        counts = Counter(room.asked_about)
+        assert counts[20] == counts[21] == 5  # in five minutes, of which four are the limit
+        assert {counts[number] for number in range(20)} == {6}
+
+    story(told, 22)
 
 
 def test_one_that_has_not_spoken_is_asked_whether_it_was_prompted() -> None:

@@ -1,7 +1,7 @@
 """Permission prompts that only a pane shows: of agents that beat, and whose beats say nothing of a human.
 
 Asked of the owners' helpers beside the sweep, seldom (a quarter of `prompt_limit`) and few at a time, so that it costs
-the same however many agents beat; those whose silence, or whose start, may soon decide come first, and each time. Only
+the same however many agents beat; those whose silence, or whose start, may soon decide are asked about each time. Only
 a screen that shows the same letters from look to look is told to people. A prompt is no activity and renews nothing;
 while it stands, an agent that is silent, or has not spoken yet, waits for a person (`core.verdict`).
 
@@ -10,10 +10,12 @@ Of one that has not spoken yet it is asked, too, whether it was prompted at all.
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from watchdog.clock import Clock
 from watchdog.core.model import State, Status
+from watchdog.core.notify import printable
 from watchdog.core.sights import Sight
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
@@ -21,7 +23,7 @@ from watchdog.fleet import Agent, Fleet
 from watchdog.inquiries import Inquiries
 from watchdog.tidings import Tidings
 
-AT_ONCE = 4  # agents that one sweep asks about
+AT_ONCE = 4  # agents that one sweep asks about, and so many more where it may soon decide
 LOOKS = 4  # in one `prompt_limit`
 TOLD = "a prompt that was told of before the daemon was restarted"
 SUBJECT = "prompt"  # of its question to the helper
@@ -50,13 +52,16 @@ class Prompts:
             self._inquiries.forget((agent_id, SUBJECT))
             del self._looked[agent_id]
             self._shown.pop(agent_id, None)
-        due = [
-            (not soon, then, agent)
-            for agent_id, agent in sitting.items()
-            for soon, then in [(_decides_soon(agent), self._looked.get(agent_id, float("-inf")))]
-            if soon or now - then >= agent.policy.prompt_limit.total_seconds() / LOOKS
-        ]
-        for *_, agent in sorted(due, key=lambda one: one[:2])[:AT_ONCE]:
+        soon, due = [], []
+        for agent_id, agent in sitting.items():
+            then = self._looked.get(agent_id, float("-inf"))
+            if _decides_soon(agent):
+                soon.append((then, agent))
+            elif now - then >= agent.policy.prompt_limit.total_seconds() / LOOKS:
+                due.append((then, agent))
+        # Some of each: silent ones may stay for days, where no ladder ends them.
+        first = [sorted(some, key=lambda pair: pair[0])[:AT_ONCE] for some in (soon, due)]
+        for _, agent in chain(*first):
             self._looked[agent.agent_id] = now
             self._ask(agent)
 
@@ -81,7 +86,7 @@ class Prompts:
     def _take_first(self, agent: Agent, answer: Any) -> None:
         """What a look said; of one that has spoken meanwhile nothing is kept."""
         if not agent.started:
-            agent.sights.unprompted = str(answer["waits"])[:120] or None
+            agent.sights.unprompted = printable(str(answer["waits"])[:120]) or None
 
     def _sitting(self) -> Iterator[Agent]:
         """Those in a tmux pane whose words leave open whether they wait. What was seen of others is over."""
@@ -110,7 +115,7 @@ class Prompts:
         """One look. A screen with other letters shows another prompt, if any."""
         if self._fleet.get(agent.agent_id) is not agent or agent.request_id is not None:
             return
-        screen, asks = (str(answer["pane"]), str(answer["shows"])), str(answer["asks"])[:80]
+        screen, asks = (str(answer["pane"]), str(answer["shows"])), printable(str(answer["asks"])[:80])
         prompt = agent.sights.prompt
         before = self._shown.get(agent.agent_id, screen)  # unknown to a daemon that was restarted
         if prompt is not None and (not asks or screen != before):

@@ -49,6 +49,16 @@ def test_the_whole_ladder_is_played_in_order(world: World) -> None:
     assert "step nudge of warn nudge stop kill" in told["why"]
 
 
+def test_nothing_is_typed_at_one_that_waits_for_a_person(world: World) -> None:
+    """Its time to live is over; a line and Enter would answer what it asks."""
+    world.configure(**TIMES, kill={**PAUSES, "ladder": ["nudge", "kill"]})
+    world.start()
+    world.run("asks", *world.script("agent.py", "state=waiting"), options=("--ttl", "2s"))
+    why = world.wait_event("agent.nudged", name="asks")["why"]
+    assert "could not be nudged: it waits for a person's answer" in why
+    world.wait_status("asks", "killed")
+
+
 heavy = pytest.mark.faults
 
 

@@ -169,6 +169,16 @@ def test_an_agent_that_was_not_prompted_yet_is_no_failed_start(world: World) -> 
     assert (world.count("agent.nudged"), world.count("agent.needs_human")) == (0, 0)
 
 
+def test_one_that_has_not_started_gets_no_exit_keys(world: World) -> None:
+    """What it shows is not known, also where its program is nobody's: TERM comes instead."""
+    world.configure(kill={"exit_keys": ["y", "Enter"], "grace_seconds": 5})
+    world.start()
+    at_prompt(world, "new", vendor="nobodys", options=("--stall-after", "60s"))
+    world.json("stop", "new")
+    assert "not typed: it has not started" in world.wait_event("stop.keys", name="new")["why"]
+    assert not (world.dir / "lines").exists()
+
+
 @pytest.mark.parametrize("mode", ["", pytest.param("stubborn", marks=pytest.mark.faults)])
 def test_stop_sends_no_draft(world: World, mode: str) -> None:
     """A person's half prompt is cleared before the exit keys; where its program's key leaves it, TERM comes instead."""

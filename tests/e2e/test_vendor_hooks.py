@@ -86,6 +86,39 @@ def test_run_and_hooks_are_one_agent(world: World) -> None:
     }
 
 
+SCRIPT = """#!/bin/bash
+for event in SessionStart UserPromptSubmit; do
+  printf '{{"hook_event_name": "%s", "session_id": "s", "cwd": "/srv/api"}}' $event | {hook}
+done
+"""
+
+
+def test_a_script_under_a_vendors_name_is_known_by_its_marker(world: World) -> None:
+    """No process above its hooks is Claude Code's; what calls them is the main process of the run all the same."""
+    world.start()
+    script = world.dir / "claude"
+    script.write_text(SCRIPT.format(hook=HOOK))
+    script.chmod(0o755)
+    assert world.run("script", str(script)).wait(60) == 0
+    (agent,) = agents(world)
+    assert (agent["name"], agent["type"], agent["beats"], agent["state"]) == ("script", "claude", 2, "working")
+
+
+def test_a_hook_that_counts_for_nobody_is_in_the_why_of_the_agent_around_it(world: World) -> None:
+    """A program that is not known, started by an orchestrator, whose state it does not say; told once."""
+    world.start()
+    orders = world.dir / "orders"
+    orders.write_text(f"{json.dumps(EVENT)}\n" * 2)
+    program = f'exec -a other "{sys.executable}" "{AGENT}" "{HOOK}" <"{orders}"'
+    assert world.run("outer", "bash", "-c", f"({program}); :").wait(60) == 0
+    (agent,) = agents(world)
+    assert (agent["name"], agent["beats"]) == ("outer", 0)
+    rejected = [event["why"] for event in world.story("outer")["events"] if event["event"] == "beat.rejected"]
+    assert rejected == [
+        "a hook of claude ran in it, and no ancestor of this process is claude: what it said does not count"
+    ]
+
+
 def test_a_session_within_a_session_is_its_child(world: World) -> None:
     """Neither has a marker: nobody started them by `run`. The outer one is silent while it waits for the inner one."""
     world.start()

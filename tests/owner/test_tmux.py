@@ -255,6 +255,22 @@ def test_why_one_may_wait_for_its_first_prompt(pane: Pane, vendor: str, mode: st
         first_prompt(pid, ticks + 1)
 
 
+def test_a_program_that_reads_no_terminal_waits_for_no_person(pane: Pane) -> None:
+    """`echo fix it | claude`: what it reads is its prompt."""
+    pane.shell("sleep 1000 | bash -c 'exec -a claude sleep 1001'")
+    shell = int(pane.tmux("display-message", "-p", "#{pane_pid}"))
+    first = child_of(shell)
+    pid = wait_for(lambda: next((one for one in beside(first) if one != first), None), "it runs")
+    wait_for(lambda: b"claude" in Path(f"/proc/{pid}/cmdline").read_bytes() or None, "it is named so")
+    assert first_prompt(pid, int(started_at(pid) or 0)) == {"waits": ""}
+
+
+def beside(pid: int) -> list[int]:
+    """The children of the parent of a process."""
+    parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    return [int(one) for one in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+
+
 def test_what_a_pane_shows_is_told_as_a_hash(pane: Pane) -> None:
     """It stays what it is while nothing is written, and changes with a line, also one of the agent's child."""
     pid, ticks = pane.agent()

@@ -136,7 +136,7 @@ def _of_thread(kind: str, words: Words, event: Event) -> Words:
             said |= {"tool": "", "answered": _call(event)}
         case "prompt" | "thread":
             said["goes_on"] = True
-        case "rest" | "failure" | "thread_over":
+        case "rest" | "failure" | "interrupt" | "thread_over":
             said["goes_on"] = False
     return said
 
@@ -172,8 +172,10 @@ def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
             }
         case "status":
             return _status(event, environ)
+        case "end" if _text(event, "reason") in _GOES_ON:  # what goes on is told anew by the session that follows
+            return {**RESTS, "goes_on": False}
         case "end":
-            return {"state": "idle" if _text(event, "reason") in _GOES_ON else "done", "tool": ""}
+            return {"state": "done", "tool": ""}
         case _:
             return dict(SIGN)
 

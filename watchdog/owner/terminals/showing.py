@@ -52,9 +52,9 @@ def first_prompt(pid: int, start_ticks: int) -> dict[str, str]:
     if main.ticks != start_ticks:
         raise OwnerCallFailed("left", f"pid {pid} has passed on to another process")
     known = sitting.vendor_at(main) if main.device else None
-    if known is None:
+    if known is None or not sitting.reads_terminal(known[1]):  # else its prompt comes from what it reads
         return {"waits": ""}
-    vendor, argv = known
+    vendor, _, argv = known
     if is_unprompted(vendor, argv):
         return {"waits": f"{vendor} was started without one"}
     with suppress(OwnerCallFailed):

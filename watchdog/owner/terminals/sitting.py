@@ -75,8 +75,8 @@ def is_waiting(one: Stat) -> bool:
     return one.name == WRAPPER or is_launcher(words_of(one.pid))
 
 
-def vendor_at(main: Stat) -> tuple[str, list[str]] | None:
-    """The vendor whose program has the foreground of an agent's terminal, and its command line; None: nobody known.
+def vendor_at(main: Stat) -> tuple[str, int, list[str]] | None:
+    """The vendor whose program has the foreground of an agent's terminal, its pid and its words; None: nobody known.
 
     It is the agent's main process, or below it.
     """
@@ -90,8 +90,16 @@ def vendor_at(main: Stat) -> tuple[str, list[str]] | None:
             program = ""
         for vendor in VENDORS:
             if runs_as(vendor, words[:8], program) is not None:
-                return vendor, words
+                return vendor, one.pid, words
     return None
+
+
+def reads_terminal(pid: int) -> bool:
+    """Whether the stdin of a process is a terminal."""
+    try:
+        return TERMINAL.fullmatch(os.readlink(f"/proc/{pid}/fd/0")) is not None
+    except OSError:
+        return False
 
 
 def _in_group(group: int) -> Iterator[Stat]:
