@@ -6,10 +6,12 @@ is not possible, the silence is the channel's. A stalled agent is found all the 
 
 import os
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.household import UID, household
 from tests.world import World, alive, wait_for
 
 TIMES: dict[str, dict[str, Any]] = {"log": {"level": "debug"}, "stall": {"after_seconds": 3, "start_limit_seconds": 30}}
@@ -212,3 +214,34 @@ def test_the_descriptors_of_run_and_daemon_stay_level_when_sockets_go_again_and_
         counts.append(descriptors())
     assert counts[-1] - counts[0] <= 5, counts
     heard_and_alive(world, ["alpha", "beta"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a user's /run/user that the user cannot make")
+def test_the_last_logout_takes_a_users_sockets_along() -> None:
+    """logind wipes /run/user/UID under a living agent of the host's daemon: `run` tells it, and nobody is ended.
+
+    At the next login the directory is there again, and with it the socket; an agent that fell silent is then judged.
+    """
+    with household() as home:
+        home.host.start()
+        script = home.user.world.script
+        speaks = script("agent.py", "witness", "by=systemd-notify", "beat=0.5")
+        home.user.start_agent("well", *speaks, options=("--stall-after", "3s"))
+        home.user.start_agent("mute", *script("agent.py", "beat=0.3/hush"), options=("--stall-after", "3s"))
+        world = home.host.world
+        for name in ("well", "mute"):
+            world.wait_event("agent.first_beat", name=name)
+        (home.user.world.dir / "hush").touch()
+        login = Path(f"{home.root}/run/user/{UID}")
+        shutil.rmtree(login)
+        for name in ("well", "mute"):
+            world.wait_event("agent.channel_lost", name=name)
+        world.wait_sweeps(LIMIT)
+        assert {one["status"] for one in home.host.agents().values()} == {"running"}
+        login.mkdir(mode=0o700)
+        os.chown(login, UID, UID)
+        before = home.host.agents()["well"]["beats"]
+        wait_for(lambda: home.host.agents()["well"]["beats"] > before + 1, "it is heard again")
+        world.wait_event("agent.ended", name="mute", status="killed")
+        assert home.host.agents()["well"]["status"] == "running"
+        assert home.user.world.witnessed() == []

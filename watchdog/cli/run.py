@@ -21,7 +21,6 @@ from watchdog.cli.resident.link import Link
 from watchdog.cli.resident.options import HELP, Options, is_utf8, parse_options
 from watchdog.cli.resident.prctl import become_subreaper, set_name
 from watchdog.cli.resident.report import Report
-from watchdog.cli.resident.upstream import Upstream, open_upstream, watchdog_of_unit
 from watchdog.control.client import find_socket, other_sockets
 from watchdog.errors import BadRequest, CannotStart, DaemonUnreachable, WatchdogError
 
@@ -64,7 +63,8 @@ class Wrapper:
         self.stopped = False  # as waitpid(2) told it last
         self.terminal = child.has_terminal()
         self.inbox: Inbox | None = None
-        self.upstream: Upstream | None = open_upstream()
+        self.flush_upstream: Callable[[], None] | None = None  # below a service manager
+        self.watchdog_usec: str | None = None
         self.lost = False  # the daemon was told that the notify socket is gone
         self.report: Report | None = None
         self.link: Link
@@ -102,7 +102,7 @@ class Wrapper:
                 self.mask,
                 lead=not self.terminal,
                 ignore_children=children_ignored,
-                watchdog_usec=watchdog_of_unit(),
+                watchdog_usec=self.watchdog_usec,
             )
         except OSError as error:
             self.link.tell_end({"exit_code": CannotStart.exit_code})
@@ -120,7 +120,15 @@ class Wrapper:
         look_every = (
             LOOK_SECONDS if options.stall_after is None else max(0.5, min(LOOK_SECONDS, options.stall_after / 4))
         )
-        self.inbox = open_inbox(self.control, options.agent_id, self.upstream, look_every)
+        upstream = None
+        if os.environ.get("NOTIFY_SOCKET"):
+            from watchdog.cli.resident.upstream import open_upstream, watchdog_of_unit  # lazily: few are units
+
+            upstream, self.watchdog_usec = open_upstream(), watchdog_of_unit()
+        if upstream is not None:
+            self.flush_upstream = upstream.flush
+        pass_on = None if upstream is None else upstream.pass_on
+        self.inbox = open_inbox(self.control, options.agent_id, pass_on, look_every)
         body = options.registration(None if self.inbox is None else self.inbox.path)
         find = lambda: find_socket(options.socket)  # noqa: E731
         self.link = Link(find, lambda: other_sockets(options.socket), _send_sigio, body)
@@ -200,8 +208,8 @@ class Wrapper:
                     keep = self._keep(self.inbox, now)
                 for words in self.inbox.words(self.pid):
                     self.link.hear(words, now)
-            if self.upstream is not None:
-                self.upstream.flush()
+            if self.flush_upstream is not None:
+                self.flush_upstream()
             self.link.step(now)
             if done() or (deadline is not None and now >= deadline):
                 return

@@ -33,10 +33,10 @@ from _socket import (
     socket,
 )
 
-from watchdog.cli.resident.upstream import Upstream
 from watchdog.control.client import SYSTEM_SOCKET, directory_problem, user_directories
 from watchdog.core.notify import MAX_BYTES, Words, parse_datagram, words_of
 
+Upstream = Callable[[dict[str, str], bool], None]  # a message's fields, and whether the main process sent it
 _ROOM = CMSG_SPACE(12)  # struct ucred, which comes first (scm_recv), and nothing else
 _PER_TURN = 64  # then signals get their turn, however fast somebody writes
 # Seconds between two looks at whether root's agent has dropped its uid: a tenth of its age, within these.
@@ -49,7 +49,7 @@ class Inbox:
     """One bound datagram socket. `more` is True when the last look left something unread."""
 
     def __init__(self, path: str, upstream: Upstream | None = None, look_every: float = LOOK_SECONDS) -> None:
-        """Bind `path`. `upstream` is told what a service's manager wants to know. Raises OSError."""
+        """Bind `path`. `upstream` is given each message. Raises OSError."""
         self.path = path
         self.more = False
         self.lost = False  # the socket is gone from its path and could not be made again
@@ -159,7 +159,7 @@ class Inbox:
             return None
         from_main = sender_pid == agent_pid != 0
         if self._upstream is not None:
-            self._upstream.pass_on(fields, from_main=from_main)
+            self._upstream(fields, from_main)
         return words_of(fields, from_main=from_main)
 
 

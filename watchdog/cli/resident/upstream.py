@@ -22,7 +22,7 @@ class Upstream:
         self._address = "\0" + address[1:] if address[0] == "@" else address
         self._unsent: dict[str, str] = {}
 
-    def pass_on(self, fields: dict[str, str], *, from_main: bool) -> None:
+    def pass_on(self, fields: dict[str, str], from_main: bool) -> None:
         """Send on what of a message is the manager's to know."""
         keys = (*_FROM_TREE, *_FROM_MAIN) if from_main else _FROM_TREE
         found = {key: fields[key] for key in keys if key in fields}
@@ -49,7 +49,7 @@ class Upstream:
 
 
 def open_upstream() -> Upstream | None:
-    """Where we are a unit's main process, or were started by it; None where NOTIFY_SOCKET is another's.
+    """Where we are a unit's main process, or were started by it; None where NOTIFY_SOCKET is another's, or not set.
 
     That of the agent in whose tree we run is not told: a child agent's beats are its own.
     """
