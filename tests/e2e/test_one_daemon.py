@@ -191,7 +191,7 @@ while True:
 
 def test_an_order_that_a_crash_left_is_not_gone_on_with_once_another_daemon_has_the_agent(home: Household) -> None:
     """The user's daemon had decided to end it and signalled nobody; the host's took over, and the agent beats there."""
-    home.user.configure(kill={"ladder": ["stop", "kill"], "stop_pause_seconds": 600})
+    home.user.configure(kill={"ladder": ["stop", "kill"], "stop_pause_seconds": 8})
     home.user.start()
     # It beats over HTTP, so it can hear that it is to stop: it is asked, and not signalled yet.
     home.user.start_agent("alpha", str(BIN / "python"), "-c", HEARS, options=PROMISE)
@@ -202,7 +202,7 @@ def test_an_order_that_a_crash_left_is_not_gone_on_with_once_another_daemon_has_
     home.host.world.wait_event("agent.first_beat", name="alpha")
     home.user.start()
     home.user.world.wait_event("agent.elsewhere", name="alpha")
-    home.host.world.wait_sweeps(12)
+    home.host.world.wait_sweeps(30)  # longer than it is asked
     assert home.host.agents()["alpha"]["status"] == "running"
     assert home.host.held() == ["alpha"]
     assert home.user.world.witnessed() == []
