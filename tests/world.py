@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def wait_for(look: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
-    """The first true answer of `look`, within a deadline. A key that is not there yet, an agent's name, is no answer."""
+    """The first true answer of `look`, within a deadline. A key that is not there yet (an agent) is no answer."""
     deadline = time.monotonic() + seconds
     while True:
         missing = None
