@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from watchdog.control import client
 BIN = Path(sys.executable).parent
 AGENTS = Path(__file__).parent / "agents"
 PATIENCE = 60.0  # seconds for what must come: a machine with other work is slow, and only a failure takes them all
+ENDED = frozenset({"completed", "failed", "killed", "stopped"})  # statuses, of which the log has a line
 T = TypeVar("T")
 
 
@@ -299,18 +301,29 @@ class World:
         return {a["name"]: a for a in reversed(answer["agents"])}
 
     def wait_status(self, name: str, *statuses: str, seconds: float = PATIENCE) -> dict[str, Any]:
-        """Wait until an agent of that name has one of these statuses."""
+        """Wait until an agent of that name has one of these statuses; of one that has ended, for the log's line of it.
+
+        The log is written by a thread of its own, a moment after the row. A daemon that died between leaves no line.
+        """
 
         def look() -> dict[str, Any] | None:
             agent = self.agents().get(name)
             return agent if agent is not None and agent["status"] in statuses else None
 
         try:
-            return wait_for(look, f"{name} is {statuses}", seconds)
+            found = wait_for(look, f"{name} is {statuses}", seconds)
+            if found["status"] in ENDED:
+                with suppress(AssertionError):
+                    wait_for(lambda: self.has_logged_end(found["agent_id"]), "the line of its end", 1.0)
+            return found
         except AssertionError as error:
             raise AssertionError(
                 f"{error}\n{self.cli('why', name, check=False).stdout}\n{self.log.read_text()[-3000:]}"
             ) from None
+
+    def has_logged_end(self, agent_id: str) -> bool:
+        """Whether the log has the line of an agent's end."""
+        return any(e["event"] == "agent.ended" and e.get("agent_id") == agent_id for e in self.events())
 
     def close(self) -> None:
         """End what is left, each by its own pid."""

@@ -41,7 +41,8 @@ def beside_name(parent: int | str) -> str:
             names = sorted(name for name in _all_names(top) if name.startswith(f"{usual}-"))
             if made := next((name for name in names if _is_own(top, name)), None):
                 return made
-        return f"{usual}-{os.urandom(8).hex()}" if _is_there(top, usual) else usual
+        # One look: another run of ours may make the usual one now, or take it away.
+        return f"{usual}-{os.urandom(8).hex()}" if _is_taken(top, usual) else usual
     finally:
         os.close(top)
 
@@ -66,21 +67,25 @@ def _all_names(directory: int) -> list[str]:
         os.close(fd)
 
 
-def _is_there(parent: int, name: str) -> bool:
+def _is_taken(parent: int, name: str) -> bool:
+    """Whether somebody else has that name, or it cannot be seen."""
     try:
-        os.stat(name, dir_fd=parent, follow_symlinks=False)
+        return not _is_private(os.stat(name, dir_fd=parent, follow_symlinks=False))
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    return True
 
 
 def _is_own(parent: int, name: str) -> bool:
     try:
-        found = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        return _is_private(os.stat(name, dir_fd=parent, follow_symlinks=False))
     except OSError:
         return False
+
+
+def _is_private(found: os.stat_result) -> bool:
+    """Whether that is a directory of this uid's own, closed to others."""
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
 
 

@@ -477,6 +477,18 @@ def test_many_at_once_share_one_trash(root: Path) -> None:
     assert list(root.iterdir()) == []
 
 
+def test_a_trash_that_another_run_makes_meanwhile_is_ours(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look for it and the choice of a name: no second one is made beside it."""
+    usual = f".agent-watchdog-trash-{os.geteuid()}"
+
+    def made_meanwhile(_: int) -> list[str]:
+        (root / usual).mkdir(mode=0o700)
+        return []
+
+    monkeypatch.setattr(trash, "_all_names", made_meanwhile)
+    assert trash.beside_name(str(root)) == usual
+
+
 def test_a_name_that_is_no_utf_8_can_be_told(root: Path) -> None:
     """Messages go into logs and a database."""
     name = os.fsencode(root) + b"/w\xffrk"
