@@ -231,7 +231,7 @@ def test_it_starts_with_its_standard_streams_closed(world: World) -> None:
     pid = pid_in(default_pid_file(world))
     log = world.state / "agent-watchdogd.log"
     assert [os.readlink(f"/proc/{pid}/fd/{n}") for n in (0, 1, 2)] == ["/dev/null", "/dev/null", str(log)]
-    assert "daemon.ready" in log.read_text()
+    wait_for(lambda: "daemon.ready" in log.read_text(), "the log's thread has written it")
 
 
 @pytest.mark.faults

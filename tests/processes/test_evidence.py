@@ -41,7 +41,8 @@ def test_a_title_that_a_program_gave_itself_shows_no_secret(family: Family, titl
     """setproctitle(3) writes over argv[0]; only the first word of it is taken, and that may be a secret."""
     child = family.start("bash", "-c", f"echo up; exec -a '{title}' sleep 300")
     family.line(child)
-    wait_for(lambda: b"300" in procfs.read(f"/proc/{child.pid}/cmdline"), "it is the program of that title")
+    wait_for(lambda: procfs.read(f"/proc/{child.pid}/cmdline").startswith(title.encode()), "it has that title")
+    wait_for(lambda: procfs.stat(child.pid).state == "S", "it is not starting any more")
     found = evidence.snapshot([member(child.pid)])
     assert "program" in entries(found)[0]
     assert "hunter" not in json.dumps(found)
