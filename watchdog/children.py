@@ -106,6 +106,27 @@ async def start(*argv: str, limit: int = 1 << 16, **options: Any) -> Child:
     return child
 
 
+async def finished(*argv: str, seconds: float, told: str = "stdout", **options: Any) -> tuple[int, bytes]:
+    """Run a program, without a stdin and in a session of its own; its exit status and all that it wrote.
+
+    `told`: the stream that is read, "stdout" or "stderr"; the other is thrown away. Raises OSError as `start`, and
+    TimeoutError for a program that takes longer than so many seconds and is ended.
+    """
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL) | {told: subprocess.PIPE}
+    child = await start(*argv, start_new_session=True, **streams, **options)
+    reader = child.stderr if told == "stderr" else child.stdout
+    assert reader is not None
+    try:
+        async with asyncio.timeout(seconds):
+            words = await reader.read()
+            return await child.wait(), words
+    except BaseException:
+        child.kill()
+        raise
+    finally:
+        child.close()
+
+
 def _popen(argv: tuple[str, ...], options: dict[str, Any]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(argv, bufsize=0, **options)
 

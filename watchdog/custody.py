@@ -18,6 +18,7 @@ from typing import Any
 
 from watchdog import threads
 from watchdog.control import client
+from watchdog.control.claims import look_at
 from watchdog.control.desk import Alone, Desk, Json
 from watchdog.core.custody import Custody, Daemon, Holder, custody
 from watchdog.core.model import Identity, Presence
@@ -28,7 +29,7 @@ from watchdog.fleet import Agent
 from watchdog.owner.daemons import daemon_of
 from watchdog.owners import Owners
 from watchdog.processes import identity as identities
-from watchdog.processes.identity import presence
+from watchdog.processes.identity import Seen, presence
 from watchdog.targets import is_number
 from watchdog.threads import Pool
 
@@ -101,12 +102,11 @@ class Custodians(Alone):
         args["but"] = self._desk.socket_path
         try:
             answer = await self._asked(owner, args)
-            found = None if answer is None else self._proved(answer, owner)
+            found = None if answer is None else await self._proved(answer, owner)
         except (OwnerCallFailed, KeyError, TypeError, ValueError) as error:
             if isinstance(error, OwnerCallFailed) and error.reason == "late":
-                self._deaf[owner] = (
-                    self._desk.clock.mono() + REMEMBERED
-                )  # no user makes us wait for each entry of a file
+                # No user makes us wait for each entry of a file.
+                self._deaf[owner] = self._desk.clock.mono() + REMEMBERED
             return None  # missing evidence
         if found is None or custody(self._me, found[0].daemon, owner, held=False) is Custody.OURS:
             return None
@@ -203,48 +203,31 @@ class Custodians(Alone):
             async with asyncio.timeout(2 * ANSWER):  # its directory may hang
                 status, answer = await asyncio.get_running_loop().run_in_executor(self._pool, ask)
             pid, uid = credentials[0]
-            if status != 200:
+            held = answer.get("held")
+            if status != 200 or not isinstance(held, list):
                 raise ValueError(f"it answered {status}")
-            daemon = identities.read_identity(pid, self._desk.host)
-            if daemon is None:
-                raise ValueError("it has ended")
-            held = answer["held"]
-            assert isinstance(held, list)
+            seen = (await look_at([pid], self._desk.host))[pid]
+            if not isinstance(seen, Seen):
+                raise ValueError("it has ended, or cannot be seen")
             self._neighbours[path] = _Neighbour(
-                Daemon(uid, pid, daemon.start_ticks),
-                daemon,
+                Daemon(uid, pid, seen.identity.start_ticks),
+                seen.identity,
                 {(int(one["pid"]), int(one["start_ticks"])): (str(one["agent_id"]), str(one["name"])) for one in held},
             )
-        except (
-            DaemonUnreachable,
-            UnsafeDirectory,
-            OSError,
-            RuntimeError,
-            LookupError,
-            TypeError,
-            ValueError,
-            AssertionError,
-        ):
+        except (DaemonUnreachable, UnsafeDirectory, OSError, RuntimeError, LookupError, TypeError, ValueError):
             if former is None or presence(former.identity, None, host=self._desk.host) is Presence.ABSENT:
                 self._neighbours.pop(path, None)
 
-    def _proved(self, answer: Json, owner: int) -> tuple[Holder, Identity] | None:
+    async def _proved(self, answer: Json, owner: int) -> tuple[Holder, Identity] | None:
         """What a helper said, as far as the kernel confirms it. Of another uid's process its owner says nothing."""
         pid, uid = int(str(answer["pid"])), int(str(answer["uid"]))
         if uid not in (ROOT, owner) or (self._me.uid == ROOT and uid == ROOT != owner):
             return None  # root's daemons are asked by us, not by a user
-        found = identities.read_identity(pid, self._desk.host)
-        pidfd = None if found is None else identities.pin(found)
-        if found is None or pidfd is None:
+        seen = (await look_at([pid], self._desk.host))[pid]
+        if not isinstance(seen, Seen) or seen.uids.one != uid:
             return None
-        try:
-            uids = identities.uids(pidfd)
-        finally:
-            os.close(pidfd)
-        if uids is None or uids.one != uid:
-            return None
-        daemon = Daemon(uid, pid, found.start_ticks)
-        return Holder(daemon, str(answer["socket"]), str(answer["agent_id"]), str(answer["name"])), found
+        daemon = Daemon(uid, pid, seen.identity.start_ticks)
+        return Holder(daemon, str(answer["socket"]), str(answer["agent_id"]), str(answer["name"])), seen.identity
 
     # -- what follows
 

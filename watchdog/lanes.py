@@ -75,11 +75,7 @@ class Lanes(Generic[T]):
         with self._lock:
             taken = [self._first.popleft() for _ in range(min(most, len(self._first)))]
             while self._users and len(taken) < most and of_users > 0:
-                user = next(iter(self._users))
-                queue = self._users.pop(user)
-                taken.append(queue.popleft())
-                if queue:
-                    self._users[user] = queue  # behind the others
+                taken.append(_first_of(self._users, next(iter(self._users))))
                 of_users -= 1
             self._count -= len(taken)
             return taken
@@ -137,10 +133,7 @@ class Turns:
             del self._running[user]
         while ready := [one for one in self._waiting if self._free(one)]:
             chosen = min(ready, key=lambda one: self._running[one])  # of equals who waits the longest
-            following = self._waiting.pop(chosen)
-            future = following.popleft()
-            if following:
-                self._waiting[chosen] = following  # behind the others
+            future = _first_of(self._waiting, chosen)
             if not future.done():
                 self._running[chosen] += 1
                 future.set_result(None)
@@ -169,13 +162,18 @@ class Pace:
 
     def _next(self) -> None:
         while self._waiting:
-            user = next(iter(self._waiting))
-            queue = self._waiting.pop(user)
-            turn = queue.popleft()
-            if queue:
-                self._waiting[user] = queue  # behind the others
+            turn = _first_of(self._waiting, next(iter(self._waiting)))
             if not turn.done():  # else its client has gone
                 turn.set_result(None)
                 asyncio.get_running_loop().call_soon(self._next)
                 return
         self._begun = False
+
+
+def _first_of(queues: dict[int, deque[T]], user: int) -> T:
+    """Take the first of a user's, who stands behind the others then. `queues`: in the order of their turns."""
+    queue = queues.pop(user)
+    first = queue.popleft()
+    if queue:
+        queues[user] = queue
+    return first

@@ -4,7 +4,6 @@ Whoever may start an agent has itself moved by us: out of a service whose memory
 has limited, which nobody else would do for it. So that is looked for first, and an agent that it holds goes without.
 """
 
-import asyncio
 import re
 from collections.abc import Iterator
 
@@ -81,23 +80,7 @@ def _properties(text: str) -> Iterator[tuple[str, str]]:
 
 
 async def _asked(*words: str) -> str:
-    process = await children.start(
-        *("systemctl", "show", "--no-pager", *words),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    try:
-        async with asyncio.timeout(ANSWER):
-            text = await process.stdout.read()
-            await process.wait()
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        process.close()
-    if process.returncode:
-        raise OSError(f"systemctl show: exit {process.returncode}")
+    status, text = await children.finished("systemctl", "show", "--no-pager", *words, seconds=ANSWER)
+    if status:
+        raise OSError(f"systemctl show: exit {status}")
     return text.decode("utf-8", "replace")

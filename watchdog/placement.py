@@ -226,25 +226,9 @@ def _remove(path: str) -> None:
 
 async def _ask_systemd(agent: Agent, main: Identity) -> None:
     """Ask for the scope. The answer only says that systemd has begun. Raises OSError."""
-    process = await children.start(
-        *scope_argv(agent, main.pid),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env=_bus_environment(os.environ),
-        start_new_session=True,
-    )
-    assert process.stderr is not None
-    try:
-        async with asyncio.timeout(ARRIVAL):
-            words = await process.stderr.read()
-            await process.wait()
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        process.close()
-    if process.returncode:
+    argv, environment = scope_argv(agent, main.pid), _bus_environment(os.environ)
+    status, words = await children.finished(*argv, seconds=ARRIVAL, told="stderr", env=environment)
+    if status:
         raise OSError(f"systemd refuses: {words.decode('utf-8', 'replace').strip()[-200:]}")
 
 

@@ -41,6 +41,7 @@ from watchdog.hearing import WRAPPER
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import Store
 from watchdog.sharing import refuse_temp_dir, working_in
+from watchdog.targets import is_number
 
 _OF_RUN = re.compile("notify/run-[0-9a-f]{32}")  # `cli.resident.inbox`
 _SPOKEN = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING})  # in these a beat counts
@@ -50,10 +51,10 @@ async def register(request: web.Request) -> web.Response:
     """Take an agent in: 201, or 200 when the same client says the same again."""
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Register, await read_body(request))
-    await _refuse_elsewhere(desk, peer, body)
+    looked = await _refuse_elsewhere(desk, peer, body)
     if body.replace and (body.agent_id is None or desk.fleet.get(body.agent_id) is None):
         await _replace(desk, peer, body)  # takes as long as a kill: others register meanwhile
-    async with desk.registering(await _owner(desk, peer, body)):
+    async with desk.registering(await _owner(desk, peer, body, looked)):
         known = await _known(desk, peer, body)
         if known is not None:
             return web.json_response(_answer(desk, known, []), status=200)
@@ -66,29 +67,30 @@ async def register(request: web.Request) -> web.Response:
     return web.json_response(_answer(desk, agent, notes), status=201)
 
 
-async def _owner(desk: Desk, peer: Peer, body: Register) -> int:
+async def _owner(desk: Desk, peer: Peer, body: Register, looked: Claim | None) -> int:
     """Whose agent it will be. Only an admin registers another uid's process. Raises as `claim` does."""
     if body.pid is None or not peer.admin:
         return peer.uid
-    return (await claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)).uid
+    return (looked or await claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)).uid
 
 
-async def _refuse_elsewhere(desk: Desk, peer: Peer, body: Register) -> None:
+async def _refuse_elsewhere(desk: Desk, peer: Peer, body: Register) -> Claim | None:
     """One agent, one daemon: a process that another one watches is left to it, but for what root orders of us.
 
-    A `run` is asked nothing: it stays with its daemon by itself, and comes to us when that one is gone.
-    Raises Elsewhere.
+    What a look at the process found, if there was one. A `run` is asked nothing: it stays with its daemon by itself,
+    and comes to us when that one is gone. Raises Elsewhere.
     """
     if body.pid is None or body.source == "run":
-        return
+        return None
     try:
         taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)
     except WatchdogError:
-        return  # it is said below, or the process is an agent of ours
+        return None  # it is said below, or the process is an agent of ours
     ordered = body.source == "register" and (peer.uid == ROOT or (peer.admin and os.geteuid() == ROOT))
     holder = await desk.custodians.holder_of(taken.identity, taken.uid, ordered=ordered)
     if holder is not None:
         raise Elsewhere(f"pid: process {body.pid} is agent {holder.name} of {holder}; one agent has one daemon")
+    return taken
 
 
 async def take_for_order(desk: Desk, peer: Peer, word: str) -> None:
@@ -175,7 +177,7 @@ async def beat(request: web.Request) -> web.Response:
     try:
         agent = await own_agent(desk, peer, target)
     except (AgentNotFound, ProcessNotFound):
-        holder = desk.custodians.left_to(int(target)) if target.isascii() and target.isdigit() else None
+        holder = desk.custodians.left_to(int(target)) if is_number(target) else None
         if holder is None or peer.uid not in (ROOT, os.geteuid()):
             raise
         return await _beat_elsewhere(desk, holder, target, decoded(raw))

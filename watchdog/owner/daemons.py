@@ -9,10 +9,13 @@ import os
 import socket
 import stat
 import struct
+import time
 from typing import Any
 
+from watchdog.owner import environments
+
 _UCRED = struct.Struct("iII")
-SECONDS = 0.5  # for one daemon
+SECONDS = 0.5  # for one daemon's whole answer
 MOST_BYTES = 1 << 22
 MOST = 8  # sockets that are asked
 
@@ -40,13 +43,8 @@ def daemon_of(pid: int, start_ticks: int, sockets: list[str], but: str) -> dict[
 
 def _named(pid: int) -> str | None:
     """The control socket in a process's environment."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            words = file.read(1 << 20).split(b"\0")
-    except OSError:
-        return None
-    found = next((word for word in words if word.startswith(b"AGENT_WATCHDOG_SOCKET=/")), None)
-    return None if found is None else os.fsdecode(found.partition(b"=")[2])
+    path = environments.of(pid).get("AGENT_WATCHDOG_SOCKET", "")
+    return path if path.startswith("/") else None
 
 
 def _trusted(directory: str) -> bool:
@@ -61,6 +59,7 @@ def _trusted(directory: str) -> bool:
 def _ask(path: str) -> tuple[dict[str, Any], int, int]:
     """What one daemon holds, its pid and its uid. Raises OSError, ValueError, KeyError."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
+        deadline = time.monotonic() + SECONDS
         connection.settimeout(SECONDS)
         connection.connect(path)
         pid, uid, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
@@ -70,6 +69,7 @@ def _ask(path: str) -> tuple[dict[str, Any], int, int]:
         received = bytearray()
         while piece := connection.recv(65536):
             received += piece
+            connection.settimeout(max(0.001, deadline - time.monotonic()))  # however slowly it comes
             if len(received) > MOST_BYTES:
                 raise ValueError("its answer is too long")
     head, _, body = bytes(received).partition(b"\r\n\r\n")

@@ -20,9 +20,7 @@ RETRY_SECONDS = 1.0
 FULL_RETRY_SECONDS = 0.1  # its backlog is full: room in it comes and goes within milliseconds
 AWAY_SECONDS = 10.0  # a daemon that is restarted or upgraded is back by then; one that hangs lives, and is waited for
 END_RETRY_SECONDS = 0.25  # how it ended: little time is left to tell it
-LOOK_SECONDS = (
-    5.0  # between two looks at whether the daemon's process still lives: an agent that says nothing has a home
-)
+LOOK_SECONDS = 5.0  # between two looks at whether the daemon's process lives: an agent that says nothing has a home
 COALESCE_SECONDS = 0.5  # beats that come faster are passed on as one
 REFUSED_SECONDS = 60.0  # until registering is tried again where it was refused for a reason that may pass
 ANSWER_SECONDS = 5.0  # the daemon's own limit for its first byte
