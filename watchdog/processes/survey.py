@@ -15,6 +15,7 @@ from watchdog.processes.bounded import bounded
 Trees = dict[str, tuple[TreeMember, ...]]
 
 _previous: table.ProcessTable | None = None
+_served: frozenset[vendors.Served] = frozenset()  # below shared services, as far as anybody carries it still
 
 
 @bounded
@@ -23,7 +24,7 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
 
     Raises LookFailed when /proc cannot be read at all.
     """
-    global _previous
+    global _previous, _served
     seen = table.scan(
         host,
         frozenset(root.owner_uid for root in roots),
@@ -36,7 +37,10 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
     sources = [vendors.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
     made = vendors.made_inside(seen, sources)
     roots = [_seen(seen, root, made.get(root.agent_id, frozenset())) for root in roots]
-    found = tree.trees(seen, roots)
+    found = tree.trees(seen, roots, _served)
+    carried = {(mark, row.marker) for row in seen.rows.values() for mark in row.vendors or ()}
+    mains = {root.main.pid for root in roots if seen.find(root.main) is not None and root.main is not None}
+    _served = (_served & carried) | vendors.below_services(seen, mains)
     for root in roots:
         found[root.agent_id] += memory.unseen(seen, root)
     if identities.pidfd_inodes_work():
