@@ -95,6 +95,7 @@ def _root(agent: Agent) -> tree.Root:
         cgroup=agent.cgroup,
         home_cgroup=agent.home_cgroup,
         marks=agent.marks,
+        conversations=agent.conversations,
         remembered=tuple(member.identity for member in agent.members),
         spare=frozenset(agent.policy.spare),
     )

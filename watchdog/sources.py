@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from watchdog import entries
+from watchdog import entries, session_files
 from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
 from watchdog.control.registering import take_in
 from watchdog.core.admission import WAIT, Kind, cost_of
 from watchdog.core.model import Beat, Identity, Listed, Presence, State, Status, TreeMember
+from watchdog.core.session_states import quiet_for
 from watchdog.entries import Found, Standing
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, WatchdogError
 from watchdog.fleet import Agent
@@ -273,10 +274,12 @@ class Sources:
         where = agent.agent_id, entry.key
         former, place.heard[where] = place.heard.get(where), word
         held = _is_held_to(agent, kind, path)
-        if agent.status not in _SPOKEN or (agent.promised and not held):
+        if agent.status not in _SPOKEN or (agent.promised and not held and entry.promise is not None):
             return
         state = State(entry.state) if entry.state in set(State) else None
         if entry.promise is None:
+            if agent.hears and entry.state_since is not None and agent.silence >= quiet_for(agent.after):
+                session_files.take(agent, state, entry.state_since, self._desk.clock)  # what no hook tells the end of
             said = state is not None and (state is not agent.state or entry.note != (agent.note or ""))
             if agent.promised or not (said or (former is not None and former != word)):
                 return  # its own word, by a hook perhaps, says more

@@ -2,7 +2,7 @@
 
 import pytest
 
-from watchdog.core.services import CLAUDE, CODEX, is_relay, may_be_client, named_in, service_of
+from watchdog.core.services import CLAUDE, CODEX, directory_in, is_relay, may_be_client, named_in, service_of
 
 HOME = "/home/ada"
 BIN = f"{HOME}/.codex/packages/app-server-daemon/releases/0.171.0-x86_64-unknown-linux-musl/bin/codex"
@@ -59,5 +59,7 @@ def test_a_client_names_the_session_that_it_takes_up() -> None:
     assert named_in([NPM, "-m", "x", "resume", "s-1"]) == {"s-1"}
     assert named_in([NPM, "resume", "--last"]) == frozenset()
     assert named_in([NPM, "resume this"]) == frozenset()
+    assert directory_in([NPM, "--cd", "/srv/api", "go"]) == directory_in([NPM, "-C=/srv/api"]) == "/srv/api"
+    assert directory_in([NPM, "go"]) is directory_in([NPM]) is directory_in([]) is directory_in([NPM, "--cd"]) is None
     assert is_relay([BIN, "app-server", "proxy"])
     assert not is_relay([NPM])

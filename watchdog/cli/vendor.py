@@ -18,7 +18,8 @@ from watchdog.cli.beat import complain, told
 from watchdog.control.client import find_socket, request
 from watchdog.core.names import is_socket_of
 from watchdog.core.notify import Words
-from watchdog.core.vendor_hooks import Event, begins, event_name, session_of, stop_answer, words_of_event
+from watchdog.core.services import service_of
+from watchdog.core.vendor_hooks import Event, begins, event_name, kind_of, session_of, stop_answer, words_of_event
 from watchdog.core.vendors import VENDORS, agent_name, is_launcher, runs_as
 from watchdog.errors import BadRequest, DaemonUnreachable
 
@@ -42,7 +43,8 @@ def beat(vendor: str, socket_path: str | None) -> None:
         place = find(vendor, chain)
         if place is None:
             raise BadRequest(f"no ancestor of this process is {vendor}; nothing is said")
-        stop = _Speech(vendor, event, chain, place, find_socket(socket_path)).speak()
+        speech = _Speech(vendor, event, chain, place, find_socket(socket_path))
+        stop = speech.speak() if service_of(*chain[place][2:]) is None else speech.speak_for_session()
         answer = None if stop is None else stop_answer(vendor, event, stop)
         if answer is not None:
             import json
@@ -74,6 +76,8 @@ class _Speech:
         process it is; else one that registered its shell; else a new one, a child of the agent that it runs in.
         """
         pid = self._chain[self._place][0]
+        if any(service_of(argv, program) for _, _, argv, program in self._chain[self._place + 1 :]):
+            self._own, self._chain = "", self._chain[: self._place + 1]  # all above it is the service's, its marker too
         main = self._main_of_run() if self._own else None
         if main is not None:
             return self._stop(*self._beat(self._own, main=main == pid))
@@ -90,6 +94,28 @@ class _Speech:
             parent = self._own if around.get("status") in ("starting", "running") else None
         self._register(pid, [*self._outer(), *([parent] if parent else []), None])
         return self._stop(*self._beat(str(pid), main=True))
+
+    def speak_for_session(self) -> str | None:
+        """The same where the program is a service of many sessions: the daemon knows whose this one is.
+
+        The marker is that of whoever started the service first, and says nothing.
+        """
+        session = self._event.get("session_id")
+        words = words_of_event(self._vendor, self._event, dict(os.environ), main=False)
+        if not isinstance(session, str) or not session or words is None:
+            return None
+        cwd = self._event.get("cwd")
+        kind = kind_of(self._vendor, self._event)
+        body = {
+            "session": session[:128],
+            "pid": self._chain[self._place][0],
+            "type": self._vendor,
+            "cwd": cwd if isinstance(cwd, str) else "",
+            "fresh": kind == "start" and self._event.get("source") == "startup",
+            "begins": kind in ("start", "prompt") and not self._event.get("agent_id"),
+            "beat": {**words, **session_of(self._vendor, self._event), "type": self._vendor},
+        }
+        return self._stop(*self._ask("POST", "/v1/sessions/beat", body, self._patience))
 
     def _launchers(self) -> list[int]:
         """The processes right above the program that only started it, nearest first."""

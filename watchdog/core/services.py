@@ -13,6 +13,7 @@ from watchdog.core.vendors import runs_as
 CODEX = "codex app-server"
 CLAUDE = "claude's background service"
 _SHARED = ("unix:", "ws:")  # what the app server listens on; with stdio it is the one client's that started it
+_PLACE = ("-C", "--cd")
 _OWN = "--no-daemon"  # has this session do its work in its own process
 _CLIENTS = frozenset({"resume", "fork"})  # commands of the TUI; what else is no option is a prompt, or none of it
 _NO_CLIENTS = frozenset(
@@ -58,6 +59,18 @@ def named_in(argv: list[str]) -> frozenset[str]:
     """The sessions that a client was told to take up again."""
     words = _words(argv)
     return frozenset(words[1:2]) if words[:1] and words[0] in _CLIENTS else frozenset()
+
+
+def directory_in(argv: list[str]) -> str | None:
+    """Where a client was told to have its sessions work; it stays in its own directory itself."""
+    for place, word in enumerate(argv[1:], 2):
+        after = "".join(argv[place : place + 1])
+        for option in _PLACE:
+            if word == option:
+                return after or None
+            if word.startswith(f"{option}="):
+                return word.removeprefix(f"{option}=") or None
+    return None
 
 
 def is_relay(argv: list[str]) -> bool:

@@ -47,6 +47,13 @@ def discover(directory: str) -> list[Entry]:
     return found
 
 
+def told_of(directory: str, pid: int) -> Entry | None:
+    """What the list in `directory` tells of the process `pid` now; None when it has none, or it cannot be read."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        return _told(directory, os.path.join(directory, "sessions"), f"{pid}.json")
+    return None
+
+
 def session_of(directory: str, pid: int) -> str | None:
     """The session that the process `pid` has, as the list in `directory` says it now; None when it does not."""
     try:
@@ -96,11 +103,18 @@ def _told(base: str, folder: str, name: str) -> Entry | None:
         type="claude",
         cwd=cwd or None,
         state=_STATES.get(_text(data, "status")),
+        state_since=_milliseconds(data.get("statusUpdatedAt") or data.get("updatedAt")),
         note=printable(_text(data, "waitingFor")),
         transcript=_transcript(base, cwd, session),
         conversation=session or None,
         resume=f"claude --resume {session}" if session else None,
     )
+
+
+def _milliseconds(value: object) -> float | None:
+    """Epoch seconds."""
+    usable = type(value) in (int, float) and 0 < value < 1e15  # type: ignore[operator]
+    return value / 1000 if usable else None  # type: ignore[operator]
 
 
 def _ticks(value: object) -> int | None:
