@@ -101,6 +101,11 @@ class Agent(Speaker):
         return frozenset([one.key for one in self.reg.entries if one.kind == SESSION])
 
     @property
+    def served_by(self) -> frozenset[int]:
+        """Pids of the shared services that work for its sessions."""
+        return frozenset([one.pid for entry in self.reg.entries if entry.kind == SESSION for one in entry.also])
+
+    @property
     def shared(self) -> str:
         """What of it a shared service does, in words."""
         sessions = [one for one in self.reg.entries if one.kind == SESSION]

@@ -89,6 +89,16 @@ class Sweeper:
         self.took = 0.0  # seconds, the last sweep
 
     @property
+    def services(self) -> list[dict[str, object]]:
+        """Services that many sessions share: how many agents each works for, and how many of those are silent."""
+        told = []
+        for one in self._scanner.services:
+            mine = [agent for agent in self._fleet if one.pid in agent.served_by]
+            silent = [agent for agent in mine if agent.verdict in (Verdict.LATE, Verdict.STALLED)]
+            told.append({**one._asdict(), "agents": len(mine), "silent": len(silent)})
+        return told
+
+    @property
     def _interval(self) -> float:
         return self.settings.interval.total_seconds()
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,6 +190,23 @@ def test_a_restarted_daemon_knows_whose_a_session_is(world: World, codex: FakeCo
     world.json("kill", "two")
     assert not alive(theirs)
     assert alive(mine)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process of another uid")
+def test_nobody_speaks_for_another_users_service(world: World, codex: FakeCodex) -> None:
+    """Nor does root: what its hooks say is of root's own agents."""
+    world.start()
+    place = codex.start("one", serves=True)
+    begin(codex, FIRST, place, "one")
+    before = beats(world, "one")
+    theirs = world.spawn(
+        *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "setsid", "bash", "-c"),
+        f'exec -a codex {os.path.realpath(sys.executable)} -c "import time; time.sleep(300)" app-server --listen unix://',
+    )
+    wait_for(lambda: b"app-server" in Path(f"/proc/{theirs.pid}/cmdline").read_bytes()[:99], "it is there")
+    body = {"session": FIRST, "type": "codex", "cwd": str(place), "pid": theirs.pid, "beat": {"state": "working"}}
+    assert world.ask("POST", "/v1/sessions/beat", body)[0] == 403
+    assert beats(world, "one") == before
 
 
 def test_nobody_speaks_for_a_service_that_is_none(world: World, codex: FakeCodex) -> None:

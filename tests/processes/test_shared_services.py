@@ -8,7 +8,7 @@ import pytest
 
 from tests.processes.conftest import HOST, Family, known
 from tests.processes.test_tree_pure import HOME, agent, identity, pids, row, table
-from watchdog.core.services import CODEX
+from watchdog.core.services import CODEX, PARTS
 from watchdog.processes.table import ProcessTable, Row, scan
 from watchdog.processes.tree import Root, trees
 from watchdog.processes.vendors import Source, below_services, made_inside
@@ -123,9 +123,9 @@ exec sleep 300
     main = family.start("bash", "-c", script, env={"AGENT_WATCHDOG_ID": "shared"}, session=True)
     numbers = family.pids(main, {"up", "plain"})
     seen = scan(HOST, frozenset({os.getuid()}))
-    assert seen.rows[numbers["up"]].service == CODEX
+    assert seen.rows[numbers["up"]].service == (PARTS if "daemon" in words else CODEX)
     again = scan(HOST, frozenset({os.getuid()}), previous=seen)
-    assert again.rows[numbers["up"]].service == CODEX
+    assert again.rows[numbers["up"]].service == seen.rows[numbers["up"]].service
     members = trees(seen, [Root("shared", os.getuid(), known(main.pid))])["shared"]
     inside = {member.identity.pid for member in members}
     assert numbers["up"] not in inside

@@ -18,7 +18,7 @@ from watchdog.cli.beat import complain, told
 from watchdog.control.client import find_socket, request
 from watchdog.core.names import is_socket_of
 from watchdog.core.notify import Words
-from watchdog.core.services import service_of
+from watchdog.core.services import service_of, works_for_many
 from watchdog.core.vendor_hooks import Event, begins, event_name, kind_of, session_of, stop_answer, words_of_event
 from watchdog.core.vendors import VENDORS, agent_name, is_launcher, runs_as
 from watchdog.errors import BadRequest, DaemonUnreachable
@@ -44,7 +44,8 @@ def beat(vendor: str, socket_path: str | None) -> None:
         if place is None:
             raise BadRequest(f"no ancestor of this process is {vendor}; nothing is said")
         speech = _Speech(vendor, event, chain, place, find_socket(socket_path))
-        stop = speech.speak() if service_of(*chain[place][2:]) is None else speech.speak_for_session()
+        shared = works_for_many(*chain[place][2:])
+        stop = speech.speak_for_session() if shared else speech.speak()
         answer = None if stop is None else stop_answer(vendor, event, stop)
         if answer is not None:
             import json

@@ -19,6 +19,7 @@ from watchdog.control.requests import Register, Speak, parse
 from watchdog.core.beat import beat_of_json
 from watchdog.core.model import Beat, Identity, KillOptions, Listed, Reason, State, Status
 from watchdog.core.names import name_for
+from watchdog.core.services import CODEX
 from watchdog.core.sessions import SESSION, Client, Session, Whose, whose
 from watchdog.core.vendors import session_name
 from watchdog.errors import (
@@ -99,7 +100,7 @@ async def _service(desk: Desk, peer: Peer, pid: int) -> tuple[Identity, str]:
         raise Unseen(f"pid: nothing is known of process {pid}: {error}") from error
     if uid != peer.uid:
         raise Forbidden(f"pid: process {pid} runs as uid {uid}, you are uid {peer.uid}; speak for your own")
-    if found is None or identity is None or identity.start_ticks != found[1]:
+    if found is None or found[0] != CODEX or identity is None or identity.start_ticks != found[1]:
         raise BadRequest(f"pid: process {pid} is no service that sessions share")
     return identity, found[0]
 

@@ -9,16 +9,18 @@ Imported by `beat --from`, at each event of a vendor hook: imports nothing that 
 
 from watchdog.core.vendors import runs_as
 
-# What such a service is called, whose processes are seen below that name alone.
+# What such a service is called.
 CODEX = "codex app-server"
 CLAUDE = "claude's background service"
+PARTS = "a part of codex' or claude's service"  # an updater, terminals, processes for sessions to come
 _SHARED = ("unix:", "ws:")  # what the app server listens on; with stdio it is the one client's that started it
 _PLACE = ("-C", "--cd")
 _OWN = "--no-daemon"  # has this session do its work in its own process
 _CLIENTS = frozenset({"resume", "fork"})  # commands of the TUI; what else is no option is a prompt, or none of it
 _NO_CLIENTS = frozenset(
     {"exec", "e", "review", "login", "logout", "mcp", "mcp-server", "completion", "sandbox", "debug", "apply", "a"}
-    | {"cloud", "cloud-tasks", "features", "help", "update", "doctor", "plugin", "archive", "unarchive", "delete"}
+    | {"cloud", "features", "help", "update", "doctor", "plugin", "archive", "unarchive", "delete", "queue"}
+    | {"exec-server", "remote-control", "migrate-rollouts", "migrate-nfs-db"}
 )
 _TAKES = frozenset({"-c", "--config", "-m", "--model", "-p", "--profile", "-s", "--sandbox", "-C", "--cd", "-i"})
 _TAKES_TOO = frozenset(
@@ -31,13 +33,23 @@ def service_of(argv: list[str], executable: str) -> str | None:
 
     `argv` holds its first words, `executable` what /proc/PID/exe names.
     """
-    if runs_as("codex", argv, executable) is not None and _serves(argv):
-        return CODEX
+    if runs_as("codex", argv, executable) is not None:
+        if _words(argv)[:3] == ["app-server", "daemon", "pid-update-loop"]:
+            return PARTS
+        return CODEX if _serves(argv) else None
     if runs_as("claude", argv, executable) is not None:
-        words = argv[1:3]
-        if words == ["daemon", "run"] or words[:1] in (["--bg-pty-host"], ["--bg-spare"]):
+        if argv[1:3] == ["daemon", "run"]:
             return CLAUDE
+        return PARTS if argv[1:2] in (["--bg-pty-host"], ["--bg-spare"]) else None
     return None
+
+
+def works_for_many(argv: list[str], executable: str) -> bool:
+    """Whether hooks of several sessions run below that one process.
+
+    Not below Claude Code's: its service has a process for each session, of which a spare one keeps its words.
+    """
+    return service_of(argv, executable) == CODEX
 
 
 def may_be_client(argv: list[str], executable: str) -> bool:
@@ -73,17 +85,15 @@ def directory_in(argv: list[str]) -> str | None:
     return None
 
 
-def is_relay(argv: list[str]) -> bool:
-    """Whether a client stands for one on another machine, whose directory is not its own."""
-    return _words(argv)[:2] == ["app-server", "proxy"]
+def works_anywhere(argv: list[str]) -> bool:
+    """Whether a client may begin sessions in any directory: for one on another machine, or for all of a user's."""
+    return _words(argv)[:2] == ["app-server", "proxy"] or _words(argv)[:1] == ["agents"]
 
 
 def _serves(argv: list[str]) -> bool:
     words = _words(argv)
     if words[:1] != ["app-server"]:
         return False
-    if words[1:3] == ["daemon", "pid-update-loop"]:
-        return True
     said = zip(argv, [*argv[1:], ""], strict=True)
     listens = [after if word == "--listen" else word.removeprefix("--listen=") for word, after in said]
     return any(

@@ -3,7 +3,7 @@
 import os
 from typing import NamedTuple
 
-from watchdog.core.services import directory_in, is_relay, may_be_client, named_in, service_of
+from watchdog.core.services import directory_in, may_be_client, named_in, service_of, works_anywhere
 from watchdog.processes import bounded as bounds
 from watchdog.processes import procfs
 from watchdog.processes.bounded import bounded
@@ -59,7 +59,7 @@ def _client(pid: int, uid: int) -> Seen | None:
             break
         chain.append((above, line.start_ticks))
         above = line.parent_pid
-    place = None if is_relay(words) else _directory(pid)
+    place = None if works_anywhere(words) else _directory(pid)
     told = directory_in(words)
     if place is not None and told is not None:
         place = os.path.normpath(os.path.join(place, told))
