@@ -1,5 +1,6 @@
 """An app server that many sessions share: each session is an agent, or a part of one, and nobody owns the server."""
 
+import json
 import os
 import signal
 import sys
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.fake_service import FakeCodex, event
-from tests.world import World, alive, wait_for
+from tests.fake_vendor import AGENT, EVENT
+from tests.world import BIN, World, alive, wait_for
 
 FIRST, SECOND, THIRD = (f"01a2285{n}-0000-4000-8000-00000000000{n}" for n in (1, 2, 3))
 
@@ -96,11 +98,49 @@ def test_the_kill_of_one_ends_its_client_and_its_own_commands(world: World, code
 def test_a_reap_leaves_them_alone(world: World, codex: FakeCodex) -> None:
     """The marker of an agent that has ended is on all of it, and none of it is an orphan."""
     _, _, _, theirs = two(codex)
+    own = world.agents()["one"]["cgroup"]
+    assert own is None or own in Path(f"/proc/{codex.pid}/cgroup").read_text()  # the server never left it
     world.cli("kill", "one")
     nobodys = codex.tool(THIRD)
     found = world.cli("reap").stdout
     assert "outlived" not in found, found
     assert all(map(alive, (codex.pid, theirs, nobodys)))
+
+
+CLAUDES = """
+import os, subprocess
+session = subprocess.Popen(["claude", {agent!r}, {hook!r}], executable={python!r}, start_new_session=True)
+open("up", "w").write(f"{{os.getpid()}} {{session.pid}}")
+session.wait()
+"""
+
+
+def test_a_background_service_of_claude_is_nobodys_and_its_sessions_are_agents(world: World) -> None:
+    """V1b: `claude --bg` ends at once; the service that it started, and the session there, go on and are told of."""
+    world.start()
+    hook = f"{BIN}/agent-watchdog beat --from claude"
+    python, up = os.path.realpath(sys.executable), world.dir / "up"
+    (world.dir / "daemon").write_text(CLAUDES.format(agent=str(AGENT), hook=hook, python=python))
+    os.mkfifo(world.dir / "orders")
+    service = f"(exec -a claude setsid --fork bash -c 'exec -a claude \"{python}\" daemon run <orders >answers')"
+    world.run("bg", "bash", "-c", f"{service}; until test -s up; do sleep 0.01; done")
+    with (world.dir / "orders").open("w") as orders:
+        world.wait_status("bg", "completed")
+        server, session = (int(word) for word in up.read_text().split())
+        assert alive(server)
+        assert alive(session)
+
+        def told() -> dict[str, Any] | None:
+            orders.write(json.dumps({**EVENT, "hook_event_name": "UserPromptSubmit"}) + "\n")
+            orders.flush()
+            return next((one for one in world.agents().values() if one["pid"] == session), None)
+
+        found = wait_for(told, "its session is told of")
+        assert (found["source"], found["parent_id"]) == ("hook", None)
+        assert server not in members(world, found["name"])
+        world.json("kill", found["name"])
+        assert not alive(session)
+    assert not world.signalled() & {server}
 
 
 def test_a_session_counts_for_the_agent_whose_client_began_it(world: World, codex: FakeCodex) -> None:
@@ -200,7 +240,7 @@ def test_nobody_speaks_for_another_users_service(world: World, codex: FakeCodex)
     begin(codex, FIRST, place, "one")
     before = beats(world, "one")
     theirs = world.spawn(
-        *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "setsid", "bash", "-c"),
+        *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "bash", "-c"),
         f'exec -a codex {os.path.realpath(sys.executable)} -c "import time; time.sleep(300)" app-server --listen unix://',
     )
     wait_for(lambda: b"app-server" in Path(f"/proc/{theirs.pid}/cmdline").read_bytes()[:99], "it is there")
