@@ -6,7 +6,7 @@ from typing import NamedTuple
 from watchdog.core.services import directory_in, may_be_client, named_in, service_of, works_anywhere
 from watchdog.processes import bounded as bounds
 from watchdog.processes import procfs
-from watchdog.processes.bounded import bounded
+from watchdog.processes.bounded import Unreadable, bounded
 from watchdog.processes.lineage import MOST
 
 _WORDS_LIMIT = 16384  # bytes of a command line, the first of it
@@ -39,11 +39,20 @@ def clients(uid: int) -> tuple[Seen, ...]:
     """
     pids = [int(name) for name in os.listdir(procfs.PROC) if name.isdigit()]
     found = bounds.each(pids, lambda pid: _client(pid, uid))
-    return tuple(one for one in found.values() if isinstance(one, Seen))
+    hung = [pid for pid, one in found.items() if isinstance(one, Unreadable) and _uid(pid) == uid]
+    unknown = [Seen(((pid, 0),), None, told=False, named=frozenset()) for pid in hung]
+    return (*(one for one in found.values() if isinstance(one, Seen)), *unknown)
+
+
+def _uid(pid: int) -> int | None:
+    try:
+        return os.stat(f"{procfs.PROC}/{pid}").st_uid
+    except OSError:
+        return None
 
 
 def _client(pid: int, uid: int) -> Seen | None:
-    if os.stat(f"{procfs.PROC}/{pid}").st_uid != uid:
+    if _uid(pid) != uid:
         return None
     stat = procfs.stat(pid)
     if stat.dead or not stat.name.startswith(tuple(_NAMES)):
