@@ -77,8 +77,7 @@ class _Speech:
         process it is; else one that registered its shell; else a new one, a child of the agent that it runs in.
         """
         pid = self._chain[self._place][0]
-        if any(service_of(argv, program) for _, _, argv, program in self._chain[self._place + 1 :]):
-            self._own, self._chain = "", self._chain[: self._place + 1]  # all above it is the service's, its marker too
+        self._below_a_service()
         main = self._main_of_run() if self._own else None
         if main is not None:
             return self._stop(*self._beat(self._own, main=main == pid))
@@ -95,6 +94,15 @@ class _Speech:
             parent = self._own if around.get("status") in ("starting", "running") else None
         self._register(pid, [*self._outer(), *([parent] if parent else []), None])
         return self._stop(*self._beat(str(pid), main=True))
+
+    def _below_a_service(self) -> None:
+        """What stands above a shared service says nothing of who runs below it; nor does the service's own marker."""
+        for number, (_, _, argv, program) in enumerate(self._chain):
+            if number > self._place and service_of(argv, program) is not None:
+                between = self._chain[self._place + 1 : number]
+                self._own = self._own if any(comm == _WRAPPER for _, comm, _, _ in between) else ""
+                self._chain = self._chain[:number]
+                return
 
     def speak_for_session(self) -> str | None:
         """The same where the program is a service of many sessions: the daemon knows whose this one is.
