@@ -13,9 +13,10 @@ from aiohttp import web
 from watchdog.control.bodies import read_body
 from watchdog.control.claims import readable
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
-from watchdog.control.peers import Peer
+from watchdog.control.peers import Peer, too_often
 from watchdog.control.registering import heard, take_in
 from watchdog.control.requests import Register, Speak, parse
+from watchdog.core.admission import WAIT, Kind, cost_of
 from watchdog.core.beat import beat_of_json
 from watchdog.core.model import Beat, Identity, KillOptions, Listed, Reason, State, Status
 from watchdog.core.names import name_for
@@ -133,7 +134,13 @@ async def _was_ended(desk: Desk, talk: Talk | None) -> bool:
 
 
 async def _found(desk: Desk, peer: Peer, body: Speak, service: Identity, words: str) -> tuple[Agent, Talk]:
-    """Whose a session is that is heard of for the first time: its entry is committed. `registering` is held."""
+    """Whose a session is that is heard of for the first time: its entry is committed. `registering` is held.
+
+    It costs as much as a registration. Raises Limited, Unseen.
+    """
+    if not peer.admin and (left := desk.admission.take(peer.uid, Kind.REQUESTS, cost_of("POST", "/agents")[1])) > WAIT:
+        desk.admission.refused(peer.uid, Kind.REQUESTS)
+        raise too_often(peer.uid, desk.admission.user_of(peer.uid), left)
     try:
         seen = await awaited(None, clients, peer.uid)
     except OSError as error:
