@@ -10,6 +10,7 @@ newly is asked about before it is taken in, by its owner's helper.
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -49,8 +50,10 @@ class _Neighbour:
 class Custodians(Alone):
     """Knows which other daemon holds what. One round at a time."""
 
-    def __init__(self, desk: Desk, owners: Owners) -> None:
+    def __init__(self, desk: Desk, owners: Owners, veto: Callable[[Agent, str], None]) -> None:
+        """`veto` calls off the daemon's own order to end an agent, if nobody was signalled yet."""
         self._desk = desk
+        self._veto = veto
         self._owners = owners
         me = identities.read_identity(os.getpid(), desk.host)
         self._me = Daemon(os.geteuid(), os.getpid(), 0 if me is None else me.start_ticks)
@@ -63,9 +66,13 @@ class Custodians(Alone):
 
     async def round(self) -> None:
         """Ask every daemon that may hold agents of ours, and go by it."""
-        desk = self._desk
-        if not len(desk.fleet):
-            return
+        if len(self._desk.fleet):
+            await self.look()
+            for agent in self._desk.fleet:
+                self.settle(agent)
+
+    async def look(self) -> None:
+        """Ask them. At start before our own agents are taken up: one that was taken over is not ended by us."""
         try:
             paths = await threads.call("sockets of other daemons", self._sockets, ANSWER)
         except threads.Unanswered:
@@ -74,8 +81,6 @@ class Custodians(Alone):
             del self._neighbours[path]
         for path in paths:
             await self._ask(path)
-        for agent in desk.fleet:
-            self._settle(agent)
 
     async def holder_of(self, process: Identity, owner: int, *, ordered: bool = False) -> Holder | None:
         """The other daemon whose a process is that we are told of and do not hold; None: nobody's, take it in."""
@@ -243,12 +248,13 @@ class Custodians(Alone):
 
     # -- what follows
 
-    def _settle(self, agent: Agent) -> None:
-        """Leave an agent to the daemon whose it is, or take it over from one that is gone."""
+    def settle(self, agent: Agent) -> None:
+        """Leave an agent to the daemon whose it is, or take it over from one that is gone; by the last look."""
         holder = self._holder(agent)
         if holder is not None:
             if agent.elsewhere != holder:
                 agent.left_to(holder)
+                self._veto(agent, f"watched by {holder}")
                 self._tell("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
         elif agent.elsewhere is not None:
             former = agent.elsewhere

@@ -135,8 +135,8 @@ class Daemon:
 
     async def _start(self, held: AsyncExitStack) -> None:
         await self._make(held)
+        await self.custodians.look()  # before anything is judged, or said to be ours
         await self.take_up.everything()
-        await self.custodians.round()  # before anything is judged, or said to be ours
         self.hearing.sockets.drop_kept()
         await self.door.open()
         held.push_async_callback(self.door.close)
@@ -359,7 +359,8 @@ class Daemon:
             lift_doubts=self.sweeper.restraint.lift,
             no_space=self._no_space,
         )
-        self.custodians = Custodians(self.desk, self.owners)
+        self.custodians = Custodians(self.desk, self.owners, self.worker.veto)
+        self.take_up.settle = self.custodians.settle
         held.callback(self.custodians.close)
         self.desk.custodians = self.custodians
         self.hearing.passed = self.custodians.heard

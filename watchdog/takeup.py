@@ -4,6 +4,8 @@ Hosts that share a registry order kills for each other's agents: such an order i
 the daemon of that host finds it here. So does an order of our own whose commit succeeded though we were told it failed.
 """
 
+from collections.abc import Callable
+
 from watchdog.claimant import gone
 from watchdog.claiming import STARTED_US, started_us
 from watchdog.clock import Clock
@@ -60,6 +62,7 @@ class TakeUp:
         self._log = log
         self._host = host
         self._boot_id = boot_id
+        self.settle: Callable[[Agent], None] = lambda agent: None  # finds out whether it is another daemon's
         self._quarantined: set[Problem] = set()  # said already
         self._rowless: dict[str, int] = {}  # agents without a row, and their beats when that was seen
         self._idle: object | None = None  # the registry's version in which there was nothing to do
@@ -88,6 +91,7 @@ class TakeUp:
             if agent.expires_soon:
                 agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
             self._hearing.readmit(agent, row)
+            self.settle(agent)
             if started_us(agent):
                 self._quarantine([Problem(agent.agent_id, f"pid: {STARTED_US}")])
         await self._readopt(copies, {problem.agent_id for problem in problems})
@@ -98,6 +102,8 @@ class TakeUp:
                 if (self.settings.observe or started_us(found)) and gone(request.claimed_by, self._host):
                     self._worker.let_go(request, found)
                 self._begin(request, found)
+                if found.elsewhere is not None:  # another daemon took it over; an operator's order goes on
+                    self._worker.veto(found, f"watched by {found.elsewhere}")
             elif request.reason is Reason.ORPHANED and gone(request.claimed_by, self._host):
                 await self._let_orphans_go(request)
             elif request.agent_id not in {problem.agent_id for problem in problems}:

@@ -213,7 +213,7 @@ def test_odd_surroundings_are_told_in_one_line(
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    lines = [line for line in done.stderr.splitlines() if "no beat is promised" not in line]
+    lines = [line for line in done.stderr.splitlines() if "from its first beat on" not in line]
     assert (done.returncode, done.stdout) == (status, ""), done.stderr
     assert len(lines) == 1
     assert said in lines[0]
@@ -237,9 +237,9 @@ def test_six_descriptors_are_enough(environment: dict[str, str], daemon: FakeDae
     assert daemon.requests[-1].body == {"exit_code": 0}
 
 
-def test_says_that_no_beat_is_promised(start: Start, daemon: FakeDaemon) -> None:
-    """Without --stall-after, one line; with it, none."""
-    assert "no beat is promised" in start("run", "--", "true").communicate(timeout=60)[1]
+def test_says_from_when_on_silence_is_judged(start: Start, daemon: FakeDaemon) -> None:
+    """Its hooks may promise at once. Without --stall-after, one line; with it, none."""
+    assert "its silence is judged from its first beat on" in start("run", "--", "true").communicate(timeout=60)[1]
     assert start("run", "--stall-after", "1m", "--", "true").communicate(timeout=60)[1] == ""
 
 
@@ -432,7 +432,7 @@ def test_a_registration_whose_answer_was_lost_is_found_again(start: Start, daemo
     wait_for(daemon.beats)
     assert [r.method for r in daemon.requests] == ["POST", "POST", "PATCH", "POST"]
     wrapper.terminate()
-    assert wrapper.communicate(timeout=60)[1].count("\n") == 2, "not there, no beat promised"
+    assert wrapper.communicate(timeout=60)[1].count("\n") == 2, "not there, from when on silence is judged"
 
 
 def test_a_name_that_is_taken_by_the_time_the_daemon_comes_is_told_at_the_end(start: Start, daemon: FakeDaemon) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,30 @@ def test_a_session_whose_hooks_speak_is_heard_by_them_alone(world: World) -> Non
         wait_for(lambda: claudes(world)[agent.pid]["tool"] == "Read", "its hook is heard")
         now = claudes(world)[agent.pid]
         assert (now["source"], now["state"], now["promised"]) == ("claude", "working", True)
+
+
+def test_its_file_ends_and_begins_a_wait_that_no_hook_tells_of(world: World) -> None:
+    """A person's answer to a subagent's question fires no hook; what is older than the hook's word says nothing."""
+    home = world.dir / ".claude"
+    world.configure(log={"level": "debug"})
+    with world.config.open("a") as config:
+        config.write(f'[[source]]\nkind = "claude"\npath = "{home}"\n')
+    world.start()
+    asked = {**EVENT, "hook_event_name": "Notification", "notification_type": "permission_prompt"}
+
+    def said(agent: FakeVendor, status: str, ahead: float, state: str) -> None:
+        session(home, agent.pid, status=status, statusUpdatedAt=round((time.time() + ahead) * 1000))
+        wait_for(lambda: claudes(world)[agent.pid]["state"] == state, f"{status} is heard")
+
+    with FakeVendor("claude", world.environ, f"{BIN}/agent-watchdog beat --from claude") as agent:
+        session(home, agent.pid, status="busy", statusUpdatedAt=round((time.time() - 60) * 1000))
+        wait_for(lambda: agent.does(EVENT) and claudes(world).get(agent.pid, {}).get("promised"), "its hook is heard")
+        wait_for(lambda: agent.does(asked) and claudes(world)[agent.pid]["state"] == "waiting", "it asks")
+        world.wait_sweeps(3)
+        assert claudes(world)[agent.pid]["state"] == "waiting"
+        said(agent, "busy", 1, "working")
+        said(agent, "waiting", 60, "waiting")
+        assert claudes(world)[agent.pid]["promised"] is True
 
 
 def test_a_file_is_read_by_what_it_has(tmp_path: Path) -> None:

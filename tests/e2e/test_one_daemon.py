@@ -171,3 +171,39 @@ def test_what_a_hostile_user_claims_spares_nobody_that_the_hosts_daemon_took_in(
     for name in ("theirs", "roots"):
         home.host.world.wait_event("agent.ended", name=name, status="killed")
     assert home.host.world.count("agent.elsewhere") == 0
+
+
+HEARS = """
+import os, signal, time
+from watchdog.control.client import request
+def witness(number, _):
+    open(os.path.join(os.environ["WORLD"], "signals"), "a").write(f"{os.getpid()} {number}")
+signal.signal(signal.SIGTERM, witness)
+path = f"/v1/agents/{os.environ['AGENT_WATCHDOG_ID']}/beat"
+request("POST", path, {}, socket_path=os.environ["AGENT_WATCHDOG_SOCKET"])
+while not os.path.exists(os.path.join(os.environ["WORLD"], "wake")):
+    time.sleep(0.02)
+while True:
+    os.system("systemd-notify --no-block WATCHDOG=1")
+    time.sleep(0.3)
+"""
+
+
+def test_an_order_that_a_crash_left_is_not_gone_on_with_once_another_daemon_has_the_agent(home: Household) -> None:
+    """The user's daemon had decided to end it and signalled nobody; the host's took over, and the agent beats there."""
+    home.user.configure(kill={"ladder": ["stop", "kill"], "stop_pause_seconds": 8})
+    home.user.start()
+    # It beats over HTTP, so it can hear that it is to stop: it is asked, and not signalled yet.
+    home.user.start_agent("alpha", str(BIN / "python"), "-c", HEARS, options=PROMISE)
+    home.user.world.wait_event("kill.requested", name="alpha")
+    home.user.world.crash()
+    (home.user.world.dir / "wake").touch()
+    home.host.start()
+    home.host.world.wait_event("agent.first_beat", name="alpha")
+    home.user.start()
+    home.user.world.wait_event("agent.elsewhere", name="alpha")
+    home.host.world.wait_sweeps(30)  # longer than it is asked
+    assert home.host.agents()["alpha"]["status"] == "running"
+    assert home.host.held() == ["alpha"]
+    assert home.user.world.witnessed() == []
+    assert home.signalled() == set()
