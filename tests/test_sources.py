@@ -176,6 +176,9 @@ def test_a_session_whose_hook_registers_it_meanwhile_stays_one_agent(monkeypatch
         fleet.add(Agent(reg, Policy(), Status.RUNNING))
         yield
 
+    async def nobody(*_: object) -> None:
+        return None
+
     async def write(*_: object) -> None:
         raise AssertionError("a second agent of that process was written")
 
@@ -184,6 +187,7 @@ def test_a_session_whose_hook_registers_it_meanwhile_stays_one_agent(monkeypatch
     store = SimpleNamespace(write=write, store=SimpleNamespace())
     desk = SimpleNamespace(settings=settings, fleet=fleet, clock=Clock(), host="host", boot_id=identity.boot_id())
     desk.admission, desk.registering, desk.store = admission, registering, store
+    desk.custodians = SimpleNamespace(holder_of=nobody)
     sources = Sources(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
     asyncio.run(sources.look())
 

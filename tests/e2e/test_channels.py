@@ -49,6 +49,7 @@ def beats(world: World, name: str) -> int:
 
 def heard_and_alive(world: World, names: list[str]) -> None:
     """Each is heard again, and nobody is ended for what came between."""
+    wait_for(lambda: world.cli("list", check=False).returncode == 0, "the daemon can be asked again")
     before = {name: beats(world, name) for name in names}
     wait_for(lambda: all(beats(world, name) > before[name] + 1 for name in names), "all are heard again")
     world.wait_sweeps(LIMIT)
