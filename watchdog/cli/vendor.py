@@ -139,6 +139,7 @@ class _Speech:
             why = f"a hook of {self._vendor} ran in it, and {unknown}: what it said does not count"
             self._ask("POST", f"/v1/agents/{self._own}/beat", {"unheard": why}, self._patience)
         raise BadRequest(f"{unknown}; nothing is said")
+
     def _below_a_service(self) -> None:
         """What stands above a shared service says nothing of who runs below it; nor does the service's own marker."""
         for number, (_, _, argv, program) in enumerate(self._chain):
