@@ -34,6 +34,7 @@ ALLOWED = {
     ("owner/confinement.py", "fence"): "the same",
     ("owner/confinement.py", "_allow"): "the same",
     ("owner/terminals/client.py", "_read"): "a helper to its own child, the keeper of one program, not waited for yet",
+    ("limits.py", "_asked"): "`Child.kill`: our own child, systemctl, not reaped yet",
     ("processes/reader.py", "_give_up"): "its own child, which it has not waited for",
     ("owners.py", "_buried"): "`Child.kill`: our own child, a helper, not reaped yet",
     ("children.py", "kill"): "our own child; Popen looks whether it has ended before it sends",

@@ -27,14 +27,18 @@ T = TypeVar("T")
 
 
 def wait_for(look: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
-    """The first true answer of `look`, within a deadline."""
+    """The first true answer of `look`, within a deadline. A key that is not there yet (an agent) is no answer."""
     deadline = time.monotonic() + seconds
     while True:
-        found = look()
+        missing = None
+        try:
+            found = look()
+        except KeyError as error:
+            found, missing = None, error
         if found:
             return found
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s: {what}")
+            raise AssertionError(f"not within {seconds} s: {what}") from missing
         time.sleep(0.02)
 
 

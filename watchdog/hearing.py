@@ -204,4 +204,4 @@ class Hearing:
     def _told(self, agent: Agent, event: str, **facts: str | int) -> None:
         """A line that counts for its owner, who has as many agents as it likes, one after the other."""
         with logs.caused_by(agent.reg.owner_uid):
-            self._log.bind(**facts).event(event, agent_id=agent.agent_id, name=agent.reg.name)
+            self._log.event(event, exc_info=None, agent_id=agent.agent_id, name=agent.reg.name, **facts)

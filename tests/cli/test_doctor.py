@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import PROGRAM
-from tests.world import World, git, make_repository, make_world
+from tests.world import World, git, make_repository, make_world, wait_for
 from watchdog.cli import trashes
 from watchdog.cli.diagnosis import CHECKS, diagnose
 from watchdog.cli.seen import Seen
@@ -167,7 +167,7 @@ def test_a_registry_that_is_away_is_found_wherever_one_looks(world: World) -> No
     world.wait_event("registry.unavailable")
 
     assert "the registry cannot be used: registry" in world.cli("doctor", check=False).stdout
-    assert "the file was removed" in world.json("status")["registry_problem"]
+    wait_for(lambda: "the file was removed" in str(world.json("status")["registry_problem"]), "the next look says so")
     assert "cannot be used, nobody is ended" in world.cli("status").stdout
 
     away.rename(database)

@@ -1,5 +1,6 @@
 """A file of a process whose read hangs is given up once, and its process is never "not there"."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -54,6 +55,21 @@ def test_a_read_that_hangs_is_not_made_again_before_it_returns(
     go.set()
     wait_for(lambda: not proc_files._hung, "it has returned")
     assert proc_files.read(sleeper, "stat").startswith(sleeper.encode())
+
+
+def test_a_thread_that_is_not_let_run_has_not_hung(monkeypatch: pytest.MonkeyPatch, sleeper: str) -> None:
+    """On a busy machine a read takes as long as it takes; it stands for one that uses its core all the while."""
+    real = proc_files._read
+
+    def read(path: str, limit: int) -> bytes:
+        if path.startswith(f"/proc/{sleeper}/"):
+            hashlib.pbkdf2_hmac("sha256", b"x", b"y", 1_000_000)
+        return real(path, limit)
+
+    monkeypatch.setattr(proc_files, "_read", read)
+    monkeypatch.setattr(proc_files, "PATIENCE", 0.02)
+    assert proc_files.read(sleeper, "cmdline") == b"sleep\x001000\x00"
+    assert not proc_files._hung
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: processes of another uid")

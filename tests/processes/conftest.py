@@ -1,6 +1,7 @@
 """Real processes for the tests of this room: started, heard with a deadline, and ended by pidfd whatever happens."""
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -103,10 +104,11 @@ def inodes(request: pytest.FixtureRequest) -> Iterator[bool]:
 
 @pytest.fixture
 def no_leak() -> Iterator[None]:
-    """The number of our descriptors is the same after the test."""
+    """No descriptor of ours is left by the test; what former tests left to the garbage collector goes before."""
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     yield
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def known(pid: int) -> Identity:

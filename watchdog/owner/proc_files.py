@@ -8,11 +8,13 @@ in use". A file that hung is not read again before that read has returned.
 import errno
 import os
 import threading
+import time
 from queue import SimpleQueue
 
 PATIENCE = 0.5  # seconds for a read; one that does not hang takes 10 to 100 µs
 LESS = 0.02  # seconds for each further one when `FEW` hang: 200 take 6 s, once
 FEW = 4
+TURNS = 100  # of that patience at most, as long as threads are not let run: then the machine is busy, and nothing hangs
 OF_ONE_USER = 256  # threads that may be left to reads of one uid's processes,
 OF_ALL = 512  # and of all; beyond, only processes of root and of our own uid are read
 STACK = 256 * 1024  # bytes; by default 8 MiB each, and 300 are more than the address space that a helper may have
@@ -49,6 +51,14 @@ class _Worker(threading.Thread):
                     return
                 self.done.set()
 
+    def wants_to_run(self) -> bool:
+        """Whether it is kept from it by other programs alone. A read that hangs waits in the kernel: proc(5), state."""
+        try:
+            line = _read(f"/proc/self/task/{self.native_id}/stat", 4096)
+        except OSError:
+            return False
+        return line.rpartition(b") ")[2][:1] == b"R"
+
 
 _lock = threading.Lock()
 _idle: list[_Worker] = []
@@ -81,12 +91,18 @@ def read(pid: int | str, file: str, limit: int = 1 << 24) -> bytes:
             raise Hung(pid, file) from failure
     worker.done.clear()
     worker.asked.put((f"/proc/{pid}/{file}", limit))
-    if not worker.done.wait(patience):
-        with _lock:
-            if not worker.done.is_set():
-                worker.left, worker.uid = key, uid_of(pid)
-                _hung[key] = worker
-                raise Hung(pid, file)
+    for _ in range(TURNS):
+        began = time.monotonic()
+        if worker.done.wait(patience):
+            break
+        late = time.monotonic() - began > 1.5 * patience  # nor were we let run, by other programs or other threads
+        if not late and not worker.wants_to_run():
+            break
+    with _lock:
+        if not worker.done.is_set():
+            worker.left, worker.uid = key, uid_of(pid)
+            _hung[key] = worker
+            raise Hung(pid, file)
     data, error = worker.answer
     with _lock:
         _idle.append(worker)

@@ -54,12 +54,12 @@ BEATING = [
     lives(
         "own-limit",
         "beats each 15 min, after it set its own limit to 20",
-        every(900, LENGTH, f"{BEAT}\nWATCHDOG_USEC=1200000000"),
+        every(900, LENGTH, {"after_seconds": 1200}),
     ),
     lives("four-hours", "silent, and promised a beat in four hours", [], body={"stall_after_seconds": 4 * 3600}),
     dies("mute", "beats for ten minutes, then no more", 600 + AFTER, every(60, 600)),
     dies("alternates", "silent for 96 s ten times, then for ever", 960 + AFTER, every(96, 960)),
-    dies("own-short", "mute after it set its own limit to 30 s", 30, [(0, f"{BEAT}\nWATCHDOG_USEC=30000000")]),
+    dies("own-short", "mute after it set its own limit to 30 s", 30, [(0, {"after_seconds": 30})]),
     dies("mates", "mute beside two of its group that beat", 240 + AFTER, every(60, 240), body={"tags": ["group"]}),
     lives("mate-1", "beats beside a mute one of its group", every(60, LENGTH), body={"tags": ["group"]}),
     dies(
@@ -175,8 +175,8 @@ TOOLS = [
     lives("leases", "renews its lease of 11 min each 10", every(600, LENGTH, lease(660))),
     lives(
         "extend",
-        "asked systemd's way for 40 min",
-        [(0, BEAT), (60, "EXTEND_TIMEOUT_USEC=2400000000")],
+        "asks over HTTP for 40 min",
+        [(0, BEAT), (60, {"silent_for_seconds": 2400})],
         every(60, LENGTH, start=2400),
     ),
     dies("lease-over", "its lease of 5 min ends and it is mute", 300 + AFTER, [(0, lease(300))]),

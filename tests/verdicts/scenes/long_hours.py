@@ -11,7 +11,7 @@ LENGTH = 8 * HOUR
 AFTER, CONFIRMED = 240.0, 2 * 120 + 1.0
 WAIT_LIMIT, BUSY_LIMIT = 6 * HOUR, HOUR  # of the shipped file
 YEARS = 10 * 365 * 24 * HOUR
-TEN_YEARS = f"{BEAT}\nWATCHDOG_USEC={YEARS:.0f}000000"
+TEN_YEARS = {"after_seconds": YEARS}
 TABLES: dict[str, dict[str, float]] = {"sweep": {"interval_seconds": 120}, "stall": {"after_seconds": AFTER}}
 
 
