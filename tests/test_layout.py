@@ -73,6 +73,7 @@ RANK = {
     "tidings": 7,
     "growth": 7,
     "prompts": 8,
+    "session_files": 8,
     "inquiries": 6,
     "panes": 6,
     "ownership": 6,

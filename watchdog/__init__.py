@@ -50,6 +50,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     beat_files   files whose mtime is a beat, by the owners' helpers
     growth       what changes while a silent agent works: transcript, log, tmux pane, bytes moved; likewise
     prompts      dialogs that only a pane shows, and whether one that has not spoken was prompted
+    session_files  states that no hook ends, as a vendor's own session file tells
     activity     what a silent agent was seen doing by the kernel, and its child agents
     scan         one /proc scan for all who want one
     chronicle    what happened, told twice: log and history

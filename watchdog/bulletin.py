@@ -69,6 +69,7 @@ class Bulletin:
                 {"pid": one.pid, "file": f"/proc/{one.pid}/{one.file}", "uid": one.uid}
                 for one in sorted(self.sweeper.account.hung.values())
             ],
+            "shared_services": self.sweeper.services,
             "registry_problem": self.sweeper.recorder.trouble,
             "users_over_share": self.shares.facts(),
             "disk_reserve": self.reserve.facts(),

@@ -209,6 +209,9 @@ CATALOGUE: dict[str, Entry] = {
         "the line says why: is the bus there? Meanwhile trees are known by marker, session and descent",
     ),
     "cgroup.works": Entry(INFO, "agents of `run` get a cgroup of their own again"),
+    "session.found": Entry(
+        INFO, "a session that a shared service works for was heard of; says whose it is, or that this cannot be told"
+    ),
     "agent.channel_lost": Entry(
         WARNING,
         "its beats cannot reach the daemon (its socket, the directory or the way to the daemon is gone; too many"

@@ -94,7 +94,10 @@ class Closing:
             "grace_period_seconds": order.plan.grace.total_seconds() if order.plan else None,
             "killed_gracefully": not order.killed,
             "seconds_since_heartbeat": round(agent.silence.total_seconds(), 1) if agent.beats else None,
-            "message": told(order) + _left(order.ended) + _reused(agent),
+            "message": told(order)
+            + _left(order.ended)
+            + _reused(agent)
+            + (f"; {agent.shared}" if agent.shared else ""),
             "status": status.value,
             "resume": order.resume,
             "resumable": order.resume is not None,

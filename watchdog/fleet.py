@@ -25,6 +25,7 @@ from watchdog.core.model import (
     Verdict,
     cgroup_names,
 )
+from watchdog.core.sessions import SESSION, shared_words
 from watchdog.core.verdict import Judgement, Observation, quiet
 from watchdog.errors import Conflict
 from watchdog.processes.signals import Guard
@@ -70,6 +71,7 @@ class Agent(Speaker):
     ordering: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an order to end it is committed
     said: set[str] = field(default_factory=set)  # events of the present condition, told once
     needed_human: bool = False  # told, and not answered yet
+    perhaps: dict[str, str] = field(default_factory=dict)  # by id: agents that stand for sessions it may have begun
     expiry_told: bool = False
     cap_told: bool = False
     exit_code: int | None = None
@@ -94,6 +96,23 @@ class Agent(Speaker):
     @property
     def identity(self) -> Identity | None:
         return self.reg.identity
+
+    @property
+    def conversations(self) -> frozenset[str]:
+        """Ids of its sessions that a shared service works for."""
+        return frozenset([one.key for one in self.reg.entries if one.kind == SESSION])
+
+    @property
+    def served_by(self) -> frozenset[int]:
+        """Pids of the shared services that work for its sessions."""
+        return frozenset([one.pid for entry in self.reg.entries if entry.kind == SESSION for one in entry.also])
+
+    @property
+    def shared(self) -> str:
+        """What of it a shared service does, in words."""
+        sessions = [one for one in self.reg.entries if one.kind == SESSION]
+        services = [f"{one.path}[{service.pid}]" for one in sessions for service in one.also]
+        return shared_words(services, self.perhaps.values())
 
     @property
     def exit_known(self) -> bool:

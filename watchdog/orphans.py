@@ -109,7 +109,10 @@ class Orphans:
             if seen.marker not in known:
                 found.strangers.setdefault(seen.uid, []).append(pid)
                 continue
-            why = reasons.get(seen.marker, "it is spared, of another uid, or in a unit of its own")
+            usually = "it is spared, of another uid, in a unit of its own, or works for a session of another's"
+            if seen.service is not None:
+                usually = f"{seen.service}: the sessions of all agents share it"
+            why = reasons.get(seen.marker, usually)
             usual = seen.marker not in reasons
             if len(found.left) < MOST_LEFT:
                 found.left.append(Left(pid, seen.stat.name, seen.uid, seen.marker, why, usual))

@@ -11,7 +11,7 @@ from watchdog.clock import Clock
 from watchdog.core.model import TreeMember
 from watchdog.fleet import Agent, Fleet
 from watchdog.processes import bounded, reader, table, tree
-from watchdog.processes.survey import Trees, survey
+from watchdog.processes.survey import Service, Trees, survey
 
 HANGS = 1.0  # seconds; on a host with 20 tasks for each CPU an execve may hold up reads of its process for 0.2
 
@@ -27,6 +27,7 @@ class Scanner:
         self._next: asyncio.Task[Trees] | None = None
         self._clock = Clock()
         self.hung: Mapping[int, bounded.Hung] = {}  # of the last `find_hung`
+        self.services: tuple[Service, ...] = ()  # that many sessions share, as of the last scan
         self.ghosts: dict[str, Agent] = {}  # ended agents whose orphans are looked for, or are being ended
 
     async def find_hung(self) -> None:
@@ -64,7 +65,7 @@ class Scanner:
     async def _scan(self) -> Trees:
         agents = self.ghosts | {agent.agent_id: agent for agent in self._fleet}
         roots = [_root(agent) for agent in agents.values()]
-        roots, found = await reader.awaited(self._executor, survey, self._host, roots, os.getpid())
+        roots, found, self.services = await reader.awaited(self._executor, survey, self._host, roots, os.getpid())
         for root in roots:
             agent = agents[root.agent_id]
             agent.members = found[root.agent_id] = _as_known(found[root.agent_id], agent.members)
@@ -95,6 +96,7 @@ def _root(agent: Agent) -> tree.Root:
         cgroup=agent.cgroup,
         home_cgroup=agent.home_cgroup,
         marks=agent.marks,
+        conversations=agent.conversations,
         remembered=tuple(member.identity for member in agent.members),
         spare=frozenset(agent.policy.spare),
     )

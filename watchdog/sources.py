@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
-from watchdog import entries, logs
+from watchdog import entries, logs, session_files
 from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
 from watchdog.control.registering import take_in
 from watchdog.core.admission import WAIT, Kind, cost_of
 from watchdog.core.model import Beat, Identity, Listed, Presence, State, Status, TreeMember
+from watchdog.core.session_states import quiet_for
 from watchdog.entries import Found, Standing
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, WatchdogError
 from watchdog.fleet import Agent
@@ -288,12 +289,15 @@ class Sources:
             return
         state = State(entry.state) if entry.state in set(State) else None
         if agent.promised and not held:  # its own words, by hooks perhaps, say more, but not all
-            newer = agent.newer_word(state, entry.changed)
+            newer = agent.newer_word(state, entry.state_since)
             if newer is not None:
                 now = self._desk.clock.now()
                 agent.beat(newer, now.mono, now.wall)
+            elif entry.promise is None:
+                self._end_state(agent, state, entry)
             return
         if entry.promise is None:
+            self._end_state(agent, state, entry)
             said = state is not None and (state is not agent.state or entry.note != (agent.note or ""))
             if agent.promised or not (said or (former is not None and former != word)):
                 return  # its own word, by a hook perhaps, says more
@@ -313,6 +317,11 @@ class Sources:
             beat = Beat(state=state, note=entry.note, after=None if after == agent.after else after)
         now = self._desk.clock.now()
         agent.beat(beat, now.mono, now.wall)
+
+    def _end_state(self, agent: Agent, state: State | None, entry: Entry) -> None:
+        """End what no hook tells the end of."""
+        if agent.hears and entry.state_since is not None and agent.silence >= quiet_for(agent.after):
+            session_files.take(agent, state, entry.state_since, self._desk.clock)
 
     def _miss(self, place: Place, kind: str, path: str, told: list[Entry]) -> None:
         """Who lives and whose entry is gone, or says that he ended: told, watched on, his silence not counted."""

@@ -19,6 +19,7 @@ from watchdog.clock import Clock, Instant
 from watchdog.config import Settings
 from watchdog.core.decision import SILENT, Action, Decision, Limits, Look, Veto, asked_first, called_off, decide
 from watchdog.core.model import Presence, Reason, State, Status, Step, Verdict
+from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import judge
 from watchdog.errors import Conflict, RegistryUnavailable, Vanished
 from watchdog.fleet import Agent, Fleet
@@ -36,6 +37,7 @@ from watchdog.recording import Recorder
 from watchdog.registry.store import AsyncStore
 from watchdog.restraint import Restraint
 from watchdog.scan import Scanner
+from watchdog.session_files import SessionFiles
 from watchdog.tidings import Tidings
 
 SCAN_EVERY = 60.0  # seconds; a scan of 2,000 processes takes 50 to 100 ms
@@ -76,6 +78,7 @@ class Sweeper:
         self._climbing = Climbing(store, owners, chronicle)
         self._tidings = Tidings(chronicle)
         self._prompts = Prompts(fleet, self.inquiries, clock, self._tidings)
+        self._session_files = SessionFiles(fleet, self.inquiries, clock)
         self.restraint = Restraint(lambda: self.settings, clock, holds, log, user_of)
         self.recorder = recorder
         self._log = log
@@ -85,6 +88,16 @@ class Sweeper:
         self.account = Account(fleet, clock, metrics, log)
         self.lock = asyncio.Lock()
         self.took = 0.0  # seconds, the last sweep
+
+    @property
+    def services(self) -> list[dict[str, object]]:
+        """Services that many sessions share: how many agents each works for, and how many of those are silent."""
+        told = []
+        for one in self._scanner.services:
+            mine = [agent for agent in self._fleet if one.pid in agent.served_by]
+            silent = [agent for agent in mine if agent.verdict in (Verdict.LATE, Verdict.STALLED)]
+            told.append({**one._asdict(), "agents": len(mine), "silent": len(silent)})
+        return told
 
     @property
     def _interval(self) -> float:
@@ -109,6 +122,7 @@ class Sweeper:
             self._beat_files.look()
             doubtful = self._growth.look()
             self._prompts.look()
+            self._session_files.look()
             self._hearing.ends.take()
             # Most of a big fleet is healthy and was so at the last look, and no limit of theirs is reached since.
             open_, settled = [], []
@@ -193,15 +207,23 @@ class Sweeper:
         process goes on, and so does the agent.
         """
         if agent.identity is None:
-            return Presence.NO_PID
+            return self._of_service(agent)
         if agent.pidfd is None or agent.ended:
             return presence(agent.identity, agent.pidfd)
         if agent.identity.pid in self._scanner.hung:
             return Presence.UNKNOWN  # unless its pidfd says that it has ended, which `ends` has noted
-        also = [one for entry in agent.reg.entries for one in entry.also]  # of most agents there is none
+        also = [
+            one for entry in agent.reg.entries if entry.kind != SESSION for one in entry.also
+        ]  # of most there is none
         if also and not self.settings.observe and not agent.reg.told_of:
             return Presence.ABSENT if any(presence(one, None) is Presence.ABSENT for one in also) else Presence.ALIVE
         return Presence.ALIVE
+
+    def _of_service(self, agent: Agent) -> Presence:
+        """A session without a process of its own is there as long as the service that works for it."""
+        services = [one for entry in agent.reg.entries if entry.kind == SESSION for one in entry.also]
+        gone = bool(services) and all(presence(one, None) is Presence.ABSENT for one in services)
+        return Presence.ABSENT if gone else Presence.NO_PID
 
     async def _scan_if_needed(self, now: float, seen: list[tuple[Agent, Presence]], doubtful: list[Agent]) -> None:
         """One /proc scan: once a minute, when somebody may be late and activity must be known, and of who is new.

@@ -41,6 +41,21 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "warn",
         "reads of files of uid 1000 hang (/proc/7/stat): process 7",
     ),
+    "a shared service": (
+        {"status": {"shared_services": [{"pid": 7, "uid": 5, "name": "codex app-server", "agents": 2, "silent": 1}]}},
+        "warn",
+        "codex app-server of uid 5 (process 7) works for the sessions of 2 agents",
+    ),
+    "a shared service that hangs": (
+        {"status": {"shared_services": [{"pid": 7, "uid": 5, "name": "codex app-server", "agents": 2, "silent": 2}]}},
+        "warn",
+        "(process 7) hangs, perhaps",
+    ),
+    "a shared service of nobody's": (
+        {"status": {"shared_services": [{"pid": 7, "uid": 5, "name": "x", "agents": 0, "silent": 0}]}},
+        "warn",
+        "x of uid 5 (process 7) works for no session that is known",
+    ),
     "a full disk": ({"status": {"log": {"target": "/l", "error": "No space"}}}, "fault", "/l cannot be written"),
     "a full disk with a reserve": (
         {"status": {"disk_reserve": {"/s/reserve": {"bytes": 7, "disk_full": True}}}},

@@ -15,6 +15,7 @@ import pytest
 from tests.cli.conftest import PROGRAM, Answer, FakeDaemon, Request
 from tests.fake_vendor import AGENT, EVENT, FakeVendor
 from tests.world import wait_for
+from watchdog.cli import vendor as vendors
 
 QUIET = {"status": 0, "stdout": "", "stderr": ""}
 
@@ -240,3 +241,27 @@ def test_stdin_that_does_not_end_is_not_waited_for(environment: dict[str, str]) 
     """A vendor that keeps the pipe open must not stand still for us."""
     with subprocess.Popen([PROGRAM, "beat", "--from", "claude"], env=environment, stdin=subprocess.PIPE) as process:
         assert process.wait(60) == 0
+
+
+SESSION = (9, "claude", ["claude"], "/n/@anthropic-ai/claude-code/bin/claude.exe")
+SERVICE = (7, "claude.exe", ["claude", "daemon", "run"], "/n/@anthropic-ai/claude-code/bin/claude.exe")
+RUN = (8, "agent-watchdog", ["python", "start.py"], "/usr/bin/python3")
+SHELL = (5, "sh", ["sh", "-c", "claude --bg"], "/usr/bin/dash")
+
+
+@pytest.mark.parametrize(
+    ("chain", "own", "left"),
+    [
+        ([SESSION, SERVICE, SHELL], "", 1),  # the marker is that of whoever started the service
+        ([SESSION, RUN, SERVICE, SHELL], "a1", 2),  # a `run` below it: its own
+        ([SESSION, SHELL], "a1", 2),
+    ],
+)
+def test_what_stands_above_a_shared_service_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, chain: list[vendors.Process], own: str, left: int
+) -> None:
+    """Neither of whom a session runs in, nor whose it is."""
+    monkeypatch.setenv("AGENT_WATCHDOG_ID", "a1")
+    speech = vendors._Speech("claude", {**EVENT}, chain, "/s")
+    speech._below_a_service()
+    assert (speech._own, len(speech._chain)) == (own, left)

@@ -207,6 +207,15 @@ def test_starting_is_overdue_after_the_limit() -> None:
     assert judge(seen(has_beaten=False, age=seconds(400), forgiven=seconds(100)), POLICY).overdue
 
 
+def test_who_shows_activity_has_started() -> None:
+    """Whatever its hooks say: no failed start, for busy_limit; then it is one."""
+    works = seen(has_beaten=False, age=seconds(300), activity="its pane changes")
+    assert not judge(works, POLICY).overdue
+    assert "its pane changes" in judge(works, POLICY).line
+    limit = 300 + POLICY.busy_limit.total_seconds()
+    assert judge(seen(has_beaten=False, age=seconds(limit), activity="its pane changes"), POLICY).overdue
+
+
 def test_a_slow_rhythm_gets_a_long_start() -> None:
     """A promise of one beat in four hours allows four hours for the first."""
     slow = seen(has_beaten=False, age=seconds(3600), after=timedelta(hours=4))

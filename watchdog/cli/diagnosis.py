@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from watchdog.cli.seen import Seen
+from watchdog.core.services import CODEX
 
 GIBIBYTE = 1 << 30
 
@@ -271,6 +272,28 @@ def _unreadable(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _shared(seen: Seen) -> Iterator[Finding]:
+    found = (seen.status or {}).get("shared_services")
+    for one in found if isinstance(found, list) else []:
+        if not isinstance(one, dict) or (seen.uid and one.get("uid") != seen.uid):
+            continue
+        agents, silent, name = one.get("agents"), one.get("silent"), one.get("name")
+        works = f"works for the sessions of {agents} agents" if agents else "works for no session that is known"
+        works = "hangs, perhaps: each agent that it works for is silent" if agents and agents == silent else works
+        own = name == CODEX
+        yield Finding(
+            "warn",
+            f"{name} of uid {one.get('uid')} (process {one.get('pid')}) {works}",
+            "all sessions of that user share it, so it is not ended with an agent, whatever becomes of it; "
+            + (
+                "of clients in one directory it cannot always be told whose a session is" if own else "each is an agent"
+            ),
+            "codex --no-daemon gives an agent a process of its own; where it hangs: codex app-server daemon restart"
+            if own
+            else "where it hangs: claude stop ID for its sessions (claude agents), then end it",
+        )
+
+
 def _kernel(seen: Seen) -> Iterator[Finding]:
     missing = [name for name in ("pidfd_open", "pidfd_send_signal") if not seen.features.get(name, True)]
     if missing:
@@ -398,6 +421,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _interpreter,
     _proc,
     _unreadable,
+    _shared,
     _kernel,
     _confinement,
     _places,

@@ -185,6 +185,12 @@ class Wrapper:
                 _say(f"{name}: no daemon at {self.control} ({reason}); not watched until one is there")
         if self.options.worktree is not None and not os.path.isdir(self.options.worktree):
             _say(f"{name}: --worktree {self.options.worktree} is not there yet")
+        if os.path.basename(self.options.command[0]) == "codex":
+            from watchdog.core.services import shares_service  # lazily: of most agents nobody asks
+
+            if shares_service(self.options.command):
+                _say(f"{name}: codex shares an app server with your other sessions, which is not ended with it;")
+                _say(f"{name}: codex --no-daemon has a process of its own")
         if self.options.stall_after is None:
             _say(f"{name}: its silence is judged from its first beat on; from the start with --stall-after")
 

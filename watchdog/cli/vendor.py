@@ -19,12 +19,14 @@ from watchdog.cli.beat import complain, told
 from watchdog.control.client import find_socket, request
 from watchdog.core.names import is_socket_of
 from watchdog.core.notify import Words
+from watchdog.core.services import service_of, works_for_many
 from watchdog.core.vendor_hooks import (
     RESTS,
     Event,
     begins,
     ends_turn,
     event_name,
+    kind_of,
     session_of,
     stop_answer,
     words_of_event,
@@ -91,7 +93,10 @@ class _Speech:
         """
         if not self._found:
             return self._speak_by_marker()
+        if works_for_many(*self._chain[self._place][2:]):
+            return self._speak_for_session()
         pid = self._chain[self._place][0]
+        self._below_a_service()
         main = self._main_of_run() if self._own else None
         if main is not None:
             return self._stop(*self._beat(self._own, main=main == pid))
@@ -134,6 +139,37 @@ class _Speech:
             why = f"a hook of {self._vendor} ran in it, and {unknown}: what it said does not count"
             self._ask("POST", f"/v1/agents/{self._own}/beat", {"unheard": why}, self._patience)
         raise BadRequest(f"{unknown}; nothing is said")
+
+    def _below_a_service(self) -> None:
+        """What stands above a shared service says nothing of who runs below it; nor does the service's own marker."""
+        for number, (_, _, argv, program) in enumerate(self._chain):
+            if number > self._place and service_of(argv, program) is not None:
+                between = self._chain[self._place + 1 : number]
+                self._own = self._own if any(comm == _WRAPPER for _, comm, _, _ in between) else ""
+                self._chain = self._chain[:number]
+                return
+
+    def _speak_for_session(self) -> str | None:
+        """The same where the program is a service of many sessions: the daemon knows whose this one is.
+
+        The marker is that of whoever started the service first, and says nothing.
+        """
+        session = self._event.get("session_id")
+        words = words_of_event(self._vendor, self._event, dict(os.environ), main=False)
+        if not isinstance(session, str) or not session or words is None:
+            return None
+        cwd = self._event.get("cwd")
+        kind = kind_of(self._vendor, self._event)
+        body = {
+            "session": session[:128],
+            "pid": self._chain[self._place][0],
+            "type": self._vendor,
+            "cwd": cwd if isinstance(cwd, str) else "",
+            "fresh": kind == "start" and self._event.get("source") == "startup",
+            "begins": kind in ("start", "prompt") and not self._event.get("agent_id"),
+            "beat": {**words, **session_of(self._vendor, self._event), "type": self._vendor},
+        }
+        return self._stop(*self._ask("POST", "/v1/sessions/beat", body, self._patience))
 
     def _launchers(self) -> list[int]:
         """The processes right above the program that only started it, nearest first."""

@@ -19,7 +19,18 @@ from functools import partial
 from aiohttp import web
 
 from watchdog import logs, threads
-from watchdog.control import custody, ending, events, holding, purging, reading, reaping, registering, restoring
+from watchdog.control import (
+    custody,
+    ending,
+    events,
+    holding,
+    purging,
+    reading,
+    reaping,
+    registering,
+    restoring,
+    sessions,
+)
 from watchdog.control.bodies import MAX_BODY, gone
 from watchdog.control.desk import DESK, Bell, Desk, peer_at
 from watchdog.control.peers import BACKLOG, Gate, Guarded, Listener, Peer, too_often
@@ -39,6 +50,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/agents/{agent_id}", reading.agent),
     ("PATCH", "/agents/{agent_id}", registering.change),
     ("POST", "/agents/{agent_id}/beat", registering.beat),
+    ("POST", "/sessions/beat", sessions.speak),
     ("POST", "/kill", ending.kill),
     ("POST", "/stop", ending.stop),
     ("POST", "/cancel", ending.cancel),

@@ -252,8 +252,8 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
 
 def _without_pid(agent: Agent, order: Order) -> ProcessNotFound | None:
     """The refusal of a kill whose agent has no process that is known: nobody could be proved dead."""
-    if order.reason is not Reason.OPERATOR or agent.identity is not None or agent.members:
-        return None
+    if order.reason is not Reason.OPERATOR or agent.identity is not None or agent.members or agent.conversations:
+        return None  # a session that a shared service works for has none while no command of it runs
     name = agent.reg.name
     return ProcessNotFound(f"no pid is known of {name}; use this instead: agent-watchdog stop {name}")
 

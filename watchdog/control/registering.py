@@ -21,9 +21,10 @@ from watchdog.control.requests import Change, Register, parse
 from watchdog.core.admission import Kind
 from watchdog.core.beat import beat_of_json
 from watchdog.core.custody import Holder
-from watchdog.core.model import LIVE, KillOptions, Listed, Reason, Registration, Status
+from watchdog.core.model import LIVE, Beat, KillOptions, Listed, Reason, Registration, Status
 from watchdog.core.notify import printable
 from watchdog.core.ownership import ROOT
+from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import span
 from watchdog.descriptors import scarce
 from watchdog.errors import (
@@ -188,6 +189,16 @@ async def beat(request: web.Request) -> web.Response:
         await _unheard(desk, agent, peer.by, body["unheard"])
         return web.Response(status=204)
     said, age = beat_of_json(body)
+    # `run` says it, and gives nobody our answer
+    return await heard(desk, agent, body, said, age, own=isinstance(body, dict) and "age_seconds" not in body)
+
+
+async def heard(
+    desk: Desk, agent: Agent, body: object, said: Beat, age: timedelta = ZERO, *, own: bool = True
+) -> web.Response:
+    """Take a word of that agent, which is so old, and answer it. `body`: as it was sent, for another daemon that
+    watches the agent; `own`: who said it reads the answer.
+    """
     now, silence, looks, touched = desk.clock.now(), agent.silence, agent.late_looks, agent.touched
     former = agent.reg
     if agent.beats == 0:
@@ -206,7 +217,6 @@ async def beat(request: web.Request) -> web.Response:
         if said.tool_limit is not None:
             agent.tool_left = max(ZERO, agent.tool_left - age)
     await desk.learnt(agent, former)
-    own = isinstance(body, dict) and "age_seconds" not in body  # `run` says it, and gives nobody our answer
     if own and not agent.hears:
         agent.hears = agent.changed = True
     if agent.elsewhere is not None:
@@ -274,6 +284,8 @@ async def take_in(
     _refuse_paths(desk, body, owner, parent)
     reg = replace(_registration(desk, body, owner, parent, taken), entries=() if entry is None else (entry,))
     status = Status.QUEUED if body.queued else Status.STARTING if taken is None else Status.RUNNING
+    if entry is not None and entry.kind == SESSION:
+        status = Status.RUNNING  # it has no process of its own, and needs none
     policy = desk.settings.policy_for(reg)
     agent = Agent(reg, policy, status, promised=body.stall_after_seconds is not None)
     agent.notify_socket = body.notify_socket or desk.open_notify(reg.agent_id, owner)

@@ -129,6 +129,18 @@ class Change(Body):
         return self
 
 
+class Speak(Body):
+    """POST /sessions/beat."""
+
+    session: Annotated[Plain, Field(max_length=128)]
+    pid: Pid  # of the service below which its hook runs
+    type: Word
+    cwd: Annotated[str, Field(max_length=4096)] = ""
+    fresh: bool = False  # it begins now
+    begins: bool = False  # it, or its turn, begins by somebody's word
+    beat: dict[str, object] = {}
+
+
 class Act(Body):
     """What every act on targets takes."""
 

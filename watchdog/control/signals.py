@@ -30,6 +30,8 @@ def _words(agent: Agent) -> list[Json]:
     said.append(_word("tool", tool, None, "none was declared, or it is over"))
     progress = None if agent.progress is None else f"{agent.progress:g}"
     said.append(_word("progress", progress, agent.progress_age, "it never told any: judged by its beats alone"))
+    if agent.shared:
+        said.append(_entry("sessions", agent.shared, None, Trust.OWNER, None))
     if agent.reg.beat_file is not None:
         failure = None if agent.unread is None else f"could not be read for {span(agent.unread)}"
         said.append(_entry("beat file", None if failure else "is read", None, Trust.OWNER, failure))

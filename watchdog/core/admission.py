@@ -75,6 +75,8 @@ def cost_of(method: str, target: str) -> tuple[Kind, float]:
         parts = parts[1:]
     if method == "POST" and len(parts) == 3 and (parts[0], parts[2]) == ("agents", "beat"):
         return Kind.BEATS, 1.0
+    if method == "POST" and parts == ["sessions", "beat"]:
+        return Kind.BEATS, 2.0  # which service it is asks for two looks at /proc
     if len(parts) == 1:
         wide = 3.0 if method == "GET" and query.startswith("all") else 0.0
         return Kind.REQUESTS, _COSTS.get((method, parts[0]), 1.0) + wide

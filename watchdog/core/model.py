@@ -213,7 +213,10 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class TreeMember:
-    """A process of an agent's tree and how we know: main, cgroup, marker, session, group, descent, remembered."""
+    """A process of an agent's tree and how we know it.
+
+    main, cgroup, marker, session, group, descent, vendor, remembered; conversation: below a service that is shared.
+    """
 
     identity: Identity
     parent_pid: int

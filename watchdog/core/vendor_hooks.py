@@ -86,6 +86,11 @@ def event_name(event: Event) -> str:
     return _text(event, "hook_event_name")
 
 
+def kind_of(vendor: str, event: Event) -> str:
+    """What kind of event it is, in our words."""
+    return _EVENTS[vendor].get(event_name(event), "sign")
+
+
 def begins(vendor: str, event: Event) -> bool:
     """Whether a session begins with it: the daemon hears of it for the first time."""
     return _EVENTS[vendor].get(event_name(event)) == "start"

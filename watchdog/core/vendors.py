@@ -126,6 +126,12 @@ def agent_name(vendor: str, directory: str, pid: int) -> str:
     return name_for(f"{vendor}-{place}" if place else vendor, str(pid))
 
 
+def session_name(vendor: str, directory: str, session: str) -> str:
+    """What a session is called that is an agent without a process of its own: its id's end tells it from others."""
+    place = directory.rstrip("/").rpartition("/")[2][:30]
+    return name_for(f"{vendor}-{place}" if place else vendor, "".join(filter(str.isalnum, session))[-8:] or "session")
+
+
 def _named(vendor: str, script: str) -> bool:
     name = script.rpartition("/")[2]
     for end in _SCRIPTS:

@@ -125,6 +125,9 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
         return None
     if seen.channel_lost and seen.age < policy.wait_limit:
         return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}; {_UNHEARD}")
+    if seen.activity is not None and seen.age - limit < policy.busy_limit:  # it has started, whatever it says
+        busy = f"{seen.activity} (believed for {span(policy.busy_limit)})"
+        return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}, but {busy}")
     return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)} (limit {span(limit)})", overdue=True)
 
 

@@ -36,6 +36,7 @@ from watchdog.owner.parsing import as_error
 from watchdog.owner.purging import purge
 from watchdog.owner.reports import end_report, end_report_done, end_reports
 from watchdog.owner.restoring import restorable, restore
+from watchdog.owner.session_states import session_state
 from watchdog.owner.sources import source_discover, source_forget
 from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
 from watchdog.owner.terminals.showing import first_prompt, pane_shows
@@ -105,12 +106,18 @@ def moved(processes: list[list[int]]) -> dict[str, int]:
     return found
 
 
+def real_path(path: str) -> str:
+    """The same place by its one name. Nothing is opened."""
+    return os.path.realpath(path)
+
+
 IN_PLACE: dict[str, Call] = {"ping": ping}  # cannot hang
 # A fork costs 1.5 ms, a thread 0.1: a host has hundreds of beat files, looked at in each sweep. They parse nothing.
-LOOKS: dict[str, Call] = {"stamp": stamp, "last_lines": last_lines, "moved": moved}
+LOOKS: dict[str, Call] = {"stamp": stamp, "last_lines": last_lines, "moved": moved, "real_path": real_path}
 CALLS: dict[str, Call] = {
     "conversation": conversation,
     "daemon_of": daemon_of,
+    "session_state": session_state,
     "source_discover": source_discover,
     "source_forget": source_forget,
     "pane_find": pane_find,

@@ -6,8 +6,10 @@ In the daemon it is carried out by the reader, which keeps the scan before.
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from watchdog.core.model import Identity, TreeMember
+from watchdog.core.services import PARTS
 from watchdog.processes import identity as identities
 from watchdog.processes import memory, table, tree, vendors
 from watchdog.processes.bounded import bounded
@@ -15,15 +17,25 @@ from watchdog.processes.bounded import bounded
 Trees = dict[str, tuple[TreeMember, ...]]
 
 _previous: table.ProcessTable | None = None
+_served: frozenset[vendors.Served] = frozenset()  # below shared services, as far as anybody carries it still
+
+
+class Service(NamedTuple):
+    """One that many sessions share."""
+
+    pid: int
+    uid: int
+    name: str
 
 
 @bounded
-def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tree.Root], Trees]:
-    """Scan, see whose the marks are, sort, and pin down what is new; the roots with what is to be remembered of them.
+def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tree.Root], Trees, tuple[Service, ...]]:
+    """Scan, see whose the marks are, sort, and pin down what is new; the roots with what is to be remembered of them,
+    and the services that nobody owns.
 
     Raises LookFailed when /proc cannot be read at all.
     """
-    global _previous
+    global _previous, _served
     seen = table.scan(
         host,
         frozenset(root.owner_uid for root in roots),
@@ -36,12 +48,17 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
     sources = [vendors.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
     made = vendors.made_inside(seen, sources)
     roots = [_seen(seen, root, made.get(root.agent_id, frozenset())) for root in roots]
-    found = tree.trees(seen, roots)
+    found = tree.trees(seen, roots, _served)
+    carried = {(mark, row.marker) for row in seen.rows.values() for mark in row.vendors or ()}
+    mains = {root.main.pid for root in roots if seen.find(root.main) is not None and root.main is not None}
+    _served = (_served & carried) | vendors.below_services(seen, mains)
     for root in roots:
         found[root.agent_id] += memory.unseen(seen, root)
     if identities.pidfd_inodes_work():
         found = _completed(found)
-    return roots, found
+    known = ((row.stat.pid, row.uid, row.service) for row in seen.rows.values() if row.stat.pid not in mains)
+    shared = tuple(Service(pid, uid, name) for pid, uid, name in known if name is not None and name != PARTS)
+    return roots, found, shared
 
 
 def _recognised(seen: table.ProcessTable, roots: Iterable[tree.Root]) -> table.ProcessTable:

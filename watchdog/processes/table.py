@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from watchdog.clock import Clock
 from watchdog.core.model import Identity, Presence
+from watchdog.core.services import service_of
 from watchdog.processes import bounded as bounds
 from watchdog.processes import cgroups, pidfd_info, procfs
 from watchdog.processes import identity as identities
@@ -27,7 +28,8 @@ MARKER = "AGENT_WATCHDOG_ID"
 # Flags (CLAUDECODE=1, GEMINI_CLI=1, OPENCODE=1) tell no run from another. `vendors` says whose a value is.
 VENDOR_MARKERS = (
     "CLAUDE_CODE_SESSION_ID",  # Claude Code: shell commands, hooks, MCP servers
-    "CODEX_THREAD_ID",  # Codex: shell commands
+    "CODEX_THREAD_ID",  # Codex: shell commands; of a subagent its own,
+    "CODEX_SESSION_ID",  # and the session that it belongs to
     "GEMINI_SESSION_ID",  # Gemini CLI: hooks
     "HCOM_PROCESS_ID",  # hcom: the agent and all below it
     "MNGR_AGENT_ID",  # mngr: the agent and all below it
@@ -35,6 +37,7 @@ VENDOR_MARKERS = (
 SERVICE_MANAGERS = frozenset({"systemd"})
 _ENVIRON_LIMIT = 4 << 20  # bytes; a longer environment is read so far and no farther
 _VALUE_LIMIT = 128  # bytes; a longer one is no id of a run
+_WORDS_LIMIT = 4096  # bytes of a command line, the first of it
 # Where a terminal multiplexer says in which server's pane a process was started (tmux(1), screen(1)).
 TERMINALS = {"TMUX": re.compile(r".*,(\d+),\d+"), "STY": re.compile(r"(\d+)\..*")}
 _NEEDLES = tuple((name, f"\0{name}=".encode()) for name in (MARKER, *VENDOR_MARKERS, *TERMINALS))
@@ -53,6 +56,7 @@ class Row(NamedTuple):
     cgroup: str | None = None  # read only where it can matter; None: not read, or not readable
     vendors: frozenset[str] | None = None  # "NAME=value" of VENDOR_MARKERS; None: its environment was not read
     terminal: int | None = None  # pid of the multiplexer's server in whose pane it, or who started it, was started
+    service: str | None = None  # what it is a part of, if many sessions share it (`core.services`)
 
     @property
     def marks(self) -> Marks:
@@ -82,8 +86,13 @@ class ProcessTable:
         return Identity(self.host, self.boot_id, pid, self.rows[pid].stat.start_ticks)
 
     def parent(self, pid: int) -> int | None:
-        """The parent, unless it is younger than its child: then the number has passed on during the scan."""
+        """The parent, unless it is younger than its child: then the number has passed on during the scan.
+
+        A shared service has none: whoever happened to start it has no more to do with it than the others.
+        """
         row = self.rows[pid]
+        if row.service is not None:
+            return None
         parent = self.rows.get(row.stat.parent_pid)
         if parent is None or parent.stat.pid == pid or parent.stat.start_ticks > row.stat.start_ticks > 0:
             return None
@@ -267,11 +276,16 @@ def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, b
         before = None
     try:
         if want_marks:
+            same = before is not None
             try:
-                marks = _read_before(row, before) or marks_of(pid, proc_fd)
+                marks = _read_before(row, before)
+                if marks is None:
+                    same, marks = False, marks_of(pid, proc_fd)
             except Unreadable:
                 whole, marks = False, (None, None, None) if before is None else before.marks
             row = row._replace(marker=marks[0], vendors=marks[1], terminal=marks[2])
+            if row.stat.session == pid:  # a service has left the session of whoever started it
+                row = row._replace(service=before.service if before and same else _service(pid, proc_fd, before))
         if want_cgroup or row.marker is not None or row.vendors:
             try:
                 with bounds.Reading(pid, "cgroup"):
@@ -281,6 +295,18 @@ def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, b
     except (FileNotFoundError, ProcessLookupError):
         pass  # vanished since its stat was read: what we have is true of that time
     return row, whole
+
+
+def _service(pid: int, proc_fd: int, before: Row | None) -> str | None:
+    """The shared service that a process is a part of; while that cannot be read, what was seen last."""
+    try:
+        with bounds.Reading(pid, "cmdline"):
+            words = procfs.read(f"{pid}/cmdline", dir_fd=proc_fd, limit=_WORDS_LIMIT)
+        argv = [word for word in words.decode("utf-8", "replace").split("\0") if word]
+        with bounds.Reading(pid, "exe"):
+            return service_of(argv, os.readlink(f"{pid}/exe", dir_fd=proc_fd))
+    except (Unreadable, PermissionError):
+        return None if before is None else before.service
 
 
 def _read_before(row: Row, before: Row | None) -> Marks | None:

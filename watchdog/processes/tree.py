@@ -7,8 +7,13 @@ can have it from there; it was a member before. Where several agents have eviden
 what a child agent starts is the child's. Merely sitting in a session, group or cgroup proves nothing.
 
 Never a member: pid 1, threads of the kernel, the daemon and its ancestors and children, a `run` wrapper, spared
-programs and what those started (also what has left a pane of theirs), and children of a service manager in a unit of
-their own. Such a fence ends at the next agent's main process: an agent in a pane of a spared tmux server is an agent.
+programs and what those started (also what has left a pane of theirs), children of a service manager in a unit of
+their own, and a service that many sessions share (`core.services`) with what runs below it. Such a fence ends at the
+next agent's main process: an agent in a pane of a spared tmux server is an agent.
+
+Below a shared service only the id of a session tells whose a process is: it carries the marker of whoever started the
+service first, and may sit in that agent's cgroup. The agent in whose conversation it was started has it, and what
+descends from it; of a conversation that is nobody's it is nobody's.
 """
 
 from collections.abc import Iterable
@@ -18,6 +23,7 @@ from watchdog.core.model import Identity, TreeMember
 from watchdog.processes import procfs
 from watchdog.processes.descent import Descent
 from watchdog.processes.table import SERVICE_MANAGERS, ProcessTable, Row
+from watchdog.processes.vendors import Served, below_services
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class Root:
     home_cgroup: str | None = None  # where its main process was last seen; tells a stray from a unit of its own
     remembered: tuple[Identity, ...] = ()  # members of the last look
     marks: frozenset[str] = frozenset()  # values of vendors' markers that were made in its tree
+    conversations: frozenset[str] = frozenset()  # ids of its sessions that a shared service works for
     spare: frozenset[str] = frozenset()
 
 
@@ -44,6 +51,7 @@ class _Fence:
     names: frozenset[str] = frozenset()  # spared programs
     unit: int | None = None  # pid of the last child of a service manager on the way
     closed: bool = False  # the daemon itself
+    shared: bool = False  # a service that many sessions share
 
 
 def _inside(path: str | None, of: str | None) -> bool:
@@ -52,9 +60,14 @@ def _inside(path: str | None, of: str | None) -> bool:
     return path == of or (of != "/" and path.startswith(f"{of}/"))
 
 
-def trees(table: ProcessTable, agents: Iterable[Root]) -> dict[str, tuple[TreeMember, ...]]:
-    """The living members of each agent's tree, the main process first, then in order of start. No process is in two."""
-    sorting = _Sorting(table, {root.agent_id: root for root in agents})
+def trees(
+    table: ProcessTable, agents: Iterable[Root], served: frozenset[Served] = frozenset()
+) -> dict[str, tuple[TreeMember, ...]]:
+    """The living members of each agent's tree, the main process first, then in order of start. No process is in two.
+
+    `served`: what was seen below shared services at earlier scans, besides this one's.
+    """
+    sorting = _Sorting(table, {root.agent_id: root for root in agents}, served)
     members: dict[str, list[TreeMember]] = {agent_id: [] for agent_id in sorting.roots}
     known = {agent_id: _known(root) for agent_id, root in sorting.roots.items()}
     for pid in sorted(table.rows, key=lambda pid: (table.rows[pid].stat.start_ticks, pid)):
@@ -98,7 +111,7 @@ def _forked_from(stat: procfs.Stat, parent: procfs.Stat) -> bool:
 class _Sorting:
     """Decides process by process, parents before children, and remembers what it decided."""
 
-    def __init__(self, table: ProcessTable, roots: dict[str, Root]) -> None:
+    def __init__(self, table: ProcessTable, roots: dict[str, Root], served: frozenset[Served]) -> None:
         self.table = table
         self.descent = Descent(table)
         self.roots = roots
@@ -117,6 +130,8 @@ class _Sorting:
         self.groups: dict[int, str] = {}
         self.wrappers: dict[int, str | None] = {}
         self.homes: dict[str, frozenset[str]] = {}
+        self.services = [row for row in self.rows.values() if row.service is not None]
+        self.conversing: dict[str, list[str]] = {}
         for agent_id, root in roots.items():
             self._enter(agent_id, root)
         # Innermost first: of two that lie in one another the deeper one is the process's own.
@@ -129,6 +144,7 @@ class _Sorting:
         for agent_id, root in roots.items():
             for mark in root.marks:
                 self.marks.setdefault(mark, []).append(agent_id)
+        self.served = served | below_services(table, self.mains)
         self.decided: dict[int, tuple[str | None, str]] = {}
         self.heirs: dict[int, str | None] = {}
         self.adopted: dict[tuple[str, str], dict[int, bool]] = {}  # by mark and agent: what `_from_inside` found above
@@ -153,7 +169,11 @@ class _Sorting:
             if known is not None:
                 self.remembered.setdefault(identity.pid, []).append(agent_id)
                 homes.add(known.cgroup)
+        if root.conversations:  # an orphan of its tools sits where the service does
+            homes |= {row.cgroup for row in self.services if row.uid == root.owner_uid}
         self.homes[agent_id] = frozenset(home for home in homes if home)
+        for conversation in root.conversations:
+            self.conversing.setdefault(conversation, []).append(agent_id)
         if root.wrapper is not None and self.table.find(root.wrapper) is not None:
             self.wrappers[root.wrapper.pid] = agent_id
         elif root.wrapped and main is not None:
@@ -189,6 +209,7 @@ class _Sorting:
                 for mark in row.vendors or ():
                     if mark not in root.marks:
                         around |= {name for name, other in self.roots.items() if mark in other.marks}
+                        around |= set(self._conversing(row, mark))
             direct[agent_id] = {name for name in around if name is not None and name != agent_id}
         closed: dict[str, frozenset[str]] = {}
         for agent_id in self.roots:
@@ -215,6 +236,11 @@ class _Sorting:
         else:
             fence = self._fence(row, parent)
             heir_of = self.heirs.get(parent) if parent is not None else None
+            adopted = heir_of is None or parent in self.wrappers
+            if adopted and any((mark, row.marker) in self.served for mark in row.vendors or ()):
+                fence, heir_of = replace(fence, shared=True), None  # an orphan from below a shared service
+            elif parent in self.wrappers and self._is_known_elsewhere(pid, heir_of):
+                heir_of = None  # likewise, without a mark
             if parent in self.wrappers and _forked_from(row.stat, self.rows[parent].stat):
                 heir_of = None  # the wrapper's own second process, which wakes it when its agent was stopped
             owner, via = self._choose(row, heir_of, fence)
@@ -235,13 +261,16 @@ class _Sorting:
         if parent is not None and self.rows[parent].stat.name in SERVICE_MANAGERS:
             unit = pid
         closed = closed or pid == self.table.scanner_pid
-        return _Fence(names, unit, closed)
+        return _Fence(names, unit, closed, above.shared or row.service is not None)
 
     def _keeps_out(self, fence: _Fence, row: Row, agent_id: str, via: str) -> bool:
         spare = {name[:15] for name in self.roots[agent_id].spare}
         if fence.closed or fence.names & spare or self._of_a_pane(row, agent_id, spare):
             return True
-        if fence.unit is None or via == "remembered" or self._is_above(fence.unit, agent_id):
+        if fence.shared and via not in ("conversation", "descent"):
+            return True  # all else it has from the service, as everything below that has
+        known = agent_id in self.remembered.get(row.stat.pid, ())
+        if fence.unit is None or known or self._is_above(fence.unit, agent_id):
             return False
         cgroups = (self.rows[fence.unit].cgroup, row.cgroup)
         return not any(_inside(path, home) for path in cgroups for home in self.homes[agent_id])
@@ -254,10 +283,14 @@ class _Sorting:
         server = self.rows.get(row.terminal) if row.terminal is not None else None
         if server is None or server.stat.name not in spare or server.stat.start_ticks > row.stat.start_ticks:
             return False
-        return server.marker == agent_id or _inside(server.cgroup, self.roots[agent_id].cgroup)
+        talks = any(agent_id in self._conversing(server, mark) for mark in server.vendors or ())
+        return talks or server.marker == agent_id or _inside(server.cgroup, self.roots[agent_id].cgroup)
 
     def _choose(self, row: Row, heir_of: str | None, fence: _Fence) -> tuple[str | None, str]:
         evidence = self._evidence(row, heir_of)
+        if fence.shared and row.service is None:
+            talks = {name for mark in row.vendors or () for name in self._conversing(row, mark)}
+            evidence = [*((name, "conversation") for name in sorted(talks)), *evidence]
         open_to = [(name, via) for name, via in evidence if not self._keeps_out(fence, row, name, via)]
         names = {name for name, _ in open_to}
         for name, via in open_to:  # strongest evidence first, among the innermost
@@ -283,6 +316,16 @@ class _Sorting:
             found += [(name, "vendor") for name in self.marks.get(mark, ()) if self._from_inside(row, mark, name)]
         found += [(name, "remembered") for name in self.remembered.get(pid, ())]
         return found
+
+    def _conversing(self, row: Row, mark: str) -> list[str]:
+        """Whose conversation a vendor's mark names. A mark counts in processes of that owner alone."""
+        names = self.conversing.get(mark.partition("=")[2], ())
+        return [name for name in names if self.roots[name].owner_uid == row.uid]
+
+    def _is_known_elsewhere(self, pid: int, heir_of: str | None) -> bool:
+        """Whether another agent than its heir had the process already: an orphan passes to whoever stands above."""
+        known = self.remembered.get(pid, [])
+        return bool(known) and heir_of not in known and not any(heir_of in self.around[name] for name in known)
 
     def _may_claim(self, row: Row, agent_id: str) -> bool:
         """Whether a mark counts in this process: it is of the owner's uid, or descends from the agent."""

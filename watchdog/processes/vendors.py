@@ -9,7 +9,7 @@ outer agent or a shell. A value is an agent's only where it was made inside its 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from watchdog.core.model import Identity
@@ -17,6 +17,7 @@ from watchdog.processes.descent import Descent
 from watchdog.processes.table import ProcessTable, Row
 
 MOST = 16  # values kept of one agent: a session that is cleared or resumed gets a new one
+Served = tuple[str, str | None]  # a mark, and our marker beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,27 @@ def made_inside(table: ProcessTable, agents: Iterable[Source]) -> dict[str, froz
         if seen.oldest.get(mark, agent.main.start_ticks) >= agent.main.start_ticks and len(kept) < MOST:
             kept.append(mark)
     return {agent_id: frozenset(kept) for agent_id, kept in found.items() if kept}
+
+
+def below_services(table: ProcessTable, mains: Container[int]) -> frozenset[Served]:
+    """What processes below shared services carry that are below no agent's main process there.
+
+    Whoever carries the same and is below none any more is an orphan from there: it has our marker from the service.
+    """
+    below: dict[int, bool] = {}
+    for pid in table.rows:
+        chain, current = [], pid
+        while current not in below:
+            chain.append(current)
+            above = table.parent(current)
+            if table.rows[current].service is not None or current in mains or above is None or above in chain:
+                below[current] = table.rows[current].service is not None and current not in mains
+                break
+            current = above
+        for each in chain:
+            below.setdefault(each, below[current])
+    carrying = ((row, mark) for row in table.rows.values() if row.vendors for mark in row.vendors)
+    return frozenset((mark, row.marker) for row, mark in carrying if below[row.stat.pid] and row.service is None)
 
 
 class _Seen:

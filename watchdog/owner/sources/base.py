@@ -54,8 +54,8 @@ class Entry:
     promise: float | None = None  # seconds of silence that the program's own rhythm allows; None: none is counted
     holders: tuple[int, ...] = ()  # no agent: nobody reads this registry, as this process, below these, stands still
     unheard: str = ""  # why no beat could be written now (another's lock is on the file), if so
-    state: str | None = None  # as `core.model.State`
-    changed: float | None = None  # since when it says that state
+    state: str | None = None  # as `core.model.State`,
+    state_since: float | None = None  # and since when
     note: str = ""
     transcript: str | None = None
     log: str | None = None

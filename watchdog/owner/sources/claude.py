@@ -47,6 +47,13 @@ def discover(directory: str) -> list[Entry]:
     return found
 
 
+def told_of(directory: str, pid: int) -> Entry | None:
+    """What the list in `directory` tells of the process `pid` now; None when it has none, or it cannot be read."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        return _told(directory, os.path.join(directory, "sessions"), f"{pid}.json")
+    return None
+
+
 def session_of(directory: str, pid: int) -> str | None:
     """The session that the process `pid` has, as the list in `directory` says it now; None when it does not."""
     try:
@@ -96,7 +103,7 @@ def _told(base: str, folder: str, name: str) -> Entry | None:
         type="claude",
         cwd=cwd or None,
         state=_STATES.get(_text(data, "status")),
-        changed=_milliseconds(data.get("statusUpdatedAt")),
+        state_since=_milliseconds(data.get("statusUpdatedAt") or data.get("updatedAt")),
         note=printable(_text(data, "waitingFor")),
         transcript=_transcript(base, cwd, session),
         conversation=session or None,

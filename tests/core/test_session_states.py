@@ -1,0 +1,39 @@
+"""When a session file's word ends what a hook said, and when the hook's word stands."""
+
+from datetime import timedelta
+
+import pytest
+
+from watchdog.core.model import State
+from watchdog.core.session_states import ended_by, quiet_for
+
+WORKING, IDLE, WAITING, BLOCKED, DONE = State.WORKING, State.IDLE, State.WAITING, State.BLOCKED, State.DONE
+ROWS = [  # said at 100: by hooks; listed, since; what it is
+    (WORKING, IDLE, 104.0, IDLE),  # Esc
+    (WAITING, IDLE, 104.0, IDLE),  # Esc at a permission dialog
+    (WAITING, WORKING, 104.0, WORKING),  # answered, and the tool runs
+    (WORKING, WAITING, 104.0, WAITING),  # a dialog that no hook told of
+    (WORKING, IDLE, 97.0, IDLE),  # a hook that came late
+    (WORKING, IDLE, 40.0, None),  # a file that is not kept up to date
+    (WORKING, IDLE, None, IDLE),  # one without a time says what is so now
+    (WORKING, WORKING, 104.0, None),
+    (IDLE, WORKING, 104.0, None),  # a hook tells of each prompt
+    (BLOCKED, IDLE, 104.0, None),
+    (DONE, IDLE, 104.0, None),
+    (None, IDLE, 104.0, None),
+    (WORKING, None, 104.0, None),
+]
+
+
+@pytest.mark.parametrize(("said", "listed", "since", "state"), ROWS)
+def test_the_newer_word_counts(
+    said: State | None, listed: State | None, since: float | None, state: State | None
+) -> None:
+    """The file's, where it ends what was said and is not from before that."""
+    assert ended_by(said, 100.0, listed, since) is state
+
+
+def test_a_short_limit_asks_sooner() -> None:
+    """Before it has been silent for too long."""
+    assert quiet_for(timedelta(minutes=15)) == timedelta(seconds=5)
+    assert quiet_for(timedelta(seconds=4)) == timedelta(seconds=1)

@@ -1,0 +1,65 @@
+"""Esc in Claude Code: no hook tells of it, its own session file does, and the next hook's word counts again."""
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.e2e.test_claude_sessions import session
+from tests.fake_vendor import EVENT, FakeVendor
+from tests.world import BIN, World, wait_for
+
+HOOK = f"{BIN}/agent-watchdog beat --from claude"
+
+
+def now() -> int:
+    return int(time.time() * 1000)
+
+
+def state(world: World, agent: FakeVendor) -> dict[str, Any]:
+    found: list[dict[str, Any]] = [one for one in world.agents().values() if one["pid"] == agent.pid]
+    return found[0] if found else {}
+
+
+def event(name: str, **fields: Any) -> dict[str, Any]:
+    return {**EVENT, "hook_event_name": name, **fields}
+
+
+@pytest.mark.parametrize("listed", [False, True], ids=["hooks", "source"])
+def test_esc_ends_what_it_did(world: World, listed: bool) -> None:
+    """V3: with and without that list as a [[source]]: at its prompt it is idle, for ever; a prompt wakes it again."""
+    home = world.dir / ".claude"
+    with world.config.open("a") as config:
+        config.write('[[policy]]\nmatch = { type = "claude" }\nladder = ["kill"]\nafter_seconds = 3\n')
+        if listed:
+            config.write(f'[[source]]\nkind = "claude"\npath = "{home}"\n')
+    world.start()
+    with FakeVendor("claude", world.environ, HOOK) as agent:
+        session(home, agent.pid, status="busy", statusUpdatedAt=now())
+        wait_for(lambda: agent.does(event("UserPromptSubmit")) and state(world, agent).get("beats"), "it is heard")
+        session(home, agent.pid, status="idle", statusUpdatedAt=now())
+        wait_for(lambda: state(world, agent)["state"] == "idle", "its file was read")
+        session(home, agent.pid, status="busy", statusUpdatedAt=now())
+        agent.does(event("UserPromptSubmit"))
+        wait_for(lambda: state(world, agent)["state"] == "working", "a hook's word counts again")
+        session(home, agent.pid, status="waiting", statusUpdatedAt=now(), waitingFor="permission prompt")
+        wait_for(lambda: state(world, agent)["state"] == "waiting", "a dialog that no hook told of")
+        heard = state(world, agent)["beats"]
+        agent.does(event("PermissionRequest", tool_name="Bash", tool_input={"command": "make"}))
+        wait_for(lambda: state(world, agent)["beats"] > heard, "the dialog is told of")
+        session(home, agent.pid, status="idle", statusUpdatedAt=now())
+        wait_for(lambda: state(world, agent)["state"] == "idle", "Esc at a permission dialog")
+        assert state(world, agent)["verdict"] == "waiting"
+        assert not world.count("kill.requested")
+
+
+def test_a_file_that_is_not_kept_up_to_date_hides_no_stall(world: World) -> None:
+    """It has said `idle` since before the prompt: who falls silent then is stalled."""
+    home = world.dir / ".claude"
+    with world.config.open("a") as config:
+        config.write('[[policy]]\nmatch = { type = "claude" }\nladder = ["warn"]\nafter_seconds = 3\n')
+    world.start()
+    with FakeVendor("claude", world.environ, HOOK) as agent:
+        session(home, agent.pid, status="idle", statusUpdatedAt=now() - 60_000)
+        wait_for(lambda: agent.does(event("UserPromptSubmit")) and state(world, agent).get("beats"), "it is heard")
+        wait_for(lambda: state(world, agent)["verdict"] == "stalled", "it is stalled")

@@ -1,0 +1,258 @@
+"""An app server that many sessions share: each session is an agent, or a part of one, and nobody owns the server."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_service import FakeCodex, event
+from tests.fake_vendor import AGENT, EVENT
+from tests.world import BIN, World, alive, wait_for
+
+FIRST, SECOND, THIRD = (f"01a2285{n}-0000-4000-8000-00000000000{n}" for n in (1, 2, 3))
+
+
+@pytest.fixture
+def codex(world: World) -> Iterator[FakeCodex]:
+    made = FakeCodex(world)
+    yield made
+    made.close()
+
+
+def fresh() -> str:
+    """An id that says that its session begins now."""
+    stamp = f"{int(time.time() * 1000):012x}"
+    return f"{stamp[:8]}-{stamp[8:]}-7000-8000-{os.urandom(6).hex()}"
+
+
+def begin(codex: FakeCodex, session: str, directory: Path, agent: str) -> None:
+    """Its first event, until the daemon knows whose it is: a hook waits only a moment for it."""
+    start = event(session, directory, "SessionStart", source="startup")
+    wait_for(lambda: codex.does(start) and beats(codex.world, agent), f"{agent} is heard")
+
+
+def beats(world: World, name: str) -> int:
+    found = world.agents().get(name)
+    return 0 if found is None else int(found["beats"])
+
+
+def members(world: World, name: str) -> set[int]:
+    return {each["pid"] for each in world.ask("GET", f"/v1/agents/{name}")[1]["agent"]["members"]}
+
+
+def two(codex: FakeCodex) -> tuple[Path, Path, int, int]:
+    """Two clients in directories of their own, each with a session whose command runs."""
+    world = codex.world
+    world.configure(log={"level": "debug"})
+    world.start()
+    one, other = codex.start("one", serves=True), codex.start("two")
+    begin(codex, FIRST, one, "one")
+    begin(codex, SECOND, other, "two")
+    tools = codex.tool(FIRST), codex.tool(SECOND)
+    for name, tool in zip(("one", "two"), tools, strict=True):
+        wait_for(lambda: tool in members(world, name), f"the command of {name} is seen")  # noqa: B023 - used at once
+    assert not {codex.pid, tools[1]} & members(world, "one")
+    assert not {codex.pid, tools[0]} & members(world, "two")
+    return one, other, *tools
+
+
+def test_the_end_of_the_first_leaves_the_server_and_the_others_command(world: World, codex: FakeCodex) -> None:
+    """V1a: its client ends by itself; its own command ends with it."""
+    _, _, mine, theirs = two(codex)
+    client = world.agents()["one"]["pid"]
+    os.kill(client, signal.SIGTERM)
+    world.wait_status("one", "failed", "completed")
+    assert not alive(mine)
+    assert alive(codex.pid)
+    assert alive(theirs)
+    assert world.signalled() <= {client, mine} | members_ever(world, "one")
+    assert world.agents()["two"]["status"] == "running"
+
+
+def members_ever(world: World, name: str) -> set[int]:
+    """Who was ended of it."""
+    answer = world.story(name)["requests"]
+    return {each["pid"] for request in answer for each in request["outcome"].get("processes", [])}
+
+
+def test_the_kill_of_one_ends_its_client_and_its_own_commands(world: World, codex: FakeCodex) -> None:
+    """V1b: proved dead; the other session's command lives, and the answer says what is shared. Its work is over."""
+    _, other, mine, theirs = two(codex)
+    done = world.json("kill", "two")
+    assert done["success"], done
+    assert not alive(theirs)
+    assert alive(mine)
+    assert alive(codex.pid)
+    assert f"codex app-server[{codex.pid}]" in done["how"]
+    answer = codex.does(event(SECOND, other, "PreToolUse", tool_name="Bash", tool_input={"command": "make"}))
+    assert "deny" in answer["stdout"]
+    assert not codex.does(event(FIRST, other, "PreToolUse", tool_name="Bash", tool_input={}))["stdout"]
+
+
+def test_a_reap_leaves_them_alone(world: World, codex: FakeCodex) -> None:
+    """The marker of an agent that has ended is on all of it, and none of it is an orphan."""
+    _, _, _, theirs = two(codex)
+    own = world.agents()["one"]["cgroup"]
+    assert own is None or own in Path(f"/proc/{codex.pid}/cgroup").read_text()  # the server never left it
+    world.cli("kill", "one")
+    nobodys = codex.tool(THIRD)
+    found = world.cli("reap").stdout
+    assert "outlived" not in found, found
+    assert all(map(alive, (codex.pid, theirs, nobodys)))
+
+
+CLAUDES = """
+import os, subprocess
+session = subprocess.Popen(["claude", {agent!r}, {hook!r}], executable={python!r}, start_new_session=True)
+open("up", "w").write(f"{{os.getpid()}} {{session.pid}}")
+session.wait()
+"""
+
+
+def test_a_background_service_of_claude_is_nobodys_and_its_sessions_are_agents(world: World) -> None:
+    """V1b: `claude --bg` ends at once; the service that it started, and the session there, go on and are told of."""
+    world.start()
+    hook = f"{BIN}/agent-watchdog beat --from claude"
+    python, up = os.path.realpath(sys.executable), world.dir / "up"
+    (world.dir / "daemon").write_text(CLAUDES.format(agent=str(AGENT), hook=hook, python=python))
+    os.mkfifo(world.dir / "orders")
+    service = f"(exec -a claude setsid --fork bash -c 'exec -a claude \"{python}\" daemon run <orders >answers')"
+    world.run("bg", "bash", "-c", f"{service}; until test -s up; do sleep 0.01; done")
+    with (world.dir / "orders").open("w") as orders:
+        world.wait_status("bg", "completed")
+        server, session = (int(word) for word in up.read_text().split())
+        assert alive(server)
+        assert alive(session)
+
+        def told() -> dict[str, Any] | None:
+            orders.write(json.dumps({**EVENT, "hook_event_name": "UserPromptSubmit"}) + "\n")
+            orders.flush()
+            return next((one for one in world.agents().values() if one["pid"] == session), None)
+
+        found = wait_for(told, "its session is told of")
+        assert (found["source"], found["parent_id"]) == ("hook", None)
+        assert server not in members(world, found["name"])
+        world.json("kill", found["name"])
+        assert not alive(session)
+    assert not world.signalled() & {server}
+
+
+def test_a_session_counts_for_the_agent_whose_client_began_it(world: World, codex: FakeCodex) -> None:
+    """V2: under --stall-after it has started, and its silence counts from its last word, not from the other one's."""
+    world.configure(stall={"after_seconds": 3, "start_limit_seconds": 4})
+    world.start()
+    one = codex.start("one", "--stall-after", "600s", serves=True)
+    begin(codex, FIRST, one, "one")
+    codex.does(event(FIRST, one, "UserPromptSubmit", prompt="mend it"))
+    found = wait_for(lambda: world.agents()["one"]["state"] == "working" and world.agents()["one"], "it works")
+    assert found["type"] == "codex"
+    other = codex.start("two", "--stall-after", "2s")
+    begin(codex, SECOND, other, "two")
+    codex.does(event(SECOND, other, "UserPromptSubmit", prompt="mend it"))
+    ended = world.wait_event("kill.requested", name="two")
+    assert ended["reason"] == "stalled"
+    assert world.agents()["one"]["status"] == "running"
+
+
+def test_a_session_of_nobodys_is_an_agent_of_its_own(world: World, codex: FakeCodex) -> None:
+    """Its client is not watched: it is told of, can be ended by its name, and its end is its row's."""
+    world.start()
+    codex.start("one", serves=True)
+    name = f"codex-elsewhere-{THIRD[-8:]}"
+    begin(codex, THIRD, Path("/srv/elsewhere"), name)
+    found = world.agents()[name]
+    assert (found["status"], found["pid"], found["source"]) == ("running", None, "hook")
+    tool = codex.tool(THIRD)
+    wait_for(lambda: tool in members(world, name), "its command is seen")
+    world.json("kill", name)
+    assert not alive(tool)
+    assert alive(codex.pid)
+    begin(codex, FIRST, Path("/srv/elsewhere"), f"codex-elsewhere-{FIRST[-8:]}")
+    codex.does(event(FIRST, Path("/srv/elsewhere"), "SessionEnd", reason="other"))
+    world.wait_status(f"codex-elsewhere-{FIRST[-8:]}", "completed")
+    assert world.agents()["one"]["status"] == "running"
+
+
+def test_a_session_that_two_may_have_begun_ends_with_neither(world: World, codex: FakeCodex) -> None:
+    """Both are known to live, though they promised beats; a kill says which agent stands for the session."""
+    world.configure(stall={"after_seconds": 3, "start_limit_seconds": 4}, log={"level": "debug"})
+    world.start()
+    place = codex.start("one", "--stall-after", "2s", place="api", serves=True)
+    codex.start("two", "--stall-after", "2s", place="api")
+    session = fresh()
+    name = f"codex-api-{session[-8:]}"
+    begin(codex, session, place, name)
+    tool = codex.tool(session)
+    for each in ("one", "two"):
+        wait_for(lambda: beats(world, each), f"{each} is known to live")  # noqa: B023 - used at once
+    world.wait_sweeps(12)  # six seconds: longer than each of its limits
+    assert {world.agents()[each]["status"] for each in ("one", "two")} == {"running"}
+    done = world.json("kill", "two")
+    assert name in done["how"]
+    assert alive(tool)
+    world.json("kill", name)
+    assert not alive(tool)
+
+
+def test_who_came_later_did_not_begin_it(world: World, codex: FakeCodex) -> None:
+    """One directory, one after the other: the first one's session is older than the second client."""
+    world.start()
+    place = codex.start("one", place="api", serves=True)
+    session = fresh()
+    time.sleep(1.2)  # the start of a process is compared with a slack of a second
+    codex.start("two", place="api")
+    begin(codex, session, place, "one")
+    assert not beats(world, "two")
+
+
+def test_a_session_ends_with_its_server(world: World, codex: FakeCodex) -> None:
+    """The server was restarted or has crashed: a session without a client of its own is over, a client is not."""
+    _, _, _, _ = two(codex)
+    name = f"codex-elsewhere-{THIRD[-8:]}"
+    begin(codex, THIRD, Path("/srv/elsewhere"), name)
+    os.kill(codex.pid, signal.SIGKILL)
+    world.wait_status(name, "completed")
+    world.wait_sweeps(2)
+    assert {world.agents()[each]["status"] for each in ("one", "two")} == {"running"}
+
+
+def test_a_restarted_daemon_knows_whose_a_session_is(world: World, codex: FakeCodex) -> None:
+    """Before its next word: the kill of its agent ends its commands all the same."""
+    _, _, mine, theirs = two(codex)
+    world.stop()
+    world.start()
+    world.json("kill", "two")
+    assert not alive(theirs)
+    assert alive(mine)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a process of another uid")
+def test_nobody_speaks_for_another_users_service(world: World, codex: FakeCodex) -> None:
+    """Nor does root: what its hooks say is of root's own agents."""
+    world.start()
+    place = codex.start("one", serves=True)
+    begin(codex, FIRST, place, "one")
+    before = beats(world, "one")
+    theirs = world.spawn(
+        *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "bash", "-c"),
+        f'exec -a codex {os.path.realpath(sys.executable)} -c "import time; time.sleep(300)" app-server --listen unix://',
+    )
+    wait_for(lambda: b"app-server" in Path(f"/proc/{theirs.pid}/cmdline").read_bytes()[:99], "it is there")
+    body = {"session": FIRST, "type": "codex", "cwd": str(place), "pid": theirs.pid, "beat": {"state": "working"}}
+    assert world.ask("POST", "/v1/sessions/beat", body)[0] == 403
+    assert beats(world, "one") == before
+
+
+def test_nobody_speaks_for_a_service_that_is_none(world: World, codex: FakeCodex) -> None:
+    """Nor below the daemon itself, nor below a process that is not there."""
+    world.start()
+    codex.start("one", serves=True)
+    body: dict[str, Any] = {"session": FIRST, "type": "codex", "cwd": "/", "beat": {"state": "working"}}
+    assert world.ask("POST", "/v1/sessions/beat", {**body, "pid": os.getpid()})[0] == 400
+    assert world.ask("POST", "/v1/sessions/beat", {**body, "pid": 4194304})[0] == 404

@@ -1,0 +1,91 @@
+"""Whose a session is that a shared service works for: that of the client that began it, where only one can have.
+
+Pure. A hook of such a session runs below the service, which tells nothing of clients; what is known of those are the
+processes that there are. A session that several of them may have begun is nobody's: a word for the wrong agent would
+hide that it is stalled, and its kill would end another's commands.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+SESSION = "session"  # kind of the entry that an agent has of such a session
+SLACK = 1.0  # seconds: a process's start is known to a tick, and reckoned in a clock that may be slewed
+_VERSION = 7  # of a UUID whose first 48 bits are when it was made, in milliseconds (RFC 9562)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One, as its hook told of it. `fresh`: it begins now, and was not taken up again."""
+
+    id: str
+    directory: str
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A process that may have begun it. Times are epoch seconds."""
+
+    agent: str | None  # in whose tree it is; None: it is watched by nobody
+    began: float
+    directory: str | None = None  # None: that of another machine, or not known
+    named: frozenset[str] = frozenset()  # sessions that it was told to take up
+
+
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """The answer. `perhaps`: the agents that it may be of, where that cannot be told."""
+
+    agent: str | None = None
+    perhaps: tuple[str, ...] = ()
+    why: str = "no client of it is there"
+
+
+def whose(session: Session, clients: Iterable[Client]) -> Whose:
+    """Say whose it is.
+
+    1. That of the client that was told to take it up by its id.
+    2. Else it began in its client's directory, and a fresh one when that client was there already.
+    """
+    clients = list(clients)
+    named = [one for one in clients if session.id in one.named]
+    if named:
+        return _of(named, "its client was told to take it up")
+    made = made_at(session.id) if session.fresh else None
+    fit = [one for one in clients if one.directory in (None, session.directory)]
+    fit = [one for one in fit if made is None or one.began <= made + SLACK]
+    return _of(fit, "no other client can have begun it")
+
+
+def _of(clients: list[Client], why: str) -> Whose:
+    agents = {one.agent for one in clients}
+    if not agents:
+        return Whose()
+    known = tuple(sorted(one for one in agents if one is not None))
+    if len(agents) == 1:
+        return Whose(known[0], why=why) if known else Whose(why="its client is watched by nobody")
+    return Whose(perhaps=known, why=f"{len(clients)} clients may have begun it")
+
+
+def made_at(session: str) -> float | None:
+    """When an id was made, in epoch seconds, where it tells."""
+    digits = session.replace("-", "")
+    if len(digits) != 32 or not digits.isascii() or not digits.isalnum() or digits[12] != str(_VERSION):
+        return None
+    try:
+        return int(digits[:12], 16) / 1000
+    except ValueError:
+        return None
+
+
+def shared_words(services: Iterable[str], perhaps: Iterable[str]) -> str:
+    """What `why` and a kill say of it; empty where there is nothing to say.
+
+    `services`: that work for its sessions; `perhaps`: agents that stand for sessions which may be its own.
+    """
+    said = []
+    if where := ", ".join(sorted(set(services))):
+        said.append(f"its sessions live in {where}, which others share: it is not ended with this agent")
+    if names := ", ".join(sorted(perhaps)):
+        said.append(f"of {names} nothing tells whether it is its own: not ended with it, end it by that name")
+    return "; ".join(said)

@@ -1,0 +1,38 @@
+"""What a vendor's own session file says of a process now. It only looks."""
+
+import contextlib
+import os
+from typing import Any
+
+from watchdog.owner import parsing
+from watchdog.owner.conversations import MOST, start_of
+from watchdog.owner.session_dirs import claude_directory
+from watchdog.owner.sources import claude
+
+
+def session_state(processes: list[list[int]]) -> dict[str, object] | None:
+    """State, and since when (epoch seconds), of the first process (pid and start ticks), else of the only one of the
+    others, that Claude Code lists; None: none is listed, or its file says nothing of that."""
+    found = []
+    for number, (pid, ticks) in enumerate(processes[:MOST]):
+        with contextlib.suppress(OSError):  # gone, or not to be looked at
+            told = _told(pid, ticks)
+            if told is not None and number == 0:
+                return told
+            found += [told] if told is not None else []
+    return found[0] if len(found) == 1 else None
+
+
+def _told(pid: int, ticks: int) -> dict[str, object] | None:
+    directory = claude_directory(pid)
+    if not os.path.exists(os.path.join(directory, "sessions", f"{pid}.json")) or start_of(pid) != ticks:
+        return None
+    told: Any = parsing.parsed(lambda: _listed(directory, pid, ticks), [directory])
+    return None if told is None else {"state": told[0], "since": told[1]}
+
+
+def _listed(directory: str, pid: int, ticks: int) -> tuple[str, float | None] | None:
+    entry = claude.told_of(directory, pid)
+    if entry is None or entry.ticks != ticks or entry.state is None:
+        return None
+    return entry.state, entry.state_since

@@ -1,0 +1,92 @@
+"""Processes around a service that many sessions share: the service itself, and who may be a client of it."""
+
+import os
+from typing import NamedTuple
+
+from watchdog.core.services import directory_in, may_be_client, named_in, service_of, works_anywhere
+from watchdog.processes import bounded as bounds
+from watchdog.processes import procfs
+from watchdog.processes.bounded import Unreadable, bounded
+from watchdog.processes.lineage import MOST
+
+_WORDS_LIMIT = 16384  # bytes of a command line, the first of it
+_NAMES = frozenset({"codex"})  # what a native client is called, unless it is a build under its release's name
+Process = tuple[int, int]  # pid and start ticks
+
+
+class Seen(NamedTuple):
+    """One process that may be a client."""
+
+    chain: tuple[Process, ...]  # itself, and who stands above it
+    directory: str | None  # None: not its own, or not to be seen
+    told: bool  # by its words: then it may be another name of the same place
+    named: frozenset[str]  # sessions that it was told to take up
+
+
+@bounded
+def service_at(pid: int) -> tuple[str, int] | None:
+    """Which shared service a process is a part of, and its start ticks; None: of none. Raises OSError."""
+    ticks = procfs.stat(pid).start_ticks
+    service = service_of(*_called(pid))
+    return None if service is None or procfs.stat(pid).start_ticks != ticks else (service, ticks)
+
+
+@bounded
+def clients(uid: int) -> tuple[Seen, ...]:
+    """All processes of that user that may be clients of a shared service. Raises OSError.
+
+    One whose files hang may be one, too; its directory is not known then.
+    """
+    pids = [int(name) for name in os.listdir(procfs.PROC) if name.isdigit()]
+    found = bounds.each(pids, lambda pid: _client(pid, uid))
+    hung = [pid for pid, one in found.items() if isinstance(one, Unreadable) and _uid(pid) == uid]
+    unknown = [Seen(((pid, 0),), None, told=False, named=frozenset()) for pid in hung]
+    return (*(one for one in found.values() if isinstance(one, Seen)), *unknown)
+
+
+def _uid(pid: int) -> int | None:
+    try:
+        return os.stat(f"{procfs.PROC}/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def _client(pid: int, uid: int) -> Seen | None:
+    if _uid(pid) != uid:
+        return None
+    stat = procfs.stat(pid)
+    if stat.dead or not stat.name.startswith(tuple(_NAMES)):
+        return None
+    words, program = _called(pid)
+    if not may_be_client(words, program):
+        return None
+    chain, above = [(pid, stat.start_ticks)], stat.parent_pid
+    while above > 0 and len(chain) < MOST:
+        try:
+            line = procfs.stat(above)
+        except OSError:
+            break
+        chain.append((above, line.start_ticks))
+        above = line.parent_pid
+    place = None if works_anywhere(words) else _directory(pid)
+    told = directory_in(words)
+    if place is not None and told is not None:
+        place = os.path.normpath(os.path.join(place, told))
+    return Seen(tuple(chain), place, told is not None, named_in(words))
+
+
+def _called(pid: int) -> tuple[list[str], str]:
+    data = procfs.read_of(pid, "cmdline", limit=_WORDS_LIMIT)
+    try:
+        program = procfs.program_file(pid)
+    except PermissionError:
+        program = ""
+    return [word for word in data.decode("utf-8", "replace").split("\0") if word], program
+
+
+def _directory(pid: int) -> str | None:
+    try:
+        with bounds.Reading(pid, "cwd"):
+            return os.readlink(f"{procfs.PROC}/{pid}/cwd")
+    except OSError:
+        return None
