@@ -166,3 +166,20 @@ def test_no_word_of_ours_comes_between_the_agent_and_its_screen(start: Start, da
     daemon.answer = lambda r: (500, {"message": "broken"}) if r.path.endswith("/beat") else None
     wrapper = start("run", "--stall-after", "1m", "--", "sh", "-c", f"{PROGRAM} beat; sleep 0.3")
     assert wrapper.communicate(timeout=60)[1] == ""
+
+
+@pytest.mark.parametrize("words", [1, 2])
+def test_a_last_word_that_crosses_with_its_end_is_no_complaint(
+    start: Start, daemon: FakeDaemon, tmp_path: Path, words: int
+) -> None:
+    """The daemon saw the agent's end first. One that speaks again lives, although the daemon takes it for ended."""
+    daemon.answer = lambda r: (409, {"message": "it has ended"}) if r.path.endswith("/beat") else None
+    script = "for n in 1 2; do {} beat; while [ ! -e said$n ]; do sleep 0.02; done; done"
+    wrapper = start("run", "--name", "a", "--stall-after", "1m", "--", "sh", "-c", script.format(PROGRAM))
+    wait_for(lambda: len(daemon.beats()) == 1)
+    if words == 2:
+        (tmp_path / "said1").touch()
+        wait_for(lambda: len(daemon.beats()) == 2)
+    wrapper.terminate()
+    told = "agent-watchdog run: a: it has ended\n"
+    assert wrapper.communicate(timeout=60)[1] == ("" if words == 1 else told)

@@ -54,6 +54,7 @@ class Link:
         self.registered = False
         self.refusal: WatchdogError | None = None  # why the daemon does not take us
         self.complaint: str | None = None  # what else it did not take
+        self._crossed = False  # a word met an agent that is ended there: it may have died since it spoke
         self.unreachable: str | None = None  # why the last try failed; None when the daemon answered
         self.busy = False  # it is there, but could not serve us
         self.knows_end = False  # it has answered to how our agent ended
@@ -255,6 +256,8 @@ class Link:
             self._registration_answered(status, refused, now)
         elif status == 404 and self._kind in ("beat", "pid"):
             self._forgotten(now)
+        elif status == 409 and self._kind == "beat" and not self._crossed:
+            self._crossed = True  # one that speaks again lives, and that is worth a line
         elif refused is not None and self._kind != "channel":
             self.complaint = refused
         if self._kind == "beat":
