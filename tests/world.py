@@ -88,6 +88,9 @@ class World:
         self.state = directory / "s"
         for made in (self.runtime, self.state):
             made.mkdir(mode=0o700)
+        self.temporary = directory / "tmp"  # what an agent whose daemon is killed leaves goes with the world
+        self.temporary.mkdir()
+        self.temporary.chmod(0o1777)
         self.config = directory / "config.toml"
         self.log = directory / "daemon.log"
         self._reading = threading.Lock()
@@ -102,6 +105,7 @@ class World:
             "WORLD": str(directory),
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "HOME": str(directory),
+            "TMPDIR": str(self.temporary),
             "PYTHON": sys.executable,
         }
         self.configure(**settings)
