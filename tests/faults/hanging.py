@@ -5,6 +5,7 @@ no handler of Python's runs in that thread, and the kernel can still end the pro
 (a FUSE or NFS mount that hangs) would stop everybody here.
 """
 
+import atexit
 import functools
 import shutil
 import subprocess
@@ -20,10 +21,12 @@ SOURCE = Path(__file__).parent / "hang.c"
 
 @functools.cache
 def library() -> Path:
-    """Built once a process; it stays in the temporary directory of that process."""
+    """Built once a process, and removed at its end."""
     if shutil.which("gcc") is None:
         pytest.skip("gcc is not installed")
-    built = Path(tempfile.mkdtemp(prefix="aw-hang-", dir="/tmp")) / "hang.so"
+    directory = Path(tempfile.mkdtemp(prefix="aw-hang-", dir="/tmp"))
+    atexit.register(shutil.rmtree, directory)
+    built = directory / "hang.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", built, SOURCE, "-ldl"], check=True)
     return built
 

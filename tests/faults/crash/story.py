@@ -65,8 +65,6 @@ class Story:
         self.tree = world.dir / "wt"
         git(self.repository, "worktree", "add", "-q", str(self.tree), "-b", "work")
         git(self.repository, "branch", "merged", "work")
-        self.temporary = world.dir / "tmp"
-        self.temporary.mkdir()
         world.configure(**TIMES)
         with world.config.open("a") as config:
             config.write(HOOK.format(seen=world.dir / "seen", done=world.dir / "done"))
@@ -89,7 +87,6 @@ class Story:
             "mute",
             *world.script("agent.py", "deaf", "grandchild", "beat=0.1/hush"),
             options=("--worktree", str(self.tree), "--temp-dir", "auto", "--task", "T-1"),
-            TMPDIR=str(self.temporary),
         )
         self.agent_id = world.wait_event("agent.registered", name="mute")["agent_id"]
 

@@ -89,7 +89,7 @@ def rebooted(_: End, point: Point) -> str | None:
             words.append(f"the impostor: {world.witnessed()}")
         if world.count("kill.signal_sent") != before:
             words.append("signals went out after the reboot")
-        hooks, tree = story.hooks(), story.tree.exists() or any(story.temporary.iterdir())
+        hooks, tree = story.hooks(), story.tree.exists() or any(story.world.temporary.iterdir())
         requests = story.rows("SELECT status FROM kill_request WHERE reason != 'lost'")
         if hooks != ["once"] or tree or ("open",) in requests or ("claimed",) in requests:
             words.append(f"hooks {hooks}, left {tree}, orders {requests}")
@@ -118,7 +118,7 @@ def put_back(expected: End, point: Point) -> str | None:
         )  # of whom is left nothing, nobody knows how it ended
         world.stop()
         words = []
-        if story.hooks() != ["once"] or story.tree.exists() or any(story.temporary.iterdir()):
+        if story.hooks() != ["once"] or story.tree.exists() or any(story.world.temporary.iterdir()):
             words.append(f"hooks {story.hooks()}")
         if world.witnessed() or world.signalled() - story.family:
             words.append(f"signals to others: {world.witnessed()}")
