@@ -76,6 +76,17 @@ def pids_with(key: str, value: str) -> list[int]:
     return [pid for pid in found if pid != os.getpid() and alive(pid) and environ_of(pid).get(key) == value]
 
 
+def end_all_with(key: str, value: str) -> None:
+    """End the processes whose environment holds key=value, and what they start meanwhile; none lives afterwards."""
+    deadline = time.monotonic() + PATIENCE
+    while left := pids_with(key, value):
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert time.monotonic() < deadline, f"processes that SIGKILL does not end: {left}"
+        time.sleep(0.02)
+
+
 class World:
     """One daemon with its directories, and whatever a test starts in it."""
 
@@ -334,16 +345,7 @@ class World:
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.kill()
             self.daemon.wait()
-        for _ in range(50):
-            left = pids_with("WORLD", str(self.dir))
-            if not left:
-                break
-            for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            time.sleep(0.02)
+        end_all_with("WORLD", str(self.dir))
         for process in self.started:
             process.kill()  # a zombie leader with a living thread shows no environment
             process.wait()

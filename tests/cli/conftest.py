@@ -17,6 +17,8 @@ from typing import TypeVar
 
 import pytest
 
+from tests.world import end_all_with
+
 PROGRAM = str(Path(sys.executable).parent / "agent-watchdog")
 T = TypeVar("T")
 Answer = tuple[int, dict[str, object]]
@@ -113,10 +115,14 @@ class FakeDaemon:
 
 @pytest.fixture
 def runtime() -> Iterator[Path]:
-    """A short path (socket addresses have room for 107 bytes), 0700, to be XDG_RUNTIME_DIR."""
+    """A short path (socket addresses have room for 107 bytes), 0700, to be XDG_RUNTIME_DIR.
+
+    A `run` whose terminal was closed, or whose agent has just ended, still writes there: it is ended before.
+    """
     directory = Path(tempfile.mkdtemp(prefix="aw-", dir="/tmp"))
     (directory / "agent-watchdog").mkdir(mode=0o700)
     yield directory
+    end_all_with("XDG_RUNTIME_DIR", str(directory))
     shutil.rmtree(directory)
 
 
