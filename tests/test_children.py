@@ -1,11 +1,13 @@
 """Children of the loop: they are started beside it, spoken to, waited for; a start that hangs is given up."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,20 +72,26 @@ def test_a_start_that_hangs_stops_neither_the_loop_nor_the_end() -> None:
         hanging.take_away()
 
 
-def test_a_start_that_comes_too_late_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nobody waits for it any more."""
-    real, late = children._popen, tmp_path / "late"
-    os.mkfifo(late)
+def test_a_start_that_comes_too_late_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for it any more. One that no thread has begun with yet is not begun at all."""
+    real, submit = children._popen, children._starters.submit
+    begun, gate = threading.Event(), threading.Event()
     pids: list[int] = []
 
     def slow(argv: tuple[str, ...], options: dict[str, object]) -> "subprocess.Popen[bytes]":
-        with late.open() as gate:
-            gate.read()
+        begun.set()
+        gate.wait(60)
         made = real(argv, options)
         pids.append(made.pid)
         return made
 
+    def submit_and_begin(*words: Any) -> "Future[subprocess.Popen[bytes]]":
+        future = submit(*words)
+        assert begun.wait(60)
+        return future
+
     monkeypatch.setattr(children, "_popen", slow)
+    monkeypatch.setattr(children._starters, "submit", submit_and_begin)
     monkeypatch.setattr(children, "START", 0.05)
 
     async def story() -> None:
@@ -91,7 +99,7 @@ def test_a_start_that_comes_too_late_is_ended(monkeypatch: pytest.MonkeyPatch, t
             await children.start("sleep", "1000", **PIPES)
 
     asyncio.run(story())
-    late.write_text("now")
+    gate.set()
     wait_for(lambda: pids and not Path(f"/proc/{pids[0]}").exists(), "it is ended and reaped")
 
 

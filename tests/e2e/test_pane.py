@@ -129,9 +129,10 @@ def press(world: World, *keys: str) -> None:
     subprocess.run(["tmux", "-S", str(world.dir / "tmux"), "send-keys", *keys], check=True, timeout=60)
 
 
+# 6 s: before a pane is seen three interpreters have started (run, the program, the owner's helper), at any load.
 STARTING: dict[str, dict[str, object]] = {
     "sweep": {"interval_seconds": 0.3},
-    "stall": {"after_seconds": 1.5, "start_limit_seconds": 2, "prompt_limit_seconds": 2, "busy_limit_seconds": 0},
+    "stall": {"after_seconds": 6, "start_limit_seconds": 6, "prompt_limit_seconds": 2, "busy_limit_seconds": 0},
     "kill": {"ladder": ["nudge", "kill"], "nudge_pause_seconds": 1, "grace_seconds": 1},
     "log": {"level": "debug"},
 }
@@ -141,10 +142,10 @@ def test_an_agent_at_its_first_screen_waits_for_a_person(world: World) -> None:
     """No hook runs before its folder is trusted: a person is called, nothing is typed, and it is no failed start."""
     world.configure(**STARTING)
     world.start()
-    at_prompt(world, "new", "dialog", options=("--stall-after", "2s"))
+    at_prompt(world, "new", "dialog", options=("--stall-after", "6s"))
     told = world.wait_event("agent.needs_human", name="new")["why"]
     assert "has shown a prompt like Claude Code's" in told
-    world.wait_sweeps(12)  # longer than every limit
+    world.wait_sweeps(24)  # longer than every limit
     agent = world.agents()["new"]
     assert (agent["status"], agent["verdict"]) == ("running", "waiting")
     assert "it waits for a person: its pane shows a prompt like Claude Code's" in agent["why"]
@@ -159,8 +160,8 @@ def test_an_agent_that_was_not_prompted_yet_is_no_failed_start(world: World) -> 
     """Codex and opencode run no hook before the first prompt. One that hangs is ended, and nobody nudges it first."""
     world.configure(**STARTING)
     world.start()
-    at_prompt(world, "idle", vendor="codex", options=("--stall-after", "2s"))
-    world.run("hung", "sleep", "300", options=("--stall-after", "2s"))
+    at_prompt(world, "idle", vendor="codex", options=("--stall-after", "6s"))
+    world.run("hung", "sleep", "300", options=("--stall-after", "6s"))
     world.wait_status("hung", "killed", "failed")
     world.wait_sweeps(6)
     agent = world.agents()["idle"]
