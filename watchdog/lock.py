@@ -19,8 +19,8 @@ LOCK = "agent-watchdogd.lock"
 class PidFile:
     """A file that holds a pid and nothing else, locked by flock(2): the lock goes over forks, and ends with a SIGKILL.
 
-    So a file that a crash left behind is no obstacle, whatever stands in it: a power cut may leave zero bytes. Its owner
-    alone may read it: flock(2) asks for no more, and whoever locked it could keep the next daemon from starting.
+    So a file that a crash left behind is no obstacle, whatever stands in it: a power cut may leave zero bytes. Its
+    owner alone may read it: flock(2) asks for no more, and whoever locked it could keep the next daemon from starting.
     """
 
     def __init__(self, path: str, advice: str = "") -> None:
