@@ -237,6 +237,6 @@ def invitation(settings: Settings) -> str:
     every = settings.interval / timedelta(seconds=1)
     return (
         f"agent-watchdogd watches{mode}, every {every:g} s. In another terminal:\n"
-        f"  {client_path()} run{option} --name alpha -- sleep 600 &\n"
+        f"  {client_path()} run{option} --name first -- sleep 600 &\n"
         f"  {client_path()} list{option}"
     )
