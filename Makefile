@@ -31,7 +31,7 @@ run: $(BIN)/.ready ## your own daemon, in the foreground (the first time: half a
 test: $(BIN)/.ready ## the tests (a few minutes; real processes, real git, real SQLite)
 	@$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
-demo: $(BIN)/.ready ## a silent, a healthy and a crashed agent, in under a minute
+demo: $(BIN)/.ready ## a silent, a healthy and a crashed agent: about 20 seconds
 	@$(BIN)/python -m tests.demo
 
 install: ## root: for the host (PREFIX=/usr/local, DESTDIR=); anybody else: for yourself. EXTRAS="postgres mcp"

@@ -199,7 +199,7 @@ def test_a_runtime_directory_that_another_daemon_took_is_left_to_it(world: World
 @pytest.mark.faults
 def test_the_starter_tells_why_the_daemon_could_not_start(world: World) -> None:
     """It fails long after the fork; its words and its exit status are the starter's all the same."""
-    (world.state / "registry.db").write_bytes(b"this is no database" * 1000)
+    (world.state / "registry.db").mkdir()
 
     done = start(world)
 

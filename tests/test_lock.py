@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from watchdog import config, logs
-from watchdog.errors import AlreadyRunning
+from watchdog.errors import AlreadyRunning, ConfigError
 from watchdog.lock import Locks, PidFile
 from watchdog.places import ensure_directories
 
@@ -32,7 +32,8 @@ def test_the_first_ones_socket_is_named_where_it_is_known(tmp_path: Path) -> Non
     file = tmp_path / "agent-watchdog.toml"
     file.touch()
     settings = replace(config.load(str(file)), runtime_dir=str(tmp_path / "run"), state_dir=str(tmp_path / "state"))
-    other = replace(settings, runtime_dir=str(tmp_path / "other"))
+    settings = replace(settings, registry_url=f"sqlite:///{tmp_path}/registry.db")
+    other = replace(settings, runtime_dir=str(tmp_path / "other"), registry_url=f"sqlite:///{tmp_path}/other.db")
     for each in (settings, other):
         ensure_directories(each.state_dir, each.runtime_dir)
     first = Locks(settings, logs.get_logger())
@@ -45,3 +46,29 @@ def test_the_first_ones_socket_is_named_where_it_is_known(tmp_path: Path) -> Non
 
     first.close()
     Locks(other, logs.get_logger()).close()
+
+
+@pytest.mark.parametrize("name", ["agent-watchdogd.lock", "registry.db.lock", "agent-watchdog.pid"])
+@pytest.mark.parametrize("left", [bytes(4), b"pid 17", b"half a wo", b"\xff\xfe", b"4711 was here\n" * 500])
+def test_what_stands_in_a_lock_file_keeps_nobody_from_starting(tmp_path: Path, name: str, left: bytes) -> None:
+    """A power cut leaves zero bytes there; the lock decides, and the text is for people."""
+    path = tmp_path / name
+    path.write_bytes(left)
+    first = PidFile(str(path))
+    with pytest.raises(AlreadyRunning, match=r"already running \(pid not told yet\)"):
+        PidFile(str(path))
+    first.write(os.getpid())
+    assert path.read_text() == f"{os.getpid()}\n"
+    first.close()
+
+
+def test_a_file_with_another_name_is_taken_only_if_it_holds_a_pid(tmp_path: Path) -> None:
+    """`--pidfile thesis` is a slip; `--pidfile daemon`, left by a crash, is not."""
+    path = tmp_path / "thesis"
+    path.write_text("my thesis\n")
+    with pytest.raises(ConfigError, match="something else than a pid file"):
+        PidFile(str(path))
+    assert path.read_text() == "my thesis\n"
+    for left in (b"4711\n", b"", bytes(5)):
+        path.write_bytes(left)
+        PidFile(str(path)).close()

@@ -330,6 +330,13 @@ CATALOGUE: dict[str, Entry] = {
         "the registry cannot be read or written; nobody is ended meanwhile",
         "is the database there, its disk full or read-only? It goes on by itself",
     ),
+    "registry.begun_anew": Entry(
+        ERROR,
+        "at start the registry was damaged or empty: it was put aside, and another one begun; says why, and where it"
+        " lies. Registered agents that live are watched as before; the daemon ends nobody until an operator says so,"
+        " since what was held is not known any more",
+        "hold again what was held, then `agent-watchdog unhold`; the history is in the file that was put aside",
+    ),
     "registry.recovered": Entry(INFO, "the registry works again"),
     "disk.reserve_used": Entry(
         ERROR,

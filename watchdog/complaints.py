@@ -30,7 +30,7 @@ def explain(problem: dict[str, Any]) -> str:
     if kind == "extra_forbidden":
         return f"{key}: unknown key{suggest(str(place[-1]), model.model_fields)}"
     if kind == "missing":
-        return f"{key}: is missing"
+        return f"{key}: is missing" + ("; right: a name of your own" if key.endswith(".name") else "")
     message = str(problem["msg"]).removeprefix("Value error, ")
     message = _WORDS.get(kind, message.removeprefix("Input should be "))
     if kind != "value_error":

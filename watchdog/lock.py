@@ -19,8 +19,8 @@ LOCK = "agent-watchdogd.lock"
 class PidFile:
     """A file that holds a pid and nothing else, locked by flock(2): the lock goes over forks, and ends with a SIGKILL.
 
-    So a file that a crash left behind is no obstacle, and what stands in it is never believed. Its owner alone may read
-    it: flock(2) asks for no more, and whoever locked it could keep the next daemon from starting.
+    So a file that a crash left behind is no obstacle, whatever stands in it: a power cut may leave zero bytes. Its
+    owner alone may read it: flock(2) asks for no more, and whoever locked it could keep the next daemon from starting.
     """
 
     def __init__(self, path: str, advice: str = "") -> None:
@@ -75,7 +75,7 @@ class PidFile:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                who = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "not told yet"
+                who = _pid_in(descriptor)
                 os.close(descriptor)
                 raise AlreadyRunning(f"already running (pid {who}): {self.path} is locked{self._advice}") from None
             if _lies_at(self.path, descriptor):
@@ -177,10 +177,16 @@ def _holder(path: str) -> str | None:
             inodes = {line.split()[5].rpartition(":")[2] for line in locks if " FLOCK " in line and "->" not in line}
         if str(found.st_ino) not in inodes:
             return None
-        with open(path) as file:
-            return file.read(32).strip() or "not told yet"
+        with open(path, "rb") as file:
+            return _pid_in(file.fileno())
     except (OSError, IndexError, ValueError):
         return None
+
+
+def _pid_in(descriptor: int) -> str:
+    """What its holder wrote, once it has; before that anything may stand there."""
+    word = os.pread(descriptor, 32, 0).strip()
+    return word.decode() if word.isdigit() else "not told yet"
 
 
 def _lies_at(path: str, descriptor: int) -> bool:
@@ -199,11 +205,19 @@ def _open(path: str) -> int:
         raise ConfigError([f"{path}: {error.strerror}; right: a pid file in a directory of our own"]) from None
     found = os.fstat(descriptor)
     is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1
-    if not is_ours or not (os.pread(descriptor, 32, 0).removeprefix(b"pid ").strip() or b"0").isdigit():
+    if not is_ours or not (path.endswith((".pid", ".lock")) or _holds_a_pid(descriptor)):
         os.close(descriptor)
         raise ConfigError([f"{path}: is something else than a pid file of uid {os.geteuid()}"])
     os.fchmod(descriptor, 0o600)
     return descriptor
+
+
+def _holds_a_pid(descriptor: int) -> bool:
+    """Whether that file holds a pid, or what a crash leaves of one: nothing, or zero bytes.
+
+    Asked where the name does not tell: a slip in `--pidfile` must not cost a file.
+    """
+    return (os.pread(descriptor, 32, 0).strip(b"\0 \n") or b"0").isdigit()
 
 
 def client_path() -> str:
@@ -223,6 +237,6 @@ def invitation(settings: Settings) -> str:
     every = settings.interval / timedelta(seconds=1)
     return (
         f"agent-watchdogd watches{mode}, every {every:g} s. In another terminal:\n"
-        f"  {client_path()} run{option} --name alpha -- sleep 600 &\n"
+        f"  {client_path()} run{option} --name first -- sleep 600 &\n"
         f"  {client_path()} list{option}"
     )

@@ -41,6 +41,7 @@ from watchdog.processes.bounded import LookFailed
 from watchdog.processes.reader import Reader
 from watchdog.reaper import Reaper
 from watchdog.recording import Recorder
+from watchdog.registry import damage
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.reloading import Reload
 from watchdog.reserve import Reserve
@@ -136,7 +137,7 @@ class Daemon:
     async def _start(self, held: AsyncExitStack) -> None:
         await self._make(held)
         await self.custodians.look()  # before anything is judged, or said to be ours
-        await self.take_up.everything()
+        await self.take_up.everything(begun_anew=self.begun_anew)
         self.hearing.sockets.drop_kept()
         await self.door.open()
         held.push_async_callback(self.door.close)
@@ -223,6 +224,8 @@ class Daemon:
         store = Store(settings.registry_url)
         self.store = AsyncStore(store)
         held.callback(self.store.close, REGISTRY_LEAVES)
+        aside = partial(damage.put_aside, settings.registry_url, settings.state_dir, clock.now().wall)
+        lost = await threads.finished(f"registry {store.engines.place}", aside)
         await threads.finished(f"registry {store.engines.place}", store.open)
         await threads.finished(f"registry {store.engines.place}", partial(store.claim_host, self.host))
         self.reserve = Reserve(settings.state_dir, settings.log.file, log)
@@ -231,6 +234,11 @@ class Daemon:
         if not store.shared:  # a server's disk is another one
             self.store.make_room = self.reserve.give
         self.supervisor.stepped()
+        self.begun_anew = lost is not None
+        if lost is not None:
+            log.event("registry.begun_anew", why=lost.why, kept_as=lost.kept_as)
+            why = f"the former registry was lost ({lost.why}), and what operators held with it"
+            await self.store.write(store.add_hold, None, why, os.geteuid(), clock.now().wall, host=self.host)
         self.users = Users(clock, log)
         self.users.changed = reader.share
         await self.users.begin()

@@ -67,10 +67,11 @@ class TakeUp:
         self._rowless: dict[str, int] = {}  # agents without a row, and their beats when that was seen
         self._idle: object | None = None  # the registry's version in which there was nothing to do
 
-    async def everything(self) -> None:
+    async def everything(self, *, begun_anew: bool = False) -> None:
         """Agents and open orders, at start. An agent of another boot is lost.
 
         None of its processes can live, so only its hooks are run. A row that cannot be read is said and left alone.
+        `begun_anew`: the former registry was lost, so who lives gets its row again.
         """
         store, copies = self._store.store, self._hearing.read_copies()
         rows, problems = await self._store.read(store.live_agents, self._host)
@@ -94,7 +95,7 @@ class TakeUp:
             self.settle(agent)
             if started_us(agent):
                 self._quarantine([Problem(agent.agent_id, f"pid: {STARTED_US}")])
-        await self._readopt(copies, {problem.agent_id for problem in problems})
+        await self._readopt(copies, {problem.agent_id for problem in problems}, begun_anew=begun_anew)
         self._placement.take_up()
         for request in requests:
             found = self._fleet.get(request.agent_id)
@@ -114,11 +115,11 @@ class TakeUp:
             if agent.reg.boot_id != self._boot_id and agent.request_id is None:
                 await self._worker.request(agent, Reason.LOST, KillOptions(), "daemon", "its boot is gone")
 
-    async def _readopt(self, copies: list[AgentRow], unread: set[str]) -> None:
+    async def _readopt(self, copies: list[AgentRow], unread: set[str], *, begun_anew: bool) -> None:
         """Registered agents that live and that the registry does not know, or not with their process.
 
         It was put back from an older copy while nobody was there. They are watched, and told of by `orders`; without
-        a row none of them can be ended.
+        a row none of them can be ended. One that was begun anew knows nobody, so nobody's row was taken on purpose.
         """
         lost = await self._store.read(self._store.store.without_row, [row.agent_id for row in copies], self._host)
         for row in copies:
@@ -131,6 +132,9 @@ class TakeUp:
                     self._hearing.forget_copy(row.agent_id)
             elif agent is None and row.agent_id in lost and seen is Presence.ALIVE:
                 policy, promised = self.settings.policy_for(reg), reg.stall_after is not None
+                if begun_anew:
+                    now, store = self._clock.now().wall, self._store.store
+                    await self._store.write(store.add_agent, reg, Status.RUNNING, now, "daemon", row.notify_socket)
                 self._hearing.readopt(Agent(reg, policy, Status.RUNNING, row.notify_socket, promised=promised))
             elif agent is None and (seen is Presence.ABSENT or row.agent_id not in lost | unread):
                 self._hearing.forget_copy(row.agent_id)

@@ -239,7 +239,7 @@ def test_six_descriptors_are_enough(environment: dict[str, str], daemon: FakeDae
 
 def test_says_from_when_on_silence_is_judged(start: Start, daemon: FakeDaemon) -> None:
     """Its hooks may promise at once. Without --stall-after, one line; with it, none."""
-    assert "its silence is judged from its first beat on" in start("run", "--", "true").communicate(timeout=60)[1]
+    assert "never ended for silence before its first beat" in start("run", "--", "true").communicate(timeout=60)[1]
     assert start("run", "--stall-after", "1m", "--", "true").communicate(timeout=60)[1] == ""
 
 

@@ -154,7 +154,7 @@ def test_who_promised_no_beat_lives(world: World) -> None:
 
     assert world.agents()["quiet"]["status"] == "running"
     assert world.json("why", "quiet")["agent"]["command"] == "sleep"
-    assert "its silence is judged from its first beat on" in (world.dir / "quiet.out").read_text()
+    assert "never ended for silence before its first beat" in (world.dir / "quiet.out").read_text()
     assert loud.wait(60) != 0
 
 

@@ -89,9 +89,13 @@ def _config(seen: Seen) -> Iterator[Finding]:
             "mend it, check it by agent-watchdogd --check, then systemctl reload agent-watchdog",
         )
     for problem in seen.config_warnings:
-        yield Finding(
-            "warn", problem, "perhaps a slip of the pen; nothing stops for it", "mend it, or make what it names"
+        secret = "secret stands" in problem or "password or token" in problem
+        meaning, todo = (
+            ("others than its owner know it", "change it, and put it where its owner alone can read it")
+            if secret
+            else ("perhaps a typing mistake; the daemon starts all the same", "correct it, or make what it names")
         )
+        yield Finding("warn", problem, meaning, todo)
     waiting = seen.status.get("config_waiting") if seen.status else None
     if isinstance(waiting, list) and waiting:
         yield Finding(

@@ -216,7 +216,7 @@ def _tell(result: Json) -> None:
     name = clean(result.get("name") or identifier or "all agents")
     short = f" ({identifier[:8]})" if result.get("name") and identifier else ""
     if not result.get("success"):
-        warn(f"{name}{short}: {clean(result.get('error'))}: {clean(result.get('message'))}")
+        warn(f"{name}{short}: {clean(result.get('message') or result.get('error'))}")
     else:
         say(f"{name}{short}: {clean(result.get('how') or result.get('message'))}")
     if result.get("resume"):

@@ -39,7 +39,9 @@ def reap(arguments: argparse.Namespace) -> int:
         whose = one.get("name") or str(one.get("agent_id") or "")[:8]
         size = "" if one.get("bytes") is None else f"{one.get('bytes')} bytes"
         known = clean(", ".join(str(word) for word in (whose, size) if word))
-        say(f"{clean(one.get('action'))} {clean(one.get('kind'))} {clean(one.get('what'))}{known and f' ({known})'}")
+        kind, what = clean(one.get("kind")), clean(one.get("what"))
+        kind = "" if kind in what else f"{kind} "
+        say(f"{clean(one.get('action'))} {kind}{what}{known and f' ({known})'}")
         say(f"  {clean(one.get('why'))}")
         if one.get("outcome") is not None:
             say(f"  {clean(one.get('outcome'))}: {clean(one.get('message'))}")

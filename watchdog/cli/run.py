@@ -192,7 +192,9 @@ class Wrapper:
                 _say(f"{name}: codex shares an app server with your other sessions, which is not ended with it;")
                 _say(f"{name}: codex --no-daemon has a process of its own")
         if self.options.stall_after is None:
-            _say(f"{name}: its silence is judged from its first beat on; from the start with --stall-after")
+            _say(
+                f"{name}: never ended for silence before its first beat; with --stall-after silence counts from now on"
+            )
 
     def _marks(self) -> dict[str, str]:
         marks = {"AGENT_WATCHDOG_ID": self.options.agent_id, "AGENT_WATCHDOG_SOCKET": self.link.home or self.control}

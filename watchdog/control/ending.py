@@ -22,6 +22,7 @@ from watchdog.control.finding import (
     members,
     still_may,
     stored,
+    unwatched,
     with_orphans,
 )
 from watchdog.control.peers import Peer
@@ -175,7 +176,7 @@ async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: 
             return failure(target, error)
         if where.host != desk.host:
             return await _already(desk, await elsewhere.ended(desk, where))
-        if (one := _unwatched(desk, peer, word)) is not None:
+        if (one := unwatched(desk, peer, word)) is not None:
             hint = f"; use this instead: {one['stop']}" if one.get("stop") else ""
             refusal = ProcessNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}{hint}")
             return failure(target, refusal) | {"owner_uid": one["owner_uid"]}  # whose words these are
@@ -184,11 +185,6 @@ async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: 
         if isinstance(other, Forbidden):
             denial(desk, peer, route, str(other))
         return failure(target, other)
-
-
-def _unwatched(desk: Desk, peer: Peer, name: str) -> Json | None:
-    """Who stands in a foreign registry by that name, and cannot be told to be any process."""
-    return next((one for one in desk.shown() if one["name"] == name and peer.may(int(str(one["owner_uid"])))), None)
 
 
 async def _already(desk: Desk, row: AgentRow) -> Json:

@@ -7,7 +7,7 @@ agents that one may touch are candidates: another user who takes the same name d
 from watchdog import targets
 from watchdog.control import elsewhere
 from watchdog.control.claims import foreign_number, has_ended
-from watchdog.control.desk import Desk
+from watchdog.control.desk import Desk, Json
 from watchdog.control.elsewhere import House
 from watchdog.control.peers import Peer
 from watchdog.core.model import ENDED
@@ -114,11 +114,18 @@ async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
         raise _no_agents(desk, peer, word)
     if not rows:
         there = await elsewhere.hint(desk, peer, word)
+        if (one := unwatched(desk, peer, word)) is not None:
+            raise AgentNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}")
         raise AgentNotFound(f"no agent is called {word!r} (see: agent-watchdog list --all){there}")
     row = (mine or rows)[0]
     if not peer.may(row.registration.owner_uid):
         raise Forbidden(f"{row.registration.name} ({row.agent_id}) belongs to uid {row.registration.owner_uid}")
     return row
+
+
+def unwatched(desk: Desk, peer: Peer, name: str) -> Json | None:
+    """Who stands in a foreign registry by that name, and cannot be told to be any process."""
+    return next((one for one in desk.shown() if one["name"] == name and peer.may(int(str(one["owner_uid"])))), None)
 
 
 async def _of_pid(desk: Desk, peer: Peer, word: str) -> list[AgentRow]:

@@ -57,7 +57,7 @@ def _by_verdict(agent: Agent) -> list[str]:
         case Verdict.HEALTHY if not agent.promised:
             return ["A first heartbeat makes its silence count from then on; until then only its exit and its TTL do."]
         case Verdict.HEALTHY:
-            return [f"Without a heartbeat it is late in {span(max(ZERO, left))}, and stalled {_looks(agent)} later."]
+            return [f"Without a heartbeat it is late in {span(max(ZERO, left))}, and stalled{_confirmed(agent)}."]
         case Verdict.LATE if agent.activity is not None:
             left = max(ZERO, policy.busy_limit - max(ZERO, agent.counted - agent.after))
             return [
@@ -94,9 +94,10 @@ def _waiting(agent: Agent) -> list[str]:
     return [f"It said `{agent.state}`; a heartbeat with another state ends the wait. There is no limit to it."]
 
 
-def _looks(agent: Agent) -> str:
-    count = agent.policy.confirm_sweeps
-    return f"{count} look{'s' if count != 1 else ''}"
+def _confirmed(agent: Agent) -> str:
+    """The look that finds it late is the first of those that confirm it."""
+    more = agent.policy.confirm_sweeps - 1
+    return f" {more} look{'s' if more != 1 else ''} later" if more > 0 else " with the same look"
 
 
 def _then(agent: Agent) -> str:

@@ -153,7 +153,7 @@ def dry(agent: Agent) -> Json:
 def preview(agent: Agent, tree: str) -> Json:
     """What would be ended, to somebody who may not know whom he means; nothing was done."""
     result = dry(agent)
-    message = f"not done, since you run in the tree {tree}: {result['message']}; --go (JSON: go) does it"
+    message = f"not done, since you run in the tree {tree}; with --go (JSON: go) it {result['message']}"
     return result | {"success": False, "error": "preview", "message": message}
 
 

@@ -1,0 +1,49 @@
+"""P4: the registry's file is damaged while no daemon runs. Who lives is watched again, and nobody is ended unasked."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.world import World, alive, wait_for
+
+
+def halve(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def empty(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+@pytest.mark.parametrize("damage", [halve, empty])
+def test_a_damaged_registry_is_put_aside_and_the_daemon_watches(world: World, damage: object) -> None:
+    """A registered agent and one of `run`; the operator's hold is lost, so all are held until a person lifts it."""
+    assert callable(damage)
+    world.start()
+    agent = world.registered("alpha", *world.script("agent.py", "by=systemd-notify", "beat=0.3/hush"))
+    world.run("beta", *world.script("agent.py", "beat=0.3"))
+    for name in ("alpha", "beta"):
+        world.wait_event("agent.first_beat", name=name)
+    world.cli("hold", "alpha", "--reason", "I debug it")
+    world.crash()
+    file = world.state / "registry.db"
+    for beside in world.state.glob("registry.db-*"):
+        beside.unlink()
+    damage(file)
+    world.start()
+    told = world.wait_event("registry.begun_anew")
+    kept = told["kept_as"]
+    assert (kept is not None and Path(kept).exists()) == (damage is halve)
+    world.stop()
+    world.start()  # the hold is a row like any other: a restart lifts nothing
+    assert world.count("registry.begun_anew") == 1
+    wait_for(lambda: min(world.agents()[name]["beats"] for name in ("alpha", "beta")) > 0, "both are heard again")
+    assert "registry was lost" in world.cli("status", check=False).stdout
+    (world.dir / "hush").touch()
+    world.wait_event("kill.held", name="alpha")
+    assert alive(agent.pid)
+    assert "registry was lost" in world.cli("why", "alpha").stdout
+    world.cli("unhold")
+    world.wait_status("alpha", "killed", seconds=30)
+    assert world.agents()["beta"]["state"] == "working"

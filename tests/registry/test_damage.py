@@ -1,0 +1,155 @@
+"""A registry that nobody can open is put aside; one that somebody may want is left where it lies."""
+
+import os
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from tests.registry.samples import add
+from watchdog.registry.damage import put_aside
+from watchdog.registry.store import Store
+
+AT = datetime(2026, 11, 29, 20, 15, tzinfo=UTC)
+
+
+@pytest.fixture
+def filled(store: Store, database: Path) -> Path:
+    """A registry of some pages whose daemon has ended."""
+    for number in range(40):
+        add(store, f"a{number}")
+    store.close()
+    return database
+
+
+def by_hand(database: Path, statement: str) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute(statement)
+
+
+def halve(database: Path) -> None:
+    os.truncate(database, database.stat().st_size // 2)
+
+
+def scribble(database: Path) -> None:
+    """Random bytes over all pages but the first."""
+    with database.open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(database.stat().st_size - 4096))
+
+
+def write_text(database: Path) -> None:
+    database.write_text("this is no database\n" * 100)
+
+
+def drop_a_table(database: Path) -> None:
+    by_hand(database, "DROP TABLE operator_hold")
+
+
+def drop_a_column(database: Path) -> None:
+    by_hand(database, "ALTER TABLE operator_hold DROP COLUMN reason")
+
+
+def other_tables(database: Path) -> None:
+    database.unlink()
+    by_hand(database, "CREATE TABLE bookmarks (url TEXT)")
+
+
+def no_tables(database: Path) -> None:
+    database.unlink()
+    by_hand(database, "PRAGMA journal_mode=WAL")
+
+
+def no_revision(database: Path) -> None:
+    by_hand(database, "DELETE FROM alembic_version")
+
+
+@pytest.mark.parametrize(
+    ("damage", "why"),
+    [
+        (halve, "SQLite"),
+        (scribble, "SQLite"),
+        (write_text, "SQLite cannot read it: SQLITE_NOTADB"),
+        (drop_a_table, "table operator_hold is gone"),
+        (drop_a_column, "table operator_hold has no column reason"),
+        (other_tables, "it has tables of something else: bookmarks"),
+        (no_tables, "it has no tables"),
+        (no_revision, "it has tables of something else: agent_lifecycle"),
+    ],
+)
+def test_what_is_damaged_is_put_aside_whole(filled: Path, damage: object, why: str) -> None:
+    """Its bytes lie below a name with the time, with its -wal, and a new registry opens in its place."""
+    assert callable(damage)
+    damage(filled)
+    was = filled.read_bytes()
+    Path(f"{filled}-wal").write_bytes(b"")
+    lost = put_aside(f"sqlite:///{filled}", str(filled.parent), AT)
+    assert lost is not None and lost.why.startswith(why)
+    assert lost.kept_as == f"{filled}.damaged-20261129T201500Z"
+    assert Path(lost.kept_as).read_bytes() == was
+    assert not list(filled.parent.glob("registry.db*")) or not filled.exists()
+    with closing(Store(f"sqlite:///{filled}").open()) as opened:
+        assert opened.live_agents("here") == ([], [])
+
+
+def test_a_second_one_in_the_same_second_replaces_nothing(filled: Path) -> None:
+    """A daemon that starts again and again on a bad disk."""
+    for name in ("registry.db.damaged-20261129T201500Z", "registry.db.damaged-20261129T201500Z+"):
+        write_text(filled)
+        lost = put_aside(f"sqlite:///{filled}", str(filled.parent), AT)
+        assert lost is not None and lost.kept_as == str(filled.parent / name)
+
+
+def test_a_sound_registry_stays(filled: Path) -> None:
+    """Also with what was committed lying in its -wal alone, as after a crash."""
+    assert put_aside(f"sqlite:///{filled}", str(filled.parent), AT) is None
+    with closing(Store(f"sqlite:///{filled}").open()) as opened:
+        add(opened, "late")
+        copy = filled.parent / "crashed"
+        copy.mkdir()
+        for path in filled.parent.glob("registry.db*"):
+            (copy / path.name).write_bytes(path.read_bytes())
+    assert put_aside(f"sqlite:///{copy}/registry.db", str(copy), AT) is None
+    with closing(Store(f"sqlite:///{copy}/registry.db").open()) as opened:
+        assert opened.agent("late") is not None
+
+
+def test_one_that_is_locked_or_of_another_revision_stays(store: Store, database: Path) -> None:
+    """What may pass is no damage; a newer version's registry is refused by `open`, an older one's is migrated."""
+    with store.engines.begin(store.engines.durable) as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'ffff'"))
+    store.close()
+    assert put_aside(f"sqlite:///{database}", str(database.parent), AT) is None
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert put_aside(f"sqlite:///{database}", str(database.parent), AT) is None
+
+
+def test_nothing_of_somebody_else_is_moved(tmp_path: Path) -> None:
+    """Outside the state directory: notes, and another program's database."""
+    home = tmp_path / "home"
+    notes, theirs = tmp_path / "notes.txt", tmp_path / "theirs.db"
+    notes.write_text("my thesis\n" * 1000)
+    by_hand(theirs, "CREATE TABLE bookmarks (url TEXT)")
+    for path in (notes, theirs):
+        assert put_aside(f"sqlite:///{path}", str(home), AT) is None
+        assert path.exists()
+    for word in ("postgresql:///agents", f"sqlite:///{tmp_path}/missing.db"):
+        assert put_aside(word, str(home), AT) is None
+
+
+def test_our_own_outside_the_state_directory_is_put_aside(filled: Path, tmp_path: Path) -> None:
+    """`registry.url` names a file elsewhere, and it was ours."""
+    scribble(filled)
+    assert put_aside(f"sqlite:///{filled}", str(tmp_path / "home"), AT) is not None
+
+
+def test_an_empty_file_is_a_lost_registry(database: Path) -> None:
+    """Somebody emptied it: what operators held is gone, and nothing is there to be kept."""
+    database.touch()
+    lost = put_aside(f"sqlite:///{database}", str(database.parent), AT)
+    assert lost is not None and lost.kept_as is None
+    assert database.exists()

@@ -1,0 +1,116 @@
+"""Is the SQLite file of a registry fit to be opened? A damaged one is put aside, so that the daemon can begin another.
+
+A daemon that does not start watches nobody, and no restart mends a damaged file. Nothing is deleted: the file and its
+`-wal` and `-shm` keep their content below a name with the time.
+"""
+
+import os
+import sqlite3
+import stat
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from watchdog.config import sqlite_file
+from watchdog.registry.schema import REVISION, metadata
+
+_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")  # sqlite.org/rescode.html; any other failure may pass
+_HEADER = b"SQLite format 3\0"  # sqlite.org/fileformat.html, 1.3
+PATIENCE = 5.0  # seconds for somebody else's lock
+
+
+@dataclass(frozen=True)
+class Lost:
+    """How a registry was lost, and where its file lies now (None: there was nothing in it)."""
+
+    why: str
+    kept_as: str | None
+
+
+def put_aside(url: str, home: str, now: datetime) -> Lost | None:
+    """Before the registry is opened: what is not fit for use is renamed. None: nothing is wrong, or it is not a file.
+
+    `home` is the daemon's state directory, where whatever lies in the registry's place was meant to be ours. Elsewhere
+    only what is a damaged SQLite file, or has our own tables, is moved: not somebody's notes, not another program's
+    database. Raises OSError where it cannot be renamed.
+    """
+    path = sqlite_file(url)
+    if not path or not _is_file(path):
+        return None
+    if os.stat(path).st_size == 0:
+        return Lost("the file was empty", None)
+    why = damage_of(path)
+    if why is None or not (os.path.dirname(path) == home or _ours(path)):
+        return None
+    kept_as = f"{path}.damaged-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}"
+    while os.path.lexists(kept_as):
+        kept_as += "+"
+    for suffix in ("-wal", "-shm", ""):  # the database last: a crash in between leaves it to be judged anew
+        with suppress(FileNotFoundError):
+            os.rename(path + suffix, kept_as + suffix)
+    return Lost(why, kept_as)
+
+
+def damage_of(path: str) -> str | None:
+    """What makes that file useless as a registry. None: nothing, or what may pass (a lock, a full disk, no right)."""
+    try:
+        with closing(_connect(path)) as database:
+            found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                return f"SQLite finds it damaged: {' '.join(str(found).split())}"
+            return next(_missing(database), None)
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", None) or ""
+        return f"SQLite cannot read it: {name}: {error}" if name.startswith(_DAMAGE) else None
+
+
+def _missing(database: sqlite3.Connection) -> Iterator[str]:
+    """Tables and columns of this revision that are not there; another revision is migrated, or refused, by `open`."""
+    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        yield "it has no tables"
+        return
+    stored = None
+    if "alembic_version" in tables:
+        stored = (database.execute("SELECT * FROM alembic_version").fetchone() or (None,))[0]
+    if stored is None:
+        yield f"it has tables of something else: {', '.join(sorted(tables)[:3])}"
+    if stored == REVISION:
+        for table in metadata.sorted_tables:
+            there = {row[1] for row in database.execute(f'PRAGMA table_info("{table.name}")')}
+            for column in table.columns:
+                if column.name not in there:
+                    yield f"table {table.name} has no column {column.name}" if there else f"table {table.name} is gone"
+
+
+def _ours(path: str) -> bool:
+    """Whether it is an SQLite file, and has our own table of the revision, or nothing can be read of it."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(_HEADER)) != _HEADER:
+                return False
+        with closing(_connect(path)) as database:
+            named = "SELECT count(*) FROM sqlite_master WHERE name = 'alembic_version'"
+            return bool(database.execute(named).fetchone()[0])
+    except sqlite3.Error:
+        return True
+    except OSError:
+        return False
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    uri = f"file:{urllib.parse.quote(path)}?mode=rw"
+    database = sqlite3.connect(uri, uri=True, timeout=PATIENCE, isolation_level=None)
+    database.text_factory = lambda stored: stored.decode("utf-8", "replace")
+    return database
+
+
+def _is_file(path: str) -> bool:
+    """A link or a directory is refused by `open`."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
