@@ -103,6 +103,11 @@ class Agent(Speaker):
         return frozenset([one.key for one in self.reg.entries if one.kind == SESSION])
 
     @property
+    def served(self) -> frozenset[tuple[str, Identity]]:
+        """The same, each with the service: below another one the same id is another session."""
+        return frozenset([(one.key, it) for one in self.reg.entries if one.kind == SESSION for it in one.also])
+
+    @property
     def served_by(self) -> frozenset[int]:
         """Pids of the shared services that work for its sessions."""
         return frozenset([one.pid for entry in self.reg.entries if entry.kind == SESSION for one in entry.also])

@@ -8,12 +8,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from watchdog.clock import Clock
-from watchdog.core.model import TreeMember
+from watchdog.core.model import Identity, Status, TreeMember
 from watchdog.fleet import Agent, Fleet
 from watchdog.processes import bounded, reader, table, tree
 from watchdog.processes.survey import Service, Trees, survey
 
 HANGS = 1.0  # seconds; on a host with 20 tasks for each CPU an execve may hold up reads of its process for 0.2
+
+_GOES_ON = frozenset({Status.STARTING, Status.RUNNING})
 
 
 class Scanner:
@@ -64,7 +66,9 @@ class Scanner:
 
     async def _scan(self) -> Trees:
         agents = self.ghosts | {agent.agent_id: agent for agent in self._fleet}
-        roots = [_root(agent) for agent in agents.values()]
+        # A session whose agent has ended, or is being ended, may have begun anew, and is another's then.
+        taken = frozenset().union(*(agent.served for agent in self._fleet if agent.status in _GOES_ON))
+        roots = [_root(agent, frozenset() if agent.status in _GOES_ON else taken) for agent in agents.values()]
         roots, found, self.services = await reader.awaited(self._executor, survey, self._host, roots, os.getpid())
         for root in roots:
             agent = agents[root.agent_id]
@@ -85,7 +89,8 @@ def _as_known(found: tuple[TreeMember, ...], before: tuple[TreeMember, ...]) -> 
     )
 
 
-def _root(agent: Agent) -> tree.Root:
+def _root(agent: Agent, taken: frozenset[tuple[str, Identity]]) -> tree.Root:
+    """`taken`: sessions that are another's now."""
     return tree.Root(
         agent_id=agent.agent_id,
         owner_uid=agent.reg.owner_uid,
@@ -96,7 +101,7 @@ def _root(agent: Agent) -> tree.Root:
         cgroup=agent.cgroup,
         home_cgroup=agent.home_cgroup,
         marks=agent.marks,
-        conversations=agent.conversations,
+        sessions=agent.served - taken,
         remembered=tuple(member.identity for member in agent.members),
         spare=frozenset(agent.policy.spare),
     )

@@ -15,7 +15,7 @@ from tests.fake_service import FakeCodex, event
 from tests.fake_vendor import AGENT, EVENT
 from tests.world import BIN, World, alive, wait_for
 
-FIRST, SECOND, THIRD = (f"01a2285{n}-0000-4000-8000-00000000000{n}" for n in (1, 2, 3))
+FIRST, SECOND, THIRD = (f"01a2285{n}-0000-4000-8000-{os.urandom(6).hex()}" for n in (1, 2, 3))
 
 
 @pytest.fixture
@@ -43,6 +43,8 @@ def beats(world: World, name: str) -> int:
 
 
 def members(world: World, name: str) -> set[int]:
+    """Its tree as it is now: a look for orphans has all trees seen anew, which a sweep does once a minute."""
+    assert world.ask("POST", "/v1/reap", {"dry_run": True})[0] == 200
     return {each["pid"] for each in world.ask("GET", f"/v1/agents/{name}")[1]["agent"]["members"]}
 
 
@@ -105,6 +107,32 @@ def test_a_reap_leaves_them_alone(world: World, codex: FakeCodex) -> None:
     found = world.cli("reap").stdout
     assert "outlived" not in found, found
     assert all(map(alive, (codex.pid, theirs, nobodys)))
+
+
+ANOTHER = """
+import subprocess, sys, time
+tool = subprocess.Popen(["sleep", "300"], env={{"CODEX_THREAD_ID": {session!r}}}, start_new_session=True)
+open({told!r}, "w").write(f"{{tool.pid}}\\n")
+time.sleep(300)
+"""
+
+
+def test_the_same_session_in_another_server_is_not_touched(world: World, codex: FakeCodex) -> None:
+    """Of a copied home directory, or of agents that another daemon watches: an id alone proves nothing."""
+    _, _, mine, _ = two(codex)
+    told = world.dir / "told"
+    (world.dir / "another.py").write_text(ANOTHER.format(session=FIRST, told=str(told)))
+    python = os.path.realpath(sys.executable)
+    server = f"exec -a codex setsid bash -c 'exec -a codex \"{python}\" another.py app-server --listen unix://'"
+    world.spawn("bash", "-c", f'cd "{world.dir}"; {server}')
+    wait_for(lambda: told.exists() and told.read_text().endswith("\n"), "it is up")
+    theirs = int(told.read_text())
+    assert theirs not in members(world, "one")
+    world.json("kill", "one")
+    assert not alive(mine)
+    assert alive(theirs)
+    assert "outlived" not in world.cli("reap").stdout
+    assert alive(theirs)
 
 
 CLAUDES = """

@@ -35,8 +35,8 @@ TOOL_2, CHILD_2 = told(row(82, 70, marker="a", session=82), S2), row(83, 82, mar
 TOOL_9 = told(row(84, 70, marker="a"), S9)
 SECOND = row(65, 3, marker="b")
 ALL = (RUN, MAIN, TUI, SERVER, LOOP, TOOL_1, CHILD_1, TOOL_2, CHILD_2, TOOL_9, SECOND)
-A = agent("a", 60, wrapped=True, conversations=frozenset({S1}))
-B = agent("b", 65, conversations=frozenset({S2}))
+A = agent("a", 60, wrapped=True, sessions=frozenset({(S1, identity(70))}))
+B = agent("b", 65, sessions=frozenset({(S2, identity(70))}))
 
 
 def found(seen: ProcessTable, *roots: Root) -> dict[str, set[int]]:
@@ -105,6 +105,31 @@ def test_another_users_process_with_the_same_id_is_not_taken() -> None:
     """A mark counts in processes of the owner alone."""
     theirs = TOOL_2._replace(uid=1001)
     assert 82 not in found(table(*ALL[:7], theirs, TOOL_9, SECOND), A, B)["b"]
+
+
+def test_the_same_session_below_another_service_is_another() -> None:
+    """A copied home directory, or agents that another daemon watches: nobody here has what works there."""
+    other = service(row(170, 3, session=170, group=170, cgroup=HOME))
+    theirs, orphan = told(row(180, 170), S1), told(row(181, 1), S2)
+    child = row(182, 180)
+    seen = table(*ALL, other, theirs, child, orphan, told(row(183, 170), S2))
+    assert found(seen, A, B) == {"a": {60, 61, 80, 81}, "b": {65, 82, 83}}
+    both = dataclasses.replace(A, sessions=A.sessions | {(S1, identity(170))})
+    assert found(seen, both, B) == {"a": {60, 61, 80, 81, 180, 182}, "b": {65, 82, 83}}
+    later = dataclasses.replace(A, sessions=frozenset({(S1, identity(170, start=169))}))  # of that number, before
+    assert found(seen, later, B) == {"a": {60, 61}, "b": {65, 82, 83}}
+    elsewhere = dataclasses.replace(A, sessions=frozenset({(S1, dataclasses.replace(identity(170), boot_id="b0"))}))
+    assert found(seen, elsewhere, B) == {"a": {60, 61}, "b": {65, 82, 83}}
+
+
+def test_an_orphan_that_two_services_can_have_left_is_nobodys() -> None:
+    """Both were started by one agent, and either has a session of that id; of one alone it is that one's."""
+    other = service(row(170, 61, marker="a", session=170, group=170, cgroup=HOME))
+    seen = table(*ALL, other, told(row(182, 170, marker="a"), S2), told(row(190, 1, marker="a"), S2))
+    theirs = agent("c", 66, sessions=frozenset({(S2, identity(170))}))
+    seen = table(*(each for each in seen.rows.values() if each.stat.pid > 2 and each.stat.pid != 90), row(66, 3))
+    assert found(seen, A, B, theirs) == {"a": {60, 61, 80, 81}, "b": {65, 82, 83}, "c": {66, 182}}
+    assert found(seen, A, B) == {"a": {60, 61, 80, 81}, "b": {65, 82, 83, 190}}
 
 
 WAIT = "os.write(1, b'{} %d\\n' % os.getpid()); time.sleep(300)"

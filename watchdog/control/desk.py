@@ -136,7 +136,7 @@ class Desk:
     helping: Turns = field(default_factory=lambda: Turns(HELPERS, 1))  # requests for which a helper is started
     purging: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary)  # one of each owner's
     denied: dict[tuple[int, str], float] = field(default_factory=dict)  # when a refusal was last logged
-    talks: dict[tuple[int, str], Any] = field(default_factory=dict)  # by uid and session: `sessions.Talk`
+    talks: dict[tuple[int, str, int, int], Any] = field(default_factory=dict)  # `sessions.Talk`
 
     @property
     def socket_path(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace as replaced
 from aiohttp import web
 
 from watchdog.control.bodies import read_body
-from watchdog.control.claims import look_at
+from watchdog.control.claims import Look, look_at
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.peers import Peer, too_often
 from watchdog.control.registering import heard, take_in
@@ -40,6 +40,7 @@ from watchdog.processes.reader import awaited
 
 MOST = 1024  # sessions that are remembered
 LOOK_SECONDS = 3.0  # for a look of its owner's at a directory
+MOST_SERVICES = 3  # beside the one that told, which one session is known in
 MOST_OF_ONE = 32  # sessions of one agent: a client begins one after the other
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
 _OVER = "its agent was ended; the session has nothing more to do"
@@ -62,15 +63,15 @@ async def speak(request: web.Request) -> web.Response:
     main = _whose_main(desk, peer, service)
     if main is not None:
         return await heard(desk, main, body.beat, said)  # somebody runs the service on purpose: it is that agent
-    key = peer.uid, body.session
+    key = peer.uid, body.session, service.pid, service.start_ticks
     talk = desk.talks.get(key)
-    agent = _known(desk, peer, body.session, talk)
+    agent = _known(desk, peer, body.session, service, talk)
     if agent is None or agent.status not in _SPOKEN:
         if not body.begins and (agent is not None or await _was_ended(desk, talk)):
             return web.json_response({"stop": {"reason": _OVER, "deadline_seconds": 0.0}})
         async with desk.registering(peer.uid):
             talk = desk.talks.get(key)
-            agent = _known(desk, peer, body.session, talk)
+            agent = _known(desk, peer, body.session, service, talk)
             if agent is None or agent.status not in _SPOKEN:
                 agent, talk = await _found(desk, peer, body, service, words)
                 desk.talks[key] = talk
@@ -115,13 +116,17 @@ def _whose_main(desk: Desk, peer: Peer, service: Identity) -> Agent | None:
     return None
 
 
-def _known(desk: Desk, peer: Peer, session: str, talk: Talk | None) -> Agent | None:
-    """The agent that has it, also after a restart."""
+def _known(desk: Desk, peer: Peer, session: str, service: Identity, talk: Talk | None) -> Agent | None:
+    """The agent that has it, also after a restart of ours. Of another service the same id is another session."""
     agent = None if talk is None else desk.fleet.get(talk.agent_id)
     if agent is None:
-        agents = (one for one in desk.fleet if one.reg.owner_uid == peer.uid and session in one.conversations)
+        agents = (one for one in desk.fleet if one.reg.owner_uid == peer.uid and _has(one, session, service))
         agent = next(agents, None)
     return agent if agent is not None and agent.reg.owner_uid == peer.uid else None
+
+
+def _has(agent: Agent, session: str, service: Identity) -> bool:
+    return any(it == session and one.same_process(service) for it, one in agent.served)
 
 
 async def _was_ended(desk: Desk, talk: Talk | None) -> bool:
@@ -165,12 +170,26 @@ async def _found(desk: Desk, peer: Peer, body: Speak, service: Identity, words: 
         made = Register(name=name, source="hook", type=body.type)
         agent, _ = await take_in(desk, peer, made, entry=entry)
     else:
+        entry = replaced(entry, also=(*await _still_there(desk, agent, body.session, service), service))
         others = [one for one in agent.reg.entries if (one.kind, one.key) != (SESSION, body.session)]
         kept = [one for one in others if one.kind == SESSION][-MOST_OF_ONE + 1 :]
         agent.listed((*(one for one in others if one.kind != SESSION), *kept, entry))
         await desk.store.write(desk.store.store.set_entries, agent.agent_id, agent.reg.entries)
     desk.event("session.found", agent_id=agent.agent_id, name=agent.reg.name, session=body.session, why=answer.why)
     return agent, Talk(agent.agent_id, answer.perhaps)
+
+
+async def _still_there(desk: Desk, agent: Agent, session: str, but: Identity) -> list[Identity]:
+    """Other services that the agent has the same session in, and that live: two may work for one, and take turns."""
+    known = [one for it, one in agent.served if it == session and not one.same_process(but)]
+    seen = await look_at([one.pid for one in known], desk.host) if known else {}
+    return [one for one in known if not _gone(one, seen[one.pid])][:MOST_SERVICES]
+
+
+def _gone(known: Identity, seen: Look) -> bool:
+    if isinstance(seen, OSError):
+        return isinstance(seen, ProcessLookupError)  # else nothing is known of it now
+    return isinstance(seen, ThreadSeen) or not seen.identity.same_process(known)
 
 
 async def _placed(desk: Desk, peer: Peer, directory: str, seen: Seen) -> Seen:

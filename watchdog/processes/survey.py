@@ -51,7 +51,7 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
     found = tree.trees(seen, roots, _served)
     carried = {(mark, row.marker) for row in seen.rows.values() for mark in row.vendors or ()}
     mains = {root.main.pid for root in roots if seen.find(root.main) is not None and root.main is not None}
-    _served = (_served & carried) | vendors.below_services(seen, mains)
+    _served = frozenset(one for one in _served if one[:2] in carried) | vendors.below_services(seen, mains)
     for root in roots:
         found[root.agent_id] += memory.unseen(seen, root)
     if identities.pidfd_inodes_work():

@@ -12,8 +12,9 @@ their own, and a service that many sessions share (`core.services`) with what ru
 next agent's main process: an agent in a pane of a spared tmux server is an agent.
 
 Below a shared service only the id of a session tells whose a process is: it carries the marker of whoever started the
-service first, and may sit in that agent's cgroup. The agent in whose conversation it was started has it, and what
-descends from it; of a conversation that is nobody's it is nobody's.
+service first, and may sit in that agent's cgroup. The agent in whose session it was started has it, and what descends
+from it; of a session that is nobody's it is nobody's. The id counts below the very service that works for that session:
+below another one (of a copied home directory, in a container, of another daemon's agents) it is another session.
 """
 
 from collections.abc import Iterable
@@ -23,7 +24,7 @@ from watchdog.core.model import Identity, TreeMember
 from watchdog.processes import procfs
 from watchdog.processes.descent import Descent
 from watchdog.processes.table import SERVICE_MANAGERS, ProcessTable, Row
-from watchdog.processes.vendors import Served, below_services
+from watchdog.processes.vendors import Process, Served, below_services
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Root:
     home_cgroup: str | None = None  # where its main process was last seen; tells a stray from a unit of its own
     remembered: tuple[Identity, ...] = ()  # members of the last look
     marks: frozenset[str] = frozenset()  # values of vendors' markers that were made in its tree
-    conversations: frozenset[str] = frozenset()  # ids of its sessions that a shared service works for
+    sessions: frozenset[tuple[str, Identity]] = frozenset()  # that a shared service works for: id and service
     spare: frozenset[str] = frozenset()
 
 
@@ -51,7 +52,7 @@ class _Fence:
     names: frozenset[str] = frozenset()  # spared programs
     unit: int | None = None  # pid of the last child of a service manager on the way
     closed: bool = False  # the daemon itself
-    shared: bool = False  # a service that many sessions share
+    shared: frozenset[Process] = frozenset()  # the service that many sessions share; of an orphan all that it may be
 
 
 def _inside(path: str | None, of: str | None) -> bool:
@@ -130,8 +131,9 @@ class _Sorting:
         self.groups: dict[int, str] = {}
         self.wrappers: dict[int, str | None] = {}
         self.homes: dict[str, frozenset[str]] = {}
-        self.services = [row for row in self.rows.values() if row.service is not None]
-        self.conversing: dict[str, list[str]] = {}
+        self.services = self.descent.nearest([pid for pid, row in self.rows.items() if row.service is not None])
+        self.conversing: dict[tuple[str, Process], list[str]] = {}  # by session and its service
+        self.places: set[Process] = set()  # all those services
         for agent_id, root in roots.items():
             self._enter(agent_id, root)
         # Innermost first: of two that lie in one another the deeper one is the process's own.
@@ -139,12 +141,14 @@ class _Sorting:
             ((root.cgroup, agent_id) for agent_id, root in roots.items() if root.cgroup not in (None, "", "/")),
             key=lambda pair: (-len(pair[0] or ""), pair[1]),
         )
+        self.served: dict[tuple[str, str | None], set[Process]] = {}
+        for mark, marker, service in served | below_services(table, self.mains):
+            self.served.setdefault((mark, marker), set()).add(service)
         self.around = self._nesting()
         self.marks: dict[str, list[str]] = {}
         for agent_id, root in roots.items():
             for mark in root.marks:
                 self.marks.setdefault(mark, []).append(agent_id)
-        self.served = served | below_services(table, self.mains)
         self.decided: dict[int, tuple[str | None, str]] = {}
         self.heirs: dict[int, str | None] = {}
         self.adopted: dict[tuple[str, str], dict[int, bool]] = {}  # by mark and agent: what `_from_inside` found above
@@ -169,11 +173,14 @@ class _Sorting:
             if known is not None:
                 self.remembered.setdefault(identity.pid, []).append(agent_id)
                 homes.add(known.cgroup)
-        if root.conversations:  # an orphan of its tools sits where the service does
-            homes |= {row.cgroup for row in self.services if row.uid == root.owner_uid}
+        for session, service in root.sessions:
+            if (service.host, service.boot_id) == (self.table.host, self.table.boot_id):
+                place = service.pid, service.start_ticks
+                self.places.add(place)
+                self.conversing.setdefault((session, place), []).append(agent_id)
+            row = self.table.find(service)
+            homes |= {row.cgroup if row is not None else None}  # an orphan of its tools sits where the service does
         self.homes[agent_id] = frozenset(home for home in homes if home)
-        for conversation in root.conversations:
-            self.conversing.setdefault(conversation, []).append(agent_id)
         if root.wrapper is not None and self.table.find(root.wrapper) is not None:
             self.wrappers[root.wrapper.pid] = agent_id
         elif root.wrapped and main is not None:
@@ -209,7 +216,7 @@ class _Sorting:
                 for mark in row.vendors or ():
                     if mark not in root.marks:
                         around |= {name for name, other in self.roots.items() if mark in other.marks}
-                        around |= set(self._conversing(row, mark))
+                        around |= self._conversing(row, mark, self._services_of(row))
             direct[agent_id] = {name for name in around if name is not None and name != agent_id}
         closed: dict[str, frozenset[str]] = {}
         for agent_id in self.roots:
@@ -237,8 +244,8 @@ class _Sorting:
             fence = self._fence(row, parent)
             heir_of = self.heirs.get(parent) if parent is not None else None
             adopted = heir_of is None or parent in self.wrappers
-            if adopted and any((mark, row.marker) in self.served for mark in row.vendors or ()):
-                fence, heir_of = replace(fence, shared=True), None  # an orphan from below a shared service
+            if adopted and not fence.shared and (shared := self._served(row)):
+                fence, heir_of = replace(fence, shared=shared), None  # an orphan from below a shared service
             elif parent in self.wrappers and self._is_known_elsewhere(pid, heir_of):
                 heir_of = None  # likewise, without a mark
             if parent in self.wrappers and _forked_from(row.stat, self.rows[parent].stat):
@@ -261,7 +268,8 @@ class _Sorting:
         if parent is not None and self.rows[parent].stat.name in SERVICE_MANAGERS:
             unit = pid
         closed = closed or pid == self.table.scanner_pid
-        return _Fence(names, unit, closed, above.shared or row.service is not None)
+        shared = above.shared if row.service is None else frozenset({(pid, row.stat.start_ticks)})
+        return _Fence(names, unit, closed, shared)
 
     def _keeps_out(self, fence: _Fence, row: Row, agent_id: str, via: str) -> bool:
         spare = {name[:15] for name in self.roots[agent_id].spare}
@@ -283,14 +291,13 @@ class _Sorting:
         server = self.rows.get(row.terminal) if row.terminal is not None else None
         if server is None or server.stat.name not in spare or server.stat.start_ticks > row.stat.start_ticks:
             return False
-        talks = any(agent_id in self._conversing(server, mark) for mark in server.vendors or ())
+        talks = any(agent_id in self._conversing(server, mark, self.places) for mark in server.vendors or ())
         return talks or server.marker == agent_id or _inside(server.cgroup, self.roots[agent_id].cgroup)
 
     def _choose(self, row: Row, heir_of: str | None, fence: _Fence) -> tuple[str | None, str]:
         evidence = self._evidence(row, heir_of)
         if fence.shared and row.service is None:
-            talks = {name for mark in row.vendors or () for name in self._conversing(row, mark)}
-            evidence = [*((name, "conversation") for name in sorted(talks)), *evidence]
+            evidence = [*((name, "conversation") for name in self._talks(row, fence.shared)), *evidence]
         open_to = [(name, via) for name, via in evidence if not self._keeps_out(fence, row, name, via)]
         names = {name for name, _ in open_to}
         for name, via in open_to:  # strongest evidence first, among the innermost
@@ -317,10 +324,25 @@ class _Sorting:
         found += [(name, "remembered") for name in self.remembered.get(pid, ())]
         return found
 
-    def _conversing(self, row: Row, mark: str) -> list[str]:
-        """Whose conversation a vendor's mark names. A mark counts in processes of that owner alone."""
-        names = self.conversing.get(mark.partition("=")[2], ())
-        return [name for name in names if self.roots[name].owner_uid == row.uid]
+    def _talks(self, row: Row, services: frozenset[Process]) -> list[str]:
+        """In whose sessions a process below a service was started; of an orphan nobody's, if not all lead to one."""
+        found = set().union(*(self._conversing(row, mark, services) for mark in row.vendors or ()))
+        return sorted(found) if len(services) == 1 or len(found) == 1 else []
+
+    def _conversing(self, row: Row, mark: str, services: Iterable[Process]) -> set[str]:
+        """Whose session a vendor's mark names there. A mark counts in processes of that owner alone."""
+        session = mark.partition("=")[2]
+        names = {name for service in services for name in self.conversing.get((session, service), ())}
+        return {name for name in names if self.roots[name].owner_uid == row.uid}
+
+    def _services_of(self, row: Row) -> frozenset[Process]:
+        """The service above a process; of an orphan all those below which its marks were seen."""
+        above = self.services.get(row.stat.pid)
+        return self._served(row) if above is None else frozenset({(above, self.rows[above].stat.start_ticks)})
+
+    def _served(self, row: Row) -> frozenset[Process]:
+        """The services below which that was seen what its environment says."""
+        return frozenset().union(*(self.served.get((mark, row.marker), ()) for mark in row.vendors or ()))
 
     def _is_known_elsewhere(self, pid: int, heir_of: str | None) -> bool:
         """Whether another agent than its heir had the process already: an orphan passes to whoever stands above."""

@@ -17,7 +17,8 @@ from watchdog.processes.descent import Descent
 from watchdog.processes.table import ProcessTable, Row
 
 MOST = 16  # values kept of one agent: a session that is cleared or resumed gets a new one
-Served = tuple[str, str | None]  # a mark, and our marker beside it
+Process = tuple[int, int]  # pid and start ticks
+Served = tuple[str, str | None, Process]  # a mark, our marker beside it, and the shared service that both were below
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +56,26 @@ def below_services(table: ProcessTable, mains: Container[int]) -> frozenset[Serv
 
     Whoever carries the same and is below none any more is an orphan from there: it has our marker from the service.
     """
-    below: dict[int, bool] = {}
+    below: dict[int, int | None] = {}  # the service
     for pid in table.rows:
         chain, current = [], pid
         while current not in below:
             chain.append(current)
             above = table.parent(current)
             if table.rows[current].service is not None or current in mains or above is None or above in chain:
-                below[current] = table.rows[current].service is not None and current not in mains
+                is_one = table.rows[current].service is not None and current not in mains
+                below[current] = current if is_one else None
                 break
             current = above
         for each in chain:
             below.setdefault(each, below[current])
-    carrying = ((row, mark) for row in table.rows.values() if row.vendors for mark in row.vendors)
-    return frozenset((mark, row.marker) for row, mark in carrying if below[row.stat.pid] and row.service is None)
+    found = set()
+    for row in table.rows.values():
+        service = below[row.stat.pid]
+        if service is not None and row.service is None:
+            process = service, table.rows[service].stat.start_ticks
+            found |= {(mark, row.marker, process) for mark in row.vendors or ()}
+    return frozenset(found)
 
 
 class _Seen:
