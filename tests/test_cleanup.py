@@ -237,3 +237,24 @@ def test_who_needs_a_hook_that_was_not_run_is_not_run_either() -> None:
 
     scene.play(*hooks)
     assert [line for line in scene.story if line.startswith("run")] == ["run a", "run e"]
+
+
+def test_before_each_hook_it_is_told_what_is_done_and_what_is_left() -> None:
+    """Without those that have nothing to do: their thing was never registered, or they are not for that outcome."""
+    scene, heard = Scene(), []
+    other = next(status for status in Status if status is not context().outcome)
+    hooks = (
+        HookSpec("worktree", ANY, run="worktree"),
+        HookSpec("temp", ANY, run="temp_dir"),
+        HookSpec("mine", ANY, command=("true",)),
+        HookSpec("never", frozenset({other}), command=("true",)),
+    )
+
+    def progress(results: list[tuple[HookSpec, HookResult]], left: tuple[str, ...]) -> None:
+        heard.append(([spec.name for spec, _ in results], left))
+
+    about = scene.context_for({"temp_dir": None, "worktree": "/somewhere"})
+    asyncio.run(run_hooks(hooks, about, scene, scene, scene, progress=progress))
+    assert heard[0] == ([], ("worktree", "mine"))
+    assert heard[2] == (["worktree", "temp"], ("mine",))
+    assert heard[-1][1] == ()

@@ -20,6 +20,7 @@ from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
 from watchdog.owner.hooks.base import CleanupSettings
 
+Results = list[tuple[HookSpec, HookResult]]
 FINAL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})
 # Built-in hook -> the field of the context that it is about, and what is said where there is none.
 PLACES = {
@@ -92,16 +93,19 @@ async def run_hooks(
     *,
     observe: bool = False,
     pause: timedelta = timedelta(seconds=1),
-) -> list[tuple[HookSpec, HookResult]]:
+    progress: Callable[[Results, tuple[str, ...]], None] = lambda results, left: None,
+) -> Results:
     """Run what applies; what was passed over is in the answer as `nothing`. `pause` is the first back-off, doubled.
 
-    `context_for` gives every try of one hook the same `run_id`. Raises RegistryUnavailable: call again, what was done
-    is not repeated.
+    `context_for` gives every try of one hook the same `run_id`. `progress` is told before each hook what came so far,
+    and the names of this one and of those after it that have something to do.
+    Raises RegistryUnavailable: call again, what was done is not repeated.
     """
-    results: list[tuple[HookSpec, HookResult]] = []
+    results: Results = []
     well: dict[str, str | None] = {}  # of the hooks before: why one did not end well, or None
-    for spec in hooks:
+    for number, spec in enumerate(hooks):
         context = context_for(spec)
+        progress(results, tuple(one.name for one in hooks[number:] if _applies(one, context)))
         if context.outcome not in spec.on:
             well[spec.name] = f"not for agents that ended as {context.outcome}"
             continue
@@ -126,6 +130,12 @@ async def run_hooks(
         last = results[-1][1]
         well[spec.name] = None if last.outcome in WELL else f"{last.outcome}: {last.message}"
     return results
+
+
+def _applies(spec: HookSpec, context: HookContext) -> bool:
+    """Whether it has something to do for that agent."""
+    place, _ = PLACES.get(spec.run or "", (None, ""))
+    return context.outcome in spec.on and (place is None or getattr(context, place) is not None)
 
 
 async def _run(

@@ -114,9 +114,7 @@ class Closing:
             return
         if not await self.save(order, "cleanup", order.outcome):
             raise _not_ours(order)
-        order.step = (
-            "cleanup"  # no sooner: an attempt that finds it goes on with the hooks, and tells no more of the end
-        )
+        order.prove()  # no sooner: an attempt that finds the step goes on with the hooks, and tells no more of the end
         self._tell_end(order)
 
     def _tell_end(self, order: Order) -> None:
@@ -166,7 +164,9 @@ class Closing:
         if order.options.cleanup:
             words = end_words(agent, status, order.options, order.by, order.why, outcome)
             first = partial(self._prove, order)
-            runs = await self._cleanup.run(agent, status, order.reason, order.request_id, first=first, **words)
+            runs = await self._cleanup.run(
+                agent, status, order.reason, order.request_id, first=first, progress=order.clean, **words
+            )
             outcome["cleanup"] = runs
             if retry := next((run["retry"] for run in runs if "retry" in run), None):
                 outcome |= {"pane_cleanup_failed": True, "pane_retry_command": retry}  # the kill is a success

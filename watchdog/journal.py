@@ -72,11 +72,13 @@ class Cleanup:
         *,
         seen: Mapping[str, str] = MappingProxyType({}),
         first: Callable[[], Awaitable[None]] | None = None,
+        progress: Callable[[list[dict[str, object]], tuple[str, ...]], None] = lambda cleaned, left: None,
         **words: Any,
     ) -> list[dict[str, object]]:
         """What each hook did, in order; all of the configuration's unless told. `words`: more of the context.
 
-        `first` is done before any of them runs; where none is to be run it is not.
+        `first` is done before any of them runs; where none is to be run it is not. `progress` hears, before each of
+        them, what those before it did, and which are left.
         `seen`: by name of hook, what a former run saw that kept a thing in use; it is tried anew.
         """
         self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
@@ -106,7 +108,11 @@ class Cleanup:
         told = _Told(self._chronicle, agent, self._observe)
         hooks = self._hooks if hooks is None else hooks
         runner = _AsOwner(self._owners, agent)
-        results = await cleanup.run_hooks(hooks, context_for, runner, journal, told, observe=self._observe)
+
+        def on(results: cleanup.Results, left: tuple[str, ...]) -> None:
+            progress([_told(spec, result) for spec, result in results], left)
+
+        results = await cleanup.run_hooks(hooks, context_for, runner, journal, told, observe=self._observe, progress=on)
         return [_told(spec, result) for spec, result in results]
 
 

@@ -182,15 +182,21 @@ class KillWorker:
         """Have whom an earlier daemon stopped or froze go on: in observe mode the order waits."""
         self._claiming.let_go_on(agent, row.step, (member_of(member) for member in row.members))
 
-    async def finished(self, request_id: str, timeout: float) -> dict[str, object] | None:
+    async def finished(self, request_id: str, timeout: float, cleanup: float | None = None) -> dict[str, object] | None:
         """The outcome of an order, or None when it is not done within `timeout` seconds.
 
+        `cleanup`: so many seconds are waited for the hooks once all of it is proved dead; then it is told so far as it
+        has come, with the hooks that are left (`cleanup_left`).
         One that is done is the registry's: nobody may ever ask, and an outcome has 15 KB and more.
         """
         if order := self._orders.get(request_id):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(order.done.wait(), timeout)
-            return order.result
+            if cleanup is None:
+                await _any_of(timeout, order.done)
+                return order.result
+            await _any_of(timeout, order.done, order.proved)
+            if order.proved.is_set():
+                await _any_of(cleanup, order.done)
+            return order.result or order.so_far
         with suppress(WatchdogError):  # away, or the row is damaged
             row = await self._store.read(self._store.store.request, request_id)
             return None if row is None else result_of(row)
@@ -334,3 +340,13 @@ class KillWorker:
 
     def _logged(self, agent: Agent) -> Log:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
+
+
+async def _any_of(timeout: float, *events: asyncio.Event) -> None:
+    """Wait for the first of these, or so many seconds."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

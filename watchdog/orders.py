@@ -70,6 +70,9 @@ class Order:
     ended: Ended = field(default_factory=Ended)  # how far the attempts have come
     again: asyncio.Event = field(default_factory=asyncio.Event)  # somebody wants the next attempt now
     done: asyncio.Event = field(default_factory=asyncio.Event)
+    proved: asyncio.Event = field(default_factory=asyncio.Event)  # all of it is dead, and that is committed
+    cleaned: list[dict[str, object]] = field(default_factory=list)  # what hooks that have ended since did
+    cleaning: tuple[str, ...] = ()  # the one that runs, and those after it that have something to do
     conversation: Conversation | None = None  # that its agent was in
     termed: tuple[float, bool] | None = None  # when the grace began, by this boot's monotonic clock; whether of all
     lane: Lane = field(default_factory=Lane)  # whose work it is
@@ -130,6 +133,8 @@ class Order:
         termed = (self.outcome or {}).pop("termed", None)
         if isinstance(termed, dict) and termed.get("boot_id") == boot_id() and isinstance(termed.get("mono"), float):
             self.termed = (termed["mono"], termed.get("all") is True) if termed["mono"] <= now else None
+        if self.step == "cleanup":
+            self.proved.set()
         self.asked = self.options.ask is not None and self.step != ""
         self.signalled = self.step not in BEFORE_SIGNALS | {"term_rest"}
         self.touched = self.begun = self.step not in BEFORE_SIGNALS
@@ -169,6 +174,23 @@ class Order:
         for member in ended.members:
             if member.sent or not member.dead or member.seen.identity not in self.processes:
                 self.processes[member.seen.identity] = _process(member.seen, member.how())
+
+    def prove(self) -> None:
+        """All of it is dead, and that is committed; what was told before, that it could not be ended, holds no more."""
+        self.step, self.result = "cleanup", None
+        self.done.clear()
+        self.proved.set()
+
+    def clean(self, cleaned: list[dict[str, object]], cleaning: tuple[str, ...]) -> None:
+        """How far its cleanup has come."""
+        self.cleaned, self.cleaning = cleaned, cleaning
+
+    @property
+    def so_far(self) -> dict[str, object] | None:
+        """What is told to who waits no longer for its cleanup: it is dead, and what is still to be put in order."""
+        if not self.proved.is_set():
+            return None
+        return {**(self.outcome or {}), "cleanup": self.cleaned, "cleanup_left": list(self.cleaning)}
 
     def tell(self, result: dict[str, object]) -> None:
         """Let who waits for it know how it went; what could not be ended may be told again."""

@@ -13,6 +13,7 @@
     connect SOCKET COUNT             open so many connections, and keep them until stdin ends
     flood SOCKET COUNT SECONDS       register so many agents, and write to their notify sockets without pause
     halt SOCKET                      stop each helper of one's own uid as soon as it can be signalled, until stdin ends
+    falter SOCKET                    likewise, but let it go on after a second, for a moment, and stop it again
     one SOCKET METHOD PATH BODY      one request; prints status and answer
     hold SOCKET COUNT SECONDS        register so many agents; hold and unhold all of them with a reason of 1,000 letters
 
@@ -250,6 +251,26 @@ def halt(path: str) -> Counter[str]:
                 if f"--become={os.getuid()}:".encode() in words.read():
                     os.kill(pid, signal.SIGSTOP)
                     halted.add(pid)
+    return Counter({"halted": len(halted)})
+
+
+def falter(path: str) -> Counter[str]:
+    """`path` is not used."""
+    halted: dict[int, float] = {}
+    print("ready", flush=True)
+    while not select.select([0], [], [], 0.01)[0]:
+        for pid in {int(name) for name in os.listdir("/proc") if name.isdigit()} - halted.keys():
+            with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as words:
+                if f"--become={os.getuid()}:".encode() in words.read():
+                    os.kill(pid, signal.SIGSTOP)
+                    halted[pid] = time.monotonic()
+        for pid, since in halted.items():
+            if 0 < time.monotonic() - since - 1 < 10:
+                halted[pid] = float("inf")
+                with suppress(OSError):
+                    os.kill(pid, signal.SIGCONT)
+                    time.sleep(0.005)
+                    os.kill(pid, signal.SIGSTOP)
     return Counter({"halted": len(halted)})
 
 

@@ -79,8 +79,9 @@ class Attack:
         found = []
         for process in self.running:
             with process:
+                assert process.stdin is not None and process.stdout is not None
+                process.stdin.close()  # at which `connect` and `halt` end
                 process.wait(300)
-                assert process.stdout is not None
                 found.append(json.loads(process.stdout.read()))
         return found
 

@@ -97,7 +97,7 @@ class FakeWorker:
             self.office.desk.fleet.drop(agent.agent_id)
         return request_id
 
-    async def finished(self, request_id: str, seconds: float) -> dict[str, object] | None:
+    async def finished(self, request_id: str, seconds: float, cleanup: float | None = None) -> dict[str, object] | None:
         return self.outcomes[request_id]
 
 

@@ -170,3 +170,21 @@ def test_who_descends_from_an_agent_is_of_its_tree_without_a_marker(office: Offi
     out, _ = agent.communicate("go\n", timeout=30)
     answer = json.loads(json.loads(out)[1])
     assert [result["error"] for result in answer["results"]] == ["preview"]
+
+
+def test_dead_and_its_cleanup_goes_on_is_a_success(office: Office) -> None:
+    """What is left is named; `remove` says that its row is not closed yet."""
+    office.worker.more = {"cleanup": [], "cleanup_left": ["worktree", "temp_dir"]}
+    office.register("alpha", pid=office.process())
+    status, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
+    assert (status, answer["success"], answer["cleanup_left"]) == (200, True, ["worktree", "temp_dir"])
+    assert answer["how"].endswith("; its cleanup goes on (worktree, temp_dir): agent-watchdog why alpha")
+
+    gone = office.process()
+    office.register("beta", pid=gone)
+    process = next(one for one in office.processes if one.pid == gone)
+    process.kill()
+    process.wait()
+    status, answer = office.ask("POST", "/v1/remove", {"targets": ["beta"]})
+    assert (status, answer["success"]) == (409, False)
+    assert answer["message"].startswith("beta is dead, but not removed yet: its cleanup goes on (worktree, temp_dir)")

@@ -17,6 +17,9 @@ and a look that finds nobody left. Only what was registered is ended. What has e
   agent-watchdog kill alpha@HOST              an agent of another host that shares the registry
 
 From within an agent's process tree `all`, `tag:X` and `type:X` only show whom they mean (exit status 1) without --go.
+Once it is proved dead the cleanup is waited for, 30 s at most, of another user's agent 5 s. Then it says what is left,
+with exit status 0, and the cleanup goes on: `why NAME`.
+
 An agent that is held is not ended: `unhold` it first. Child agents are spared unless --children. The work in its
 worktree is never thrown away; `why NAME` says afterwards what was kept.
 

@@ -90,7 +90,8 @@ class Desk:
     `admit` is called after an agent's row is committed and puts it into the fleet; `identified` after a pid became
     known; `follow` commits that its process has dropped from root to a user, if it has; `place` has it moved to a
     cgroup of its own. `request_kill` (agent, reason, options, by, why) commits a request, or finds the open one and
-    raises its force, and gives its id; `finished` waits at most that many seconds for its outcome (None: not yet).
+    raises its force, and gives its id; `finished` waits at most that many seconds for its outcome (None: not yet), and
+    for the cleanup of who is proved dead so many as it is told beside.
     `open_notify` makes the daemon's socket for an agent (id, owner uid) and gives its path. `doubts` are the daemon's
     own holds (with a uid: on that uid's agents), `lift_doubts` ends them. `facts` is what `status` tells of the loop.
     `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
@@ -117,7 +118,7 @@ class Desk:
     open_notify: Callable[[str, int], str]
     close_notify: Callable[[str], None]
     request_kill: Callable[[Agent, Reason, KillOptions, str, str], Awaitable[str]]
-    finished: Callable[[str, float], Awaitable[Json | None]]
+    finished: Callable[..., Awaitable[Json | None]]
     look_soon: Callable[[], None]
     ask_owner: Callable[[int, str, Json, float], Awaitable[Any]]
     admission: Admission

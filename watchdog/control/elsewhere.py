@@ -157,9 +157,12 @@ async def hint(desk: Desk, peer: Peer, word: str) -> str:
 
 
 async def order(
-    desk: Desk, peer: Peer, agent: Agent, reason: Reason, options: KillOptions, *, limit: float | None
+    desk: Desk, peer: Peer, agent: Agent, reason: Reason, options: KillOptions, *, limit: float | None, cleanup: float
 ) -> Json:
-    """Commit an order for another host's daemon; unless `limit` (seconds) is None, look for its outcome so long."""
+    """Commit an order for another host's daemon; unless `limit` (seconds) is None, look for its outcome so long.
+
+    `cleanup`: seconds for what comes after the proof that all of it is dead.
+    """
     store, host, name = desk.store, agent.reg.host, f"{agent.reg.name}@{agent.reg.host}"
     by = f"{peer.by} of host {desk.host}"
     why = options.text or f"asked for by {by}"
@@ -183,14 +186,16 @@ async def order(
     result = {**outcome_of(agent, row.request_id, None, options, waited=False), "host": host}
     if limit is None:
         return result | {"message": f"an order for the daemon of host {host} is committed (agent-watchdog why {name})"}
-    row, waits = await _followed(desk, row, host, limit)
+    row, waits = await _followed(desk, row, host, limit, cleanup)
     if waits is not None:
         message = f"ordered, not ended yet: {waits} (agent-watchdog why {name})"
         return result | {"success": False, "error": "waiting", "message": message, "http_status": 202}
     outcome = {"success": row.status == "done", **row.outcome}
+    if row.finished_at is None and row.step == "cleanup":
+        outcome |= {"cleanup_left": []}  # which of its hooks, that daemon knows
     if row.status == "withdrawn":
         outcome = {"error": "withdrawn", "message": outcome.get("why"), **outcome}
-    return {**outcome_of(agent, row.request_id, outcome, options, waited=True), "host": host}
+    return {**outcome_of(agent, row.request_id, outcome, options, waited=True, at=f"@{host}"), "host": host}
 
 
 async def hold(desk: Desk, peer: Peer, agent: Agent, reason: str, until: datetime | None) -> None:
@@ -238,9 +243,12 @@ async def _open(desk: Desk, agent: Agent) -> RequestRow:
     raise Conflict(f"another order for {agent.reg.name}@{agent.reg.host} ended just now; ask again")
 
 
-async def _followed(desk: Desk, row: RequestRow, host: str, limit: float) -> tuple[RequestRow, str | None]:
-    """The order when it is over, or why it is still waited for."""
+async def _followed(
+    desk: Desk, row: RequestRow, host: str, limit: float, cleanup: float
+) -> tuple[RequestRow, str | None]:
+    """The order when it is over, or nothing but its cleanup goes on; or why it is still waited for."""
     store, began = desk.store, desk.clock.mono()
+    proved: float | None = None
     patience = max(TAKE_UP, 3 * desk.settings.interval.total_seconds())
     try:
         while True:
@@ -248,6 +256,10 @@ async def _followed(desk: Desk, row: RequestRow, host: str, limit: float) -> tup
             row = row if found is None else found
             if row.finished_at is not None or found is None:
                 return row, None
+            if row.step == "cleanup":
+                proved = desk.clock.mono() if proved is None else proved
+                if desk.clock.mono() - proved >= cleanup:
+                    return row, None
             if await store.read(store.store.daemon_heard, host) is not True:
                 return row, f"no daemon of host {host} is connected to this registry; the order waits for it"
             agent = await store.read(store.store.agent, row.agent_id)

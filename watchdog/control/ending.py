@@ -25,6 +25,7 @@ from watchdog.control.finding import (
     unwatched,
     with_orphans,
 )
+from watchdog.control.patience import Patience
 from watchdog.control.peers import Peer
 from watchdog.control.purging import PURGED
 from watchdog.control.registering import take_for_order
@@ -36,7 +37,7 @@ from watchdog.fleet import ZERO, Agent
 from watchdog.registry.rows import AgentRow
 from watchdog.targets import silent
 
-CLEANUP = timedelta(minutes=10)  # how long an answer waits for the hooks after the tree is dead
+SLACK = timedelta(minutes=10)  # that a kill may take beyond its own times: it waits for its turn, the registry is away
 
 
 @dataclass
@@ -113,8 +114,10 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list
     if not order.go and any(map(is_wide, targets)) and (tree := await in_whose_tree(peer, desk.fleet)) is not None:
         return chosen.results + [preview(agent, tree) for agent in chosen.agents.values()]
     desk.charge(peer, "kill", len(chosen.agents))
+    patience = Patience(peer)
     for generation in _generations(chosen.agents):
-        told = await asyncio.gather(*(_end_one(desk, peer, agent, order) for agent in generation))
+        told = await asyncio.gather(*(_end_one(desk, peer, agent, order, patience) for agent in generation))
+        patience.heard(told)
         chosen.results += [_with_spared(desk, peer, one, chosen) for one in told]
     return chosen.results
 
@@ -219,18 +222,19 @@ def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
     return [by_depth[depth] for depth in sorted(by_depth)]
 
 
-async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
-    """Commit the request and, unless told not to, wait for its outcome."""
+async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order, patience: Patience) -> Json:
+    """Commit the request and, unless told not to, wait for its outcome, and for its cleanup with patience."""
     orphaned = agent.status in ENDED  # it has ended, and somebody of its tree lives
     reason = Reason.ORPHANED if orphaned else order.reason
     ask = agent.policy.stop_pause if reason is Reason.STOP else None
     options = replace(order.options, ask=ask, by_root=peer.admin)
     grace = agent.policy.grace if options.grace is None else options.grace
+    cleanup = patience.for_cleanup(agent.reg.owner_uid)
     try:
-        limit = (ask or ZERO) + grace + agent.policy.verify + CLEANUP
+        limit = (ask or ZERO) + grace + agent.policy.verify + SLACK
         if agent.reg.host != desk.host:
             wait = limit.total_seconds() if order.wait else None
-            return await elsewhere.order(desk, peer, agent, order.reason, options, limit=wait)
+            return await elsewhere.order(desk, peer, agent, order.reason, options, limit=wait, cleanup=cleanup)
         await still_may(desk, peer, agent)
         if (unknown := _without_pid(agent, order)) is not None:
             raise unknown
@@ -238,7 +242,7 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
         request_id = await desk.request_kill(agent, reason, options, peer.by, why)
         if not order.wait:
             return outcome_of(agent, request_id, None, options, waited=False)
-        outcome = await desk.finished(request_id, limit.total_seconds())
+        outcome = await desk.finished(request_id, limit.total_seconds(), cleanup)
     except WatchdogError as error:
         if isinstance(error, Forbidden):
             denial(desk, peer, order.route, str(error))

@@ -1,5 +1,6 @@
 """POST /hold, /unhold, /remove: do nothing about an agent, do something again, forget one that has ended."""
 
+import asyncio
 from datetime import datetime, timedelta
 
 from aiohttp import web
@@ -8,6 +9,7 @@ from watchdog.control import elsewhere, foreign
 from watchdog.control.bodies import read_body
 from watchdog.control.desk import Desk, Json, desk_of, peer_at
 from watchdog.control.finding import found, group, is_group, members, still_may, stored
+from watchdog.control.patience import Patience, goes_on, what_goes_on
 from watchdog.control.peers import Peer
 from watchdog.control.requests import Hold, Remove, Unhold, parse
 from watchdog.control.results import denial, failure
@@ -110,7 +112,7 @@ async def remove(request: web.Request) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Remove, await read_body(request))
     desk.charge_named(peer, len(body.targets))
-    results = []
+    results, patience = [], Patience(peer)
     for target in body.targets:
         word = target
         try:
@@ -126,11 +128,13 @@ async def remove(request: web.Request) -> web.Response:
             results.append(_refused(desk, peer, target, error, request.path))
             continue
         desk.charge(peer, "remove", len(agents) + bool(results))  # of all words together the first agent is paid for
-        results += [await _remove(desk, peer, agent, body) for agent in agents]
+        told = await asyncio.gather(*(_remove(desk, peer, agent, body, patience) for agent in agents))
+        patience.heard(told)
+        results += told
     return _respond(results, "remove")
 
 
-async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
+async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove, patience: Patience) -> Json:
     """A living process is never removed; what is not there is closed by the one way that closes rows."""
     try:
         await still_may(desk, peer, agent)
@@ -145,7 +149,11 @@ async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove) -> Json:
         why = body.reason or f"removed by {peer.by}"
         options = KillOptions(text=why, with_messages=body.with_messages, by_root=peer.admin)
         request_id = await desk.request_kill(agent, reason, options, peer.by, why)
-        outcome = await desk.finished(request_id, 120.0)
+        outcome = await desk.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
+        if outcome is not None and goes_on(outcome):
+            goes = what_goes_on(outcome, agent.reg.name)
+            refusal = Conflict(f"{agent.reg.name} is dead, but not removed yet: {goes}")
+            return failure(agent.agent_id, refusal, agent) | {"cleanup_left": outcome["cleanup_left"]}
         if outcome is None or not outcome.get("success"):
             told = "it goes on" if outcome is None else outcome.get("message")
             raise Conflict(f"{agent.reg.name} is not removed yet: {told}")

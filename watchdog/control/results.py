@@ -1,6 +1,7 @@
-"""The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus `resume` and `processes`."""
+"""The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus four of ours (README)."""
 
 from watchdog.control.desk import Desk, Json
+from watchdog.control.patience import goes_on, what_goes_on
 from watchdog.control.peers import Peer
 from watchdog.core.model import HookOutcome, KillOptions, Reason, Status
 from watchdog.errors import PathRefused, WatchdogError
@@ -32,8 +33,10 @@ KEYS = (
 )
 
 
-def outcome_of(agent: Agent, request_id: str, outcome: Json | None, options: KillOptions, *, waited: bool) -> Json:
-    """A kill's result. `outcome` None: not there yet, which is no failure when nobody wanted to wait."""
+def outcome_of(
+    agent: Agent, request_id: str, outcome: Json | None, options: KillOptions, *, waited: bool, at: str = ""
+) -> Json:
+    """A kill's result. `outcome` None: not there yet, which is no failure when nobody wanted to wait. `at`: `@HOST`."""
     grace = agent.policy.grace if options.grace is None else options.grace
     result: Json = {
         **dict.fromkeys(KEYS),
@@ -53,6 +56,8 @@ def outcome_of(agent: Agent, request_id: str, outcome: Json | None, options: Kil
     if outcome is not None:
         result |= {key: value for key, value in outcome.items() if value is not None or key not in result}
         _as_the_command_says(result, options)
+        if goes_on(result):
+            result["how"] = f"{result['how']}; {what_goes_on(result, agent.reg.name + at)}"
     elif waited:
         result |= {
             "error": "kill_failed",
