@@ -26,6 +26,7 @@ from watchdog.core.model import (
     cgroup_names,
 )
 from watchdog.core.sessions import SESSION, shared_words
+from watchdog.core.sites import Site
 from watchdog.core.verdict import Judgement, Observation, quiet
 from watchdog.errors import Conflict
 from watchdog.processes.signals import Guard
@@ -270,6 +271,10 @@ class Agent(Speaker):
         """Its process dropped from root to that user, which is committed. A pane that root found is not the user's."""
         self.reg = replace(self.reg, owner_uid=uid, dropped=True, pane=None)
         self.dropping = None
+
+    def lies_at(self, worktree: Site | None, temp_dir: Site | None) -> None:
+        """What was seen at its places."""
+        self.reg = replace(self.reg, worktree_site=worktree, temp_site=temp_dir)
 
     def listed(self, entries: tuple[Listed, ...]) -> None:
         """Where foreign registries tell of it now."""

@@ -14,6 +14,7 @@ from watchdog.owners import Owners
 from watchdog.ownership import UNTOUCHABLE, owner_of
 from watchdog.registry.store import AsyncStore
 from watchdog.sharing import in_use
+from watchdog.sites import sites_known
 
 
 class Cleanup:
@@ -99,6 +100,7 @@ class Cleanup:
                 exit_code=agent.exit_code,
                 exit_signal=agent.exit_signal,
                 in_use=in_use(self._fleet, agent, self._dead),
+                sites=sites_known(agent, words.get("ended_at")),
                 registry_entry=tuple(_place(entry) for entry in agent.reg.entries) or None,
                 seen=seen.get(spec.name),
                 **words,

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from watchdog.clock import Clock
+from watchdog.core import sites
 from watchdog.core.model import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Fleet
@@ -134,10 +135,16 @@ class OwnersPlaces:
             temp_dirs = {row.agent_id: row.registration.temp_dir for row in rows if row.registration.temp_dir}
             trees = {row.agent_id: row.registration.worktree for row in rows if row.registration.worktree}
             sockets = {row.agent_id: row.notify_socket for row in rows if row.notify_socket}
-            return Known(frozenset(living), ages, temp_dirs, trees, sockets, tuple(commons), in_use)
+            seen = {row.agent_id: _temp_site(row) for row in rows if row.registration.temp_dir}
+            return Known(frozenset(living), ages, temp_dirs, trees, sockets, tuple(commons), in_use, seen)
 
         known = told(rows)
         while rows and len(json.dumps(known_json(known))) > ROOM:  # paths of 4 KB each: fewer of the oldest
             rows = rows[: len(rows) // 2]
             known = told(rows)
         return known, {row.agent_id: row.registration.name for row in rows}
+
+
+def _temp_site(row: AgentRow) -> dict[str, object]:
+    """What is known of an ended agent's temp dir, as its owner's helper reads it."""
+    return sites.known_json(sites.Known(row.registration.temp_site, row.created_at.timestamp()))

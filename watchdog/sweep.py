@@ -38,6 +38,7 @@ from watchdog.registry.store import AsyncStore
 from watchdog.restraint import Restraint
 from watchdog.scan import Scanner
 from watchdog.session_files import SessionFiles
+from watchdog.sites import Sites
 from watchdog.tidings import Tidings
 
 SCAN_EVERY = 60.0  # seconds; a scan of 2,000 processes takes 50 to 100 ms
@@ -79,6 +80,7 @@ class Sweeper:
         self._tidings = Tidings(chronicle)
         self._prompts = Prompts(fleet, self.inquiries, clock, self._tidings)
         self._session_files = SessionFiles(fleet, self.inquiries, clock)
+        self._sites = Sites(fleet, self.inquiries, store, clock)
         self.restraint = Restraint(lambda: self.settings, clock, holds, log, user_of)
         self.recorder = recorder
         self._log = log
@@ -123,6 +125,7 @@ class Sweeper:
             doubtful = self._growth.look()
             self._prompts.look()
             self._session_files.look()
+            self._sites.look()
             self._hearing.ends.take()
             # Most of a big fleet is healthy and was so at the last look, and no limit of theirs is reached since.
             open_, settled = [], []
@@ -135,6 +138,7 @@ class Sweeper:
             await self._scan_if_needed(began.mono, open_, doubtful)
             looks = [look for agent, presence in open_ if (look := self._judge(agent, presence, began))]
             await self._follow_owners()
+            await self._sites.record()
             self._recorded = await self.recorder.record(self._interval)
             self.account.recorded(self._recorded)
             await self._end_holds(began)

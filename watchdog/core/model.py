@@ -11,6 +11,7 @@ from typing import Any
 
 from watchdog.core.identity import Identity as Identity
 from watchdog.core.identity import Listed as Listed
+from watchdog.core.sites import Site
 
 
 class Status(StrEnum):
@@ -145,6 +146,8 @@ class Registration:
     ttl: timedelta | None = None
     worktree: str | None = None
     temp_dir: str | None = None
+    worktree_site: Site | None = None  # what lay there while it lived, as far as it was seen
+    temp_site: Site | None = None
     beat_file: str | None = None
     log: str | None = None  # files that grow while it works; no beats
     transcript: str | None = None
@@ -267,6 +270,7 @@ class HookContext:
     resumable: bool = True
     conversation: str | None = None  # the id of the one that it was in
     with_messages: bool = False
+    sites: dict[str, Any] | None = None  # by `worktree` and `temp_dir`: `core.sites.Known`, as JSON
     seen: str | None = None  # in what state a former run kept it because it was in use, in that run's own words
 
 

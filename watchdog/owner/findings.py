@@ -40,6 +40,7 @@ class Known:
     sockets: Mapping[str, str] = field(default_factory=dict)  # likewise, of its `run`: where it heard its agent
     commons: tuple[str, ...] = ()  # git common dirs that hold trash of ours, as earlier hook runs told
     in_use: tuple[tuple[str, str], ...] = ()  # as in HookContext: places of living agents, and whose each is
+    sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of ended agents' temp dirs: core.sites.Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ def known_json(known: Known) -> dict[str, object]:
         "ended": dict(known.ended),
         "temp_dirs": dict(known.temp_dirs),
         "worktrees": dict(known.worktrees),
+        "sites": dict(known.sites),
         "sockets": dict(known.sockets),
         "commons": list(known.commons),
         "in_use": [list(pair) for pair in known.in_use],
@@ -93,4 +95,5 @@ def known_of(data: dict[str, Any]) -> Known:
         dict(data["sockets"]),
         tuple(data["commons"]),
         tuple((str(path), str(who)) for path, who in data["in_use"]),
+        dict(data["sites"]),
     )

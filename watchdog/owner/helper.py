@@ -37,6 +37,7 @@ from watchdog.owner.purging import purge
 from watchdog.owner.reports import end_report, end_report_done, end_reports
 from watchdog.owner.restoring import restorable, restore
 from watchdog.owner.session_states import session_state
+from watchdog.owner.sites import site
 from watchdog.owner.sources import source_discover, source_forget
 from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
 from watchdog.owner.terminals.showing import first_prompt, pane_shows
@@ -116,6 +117,7 @@ IN_PLACE: dict[str, Call] = {"ping": ping}  # cannot hang
 LOOKS: dict[str, Call] = {"stamp": stamp, "last_lines": last_lines, "moved": moved, "real_path": real_path}
 CALLS: dict[str, Call] = {
     "conversation": conversation,
+    "site": site,
     "daemon_of": daemon_of,
     "session_state": session_state,
     "source_discover": source_discover,

@@ -28,6 +28,9 @@ RESOLVE_INSIDE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINK
 # No such call, or a seccomp filter that does not know it; a link or a file, which `step` has the words for.
 STEP_SAYS = frozenset({errno.ENOSYS, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EAGAIN})
 
+# statx(2); Python has no call for it before 3.15.
+AT_EMPTY_PATH, STATX_BTIME = 0x1000, 0x800
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -172,6 +175,27 @@ def file_id(fd: int) -> FileId:
     """What a directory is, whatever its name."""
     status = os.fstat(fd)
     return status.st_dev, status.st_ino
+
+
+class _Statx(ctypes.Structure):
+    """The beginning of statx(2)'s answer, up to the time of creation; the whole has 256 bytes."""
+
+    _fields_ = (
+        ("mask", ctypes.c_uint32),
+        ("before", ctypes.c_byte * 76),  # blksize to atime
+        ("born_sec", ctypes.c_int64),
+        ("born_nsec", ctypes.c_uint32),
+        ("rest", ctypes.c_byte * 164),
+    )
+
+
+def born(fd: int) -> int | None:
+    """When the file was made, in ns since the epoch; None where the file system, or the C library, does not say."""
+    found = _Statx()
+    call = getattr(_libc, "statx", None)
+    if call is None or call(fd, b"", AT_EMPTY_PATH, STATX_BTIME, ctypes.byref(found)) != 0:
+        return None
+    return found.born_sec * 1_000_000_000 + found.born_nsec if found.mask & STATX_BTIME else None
 
 
 def real_path(fd: int) -> str:

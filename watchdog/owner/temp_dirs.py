@@ -19,9 +19,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from watchdog.core import sites
 from watchdog.core.model import HookResult
 from watchdog.errors import PathRefused
 from watchdog.owner import occupancy, paths, repositories, trash
+from watchdog.owner import sites as site_now
 from watchdog.owner.hooks import base
 
 MARK = ".agent-watchdog"  # a file in the directory; its content is the agent's id
@@ -41,6 +43,7 @@ class TempDir:
     holder: str  # the agent's id, or what stands for it
     in_use: InUse = ()
     unchanged_for: float = 0.0
+    known: sites.Known = sites.UNKNOWN
 
     @property
     def container(self) -> str:
@@ -95,6 +98,7 @@ def _refuse_foreign(directory: int, parent: int, what: TempDir, settings: base.C
         if marked != what.holder:
             raise PathRefused("other_agent", f"{path} carries the mark of another agent")
         return
+    site_now.refuse_stranger(directory, what.known, path)
     root = root_above(path, settings.roots)
     if root is None:
         raise PathRefused("outside_roots", f"{path} lies below none of cleanup.roots and does not carry our mark")

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from watchdog.core.model import HookResult
+from watchdog.core.sites import known_of
 from watchdog.errors import PathRefused
 from watchdog.owner import paths, session_dirs, temp_dirs, trash
 from watchdog.owner.findings import Finding, Known
@@ -89,7 +90,8 @@ def _candidates(settings: base.CleanupSettings, known: Known) -> Iterator[tuple[
     retention = settings.trash_retention_hours * 3600
 
     def whose(path: str, holder: str) -> temp_dirs.TempDir:
-        return temp_dirs.TempDir(path, holder, known.in_use, unchanged_for=retention)
+        of = known_of(known.sites.get(holder))
+        return temp_dirs.TempDir(path, holder, known.in_use, unchanged_for=retention, known=of)
 
     old = {id_: age for id_, age in known.ended.items() if age >= retention and id_ not in known.living}
     registered = {path: agent_id for agent_id, path in known.temp_dirs.items() if agent_id in old}

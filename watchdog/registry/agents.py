@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Row, func, insert, select, update
 from watchdog.core.model import LIVE, Identity, Listed, Registration, Status, Step
 from watchdog.errors import Conflict
 from watchdog.registry.changes import KEY, LIVING, STANDING, change_status, write_watched
-from watchdog.registry.codec import dump, entries_json, to_agent
+from watchdog.registry.codec import dump, entries_json, sites_json, to_agent
 from watchdog.registry.engines import Duplicate
 from watchdog.registry.querying import Queries, values, write_event
 from watchdog.registry.rows import AgentRow, Problem, SweepRow
@@ -199,6 +199,10 @@ class AgentQueries(Queries):
     def set_entries(self, agent_id: str, entries: Iterable[Listed]) -> bool:
         """Where foreign registries tell of it from now on."""
         return self._set(agent_id, entries=entries_json(entries))
+
+    def set_sites(self, registration: Registration) -> bool:
+        """What lies at its places was seen."""
+        return self._set(registration.agent_id, sites=sites_json(registration))
 
     def set_rung(self, agent_id: str, rung: Step) -> bool:
         """The agent has come to that step of its ladder; committed before the step is taken."""

@@ -9,6 +9,7 @@ from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 
 from watchdog.core.model import ENDED, Identity, Listed, Reason, Registration, State, Status, Step, TreeMember, Verdict
+from watchdog.core.sites import Site, site_json, site_of
 from watchdog.registry.cells import (
     BadRow,
     Raw,
@@ -62,6 +63,8 @@ def to_agent(raw: Raw) -> AgentRow:
             ttl=optional(raw, "ttl_seconds", duration),
             worktree=optional(raw, "worktree_path", text),
             temp_dir=optional(raw, "temp_dir", text),
+            worktree_site=_site(raw, "worktree"),
+            temp_site=_site(raw, "temp_dir"),
             beat_file=optional(raw, "beat_file", text),
             log=optional(raw, "log_path", text),
             transcript=optional(raw, "transcript_path", text),
@@ -233,6 +236,25 @@ def _options(raw: Raw) -> Json:
     except BadRow as error:
         raise BadRow(f"options: {error}") from None
     return options
+
+
+def sites_json(registration: Registration) -> str:
+    """For the column `sites`."""
+    sites = {"worktree": registration.worktree_site, "temp_dir": registration.temp_site}
+    return dump({place: site_json(site) for place, site in sites.items() if site is not None})
+
+
+def _site(raw: Raw, place: str) -> Site | None:
+    """What lay at one of its places; not known is not nobody's."""
+    stored = mapping(raw, "sites").get(place)
+    if stored is None:
+        return None
+    try:
+        if not isinstance(stored, dict):
+            raise TypeError("no JSON object")
+        return site_of(stored)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadRow(f"sites: {place}: {error}") from None
 
 
 def _entry(stored: Json) -> Listed:

@@ -32,7 +32,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from watchdog.core.model import LIVE, Status
 
-REVISION = "0010"
+REVISION = "0011"
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 
 
@@ -127,6 +127,7 @@ agent_lifecycle = Table(
     Column("ttl_seconds", Float(53)),
     Column("worktree_path", CleanText),
     Column("temp_dir", CleanText),
+    Column("sites", CleanText, nullable=False, server_default="{}"),  # what lay at these two while it lived
     Column("beat_file", CleanText),
     Column("log_path", CleanText),
     Column("transcript_path", CleanText),

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from watchdog.core.model import Identity, Registration, Status
 from watchdog.registry.cells import BadRow
-from watchdog.registry.codec import dump, entries_json, to_agent
+from watchdog.registry.codec import dump, entries_json, sites_json, to_agent
 from watchdog.registry.querying import seconds
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.schema import agent_lifecycle
@@ -42,6 +42,7 @@ def from_registration(
         "ttl_seconds": seconds(registration.ttl),
         "worktree_path": registration.worktree,
         "temp_dir": registration.temp_dir,
+        "sites": sites_json(registration),
         "beat_file": registration.beat_file,
         "log_path": registration.log,
         "transcript_path": registration.transcript,

@@ -15,6 +15,7 @@ This module must not touch a file: the daemon imports it too.
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
+from watchdog.core import sites
 from watchdog.core.model import HookContext, HookOutcome, HookResult, Status
 
 MESSAGE_LIMIT = 2000  # characters; a hook's words go into a log line and a row
@@ -75,6 +76,11 @@ def context_of(data: dict[str, Any]) -> HookContext:
     places = data.get("registry_entry")
     changed = {"in_use": in_use, "registry_entry": None if places is None else tuple(places)}
     return HookContext(**{**data, "outcome": Status(data["outcome"]), **changed})
+
+
+def known_site(context: HookContext, place: str) -> sites.Known:
+    """What is known of that place of the agent's, `worktree` or `temp_dir`. Raises KeyError, TypeError, ValueError."""
+    return sites.known_of((context.sites or {}).get(place))
 
 
 def settings_json(settings: CleanupSettings) -> dict[str, object]:

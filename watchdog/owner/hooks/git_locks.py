@@ -3,12 +3,13 @@
 In the submodules of that checkout, too: each is a repository of its own.
 """
 
+import os
 import time
 
 from watchdog.core.model import HookContext, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import git_locks as locks
-from watchdog.owner import paths
+from watchdog.owner import paths, sites
 from watchdog.owner.hooks import base
 
 
@@ -20,6 +21,7 @@ def git_locks(context: HookContext, settings: base.CleanupSettings) -> HookResul
     try:
         holder = paths.checked_agent_id(context.agent_id)
         outcome = locks.Outcome()
+        _refuse_stranger(context, context.worktree)
         for _, repository in locks.checkouts(context.worktree):
             outcome.add(locks.put_aside(repository, holder, ended))
     except FileNotFoundError:
@@ -29,6 +31,15 @@ def git_locks(context: HookContext, settings: base.CleanupSettings) -> HookResul
     except OwnerCallFailed as late:
         return base.failed(f"left {context.worktree} alone: {late}", reason=late.reason)
     return told(context.worktree, outcome)
+
+
+def _refuse_stranger(context: HookContext, path: str) -> None:
+    """Raises PathRefused, FileNotFoundError."""
+    directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # what its owner registered, links and all
+    try:
+        sites.refuse_stranger(directory, base.known_site(context, "worktree"), path)
+    finally:
+        os.close(directory)
 
 
 def told(place: str, outcome: locks.Outcome) -> HookResult:

@@ -9,4 +9,7 @@ def temp_dir(context: HookContext, settings: base.CleanupSettings) -> HookResult
     """One round of removal. Raises OSError for what a later try may mend."""
     if context.temp_dir is None:
         return base.nothing("no temp dir was registered")
-    return temp_dirs.remove(temp_dirs.TempDir(context.temp_dir, context.agent_id, context.in_use), settings)
+    known = base.known_site(context, "temp_dir")
+    return temp_dirs.remove(
+        temp_dirs.TempDir(context.temp_dir, context.agent_id, context.in_use, known=known), settings
+    )

@@ -35,6 +35,7 @@ from watchdog.owner import (
     paths,
     rescue,
     restoring,
+    sites,
     trash,
     untouched,
     worktrees,
@@ -79,6 +80,7 @@ def _put_away(
         paths.refuse_unless_plain(directory, parent, path)
         if paths.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
             raise PathRefused("protected", f"{path} is a home or holds one")
+        sites.refuse_stranger(directory, base.known_site(context, "worktree"), path)
         if user := occupancy.neighbour(paths.real_path(directory), in_use):
             return base.kept(f"kept {path}: in use: {user}")
         git = Git(path, GIT_SECONDS)

@@ -1,0 +1,102 @@
+"""Which thing lies at a path, told from another that lies there later: an agent's worktree or temp dir is no path.
+
+A path is free again as soon as its directory has gone: `git worktree remove wt; git worktree add wt` puts somebody
+else's tree where a dead agent's was. So what lies there is looked at while the agent lives, and again before anything
+is done to it. Where it was never seen, what was made after the last moment at which it can have been the agent's is
+not the agent's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+Made = tuple[int, int | None]  # a directory: its inode, and when that was made (ns since the epoch; None: not known)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A directory; of a linked worktree also git's entry `<common>/worktrees/NAME` and the branch that HEAD is on.
+
+    `since`: when the last of it was made or put there, as far as that is known (seconds since the epoch).
+    """
+
+    directory: Made
+    entry: Made | None = None
+    branch: str | None = None
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of an agent's place. `until`: when it can last have been made, if it was never seen (0: not said).
+
+    `watched`: the daemon saw the agent's end, so nobody but the agent had changed the branch by then.
+    """
+
+    site: Site | None = None
+    until: float = 0.0
+    watched: bool = True
+
+
+def stranger(known: Known, now: Site) -> str | None:
+    """Why what lies there now is not the agent's, in words; None where nothing says so."""
+    then = known.site
+    if then is None:
+        late = known.until > 0 and now.since > known.until
+        return "it was made after the agent can last have used it: it is somebody else's" if late else None
+    if not _same(then.directory, now.directory):
+        return "another directory lies there than while the agent lived: it is somebody else's"
+    if then.entry is not None and (now.entry is None or not _same(then.entry, now.entry)):
+        return "git has another entry of it than while the agent lived: it is somebody else's worktree"
+    if not known.watched and then.branch != now.branch:
+        return f"it is on {_short(now.branch)}, and was on {_short(then.branch)} when it was last seen as the agent's"
+    return None
+
+
+def _same(one: Made, other: Made) -> bool:
+    return one[0] == other[0] and (one[1] is None or other[1] is None or one[1] == other[1])
+
+
+def _short(branch: str | None) -> str:
+    return "no branch" if branch is None else branch.removeprefix("refs/heads/")
+
+
+def site_json(site: Site) -> dict[str, Any]:
+    """As `site_of` reads it back."""
+    return asdict(site)
+
+
+def site_of(stored: Mapping[str, Any]) -> Site:
+    """A site from its JSON. Raises KeyError, TypeError, ValueError: it may be a helper's word, or an edited row."""
+    entry, branch = stored.get("entry"), stored.get("branch")
+    return Site(
+        _made(stored["directory"]),
+        None if entry is None else _made(entry),
+        None if branch is None else str(branch)[:1024],
+        float(stored.get("since", 0.0)),
+    )
+
+
+def _made(stored: Any) -> Made:
+    inode, at = stored
+    if type(inode) is not int or not (at is None or type(at) is int):
+        raise ValueError(f"{stored!r} names no directory")
+    return inode, at
+
+
+UNKNOWN = Known()
+
+
+def known_of(stored: Mapping[str, Any] | None) -> Known:
+    """What a hook is told of a place; nothing where it is not told. Raises as `site_of`."""
+    if stored is None:
+        return UNKNOWN
+    site = stored.get("site")
+    return Known(
+        None if site is None else site_of(site), float(stored.get("until", 0.0)), stored.get("watched") is not False
+    )
+
+
+def known_json(known: Known) -> dict[str, Any]:
+    """As `known_of` reads it back."""
+    return asdict(known)

@@ -1,0 +1,72 @@
+"""What lies at an agent's worktree or temp dir now: `core.sites` says what that is good for.
+
+No git is run: git's pointers are read as they are. Nothing is followed, made or changed.
+"""
+
+import os
+from contextlib import suppress
+
+from watchdog.core.sites import Known, Made, Site, site_json, stranger
+from watchdog.errors import PathRefused
+from watchdog.owner import paths
+from watchdog.owner.git import dirs_of
+
+HEAD_LIMIT = 4096  # bytes
+
+
+def site(path: str) -> dict[str, object] | None:
+    """The helper's call: what lies at that path, None when nothing does, or nothing that a hook would touch.
+
+    Raises OSError.
+    """
+    try:
+        directory = paths.open_directory(path)
+    except (FileNotFoundError, PathRefused):
+        return None
+    try:
+        return site_json(seen(directory))
+    finally:
+        os.close(directory)
+
+
+def refuse_stranger(directory: int, known: Known, path: str) -> None:
+    """Raises PathRefused (`stranger`) when the open directory is not what the agent had there."""
+    why = stranger(known, seen(directory))
+    if why is not None:
+        raise PathRefused("stranger", f"{path}: {why}")
+
+
+def seen(directory: int) -> Site:
+    """What an open directory is. Raises OSError."""
+    top = f"/proc/self/fd/{directory}"
+    made, when = _made(directory)
+    entry: Made | None = None
+    branch = None
+    if os.path.isfile(f"{top}/.git") and not os.path.islink(f"{top}/.git"):
+        with suppress(OSError, PathRefused):
+            own, common = dirs_of(paths.real_path(directory))
+            if own != common:
+                fd = os.open(own, paths.STEP & ~os.O_NOFOLLOW)
+                try:
+                    entry, began = _made(fd)
+                finally:
+                    os.close(fd)
+                branch = _branch(os.path.join(own, "HEAD"))
+                # `commondir` is written when the entry is made, `gitdir` also by `git worktree move` and `repair`.
+                when = max(
+                    when, began, *(os.stat(os.path.join(own, name)).st_mtime for name in ("commondir", "gitdir"))
+                )
+    return Site(made, entry, branch, when)
+
+
+def _made(fd: int) -> tuple[Made, float]:
+    """Which directory it is, and when it was made in seconds: 0 where the file system does not say."""
+    born = paths.born(fd)
+    return (os.fstat(fd).st_ino, born), 0.0 if born is None else born / 1e9
+
+
+def _branch(head: str) -> str | None:
+    fd = os.open(head, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        words = os.fsdecode(file.read(HEAD_LIMIT)).rstrip("\n")
+    return words.removeprefix("ref: ") if words.startswith("ref: ") else None
