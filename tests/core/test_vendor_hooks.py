@@ -64,6 +64,12 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
     ),
     (
         "claude",
+        "Stop",
+        {"background_tasks": [{"id": "b1", "status": "completed"}, {"id": "b2", "status": "running"}]},
+        {**RESTS, "note": "rests; goes on by itself: 1 background task"},
+    ),
+    (
+        "claude",
         "StopFailure",
         {"error": "rate_limit"},
         {"state": "waiting", "tool": "", "note": "its turn failed: rate_limit"},

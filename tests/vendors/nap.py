@@ -1,11 +1,12 @@
 """An MCP server on stdin and stdout with one tool, `nap`, that sleeps; it has a child of its own, as many have."""
 
 import json
+import os
 import subprocess
 import sys
 import time
 
-child = subprocess.Popen(["sleep", "3600"])
+child = subprocess.Popen(["sleep", "3600"], env={**os.environ, "WORLD": sys.argv[1]})
 TOOL = {
     "name": "nap",
     "description": "Sleep for some seconds.",

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.vendors.model import Call, Refuse, Say, Scripts, Stall
-from tests.vendors.stage import AFTER, PROMPT, START, Stage, dead, right
-from tests.world import alive
+from tests.vendors.stage import AFTER, PROMPT, START, Stage, dead, right, words_of
+from tests.world import alive, make_repository
 
 SLEEPS = 8 * [Call("shell", "sleep 3")]  # together twice what is too long, each less
 SCRIPTS: Scripts = {
@@ -17,6 +17,7 @@ SCRIPTS: Scripts = {
     "hang": [Call("shell", "sleep 600"), Say("Never.")],
     "hang-codex": [Call("shell", "sleep 600", {"yield_time_ms": 600_000}), Say("Never.")],
     "limit": [Call("shell", f"sleep {AFTER + 8:.0f}", {"timeout": 90_000}), Say("Slept long.")],
+    "yield": [Call("shell", "sleep 15"), Say("It runs on.")],
     "slow": [Say("word", 60)],
     "stall": [Stall()],
     "mute": [Stall(mute=True)],
@@ -132,11 +133,11 @@ def events(*names: str, tool: str) -> Callable[[Stage], str]:
     return play
 
 
-def works(script: str) -> Callable[[Stage], str]:
+def works(script: str, *options: str) -> Callable[[Stage], str]:
     """A turn that takes longer than silence may last: it lives, and ends by itself."""
 
     def play(stage: Stage) -> str:
-        headless(stage, script)
+        headless(stage, script, *options)
         stage.lives("a", 100, lambda: stage.agent("a")["status"] not in ("starting", "running", "ending"))
         stage.ended("a", "completed")
         return "lived, and ended by itself"
@@ -154,6 +155,23 @@ def stalls(script: str) -> Callable[[Stage], str]:
         return came
 
     return play
+
+
+def subagent_stalls_behind_a_prompt(stage: Stage) -> str:
+    """The main thread has ended its turn meanwhile."""
+    pane(stage)
+    stage.prompt("a", "sub-stall")
+    stage.until(lambda: stage.model.played("stall"), "the subagent asks the model")
+    return stage.stalls("a")
+
+
+def subagent_works_behind_a_prompt(stage: Stage) -> str:
+    """Longer than silence may last."""
+    pane(stage)
+    stage.prompt("a", "sub")
+    stage.until(lambda: stage.model.played("long"), "the subagent asks the model")
+    stage.lives("a", 120, lambda: stage.model.played("long") > len(SLEEPS))
+    return stage.lives("a", AFTER)
 
 
 def stalls_in_a_tool(stage: Stage) -> str:
@@ -318,6 +336,7 @@ def fresh_directory(stage: Stage) -> Path:
     stage.world.environ.pop("GEMINI_CLI_TRUST_WORKSPACE", None)
     place = stage.world.dir / "fresh"
     place.mkdir()
+    make_repository(place)  # Codex asks of repositories
     stage.world.own(place)
     return place
 
@@ -342,13 +361,13 @@ def stop_at_work(within: float) -> Callable[[Stage], str]:
         pane(stage, command=(*PANE[stage.vendor], *FREE[stage.vendor]))
         stage.prompt("a", "long")
         stage.until_agent("a", "in a tool", lambda agent: agent["tool"])
-        asked = stage.model.played("long")
+        ran = stage.tools_run()
         began = time.monotonic()
         done = stage.world.cli("stop", "a", check=False)
         took = time.monotonic() - began
         right(done.returncode == 0, f"exit {done.returncode}: {done.stdout}{done.stderr}")
         stage.ended("a", "stopped")
-        right(stage.model.played("long") <= asked + 1, "it went on with its turn")
+        right(stage.tools_run() <= ran + 1, "it went on with its tools")
         right(took <= within, f"stopped, but after {took:.0f} s")
         return f"stopped after {took:.0f} s"
 
@@ -371,11 +390,10 @@ def draft(*, hooks: bool) -> Callable[[Stage], str]:
         pane(stage, "--type", stage.vendor, hooks=hooks)
         stage.prompt("a", "hello")
         stage.until_screen("a", r"Hello\.")
-        before = len(stage.model.asked)
         stage.write("a", "please play:write but")
         done = stage.world.cli("stop", "a", check=False)
         stage.ended("a", "stopped")
-        right(len(stage.model.asked) == before, "the draft was sent")
+        right(not stage.model.played("write"), "the draft was sent")
         right(done.returncode == 0, f"exit {done.returncode}: {done.stdout}{done.stderr}")
         right(not [e for e in stage.told("kill.signal_sent") if e.get("signal") == "SIGKILL"], "it needed KILL")
         return "stopped, and the draft was not sent"
@@ -403,6 +421,53 @@ def resume(stage: Stage) -> str:
     return stage.lives("b", 3)
 
 
+# -- Claude Code
+
+
+def compaction(stage: Stage) -> str:
+    """Asked for at rest: it rests again, and nothing of that is a stall."""
+    at_rest(stage)
+    stage.write("a", "/compact")
+    stage.keys("a", "Enter")
+    stage.until_event("SessionStart", source="compact")
+    stage.until_state("a", "idle")
+    return stage.lives("a", AFTER + 5)
+
+
+def background_command(stage: Stage) -> str:
+    """The turn ends before its command does; the end of that begins another turn by itself."""
+    pane(stage, command=(*PANE["claude"], *FREE["claude"]))
+    stage.prompt("a", "background")
+    stage.until_event("Stop")
+    stage.until_agent("a", "idle, with its background task", lambda agent: "background" in (agent["note"] or ""))
+    stage.until_event("Stop", 2)
+    stage.until_agent("a", "idle, without", lambda a: a["state"] == "idle" and not a["note"])
+    return stage.lives("a", AFTER)
+
+
+def subagent_asks(stage: Stage) -> str:
+    """A permission for a subagent: answered, it works on, and waits for nobody."""
+    pane(stage, command=(*PANE["claude"], *FREE["claude"]))
+    stage.prompt("a", "sub-write")
+    stage.until_screen("a", DIALOGS["claude"])
+    stage.until_state("a", "waiting")
+    stage.keys("a", "1")
+    stage.until(lambda: (stage.world.work / "made.txt").exists(), "it is written")
+    stage.until_agent("a", "at work again", lambda agent: agent["state"] != "waiting", 12)
+    return stage.lives("a", 3)
+
+
+def background_session(stage: Stage) -> str:
+    """`claude --bg` hands its session to a service of the user's, and ends: the session goes on."""
+    stage.install_hooks()
+    stage.run("a", "claude", "--bg", "please play:slow")
+    session = stage.until(lambda: [pid for pid in stage.tree() if b"--session-id" in words_of(pid)], "its session")
+    stage.ended("a", "completed")
+    time.sleep(5)  # what is left of a tree is ended within a grace
+    right(all(alive(pid) for pid in session), "the session was ended with the command that began it")
+    return "the session lives"
+
+
 # -- Codex' shared app-server
 
 SHARED = ("codex",)
@@ -415,13 +480,12 @@ def trust_hooks(stage: Stage) -> None:
     stage.until_screen("trust", "Hooks need review")
     stage.keys("trust", "2", "Enter")
     stage.until_screen("trust", READY["codex"])
-    stage.keys("trust", "C-c")
-    stage.keys("trust", "C-c")
+    stage.keys("trust", "C-c", "C-c")
 
 
 def command_of(stage: Stage) -> list[int]:
     """The processes of the command that hangs."""
-    return [pid for pid in stage.tree() if "sleep\0600" in Path(f"/proc/{pid}/cmdline").read_text()]
+    return [pid for pid in stage.tree() if b"sleep 600" in words_of(pid).replace(b"\0", b" ")]
 
 
 def shared(stage: Stage) -> list[int]:
@@ -436,8 +500,7 @@ def shared(stage: Stage) -> list[int]:
 def first_leaves(stage: Stage) -> str:
     """The first agent ends by itself, and nothing of the second one does."""
     running = shared(stage)
-    stage.keys("a", "C-c")
-    stage.keys("a", "C-c")
+    stage.keys("a", "C-c", "C-c")
     stage.ended("a", "completed")
     time.sleep(5)  # what is left of a tree is ended within a grace
     right(all(alive(pid) for pid in running), "the command of another agent was ended with it")

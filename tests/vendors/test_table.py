@@ -38,7 +38,8 @@ def test_the_daemon_is_right(version: Version, row: Row, record_property: Callab
             record_property("came", str(wrong))
             raise
         finally:
-            stage.record(row.step)
+            if row.recorded:
+                stage.record(row.step)
 
 
 @pytest.mark.parametrize("version", versions(), ids=lambda version: f"{version.vendor}-{version.number}")

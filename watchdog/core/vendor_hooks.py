@@ -65,6 +65,8 @@ _EVENTS = {
     },
 }
 _ASKING_TOOLS = frozenset({"AskUserQuestion", "ExitPlanMode", "ask_user", "request_user_input", "question"})
+# What not every event of one call has: a question's answers come with its end, Codex' reason only with its prompt.
+_BESIDE = frozenset({"answers", "annotations", "description"})
 _SHELLS = frozenset({("claude", "Bash"), ("opencode", "bash")})  # whose calls may carry their time limit
 _SHELL_SECONDS = 120.0  # both end a shell command after two minutes unless the call says otherwise
 _MANY = frozenset({"codex", "gemini"})
@@ -99,6 +101,8 @@ def words_of_event(vendor: str, event: Event, environ: dict[str, str], *, main: 
     if event.get("agent_id"):
         if words.get("state") == "waiting":
             return words
+        if kind == "prompt":  # Codex tells of a subagent's, and the main thread's tool goes on
+            return dict(SIGN)
         answered: Words = {"answered": _call(event)} if kind == "tool_over" else {}
         return {**{key: value for key, value in words.items() if key.startswith("tool")}, **answered, **SIGN}
     if words.get("state") == "done" and not main:
@@ -154,7 +158,10 @@ def _words(kind: str, event: Event) -> Words | None:
 
 def _call(event: Event) -> str:
     """Which tool call of which thread it is about. A prompt has no number of its call; the call's words it has."""
-    words = json.dumps(event.get("tool_input"), sort_keys=True, default=str)
+    call = event.get("tool_input")
+    if isinstance(call, dict):
+        call = {key: value for key, value in call.items() if key not in _BESIDE}
+    words = json.dumps(call, sort_keys=True, default=str)
     thread = _text(event, "agent_id")[:64]
     return printable(f"{thread} {event.get('tool_name', '')}"[:128] + f" {zlib.crc32(words.encode()):08x}")
 
@@ -184,10 +191,17 @@ def _left_running(event: Event) -> Words:
     """What goes on while the agent rests: it will be woken by it."""
     parts = []
     for key, one in (("background_tasks", "background task"), ("session_crons", "scheduled prompt")):
-        found = event.get(key)
-        if isinstance(found, list) and found:
+        listed = event.get(key)
+        found = [each for each in listed if _goes_on(each)] if isinstance(listed, list) else []
+        if found:
             parts.append(f"{len(found)} {one}{'s' if len(found) > 1 else ''}")
     return {"note": f"rests; goes on by itself: {', '.join(parts)}"} if parts else {}
+
+
+def _goes_on(task: object) -> bool:
+    """Not one that is listed with another status; what tells no status goes on."""
+    status = task.get("status") if isinstance(task, dict) else None
+    return status in (None, "running", "pending")
 
 
 def _status(event: Event) -> Words | None:
