@@ -6,6 +6,7 @@ there and what could not be had. Scripts of packages run as the user without rig
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -19,6 +20,9 @@ DIRECTORY = Path(os.environ.get("VENDORS", f"/tmp/agent-watchdog-vendors-{os.get
 AS_USER = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--") if os.geteuid() == 0 else ()
 PINNED, NEWEST = "pinned", "newest"
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
+# Where Debian's node is too old for a program, it has this one beside it.
+_OWN_NODE = f"node-linux-{'arm64' if platform.machine() == 'aarch64' else 'x64'}"
+_OWN_NODE_VERSION = "20.8.0"
 _SECONDS = 900  # for one package: 400 MB
 
 
@@ -30,6 +34,7 @@ class Program:
     title: str
     package: str
     pinned: str
+    node: int = 0  # the oldest that its script runs on
 
 
 PROGRAMS = {
@@ -37,7 +42,7 @@ PROGRAMS = {
     for one in (
         Program("claude", "Claude Code", "@anthropic-ai/claude-code", "2.1.332"),
         Program("codex", "Codex", "@openai/codex", "0.171.0"),
-        Program("gemini", "Gemini CLI", "@google/gemini-cli", "0.61.0"),
+        Program("gemini", "Gemini CLI", "@google/gemini-cli", "0.61.0", node=20),
         Program("opencode", "opencode", "opencode-ai", "1.18.33"),
     )
 }
@@ -53,9 +58,9 @@ class Version:
     lacks: str = ""
 
     @property
-    def bin(self) -> Path:
-        """The directory of its command."""
-        return _home(self.vendor, self.number) / "node_modules/.bin"
+    def path(self) -> str:
+        """The directories of its command, and of a node of its own."""
+        return _path(_home(self.vendor, self.number))
 
     @property
     def told(self) -> str:
@@ -64,6 +69,10 @@ class Version:
 
 def _home(vendor: str, number: str) -> Path:
     return DIRECTORY / f"{vendor}-{number}"
+
+
+def _path(home: Path) -> str:
+    return f"{home}/node_modules/.bin:{home}/node_modules/{_OWN_NODE}/bin"
 
 
 def versions() -> list[Version]:
@@ -110,6 +119,7 @@ def _install(program: Program, number: str) -> str:
     done = _npm(
         *("install", "--prefix", str(home), "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"),
         f"{program.package}@{number}",
+        *([f"{_OWN_NODE}@{_OWN_NODE_VERSION}"] if _node() < program.node else []),
     )
     if done.returncode:
         return f"npm ended with {done.returncode}: {' '.join(done.stderr.split())[:200]}"
@@ -122,14 +132,25 @@ def _install(program: Program, number: str) -> str:
 
 def _lacks(program: Program, number: str) -> str:
     """Why it does not start, as a user without rights; empty: it says that it is that version."""
-    command = [str(_home(program.vendor, number) / "node_modules/.bin" / program.vendor), "--version"]
+    home = _home(program.vendor, number)
+    command = [str(home / "node_modules/.bin" / program.vendor), "--version"]
     with _home_of_user() as environ:
+        environ["PATH"] = f"{_path(home)}:{environ['PATH']}"
         try:
             done = subprocess.run([*AS_USER, *command], env=environ, capture_output=True, text=True, timeout=120)
         except (OSError, subprocess.TimeoutExpired) as error:
             return f"it does not start: {error}"
     said = " ".join(f"{done.stdout} {done.stderr}".split())[:200]
     return "" if done.returncode == 0 and number in done.stdout else f"it ends with {done.returncode}: {said}"
+
+
+def _node() -> int:
+    """The first number of this machine's node."""
+    try:
+        said = subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return int(said.removeprefix("v").partition(".")[0] or 0)
 
 
 @contextmanager

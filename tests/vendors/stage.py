@@ -69,7 +69,7 @@ class VendorWorld(World):
         for made in (self.home, self.work, self.kept):
             made.mkdir(mode=0o755)
         self.environ = {
-            "PATH": f"{version.bin}:{BIN}:/usr/local/bin:/usr/bin:/bin",
+            "PATH": f"{version.path}:{BIN}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.home),
             "USER": pwd.getpwuid(65534).pw_name if self.prefix else pwd.getpwuid(os.getuid()).pw_name,
             "SHELL": "/bin/bash",
