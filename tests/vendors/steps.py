@@ -289,7 +289,9 @@ def failed_turn(within: float) -> Callable[[Stage], str]:
     def play(stage: Stage) -> str:
         pane(stage, "--stall-after", f"{within + AFTER:.0f}s")
         stage.prompt("a", "refused")
-        stage.until_agent("a", "waiting or idle", lambda agent: agent["state"] in ("waiting", "idle"), within)
+        stage.until_agent(
+            "a", "at rest, or waiting", lambda agent: agent["state"] in ("waiting", "idle", "blocked"), within
+        )
         return stage.lives("a", AFTER)
 
     return play
