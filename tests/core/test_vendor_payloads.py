@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -78,6 +79,16 @@ def test_each_event_is_a_beat(path: Path) -> None:
     seen = replay(vendor, events_in(path))
     assert seen
     assert all(one.name for one in seen)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_nothing_of_a_machine_is_recorded(path: Path) -> None:
+    """No directory, host, address, time, process or long number of who recorded it."""
+    found = re.findall(
+        r"/(?:home|root|Users|opt|work)/|aw-\w+|\w+://[^\s\"]+|\w@\w+\.\w|20\d\d-\d\d|\b(?!1000000000000\b)[1-9]\d{4,}\b",
+        path.read_text(),
+    )
+    assert not found
 
 
 # -- Claude Code

@@ -27,13 +27,12 @@ from tests.world import BIN, World, alive, pids_with, wait_for
 from watchdog.core.model import ENDED
 
 AFTER = 12.0  # seconds of silence that are too long; the hooks of a working program come every few
-START = 40.0  # and until the first word: a busy machine takes twenty for Gemini's screen
+START = 40.0  # and until the first word, in stories that are about it: a busy machine takes twenty for Gemini's screen
 PROMPT = 6.0  # and before a question is told
 RECORD = os.environ.get("RECORD") == "1"
 RECORDED = Path(__file__).parent / "recorded"
 _KEY = "played-key-0123456789abcdefghijklmnopqrstuvwxyz"
 _PATIENCE = 120.0  # seconds for the next screen or event: opencode takes sixty on a busy machine
-_GAUNTLET = 4  # looks that one that lives has to pass at the end
 
 
 class Wrong(AssertionError):
@@ -65,13 +64,14 @@ class VendorWorld(World):
         self.version, self.model = version, model
         self.prefix = AS_USER
         super().__init__(directory, **tables)
-        self.home, self.work, self.kept = directory / "h", directory / "w", directory / "k"
-        for made in (self.home, self.work, self.kept):
+        self.home, self.work, self.beside = directory / "h", directory / "w", directory / "b"
+        self.kept = directory / "k"
+        for made in (self.home, self.work, self.beside, self.kept):
             made.mkdir(mode=0o755)
         self.environ = {
             "PATH": f"{version.path}:{BIN}:/usr/local/bin:/usr/bin:/bin",
             "HOME": str(self.home),
-            "USER": pwd.getpwuid(65534).pw_name if self.prefix else pwd.getpwuid(os.getuid()).pw_name,
+            "USER": pwd.getpwuid(_uid()).pw_name,
             "SHELL": "/bin/bash",
             "LANG": "C.UTF-8",
             "TERM": "xterm-256color",
@@ -93,7 +93,7 @@ class VendorWorld(World):
             "sweep": {"interval_seconds": 0.5},
             "stall": {
                 "after_seconds": AFTER,
-                "start_limit_seconds": START,
+                "start_limit_seconds": 3 * START,
                 "busy_limit_seconds": 10,
                 "prompt_limit_seconds": PROMPT,
             },
@@ -216,7 +216,9 @@ class Stage:
             return
         place = RECORDED / f"{self.vendor}-{self.world.version.number}"
         place.mkdir(parents=True, exist_ok=True)
-        lines = redacted(events, {str(self.world.dir): "/x"})
+        here = str(self.world.dir)
+        dashed = re.sub(r"[^0-9A-Za-z]", "-", here)  # as Claude Code calls its directory for it
+        lines = redacted(events, {here: "/x", dashed: "-x", f"claude-{_uid()}": "claude-UID"})
         (place / f"{step.replace(' ', '_')}.jsonl").write_text("".join(f"{line}\n" for line in lines))
 
     def serve_nap(self) -> None:
@@ -356,18 +358,29 @@ class Stage:
         return found[0]
 
     def lives(self, name: str, seconds: float, until: Callable[[], object] | None = None) -> str:
-        """It is not ended in that time (or until that holds). Raises Wrong; what the daemon said of it last."""
+        """It lives on for that time (or until that holds). Raises Wrong; what the daemon says of it then."""
         deadline = time.monotonic() + seconds
-        said = ""
         while time.monotonic() < deadline and not (until is not None and until()):
-            self._spared(name)
-            agent = next((one for one in reversed(self.agents()) if one["name"] == name), None)
-            said = _brief(agent)
+            self.spared(name)
             time.sleep(0.2)
-        self._spared(name)
-        return said
+        self.spared(name)
+        agent = self.agent(name)
+        right(agent["status"] not in ENDED, f"it did not live on: {_brief(agent)}")
+        return _brief(agent)
 
-    def _spared(self, name: str) -> None:
+    def ends_by_itself(self, name: str, seconds: float) -> set[str]:
+        """It lives to its own end, as what it was started for is done. Raises Wrong; each state that it had."""
+        deadline, states = time.monotonic() + seconds, set()
+        while (agent := self.agent(name))["status"] not in ENDED:
+            self.spared(name)
+            states.add(agent["state"])
+            right(time.monotonic() < deadline, f"never ended: {_brief(agent)}")
+            time.sleep(0.2)
+        self.spared(name)
+        right(agent["status"] == "completed", f"ended as {agent['status']}: {_brief(agent)}")
+        return states
+
+    def spared(self, name: str) -> None:
         """Raises Wrong where an order of the daemon's own was given to end it."""
         called_off = {e.get("request_id") for e in self.told("kill.withdrawn", name)}
         for order in self.told("kill.requested", name):
@@ -383,7 +396,7 @@ class Stage:
             time.sleep(0.1)
         right(orders[0]["reason"] == "stalled", f"ended as {orders[0]['reason']}")
         self.ended(name, "killed")
-        return f"stalled, ended after {orders[0].get('silence_seconds', AFTER):.0f} s"
+        return f"ended: {orders[0]['why']}"
 
     def ended(self, name: str, *statuses: str, seconds: float = 60) -> dict[str, Any]:
         """It ended so. Raises Wrong."""
@@ -391,6 +404,10 @@ class Stage:
         agent = self.agent(name)
         right(agent["status"] in statuses, f"ended as {agent['status']}, not {statuses}: {_brief(agent)}")
         return agent
+
+    def tidied(self) -> None:
+        """Whatever outlived an agent that has ended is ended, too, as it is within ten minutes."""
+        self.world.cli("reap")
 
     def tree(self) -> list[int]:
         """Living processes of this world but the daemon, its helpers and tmux; also those without our environment."""
@@ -441,7 +458,16 @@ def _brief(agent: dict[str, Any] | None) -> str:
     return ", ".join(str(word) for word in words if word)
 
 
-_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|ses_\w{20,}|\b[ab][0-9a-z]{8,16}\b")
+_ID = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|ses_\w{20,}|\b[ab][0-9a-z]{8,16}\b|\b[0-9a-f]{8}\b"
+)
+_MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b")
+_DATE = re.compile(r"20\d\d([-/])\d\d\1\d\d(T\d\d[:-]\d\d([:-]\d\d(\.\d+)?Z?)?(?!\w))?")
+
+
+def _uid() -> int:
+    """Of who runs the programs."""
+    return 65534 if AS_USER else os.getuid()
 
 
 def redacted(events: list[dict[str, Any]], words: Mapping[str, str]) -> list[str]:
@@ -458,8 +484,8 @@ def redacted(events: list[dict[str, Any]], words: Mapping[str, str]) -> list[str
         line = json.dumps({key: value for key, value in event.items() if key not in ("timestamp", "duration_ms")})
         for theirs, ours in words.items():
             line = line.replace(theirs, ours)
-        line = _ID.sub(name, re.sub(r"aw-\w{8}", "aw", line))
-        lines.append(re.sub(r"20\d\d([-/])\d\d[-/]\d\d(T[\d:.-]+\d)?", "DATE", line))
+        line = _MILLISECONDS.sub("1000000000000", re.sub(r"PGID: \d+", "PGID: 1", line))
+        lines.append(_ID.sub(name, _DATE.sub("DATE", line)))
     return lines
 
 
@@ -510,6 +536,8 @@ wire_api = "responses"
 [analytics]
 enabled = false
 [projects."{world.work}"]
+trust_level = "trusted"
+[projects."{world.beside}"]
 trust_level = "trusted"
 """
         case "gemini":

@@ -25,15 +25,15 @@ class Row:
 
     `play` tells its story and returns what the daemon did; it raises Wrong where that was not `right`.
 
-    `fault`: the known fault for which it is not yet, strictly: who corrects that takes the word away. `share`: it is
-    one of the cheapest that decide, which CI plays. `recorded`: what its hooks were given is kept where RECORD=1, for
+    `gap`: why it is not, and stays so for now, strictly: who corrects that takes the words away. `share`: it is one
+    of the cheapest that decide, which CI plays. `recorded`: what its hooks were given is kept where RECORD=1, for
     tests/core/test_vendor_payloads.py. `tables`: of the daemon's configuration; `policies`: whole text.
     """
 
     step: str
     right: str
     play: Callable[[Stage], str]
-    fault: str = ""
+    gap: str = ""
     _: KW_ONLY
     vendor: str = ""
     share: bool = False
@@ -75,7 +75,7 @@ class Result:
 
 def facts_of(row: Row, version: Version) -> dict[str, str]:
     """What goes with the report to whoever prints the table."""
-    return {"vendor": row.vendor, "version": version.told, "step": row.step, "right": row.right, "known": row.fault}
+    return {"vendor": row.vendor, "version": version.told, "step": row.step, "right": row.right, "known": row.gap}
 
 
 def results(stats: dict[str, list[Any]]) -> list[Result]:
@@ -87,9 +87,9 @@ def results(stats: dict[str, list[Any]]) -> list[Result]:
             facts = dict(getattr(report, "user_properties", ()))
             if "step" not in facts or "vendor" not in facts:
                 continue
-            result = said or f"{facts['known']}, expected"
-            if outcome == "failed" and facts["known"] and "came" in facts and facts.get("holds"):
-                result = f"right, so {facts['known']} is to be taken from the row"
+            result = said or f"known gap: {facts['known']}"
+            if outcome == "failed" and facts["known"] and facts.get("holds"):
+                result = "right, so the gap is to be taken from the row"
             came = " ".join(facts.get("came", "the story broke off: see above").split())
             key = facts["vendor"], facts["version"], facts["step"]
             found[key] = Result(*key, facts["right"], came[:160], result)
@@ -101,8 +101,8 @@ def total(lines: Iterable[Result]) -> str:
     """In one sentence."""
     lines = list(lines)
     good = sum(line.result == "right" for line in lines)
-    known = sum(line.result.endswith("expected") for line in lines)
-    return f"{len(lines)} rows: {good} right, {known} wrong as known, {len(lines) - good - known} otherwise"
+    known = sum(line.result.startswith("known gap") for line in lines)
+    return f"{len(lines)} rows: {good} right, {known} known gaps, {len(lines) - good - known} otherwise"
 
 
 def told(lines: Iterable[Result]) -> list[str]:
@@ -116,6 +116,6 @@ def written(lines: Iterable[Result]) -> str:
     lines = list(lines)
     by = (
         "Written by `FULL=1 make vendors`; each row is a step of `tests/vendors/rows`, played by the vendor's own\n"
-        "program from npm against a model server on loopback. V1 to V13: known faults, which the rows expect strictly."
+        "program from npm against a model server on loopback. A known gap is a row that is expected to fail, strictly."
     )
     return page("Vendors", by, total(lines), [COLUMNS, *(line.cells for line in lines)])
