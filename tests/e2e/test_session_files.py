@@ -91,7 +91,7 @@ def test_a_turn_of_codex_that_fails_is_over(world: World) -> None:
         wait_for(lambda: agent.does(said) and state(world, agent).get("beats"), "it is heard")
         rollout(path, "task_complete")
         wait_for(lambda: state(world, agent)["state"] == "idle", "its file was read")
-        assert state(world, agent)["verdict"] == "waiting"
+        wait_for(lambda: state(world, agent)["verdict"] == "waiting", "it waits for its next prompt")
         rollout(path, "task_started")
         agent.does(said)
         wait_for(lambda: state(world, agent)["state"] == "working", "a hook's word counts again")

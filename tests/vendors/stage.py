@@ -32,7 +32,9 @@ PROMPT = 6.0  # and before a question is told
 RECORD = os.environ.get("RECORD") == "1"
 RECORDED = Path(__file__).parent / "recorded"
 _KEY = "played-key-0123456789abcdefghijklmnopqrstuvwxyz"
-_PATIENCE = 120.0  # seconds for the next screen or event: opencode takes sixty on a busy machine
+# Seconds for the next screen, event or word, where its time is not the point. On a busy machine opencode takes sixty,
+# and looks at a pane that take longer than two are given up.
+PATIENCE = 120.0
 
 
 class Wrong(AssertionError):
@@ -198,7 +200,7 @@ class Stage:
         found = [json.loads(path.read_text()) for path in sorted(self.world.kept.glob("*.json"))]
         return [event for event in found if name in ("", event.get("hook_event_name"))]
 
-    def until_event(self, name: str, count: int = 1, seconds: float = _PATIENCE, **fields: Any) -> dict[str, Any]:
+    def until_event(self, name: str, count: int = 1, seconds: float = PATIENCE, **fields: Any) -> dict[str, Any]:
         """The `count`th such event. Raises Broken."""
 
         def look() -> dict[str, Any] | None:
@@ -246,12 +248,13 @@ class Stage:
 
     # -- programs
 
-    def until(self, look: Callable[[], Any], what: str, seconds: float = _PATIENCE) -> Any:
+    def until(self, look: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
         """The first true answer. Raises Broken: the story does not go on."""
         try:
             return wait_for(look, what, seconds)
         except AssertionError as error:
-            raise Broken(f"{error}\n{self.last_screens()}\n{self.world.log.read_text()[-1500:]}") from None
+            log = [line for line in self.world.log.read_text().splitlines() if '"sweep.finished"' not in line]
+            raise Broken("\n".join([str(error), self.last_screens(), *log[-12:]])) from None
 
     def run(self, name: str, *command: str, options: tuple[str, ...] = ()) -> subprocess.Popen[bytes]:
         """Headless, through `run`."""
@@ -307,7 +310,7 @@ class Stage:
         outs = [f"-- {path.name}\n{path.read_text(errors='replace')[-800:]}" for path in self.world.dir.glob("*.out")]
         return "\n".join([*(f"-- {name}\n{self.screen(name)}" for name in names), *outs])
 
-    def until_screen(self, name: str, pattern: str, seconds: float = _PATIENCE) -> str:
+    def until_screen(self, name: str, pattern: str, seconds: float = PATIENCE) -> str:
         """The screen that shows it. Raises Broken."""
         return str(self.until(lambda: self._shown(name, pattern), f"{name} shows {pattern!r}", seconds))
 
@@ -329,7 +332,9 @@ class Stage:
             raise Broken(f"{name} is not listed: {[one['name'] for one in self.agents()]}")
         return found[-1]
 
-    def until_agent(self, name: str, what: str, holds: Callable[[dict[str, Any]], Any], seconds: float = 30) -> None:
+    def until_agent(
+        self, name: str, what: str, holds: Callable[[dict[str, Any]], Any], seconds: float = PATIENCE
+    ) -> None:
         """The daemon comes to say so within the time. Raises Wrong."""
         deadline = time.monotonic() + seconds
         while True:
@@ -340,7 +345,7 @@ class Stage:
                 raise Wrong(f"never {what}: {_brief(agent)}")
             time.sleep(0.1)
 
-    def until_state(self, name: str, state: str, seconds: float = 30) -> None:
+    def until_state(self, name: str, state: str, seconds: float = PATIENCE) -> None:
         """Raises Wrong."""
         self.until_agent(name, f"`{state}`", lambda agent: agent["state"] == state, seconds)
 
@@ -348,7 +353,7 @@ class Stage:
         """Log events of that kind, of one agent or all."""
         return [e for e in self.world.events() if e["event"] == event and name in ("", e.get("name"))]
 
-    def until_told(self, event: str, name: str, seconds: float = 30) -> dict[str, Any]:
+    def until_told(self, event: str, name: str, seconds: float = PATIENCE) -> dict[str, Any]:
         """Raises Wrong."""
         deadline = time.monotonic() + seconds
         while not (found := self.told(event, name)):
@@ -398,7 +403,7 @@ class Stage:
         self.ended(name, "killed")
         return f"ended: {orders[0]['why']}"
 
-    def ended(self, name: str, *statuses: str, seconds: float = 60) -> dict[str, Any]:
+    def ended(self, name: str, *statuses: str, seconds: float = PATIENCE) -> dict[str, Any]:
         """It ended so. Raises Wrong."""
         self.until_agent(name, f"{statuses}", lambda agent: agent["status"] in ENDED, seconds)
         agent = self.agent(name)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.vendors.model import Call, Refuse, Say, Scripts, Stall
-from tests.vendors.stage import AFTER, PROMPT, START, Broken, Stage, dead, right, words_of
+from tests.vendors.stage import AFTER, START, Broken, Stage, dead, right, words_of
 from tests.world import alive, make_repository
 
 SLEEPS = 8 * [Call("shell", "sleep 3")]  # together twice what is too long, each less
@@ -243,7 +243,7 @@ def permission(stage: Stage) -> str:
     pane(stage)
     asked(stage)
     stage.until_state("a", "waiting")
-    stage.until_told("agent.needs_human", "a", PROMPT + 20)
+    stage.until_told("agent.needs_human", "a")
     stage.lives("a", AFTER)
     stage.keys("a", YES[stage.vendor])
     stage.until(lambda: (stage.world.work / "made.txt").exists(), "it is written")
@@ -262,9 +262,9 @@ def permission_without_hooks(stage: Stage) -> str:
     """Its screen alone tells of it."""
     pane(stage, hooks=False)
     asked(stage)
-    stage.until_told("agent.needs_human", "a", PROMPT + 40)
+    stage.until_told("agent.needs_human", "a")
     stage.keys("a", YES[stage.vendor])
-    stage.until_told("agent.human_answered", "a", PROMPT + 40)
+    stage.until_told("agent.human_answered", "a")
     stage.lives("a", 0)
     return "reported by its screen, then answered"
 
@@ -277,7 +277,7 @@ def question(seen: str, *keys: str) -> Callable[[Stage], str]:
         stage.prompt("a", "ask")
         stage.until_screen("a", seen)
         stage.until_state("a", "waiting")
-        stage.until_told("agent.needs_human", "a", PROMPT + 20)
+        stage.until_told("agent.needs_human", "a")
         stage.lives("a", AFTER)
         for key in keys:
             stage.keys("a", key)
@@ -349,7 +349,7 @@ def dialog(seen: str, *, nudged: bool, prepare: Callable[[Stage], Path | None]) 
         options = ("--stall-after", "6s", *(("--tag", "nudged") if nudged else ()))
         stage.pane("a", *PANE[stage.vendor], cwd=cwd, run=options)
         stage.until_screen("a", seen)
-        stage.until_told("agent.needs_human", "a", START + 10)
+        stage.until_told("agent.needs_human", "a")
         if nudged:
             stage.lives("a", AFTER)
             right(re.search(seen, stage.screen("a")), f"the dialog was answered: {stage.screen('a')[-200:]}")

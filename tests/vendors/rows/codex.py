@@ -20,12 +20,7 @@ ROWS = [
     Row("kill", "the whole tree, MCP children too", steps.kill, share=True),
     Row("retries after 429", "lives, calls nobody", steps.retries("limited")),
     Row("retries after 529", "lives, calls nobody", steps.retries("overloaded")),
-    Row(
-        "a turn that fails",
-        "waits, lives",
-        steps.failed_turn(30),
-        "no hook tells of it: until the next prompt it counts as working, and its rollout is not read for that",
-    ),
+    Row("a turn that fails", "waits, lives", steps.failed_turn(30)),
     Row("subagent at work", "lives", steps.subagent_works_behind_a_prompt, recorded=True),
     Row(
         "subagent stalls",
