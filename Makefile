@@ -11,7 +11,7 @@ export DESTDIR PREFIX WHEELS EXTRAS
 INSTALLER = test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }; exec $(PYTHON) -sB systemd/install.py
 
 NO_PYTHON := No Python >= 3.11 that can make an environment. On Debian: apt install python3-venv
-.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts attacks fuzz peers
+.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts attacks fuzz peers vendors
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,3 +76,7 @@ fuzz: $(BIN)/.ready ## documents from hostile hands: bodies, datagrams, sources,
 peers: $(BIN)/.ready ## ours beside real hcom and agent-relay, installed below /tmp (PEERS=DIR; 3 minutes)
 	@$(BIN)/python -m tests.peers.tools
 	@$(BIN)/python -m pytest -q -n 0 -m peers tests/peers $(ARGS)
+
+vendors: $(BIN)/.ready ## the vendors' own programs from npm, step by step (VENDORS=DIR; 15 minutes; SHARE=1: 3; FULL=1: into tests/vendors/RESULTS.md)
+	@$(BIN)/python -m tests.vendors.programs $(VERSIONS)
+	@RESULTS=$(FULL:1=vendors) $(BIN)/python -m pytest -q -r fE -n 3 --dist worksteal -m vendors tests/vendors $(ARGS)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.faults import table as faults
 from tests.tables import picked
+from tests.vendors import table as vendors
 from tests.verdicts import table as verdicts
 from watchdog import children
 
@@ -92,7 +93,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The tables, for all workers together; it is here as only this file is loaded there."""
     stats = terminalreporter.stats
-    for name, table in (("faults", faults), ("verdicts", verdicts)):
+    for name, table in (("faults", faults), ("verdicts", verdicts), ("vendors", vendors)):
         lines = table.results(stats)
         if lines:
             terminalreporter.section(name)

@@ -1,14 +1,17 @@
-"""The README's table of events and figures. `python -m tests.readme` writes it anew (`make events`)."""
+"""The README's generated tables: events and figures, vendors' versions. `python -m tests.readme` writes them anew."""
 
 import logging
 from pathlib import Path
 
+from tests.vendors.programs import PROGRAMS
 from watchdog.catalogue import CATALOGUE
 from watchdog.metrics import FIGURES, PREFIX
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN = "<!-- events: generated from watchdog/catalogue.py and metrics.py by `make events`; do not edit -->\n"
 END = "<!-- end of events -->"
+VERSIONS_BEGIN = "<!-- versions: generated from tests/vendors/programs.py by `make events`; do not edit -->\n"
+VERSIONS_END = "<!-- end of versions -->"
 
 
 def table() -> str:
@@ -23,17 +26,25 @@ def table() -> str:
     return "\n".join(["| event or figure | level | meaning | what to do |", "| --- | --- | --- | --- |", *rows]) + "\n"
 
 
-def block(text: str) -> str:
+def versions() -> str:
+    """One row a program that is tried itself, in the version that each change is tried with."""
+    rows = [f"| {one.title} | {one.pinned} | `{one.package}` |" for one in PROGRAMS.values()]
+    return "\n".join(["| program | version | npm package |", "| --- | --- | --- |", *rows]) + "\n"
+
+
+def block(text: str, begin: str = BEGIN, end: str = END) -> str:
     """What stands between the marks."""
-    _, found, rest = text.partition(BEGIN)
-    inside, closed, _ = rest.partition(END)
-    assert found and closed, "the README has lost the marks around its table of events"
+    _, found, rest = text.partition(begin)
+    inside, closed, _ = rest.partition(end)
+    assert found and closed, "the README has lost the marks around a table"
     return inside
 
 
 def main() -> None:
     text = README.read_text()
-    README.write_text(text.replace(BEGIN + block(text), BEGIN + table()))
+    text = text.replace(BEGIN + block(text), BEGIN + table())
+    tried = VERSIONS_BEGIN + block(text, VERSIONS_BEGIN, VERSIONS_END)
+    README.write_text(text.replace(tried, VERSIONS_BEGIN + versions()))
 
 
 if __name__ == "__main__":

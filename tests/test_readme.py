@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme import README, block, table
+from tests.readme import README, VERSIONS_BEGIN, VERSIONS_END, block, table, versions
 from tests.world import World, make_world
 from watchdog import config
 from watchdog.catalogue import CATALOGUE, ERROR, WARNING
@@ -99,6 +99,7 @@ def test_the_timeline_has_the_figures_of_the_defaults() -> None:
 def test_the_table_of_events_is_the_catalogue() -> None:
     """`make events` writes it; nobody edits it by hand."""
     assert block(TEXT) == table()
+    assert block(TEXT, VERSIONS_BEGIN, VERSIONS_END) == versions()
 
 
 def test_every_figure_is_in_the_table() -> None:

@@ -1,14 +1,15 @@
 """Vendors' own session files, of agents that beat by hooks: a state that has ended without an event is seen there.
 
-Asked of the owners' helpers beside the sweep: of Claude Code's agents that said that they work or wait for a person and
-have been silent for a moment, each now and then and few at a time.
+Asked of the owners' helpers beside the sweep: of agents of Claude Code and Codex that said that they work or wait for a
+person and have been silent for a moment, each now and then and few at a time. Claude Code's is found by its process;
+Codex' is the one that its hooks told of, where its process has no other session.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
 from watchdog.clock import Clock
-from watchdog.core.model import Beat, State, Status
+from watchdog.core.model import Beat, Identity, State, Status
 from watchdog.core.session_states import ended_by, quiet_for
 from watchdog.fleet import Agent, Fleet
 from watchdog.inquiries import Inquiries
@@ -17,7 +18,7 @@ AT_ONCE = 8  # agents that one sweep asks about
 LOOKS = 8  # in the silence that is too long
 SUBJECT = "session"  # of its question to the helper
 PROCESSES = 64  # of one tree that are asked about
-VENDOR = "claude"  # the one that has such files
+CLAUDE, CODEX = "claude", "codex"  # those that have such files
 NOTE = "its own session file says so"
 
 
@@ -44,7 +45,9 @@ class SessionFiles:
 
     def _silent(self) -> Iterator[Agent]:
         for agent in self._fleet:
-            if agent.reg.agent_type != VENDOR or not agent.hears or agent.status is not Status.RUNNING:
+            if agent.reg.agent_type not in (CLAUDE, CODEX) or not agent.hears or agent.status is not Status.RUNNING:
+                continue
+            if agent.reg.agent_type == CODEX and (agent.reg.transcript is None or len(agent.sessions) > 1):
                 continue
             if agent.state in (State.WORKING, State.WAITING) and agent.silence >= quiet_for(agent.after):
                 yield agent
@@ -53,14 +56,13 @@ class SessionFiles:
         main = agent.identity
         if main is None:
             return
-        others = [m.identity for m in agent.members if m.uid == agent.reg.owner_uid and m.identity.pid != main.pid]
-        processes = [[one.pid, one.start_ticks] for one in (main, *others)][:PROCESSES]
         key, heard = (agent.agent_id, SUBJECT), agent.beats
+        call, args = _question(agent, main)
         self._inquiries.ask(
             key,
             agent,
-            "session_state",
-            {"processes": processes},
+            call,
+            args,
             lambda answer: self._take(agent, heard, answer),
             lambda _: None,
         )
@@ -72,6 +74,15 @@ class SessionFiles:
         listed = State(answer["state"]) if answer["state"] in set(State) else None
         since = answer["since"]
         take(agent, listed, since if isinstance(since, float | int) else None, self._clock)
+
+
+def _question(agent: Agent, main: Identity) -> tuple[str, dict[str, object]]:
+    """The helper's call, and what it is asked with."""
+    if agent.reg.agent_type == CODEX:
+        return "turn_state", {"path": agent.reg.transcript}
+    others = [m.identity for m in agent.members if m.uid == agent.reg.owner_uid and m.identity.pid != main.pid]
+    processes = [[one.pid, one.start_ticks] for one in (main, *others)][:PROCESSES]
+    return "session_state", {"processes": processes}
 
 
 def take(agent: Agent, listed: State | None, since: float | None, clock: Clock) -> bool:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from watchdog.core.model import State
-from watchdog.core.session_states import ended_by, quiet_for
+from watchdog.core.session_states import ended_by, quiet_for, turn_over
 
 WORKING, IDLE, WAITING, BLOCKED, DONE = State.WORKING, State.IDLE, State.WAITING, State.BLOCKED, State.DONE
 ROWS = [  # said at 100: by hooks; listed, since; what it is
@@ -31,6 +31,30 @@ def test_the_newer_word_counts(
 ) -> None:
     """The file's, where it ends what was said and is not from before that."""
     assert ended_by(said, 100.0, listed, since) is state
+
+
+def written(kind: str, at: str = "2026-11-29T20:30:43.328Z", what: str = "event_msg") -> str:
+    """A line as Codex 0.171.0 writes it."""
+    return f'{{"timestamp":"{at}","ordinal":9,"type":"{what}","payload":{{"type":"{kind}","turn_id":"t"}}}}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "since"),
+    [
+        ([written("task_started"), written("task_complete")], 1795984243.328),  # with an `error`, or without
+        ([written("task_started"), written("turn_aborted"), written("message", what="response_item")], 1795984243.328),
+        ([written("task_complete"), written("task_started")], None),
+        ([written("task_complete"), written("task_started"), written("item_completed"), ""], None),
+        ([written("task_complete"), '{"type":"event_msg","payl'], 1795984243.328),  # it writes right now
+        ([written("task_complete", what="response_item")], None),  # words of the model
+        ([written("task_complete", at="soon")], None),
+        (["[" * 100_000 + '"event_msg"', '["event_msg"]', '{"type":"event_msg","payload":7}'], None),
+        ([], None),
+    ],
+)
+def test_the_last_turn_of_codex_is_over(lines: list[str], since: float | None) -> None:
+    """By the last word on a turn; what is no such line says nothing."""
+    assert turn_over(lines) == since
 
 
 def test_a_short_limit_asks_sooner() -> None:

@@ -78,6 +78,13 @@ ROWS: list[tuple[str, str, Fields, Fields | None]] = [
     ),
     (
         "claude",
+        "Stop",
+        {"background_tasks": [{"id": "b1", "status": "completed"}, {"id": "b2", "status": "running"}]},
+        {**RESTS, "goes_on": True, "note": "rests; goes on by itself: 1 background task"},
+    ),
+    ("claude", "Stop", {"background_tasks": [{"id": "b1", "status": "completed"}]}, {**RESTS, "goes_on": False}),
+    (
+        "claude",
         "StopFailure",
         {"error": "rate_limit"},
         {"state": "waiting", "tool": "", "note": "its turn failed: rate_limit"},

@@ -1,6 +1,12 @@
-"""Esc in Claude Code: no hook tells of it, its own session file does, and the next hook's word counts again."""
+"""Esc in Claude Code, a failed turn in Codex: no hook tells of it, the program's own session file does.
 
+The next hook's word counts again.
+"""
+
+import json
 import time
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,4 +68,31 @@ def test_a_file_that_is_not_kept_up_to_date_hides_no_stall(world: World) -> None
     with FakeVendor("claude", world.environ, HOOK) as agent:
         session(home, agent.pid, status="idle", statusUpdatedAt=now() - 60_000)
         wait_for(lambda: agent.does(event("UserPromptSubmit")) and state(world, agent).get("beats"), "it is heard")
+        wait_for(lambda: state(world, agent)["verdict"] == "stalled", "it is stalled")
+
+
+def rollout(path: Path, *kinds: str) -> None:
+    """As Codex writes its file of a session."""
+    at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    with path.open("a") as file:
+        for kind in kinds:
+            file.write(json.dumps({"timestamp": at, "type": "event_msg", "payload": {"type": kind}}) + "\n")
+
+
+def test_a_turn_of_codex_that_fails_is_over(world: World) -> None:
+    """No hook follows: it waits at its prompt, for ever, and a prompt wakes it; one that hangs in a turn is stalled."""
+    path = world.dir / "rollout-1.jsonl"
+    with world.config.open("a") as config:
+        config.write('[[policy]]\nmatch = { type = "codex" }\nladder = ["warn"]\nafter_seconds = 3\n')
+    world.start()
+    said = event("UserPromptSubmit", transcript_path=str(path))
+    with FakeVendor("codex", world.environ, f"{BIN}/agent-watchdog beat --from codex") as agent:
+        rollout(path, "task_started")
+        wait_for(lambda: agent.does(said) and state(world, agent).get("beats"), "it is heard")
+        rollout(path, "task_complete")
+        wait_for(lambda: state(world, agent)["state"] == "idle", "its file was read")
+        wait_for(lambda: state(world, agent)["verdict"] == "waiting", "it waits for its next prompt")
+        rollout(path, "task_started")
+        agent.does(said)
+        wait_for(lambda: state(world, agent)["state"] == "working", "a hook's word counts again")
         wait_for(lambda: state(world, agent)["verdict"] == "stalled", "it is stalled")

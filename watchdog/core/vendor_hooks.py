@@ -71,6 +71,8 @@ _EVENTS = {
     },
 }
 _ASKING_TOOLS = frozenset({"AskUserQuestion", "ExitPlanMode", "ask_user", "request_user_input", "question"})
+# What not every event of one call has: a question's answers come with its end, Codex' reason only with its prompt.
+_BESIDE = frozenset({"answers", "annotations", "description"})
 _SHELLS = frozenset({("claude", "Bash"), ("opencode", "bash")})  # whose calls may carry their time limit
 _SHELL_SECONDS = 120.0  # both end a shell command after two minutes unless the call says otherwise
 _MANY = frozenset({"codex", "gemini"})
@@ -187,7 +189,10 @@ def _words(kind: str, event: Event, environ: dict[str, str]) -> Words | None:
 
 def _call(event: Event) -> str:
     """Which tool call of which thread it is about. A prompt has no number of its call; the call's words it has."""
-    words = json.dumps(event.get("tool_input"), sort_keys=True, default=str)
+    call = event.get("tool_input")
+    if isinstance(call, dict):
+        call = {key: value for key, value in call.items() if key not in _BESIDE}
+    words = json.dumps(call, sort_keys=True, default=str)
     thread = _text(event, "agent_id")[:64]
     return printable(f"{thread} {event.get('tool_name', '')}"[:128] + f" {zlib.crc32(words.encode()):08x}")
 
@@ -219,20 +224,29 @@ def _left_running(event: Event, environ: dict[str, str]) -> Words:
     A command in the background may be a server that is meant to run for days: where a person sits before the agent
     that promises nothing. Without one (`claude -p`) the session ends after it.
     """
-    tasks, parts = event.get("background_tasks"), []
+    parts = []
     words: Words = {}
-    if isinstance(tasks, list):
-        attended = environ.get("CLAUDE_CODE_ENTRYPOINT", "cli") in _PERSONS
-        words["goes_on"] = any(not (attended and _is_command(task)) for task in tasks)
     for key, one in (("background_tasks", "background task"), ("session_crons", "scheduled prompt")):
-        found = event.get(key)
-        if isinstance(found, list) and found:
+        listed = event.get(key)
+        if not isinstance(listed, list):
+            continue
+        found = [each for each in listed if _goes_on(each)]
+        if key == "background_tasks":
+            attended = environ.get("CLAUDE_CODE_ENTRYPOINT", "cli") in _PERSONS
+            words["goes_on"] = any(not (attended and _is_command(task)) for task in found)
+        if found:
             parts.append(f"{len(found)} {one}{'s' if len(found) > 1 else ''}")
     return {**words, "note": f"rests; goes on by itself: {', '.join(parts)}"} if parts else words
 
 
 def _is_command(task: object) -> bool:
     return isinstance(task, dict) and (task.get("type") == "shell" or ("type" not in task and "command" in task))
+
+
+def _goes_on(task: object) -> bool:
+    """Not one that is listed with another status; what tells no status goes on."""
+    status = task.get("status") if isinstance(task, dict) else None
+    return status in (None, "running", "pending")
 
 
 def _status(event: Event, environ: dict[str, str]) -> Words | None:

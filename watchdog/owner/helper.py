@@ -36,7 +36,7 @@ from watchdog.owner.parsing import as_error
 from watchdog.owner.purging import purge
 from watchdog.owner.reports import end_report, end_report_done, end_reports
 from watchdog.owner.restoring import restorable, restore
-from watchdog.owner.session_states import session_state
+from watchdog.owner.session_states import session_state, turn_state
 from watchdog.owner.sites import site
 from watchdog.owner.sources import source_discover, source_forget
 from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
@@ -120,6 +120,7 @@ CALLS: dict[str, Call] = {
     "site": site,
     "daemon_of": daemon_of,
     "session_state": session_state,
+    "turn_state": turn_state,
     "source_discover": source_discover,
     "source_forget": source_forget,
     "pane_find": pane_find,

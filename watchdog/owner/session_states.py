@@ -2,12 +2,16 @@
 
 import contextlib
 import os
+import stat
 from typing import Any
 
+from watchdog.core.session_states import turn_over
 from watchdog.owner import parsing
 from watchdog.owner.conversations import MOST, start_of
 from watchdog.owner.session_dirs import claude_directory
 from watchdog.owner.sources import claude
+
+TAIL = 1 << 18  # bytes: what is written at the end of a turn has its last answer in it
 
 
 def session_state(processes: list[list[int]]) -> dict[str, object] | None:
@@ -21,6 +25,22 @@ def session_state(processes: list[list[int]]) -> dict[str, object] | None:
                 return told
             found += [told] if told is not None else []
     return found[0] if len(found) == 1 else None
+
+
+def turn_state(path: str) -> dict[str, object] | None:
+    """The same of the session whose file (Codex' rollout) that is: `idle` since its last turn ended; None: it works."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return None
+    since: Any = parsing.parsed(lambda: turn_over(_last_lines(path)), [], [os.path.dirname(path)])
+    return None if since is None else {"state": "idle", "since": since}
+
+
+def _last_lines(path: str) -> list[str]:
+    """Whole ones."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0) as file:
+        start = max(0, os.fstat(file.fileno()).st_size - TAIL)
+        lines = os.pread(file.fileno(), TAIL, start).decode("utf-8", "replace").split("\n")
+    return lines[1:] if start else lines
 
 
 def _told(pid: int, ticks: int) -> dict[str, object] | None:
