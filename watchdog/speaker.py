@@ -10,9 +10,11 @@ from datetime import datetime, timedelta
 from watchdog.core.model import Beat, Policy, Registration, State, StopAsked
 from watchdog.core.sights import Sights
 from watchdog.core.verdict import span
+from watchdog.core.witnesses import Witness
 
 ZERO = timedelta()
 MOST_SESSIONS = 256  # of one process
+PAUSES = 8  # after so many words a longer pause before them counts a third as much
 
 
 @dataclass(slots=True)
@@ -26,6 +28,8 @@ class Speaker:
     beats: int = 0
     renewed: int = 0  # those that speak against a stall: all but beats whose progress stands still
     touched: float | None = None  # monotonic instant of the last word, not yet reckoned by `watch`
+    spoke: float | None = None  # the same, for as long as it is the last one
+    pause: timedelta | None = None  # the longest of its last pauses between two words, of which older ones count less
     last_heartbeat: datetime | None = None
     promised: bool = False
     after_said: timedelta | None = None
@@ -103,7 +107,8 @@ class Speaker:
         beat = self._answered(self._of_session(beat, mono))
         former = (self.promised, self.state, self.note)
         self.beats += 1
-        self.touched = mono
+        self._note_pause(mono)
+        self.touched = self.spoke = mono
         self.last_heartbeat = wall
         self.silence = self.forgiven = ZERO
         self.unread = None
@@ -138,6 +143,19 @@ class Speaker:
             self.late_looks = 0
         if self.beats == 1 or not beat.bare or (self.promised, self.state, self.note) != former:
             self.settled_until, self.changed = ZERO, True
+
+    def _note_pause(self, mono: float) -> None:
+        """How long it was quiet before this word, where it was to be expected."""
+        if self.spoke is None or self.excused:
+            return
+        pause, former = timedelta(seconds=max(0.0, mono - self.spoke)), self.pause or ZERO
+        self.pause = max(pause, former - (former - pause) / PAUSES)
+
+    def witness(self, owner: int) -> Witness | None:
+        """What its words tell of the silence of others; None: nothing, as none is to be expected of it now."""
+        if not self.promised or self.excused or self.channel_lost or self.unread is not None or self.stuck:
+            return None
+        return Witness(owner, self.silence, self.after, self.age, self.pause)
 
     def _answered(self, beat: Beat) -> Beat:
         """Keep what a human is asked. With the last answer it works again, whichever thread told of that.

@@ -254,12 +254,14 @@ class Sweeper:
             if agent.first("sweep.failed"):
                 self._log.event("sweep.failed", exc_info=error, agent_id=agent.agent_id, name=agent.reg.name)
             return None
+        user = self.restraint.user_of(agent.reg.owner_uid)
         return Look(
             agent_id=agent.agent_id,
             judgement=judgement,
             policy=agent.policy,
-            owner=self.restraint.user_of(agent.reg.owner_uid),
-            promised=agent.promised,
+            owner=user,
+            promised=agent.promised and not agent.channel_lost,
+            witness=agent.witness(user),
             silence=agent.counted,
             state=agent.state,
             state_age=agent.state_age,
