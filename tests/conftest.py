@@ -14,6 +14,7 @@ import pytest
 
 from tests.faults import table as faults
 from tests.tables import picked
+from tests.verdicts import draw
 from tests.verdicts import table as verdicts
 
 STRICT = os.environ.get("STRICT_SKIPS") == "1"
@@ -37,6 +38,11 @@ def _refuse(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not forgiven(reason):
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be missing: {reason}"
+
+
+def pytest_configure() -> None:
+    """Each worker draws from the seed of the one that started it."""
+    draw.plant()
 
 
 @pytest.fixture(autouse=True)
@@ -90,5 +96,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if lines:
             terminalreporter.section(name)
             terminalreporter.write_line("\n".join(table.told(lines)))
+            if name == "verdicts":
+                terminalreporter.write_line(f"drawn from {draw.NAME}={draw.seed()}")
         if os.environ.get("RESULTS") == name:
             table.RESULTS.write_text(table.written(lines))

@@ -24,6 +24,7 @@ from watchdog.core.model import (
     Verdict,
     cgroup_names,
 )
+from watchdog.core.usage import Used
 from watchdog.core.verdict import Judgement, Observation, quiet
 from watchdog.errors import Conflict
 from watchdog.processes.signals import Guard
@@ -62,7 +63,7 @@ class Agent(Speaker):
     members_read: tuple[TreeMember, ...] = ()  # those that `recording` has seen
     tree_written: tuple[str | None, tuple[Identity, ...]] = (None, ())  # home and members, as its row has them
     marks: frozenset[str] = frozenset()  # values of vendors' markers that were made in its tree
-    cpu_used: dict[Identity, float] | None = None  # of each process of the tree, at the last scan
+    cpu_used: dict[Identity, Used] | None = None  # by each process of the tree, at the last scan
     cpu_waited: dict[Identity, float] = field(default_factory=dict)  # the same, if it was in question then
     oom_counts: dict[str, int] = field(default_factory=dict)  # by its memory cgroup and the one above, at the last look
     request_id: str | None = None
@@ -188,6 +189,8 @@ class Agent(Speaker):
             channel_lost=self.channel_lost,
             members=len(self.members),
             unread=self.unread,
+            halt=self.halt,
+            halted=self.halted,
         )
 
     def perhaps_started(self, presence: Presence) -> bool:

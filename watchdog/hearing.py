@@ -52,7 +52,8 @@ class Hearing:
         self._early: dict[str, Message] = {}  # by agent: the last word that counts from its main process alone
 
     def admit(self, agent: Agent) -> None:
-        """Take an agent whose row is committed into the fleet, and watch for its end."""
+        """Take an agent whose row is committed into the fleet, and watch for its end. Its time begins now."""
+        agent.reckoned = self._clock.mono()
         self._fleet.add(agent)
         self.identified(agent)
 

@@ -58,6 +58,8 @@ class Speaker:
     lease_left: timedelta = ZERO
     tool_left: timedelta = ZERO
     unread: timedelta | None = None
+    halt: str | None = None  # somebody stopped it on purpose, in words; None: it runs, or was stopped by nobody known
+    halted: timedelta = ZERO  # how long that was so in this silence
     channel_lost: bool = False
     sights: Sights = field(default_factory=Sights)
     rhythm: timedelta = ZERO  # two intervals of the sweep: what is seen is believed at least so long
@@ -111,7 +113,8 @@ class Speaker:
         self.touched = self.spoke = mono
         self.last_heartbeat = wall
         self.silence = self.forgiven = ZERO
-        self.unread = None
+        self.unread = self.halt = None
+        self.halted = ZERO
         self.channel_lost = False
         self.promised = self.promised or beat.promises
         if beat.promises or beat.state is not None:
@@ -153,7 +156,9 @@ class Speaker:
 
     def witness(self, owner: int) -> Witness | None:
         """What its words tell of the silence of others; None: nothing, as none is to be expected of it now."""
-        if not self.promised or self.excused or self.channel_lost or self.unread is not None or self.stuck:
+        if not self.promised or self.excused or self.channel_lost or self.unread is not None:
+            return None
+        if self.stuck or self.halt is not None:
             return None
         return Witness(owner, self.silence, self.after, self.age, self.pause)
 
@@ -218,6 +223,8 @@ class Speaker:
             self.progress_age += stood - min(stood, excused)
         if self.unread is not None:
             self.unread += quiet
+        if self.halt is not None:
+            self.halted += quiet
         self.sights.watch(whole)
         self.rhythm = timedelta(seconds=cap)
         self.touched = self.state_since = self.progress_since = self.lease_since = self.tool_since = None
@@ -243,6 +250,19 @@ class Speaker:
             self.forgive()
             fresh = not former or spell >= self.after
             self.forgiven = self.silence if fresh else min(self.silence, former + spell)
+
+    def stopped(self, halt: str | None) -> None:
+        """Somebody stopped it on purpose (in words), or (None) nobody does any more.
+
+        Then all of `after` is waited once more. Who is stopped again and again, for longer than `wait_limit` in one
+        silence, is judged by that silence.
+        """
+        if halt is None and self.halt is not None and self.halted < self.policy.wait_limit:
+            self.forgiven = self.silence
+            self.late_looks, self.looked = 0, None
+        if halt != self.halt:
+            self.settled_until = ZERO
+        self.halt = halt
 
     def unread_now(self) -> None:
         """Its only beat, a file, cannot be read: how long that lasts is watched until its next word."""

@@ -227,6 +227,7 @@ class Sweeper:
         try:
             await shortage.note_all(self._fleet)
             waited = await activity.waiting(self._fleet)
+            await activity.see_halts(doubtful)
         except LookFailed as error:
             self.account.scanned(error)
             return

@@ -6,6 +6,7 @@ progress=N             beats carry progress N                              exit=
 for=SECONDS            what came before lasts so long, then the rest       deaf      ignores TERM, INT and HUP
 by=sdnotify            beats by PyPI's sdnotify, connected once           sleep     does nothing for ever
 by=systemd-notify      beats by that program, --no-block                  by=beat   beats by `agent-watchdog beat`
+children=SECONDS/PAUSE uses a core by children that live so long, one after the other, silent
 busy=SHARE             uses that share of a core for ever, silent         witness   writes each signal that it gets
 nest=NAME              runs agent NAME, which beats, and waits for it     grandchild  starts a deaf one, setsid
 read                   beats once, and at each line that it reads; the line "bye" ends it
@@ -94,6 +95,15 @@ def busy(share: float) -> None:
         time.sleep(max(0.0, 0.2 - (time.monotonic() - began)))
 
 
+def children(value: str) -> None:
+    """As a test runner, or a shell's loop, does: no look finds the same one twice."""
+    seconds, pause = (float(number) for number in value.split("/"))
+    code = f"import time\nwhile time.process_time() < {seconds}: pass"
+    while True:
+        subprocess.run([sys.executable, "-IS", "-c", code], check=True)
+        time.sleep(pause)
+
+
 def post_beat(**words: object) -> dict[str, object]:
     """A beat as a vendor's hook sends it; what the daemon answers. Nobody there: nothing to heed."""
     connection = socket.socket(socket.AF_UNIX)
@@ -175,6 +185,8 @@ def main() -> None:
             beat(speaker, None)
             while True:
                 pass
+        elif key == "children":
+            children(value)
         elif key == "busy":
             beat(speaker, None)
             busy(float(value))

@@ -47,6 +47,8 @@ class Observation:
     channel_lost: bool = False
     members: int = 0  # processes of its tree that the last scan found
     unread: timedelta | None = None
+    halt: str | None = None  # why somebody stopped it on purpose, if so; and for how long in this silence
+    halted: timedelta = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,11 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
         return Judgement(Verdict.STARTING, f"{what}: {span(seen.age)} of {span(limit)}")
     if seen.channel_lost and seen.age < policy.wait_limit:
         return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}; {_UNHEARD}")
+    if (held := _halted(seen, policy)) is not None:
+        return held
+    if seen.activity is not None and seen.age - limit < policy.busy_limit:
+        believed = f"{seen.activity} (believed for {span(policy.busy_limit)})"
+        return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}, but {believed}")
     return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)} (limit {span(limit)})", overdue=True)
 
 
@@ -159,7 +166,16 @@ def _healthy(seen: Observation, policy: Policy) -> Judgement | None:
     return None
 
 
+def _halted(seen: Observation, policy: Policy) -> Judgement | None:
+    """Somebody stopped it on purpose, who knows of it: waited for, up to a limit."""
+    if seen.halt is None or seen.halted >= policy.wait_limit:
+        return None
+    return Judgement(Verdict.WAITING, f"{seen.halt} (waited for up to {span(policy.wait_limit)})")
+
+
 def _late(seen: Observation, policy: Policy) -> Judgement | None:
+    if (held := _halted(seen, policy)) is not None:
+        return held
     silent = _silent(seen, policy)
     if seen.channel_lost and seen.silence < policy.wait_limit:
         return Judgement(Verdict.LATE, f"{silent}; {_UNHEARD}")
