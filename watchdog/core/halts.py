@@ -1,26 +1,32 @@
 """Who was stopped on purpose: held by a debugger, or stopped from its terminal. Pure.
 
-SIGSTOP by nobody known is none of it: an agent that was stopped so is silent, as any.
+SIGSTOP by nobody known is none of it: an agent that was stopped so is silent, as any. Which signal it was the kernel
+tells until its parent has asked (wait(2)). A shell asks at once, says "Stopped" and takes its terminal back: from then
+on it is known that a person was told, and no more.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 TERMINAL = {  # what a terminal, or a shell's job control, stops a job with (termios(3), setpgid(2))
-    "SIGTSTP": "Ctrl-Z at its terminal stopped it",
-    "SIGTTIN": "it was stopped in the background, as it reads from its terminal",
-    "SIGTTOU": "it was stopped in the background, as it writes to its terminal",
+    "SIGTSTP": "it is stopped in its terminal, by Ctrl-Z",
+    "SIGTTIN": "it is stopped in the background of its terminal, from which it reads",
+    "SIGTTOU": "it is stopped in the background of its terminal, to which it writes",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """What the kernel says of one process that does not run. `signal`: the name of what stopped it; empty: not told."""
+    """What the kernel says of one process that does not run. `signal`: the name of what stopped it; empty: not told.
+
+    `in_front`: its terminal, if it has one, is its own process group's now (tcgetpgrp(3)).
+    """
 
     state: str
     tracer: int = 0
     signal: str = ""
     has_terminal: bool = False
+    in_front: bool = False
 
 
 def halt(stops: Mapping[int, Stop], main: int | None, tree: Collection[int]) -> str | None:
@@ -33,6 +39,8 @@ def halt(stops: Mapping[int, Stop], main: int | None, tree: Collection[int]) -> 
             whom = "it" if pid == main else f"its process {pid}"
             return f"a debugger (process {stop.tracer}) holds {whom}"
     stop = stops.get(main or 0, Stop(""))
-    if stop.state == "T" and stop.has_terminal and stop.signal in TERMINAL:
-        return TERMINAL[stop.signal]
-    return None
+    if stop.state != "T" or not stop.has_terminal:
+        return None
+    if not stop.signal and not stop.in_front:
+        return "it is stopped in its terminal, and its shell knows of it"
+    return TERMINAL.get(stop.signal)

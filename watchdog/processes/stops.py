@@ -16,7 +16,7 @@ def stops(pids: tuple[int, ...]) -> dict[int, Stop]:
 
 
 def _stop(pid: int) -> Stop:
-    """Field 52 of stat is the signal that stopped it, for who may know it (fs/proc/array.c since 5.16; seen on 6.18).
+    """Field 52 of stat is the signal that stopped it, for who may know it, until its parent has asked (seen on 6.18).
 
     Raises OSError.
     """
@@ -27,4 +27,4 @@ def _stop(pid: int) -> Stop:
     tracer = int(status.get(b"TracerPid", b"0"))
     number = int(fields[49]) & 0x7F if len(fields) > 49 else 0
     name = signal.Signals(number).name if number in signal.valid_signals() else ""
-    return Stop(fields[0].decode(), tracer, name, fields[4] != b"0")
+    return Stop(fields[0].decode(), tracer, name, fields[4] != b"0", fields[5] == fields[2])
