@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from watchdog.clock import Instant
 from watchdog.control.claims import Claim, claim
@@ -19,15 +20,16 @@ from watchdog.control.peers import Peer
 from watchdog.control.requests import Register, parse
 from watchdog.core.model import Identity, Listed
 from watchdog.core.names import name_for, name_problem
+from watchdog.core.provenance import SLACK, Named, Told, named
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, ProcessNotFound, Unseen, WatchdogError
 from watchdog.fleet import Agent, Fleet
 from watchdog.owner.sources.base import MOST_ENTRIES, Entry, entry_of
 from watchdog.processes import procfs
 from watchdog.processes.identity import boot_id
+from watchdog.processes.inside import numbered_inside
 from watchdog.processes.reader import awaited
 
 MOST_FURTHER = 8  # processes of one entry beside its main one: each look asks the kernel about each, 160 µs
-SLACK = 1.0  # seconds: registries that keep whole ones round either way
 
 
 class Standing(StrEnum):
@@ -36,6 +38,7 @@ class Standing(StrEnum):
     PROVED = "proved"  # it is that very process
     UNPROVED = "unproved"  # a process of that uid has the pid; whether it is that one, nothing tells
     GONE = "gone"  # no such process any more, or another one that has its pid
+    STRANGER = "stranger"  # a process that was there before the entry, and is not the one that it means
     OTHERS = "others"  # another uid's, or never an agent (the daemon itself): nothing is done
     UNSEEN = "unseen"  # no pid yet, or the look failed: nothing is known
 
@@ -70,7 +73,18 @@ async def read_first(told: Iterable[Entry]) -> None:
             await awaited(None, procfs.stats, tuple(pids))
 
 
-def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found:
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What looks at one entry have told so far, in seconds.
+
+    `came`: after that moment of boot time; None: it was there at the first look. `zone`: see `core.provenance`.
+    """
+
+    came: float | None = None
+    zone: float | None = None
+
+
+def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant, seen: Seen = Seen()) -> Found:
     """Whose process it is, and which. `uid` owns the registry."""
     if entry.uid != uid:
         return Found(Standing.OTHERS, f"its file is uid {entry.uid}'s, the registry's owner is uid {uid}")
@@ -94,11 +108,40 @@ def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant) -> Found
         if entry.ticks != taken.identity.start_ticks:
             return Found(Standing.GONE, f"process {entry.pid} is another than the one that it names")
         return Found(Standing.PROVED, taken=taken)
-    if entry.since is None:
-        return Found(Standing.UNPROVED, "its registry tells neither when nor which process", taken)
-    if began(taken.identity, now) > entry.since + SLACK:
-        return Found(Standing.GONE, f"process {entry.pid} began after the entry was written")
-    return Found(Standing.PROVED, taken=taken)
+    told = Told(entry.since, entry.since_local, entry.started, entry.started_local)
+    came = None if seen.came is None else now.wall.timestamp() - (now.boot - seen.came)
+    whom, why = named(told, began(taken.identity, now), came=came, leads=_leads(taken.identity), zone=seen.zone)
+    if whom in (Named.IT, Named.PERHAPS) and entry.started is None:
+        double = _inside(entry.pid, uid)
+        if double is not None:
+            why = f"process {double} has the number {entry.pid} in a container: nothing tells which of the two it means"
+            return Found(Standing.STRANGER, why)
+    match whom:
+        case Named.IT:
+            return Found(Standing.PROVED, taken=taken)
+        case Named.PERHAPS:
+            return Found(Standing.UNPROVED, why, taken)
+        case Named.STRANGER:
+            return Found(Standing.STRANGER, f"process {entry.pid} {why}: it is another one")
+        case Named.ANOTHER:
+            return Found(Standing.GONE, f"process {entry.pid} {why}")
+    assert_never(whom)
+
+
+def _inside(pid: int, uid: int) -> int | None:
+    """Who else has that number, in a pid namespace of its own."""
+    try:
+        return numbered_inside(pid, uid)
+    except OSError:
+        return None
+
+
+def _leads(identity: Identity) -> bool:
+    """Whether it leads a session of its own."""
+    try:
+        return procfs.stat(identity.pid).session == identity.pid
+    except (OSError, ValueError):
+        return False
 
 
 def _is_thread(entry: Entry, now: Instant) -> bool:
@@ -127,7 +170,14 @@ def names(entry: Entry, agent: Agent, boot_id: str, now: Instant) -> bool:
         return False
     if entry.boot_id not in (None, one.boot_id) or agent.reg.boot_id != boot_id:
         return False
-    return entry.since is None or began(one, now) <= entry.since + SLACK
+    return entry.since is None or began(one, now) <= max(entry.since, entry.since_local or 0.0) + SLACK
+
+
+def before_its_process(entry: Entry, agent: Agent, now: Instant) -> bool:
+    """Whether its heartbeat is older than the process of that agent."""
+    if entry.beat_at is None or agent.identity is None:
+        return False
+    return entry.beat_at < began(agent.identity, now) - SLACK
 
 
 def began(identity: Identity, now: Instant) -> float:

@@ -50,13 +50,15 @@ class Restraint:
         holds: Holds,
         log: Log,
         user_of: Callable[[int], int] = lambda uid: uid,
+        look: Callable[[], object] = lambda: None,
     ) -> None:
-        """`user_of` gives the user that a uid counts for."""
+        """`user_of` gives the user that a uid counts for; `look` sees whether the wall clock was set (`Steps`)."""
         self._settings = settings
         self._clock = clock
         self._holds = holds
         self._log = log
         self.user_of = user_of
+        self._look = look
         self._kills: deque[tuple[float, int]] = deque()  # of the last minute: when, and of which user
         self._fell: dict[str, tuple[int, float, float]] = {}  # ordered to be killed for silence: user, when, until when
         self._users = 1  # that have agents
@@ -93,6 +95,7 @@ class Restraint:
 
     def tick(self, interval: float) -> tuple[float | None, bool]:
         """A look at everybody begins: monotonic seconds of the last one, and whether we may have missed words since."""
+        self._look()
         now = self._clock.now()
         last, self._last = self._last, now
         if last is None:

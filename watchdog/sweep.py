@@ -61,6 +61,7 @@ class Sweeper:
         metrics: Metrics,
         log: Log,
         user_of: Callable[[int], int] = lambda uid: uid,
+        look_at_clock: Callable[[], object] = lambda: None,
     ) -> None:
         self._fleet = fleet
         self._store = store
@@ -75,7 +76,7 @@ class Sweeper:
         self._climbing = Climbing(store, owners, chronicle)
         self._tidings = Tidings(chronicle)
         self._prompts = Prompts(fleet, self.inquiries, clock, self._tidings)
-        self.restraint = Restraint(lambda: self.settings, clock, holds, log, user_of)
+        self.restraint = Restraint(lambda: self.settings, clock, holds, log, user_of, look_at_clock)
         self.recorder = recorder
         self._log = log
         self.settings = settings
@@ -275,6 +276,9 @@ class Sweeper:
 
     async def _end_holds(self, now: Instant) -> None:
         """Say and write down that the time of an operator's hold is over."""
+        for row in self._holds.moved():
+            with suppress(RegistryUnavailable):
+                await self._store.write(self._store.store.move_hold, row.id, row.until_at)
         for row in self._holds.expire(now.wall):
             self._log.event("hold.ended", reason="operator", why=f"its time is over: {row.reason}", hold=row.id)
             with suppress(RegistryUnavailable):  # it is over by its own time, also for a later daemon
