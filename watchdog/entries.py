@@ -81,6 +81,7 @@ class Seen:
     """
 
     came: float | None = None
+    first: float = 0.0  # boot time when it was seen first
     zone: float | None = None
 
 
@@ -109,8 +110,9 @@ def look(entry: Entry, uid: int, fleet: Fleet, host: str, now: Instant, seen: Se
             return Found(Standing.GONE, f"process {entry.pid} is another than the one that it names")
         return Found(Standing.PROVED, taken=taken)
     told = Told(entry.since, entry.since_local, entry.started, entry.started_local)
-    came = None if seen.came is None else now.wall.timestamp() - (now.boot - seen.came)
-    whom, why = named(told, began(taken.identity, now), came=came, leads=_leads(taken.identity), zone=seen.zone)
+    began_at, leads, epoch = began(taken.identity, now), _leads(taken.identity), now.wall.timestamp() - now.boot
+    came = None if seen.came is None else epoch + seen.came
+    whom, why = named(told, began_at, came=came, first=epoch + seen.first, leads=leads, zone=seen.zone)
     if whom in (Named.IT, Named.PERHAPS) and entry.started is None:
         double = _inside(entry.pid, uid)
         if double is not None:

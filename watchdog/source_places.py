@@ -50,7 +50,7 @@ class Place:
         beats, self.beats = self.beats, {}
         for entry in told:
             key = entry.key, entry.token
-            seen = former.get(key) or entries.Seen(came=self.looked)
+            seen = former.get(key) or entries.Seen(self.looked, now.boot)
             if entry.beat_at is not None and key in beats and beats[key] != entry.beat:
                 seen = replace(seen, zone=zone_of(entry.beat_at, now.wall.timestamp()))
             self.seen[key], self.beats[key] = seen, entry.beat

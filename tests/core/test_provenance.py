@@ -23,7 +23,9 @@ IN_NEW_YORK = Told(since=NOW - 4 * HOUR, since_local=NOW, started=NOW - 4 * HOUR
         (Told(since=NOW), NOW - HOUR, {"came": NOW, "leads": True}, Named.STRANGER),
         (Told(since=NOW), NOW - 3, {"came": NOW, "leads": True}, Named.IT),
         (Told(), NOW - HOUR, {"came": NOW}, Named.PERHAPS),
-        (Told(), NOW - HOUR, {"leads": True}, Named.PERHAPS),
+        (Told(), NOW - HOUR, {"leads": True}, Named.STRANGER),
+        (Told(), NOW - 9, {"leads": True}, Named.PERHAPS),
+        (Told(since=NOW), NOW - HOUR, {"leads": True}, Named.IT),
         # Case Q7: naive words of another zone.
         (IN_NEW_YORK, NOW - 2, {}, Named.PERHAPS),
         (IN_NEW_YORK, NOW - 2, {"came": NOW - 5}, Named.IT),
@@ -39,7 +41,7 @@ def test_a_number_means_a_process_only_where_its_row_can_have_been_written_of_it
     told: Told, began: float, seen: dict[str, object], whom: Named
 ) -> None:
     """Older than the row is somebody else, younger too."""
-    how = {"came": None, "leads": False, "zone": None, **seen}
+    how = {"came": None, "first": NOW, "leads": False, "zone": None, **seen}
     found, why = named(told, began, **how)  # type: ignore[arg-type]
     assert found is whom, why
 

@@ -34,20 +34,23 @@ class Told:
     started_local: float | None = None
 
 
-def named(told: Told, began: float, *, came: float | None, leads: bool, zone: float | None) -> tuple[Named, str]:
+def named(
+    told: Told, began: float, *, came: float | None, first: float, leads: bool, zone: float | None
+) -> tuple[Named, str]:
     """Whom it means, and why not that process.
 
     `began`: when the process did, in epoch seconds. `came`: the row came after that, as we saw; None: it was there when
-    we began to look. `leads`: the process leads a session of its own. `zone`: seconds by which its words differ from
-    what they mean, as its heartbeats show; None: not known.
+    we began to look. `first`: when we saw it first. `leads`: the process leads a session of its own. `zone`: seconds by
+    which its words differ from what they mean, as its heartbeats show; None: not known.
     """
     readings = [when for when in (told.started, told.started_local) if when is not None]
     if zone is not None and told.started is not None:
         readings = [told.started + zone]
     if readings and began < min(readings) - OLDER:
         return Named.STRANGER, f"is {min(readings) - began:.0f} s older than its row"
-    if not readings and came is not None and leads and began < came - OLDER:
-        return Named.STRANGER, f"was there {came - began:.0f} s before its row came, in a session of its own"
+    before = first if came is None and told.since is None else came
+    if not readings and before is not None and leads and began < before - OLDER:
+        return Named.STRANGER, f"was there {before - began:.0f} s before its row came, in a session of its own"
     if told.since is None:
         return Named.PERHAPS, "its registry tells neither when nor which process"
     if began <= told.since + SLACK or (zone is not None and began <= told.since + zone + SLACK):
