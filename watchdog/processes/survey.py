@@ -12,7 +12,12 @@ from watchdog.processes import identity as identities
 from watchdog.processes import memory, table, tree, vendors
 from watchdog.processes.bounded import bounded
 
-Trees = dict[str, tuple[TreeMember, ...]]
+
+class Trees(dict[str, tuple[TreeMember, ...]]):
+    """Of each agent, by id. `whole`: nobody who lived when the scan ended was missed by it."""
+
+    whole: bool = True
+
 
 _previous: table.ProcessTable | None = None
 
@@ -36,11 +41,12 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
     sources = [vendors.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
     made = vendors.made_inside(seen, sources)
     roots = [_seen(seen, root, made.get(root.agent_id, frozenset())) for root in roots]
-    found = tree.trees(seen, roots)
+    found = Trees(tree.trees(seen, roots))
     for root in roots:
         found[root.agent_id] += memory.unseen(seen, root)
     if identities.pidfd_inodes_work():
-        found = _completed(found)
+        found = Trees(_completed(found))
+    found.whole = seen.whole
     return roots, found
 
 
@@ -76,7 +82,7 @@ def _seen(seen: table.ProcessTable, root: tree.Root, marks: frozenset[str]) -> t
     return root if (marks, home) == (root.marks, root.home_cgroup) else replace(root, marks=marks, home_cgroup=home)
 
 
-def _completed(found: Trees) -> Trees:
+def _completed(found: Trees) -> dict[str, tuple[TreeMember, ...]]:
     """With the pidfd's inode for those that were not seen before."""
     new = [one for members in found.values() for one in members if one.identity.pidfd_inode is None]
     if not new:
