@@ -184,7 +184,7 @@ class Sweeper:
             return
         for agent in agents:
             agent.watch(max(last, agent.reckoned), now, most)
-            agent.reckoned = now
+            agent.reckoned = max(agent.reckoned, now)
 
     def _presence(self, agent: Agent) -> Presence:
         """What the kernel says of the main process: its pidfd, which has not become readable, else a look at /proc.

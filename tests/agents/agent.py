@@ -5,6 +5,7 @@ lease=SECONDS          takes a lease and is silent                         spin 
 progress=N             beats carry progress N                              exit=N    ends with that status
 for=SECONDS            what came before lasts so long, then the rest       deaf      ignores TERM, INT and HUP
 by=sdnotify            beats by PyPI's sdnotify, connected once           sleep     does nothing for ever
+by=anew                beats by a socket for each word, which it closes
 by=systemd-notify      beats by that program, --no-block                  by=beat   beats by `agent-watchdog beat`
 children=SECONDS/PAUSE uses a core by children that live so long, one after the other, silent
 busy=SHARE             uses that share of a core for ever, silent         witness   writes each signal that it gets
@@ -45,6 +46,18 @@ class Speaker:
             print(f"beat refused: {error}", flush=True)
 
 
+class Anew(Speaker):
+    """A socket for each word, closed after it."""
+
+    def __init__(self) -> None:
+        pass
+
+    def say(self, *words: str) -> None:
+        speaker = Speaker()
+        speaker.say(*words)
+        speaker.socket.close()
+
+
 class Library(Speaker):
     """PyPI's sdnotify itself."""
 
@@ -71,6 +84,8 @@ class Program(Speaker):
 def speaker_named(name: str) -> Speaker:
     if name == "sdnotify":
         return Library()
+    if name == "anew":
+        return Anew()
     return Program("systemd-notify", "--no-block") if name == "systemd-notify" else Program("agent-watchdog", "beat")
 
 
