@@ -20,7 +20,7 @@ from watchdog import pressure
 from watchdog.clock import Clock, Instant
 from watchdog.config import Settings
 from watchdog.core.decision import Budget, Limits, Look, Veto
-from watchdog.core.mass_stall import mass_stalls, one_by_one
+from watchdog.core.mass_stall import lingering, mass_stalls, one_by_one
 from watchdog.core.model import Verdict
 from watchdog.fleet import Agent
 from watchdog.holds import Holds
@@ -61,6 +61,7 @@ class Restraint:
         self._look = look
         self._kills: deque[tuple[float, int]] = deque()  # of the last minute: when, and of which user
         self._fell: dict[str, tuple[int, float, float]] = {}  # ordered to be killed for silence: user, when, until when
+        self._stalled: dict[int | None, float] = {}  # when a mass stall was seen last, by user
         self._users = 1  # that have agents
         self._last: Instant | None = None  # of a look at everybody
         self._unsettled, self._until = "", 0.0  # why we do not trust our own watch, and until when
@@ -165,6 +166,9 @@ class Restraint:
             witnesses = (one for agent in settled if (one := agent.witness(self.user_of(agent.reg.owner_uid))))
             found = one_by_one(looks, witnesses, *few, fell, limit, others.keys()) | found
         known = {user for veto, user in self.doubts if veto is Veto.MASS_STALL}
+        self._stalled |= dict.fromkeys(found, now)
+        over = {user: timedelta(seconds=now - self._stalled[user]) for user in known - found.keys()}
+        found |= {user: self.doubts[Veto.MASS_STALL, user].why for user in lingering(looks, over, limit)}
         for user in known | found.keys():
             self._doubt(Veto.MASS_STALL, found.get(user), user)
 

@@ -19,6 +19,7 @@ loop=SECONDS           asks by HTTP before each tool call of that length, writes
 In place of TIMES in `beat`, of SECONDS in `for` and `loop`: the name of a file in the world, until which it goes on.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -53,9 +54,10 @@ class Anew(Speaker):
         pass
 
     def say(self, *words: str) -> None:
-        speaker = Speaker()
-        speaker.say(*words)
-        speaker.socket.close()
+        with contextlib.suppress(OSError):  # nobody listens now: the next word finds who does
+            speaker = Speaker()
+            speaker.say(*words)
+            speaker.socket.close()
 
 
 class Library(Speaker):

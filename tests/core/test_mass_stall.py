@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watchdog.core.decision import Look
-from watchdog.core.mass_stall import mass_stalls, one_by_one
+from watchdog.core.mass_stall import lingering, mass_stalls, one_by_one
 from watchdog.core.model import Policy, Step, Verdict
 from watchdog.core.verdict import Judgement
 from watchdog.core.witnesses import Witness, cut_off, heard
@@ -131,3 +131,13 @@ def test_who_falls_silent_among_those_that_speak_does_not_wait(others: list[tupl
     late = witness(1.05 * after, pause=0.4 * after, after=after)
     seen = [witness(phase * pause * after, pause=pause * after, after=after) for phase, pause in others]
     assert not one_by_one([look(Verdict.STALLED, late)], seen, 3, 0.5)
+
+
+def test_the_last_that_come_back_after_an_outage_are_waited_for() -> None:
+    """Each as long as its rhythm allows; who does not come by then is alone."""
+    late = look(Verdict.STALLED, witness(700))
+    for seconds, waits in ((0, True), (66, True), (68, False)):
+        over: dict[int | None, timedelta] = {None: timedelta(seconds=seconds)}
+        assert lingering([late], over) == ({None} if waits else set())
+    assert not lingering([late], {1000: timedelta()})
+    assert not lingering([look(Verdict.LATE, witness(700))], {None: timedelta()})

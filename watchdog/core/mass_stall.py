@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from watchdog.core.decision import DOUBT_LIMIT, Look
 from watchdog.core.model import Verdict
-from watchdog.core.witnesses import Witness, cut_off, heard
+from watchdog.core.witnesses import Witness, comes_back, cut_off, heard
 
 ROOT = 0  # its agents' silence is no attack on other users
 # Who is idle, waits for a human, or is on a lease is no witness that the others could speak, either.
@@ -128,6 +128,21 @@ def one_by_one(
         elif _all_suspect(tallies, count, fraction):
             number, among = sum(one.silent for one in tallies.values()), sum(one.among for one in tallies.values())
             found[owner] = _unheard(number, among, f" of {len(tallies)} users")
+    return found
+
+
+def lingering(
+    looks: Iterable[Look], over: Mapping[int | None, timedelta], limit: timedelta = DOUBT_LIMIT
+) -> set[int | None]:
+    """Of which users a mass stall that is `over`, since so long, still speaks for somebody.
+
+    When most are heard again the last of them have not had the time to be: each may take its rhythm for that.
+    """
+    found: set[int | None] = set()
+    for look in looks:
+        if look.ending and look.witness is not None and look.doomed_for < limit:
+            users = (user for user in (look.owner, None) if user in over)
+            found |= {user for user in users if over[user] < comes_back(look.witness)}
     return found
 
 

@@ -41,6 +41,11 @@ def cut_off(silent: Witness, *, again: bool = False) -> timedelta:
     return silent.quiet - min(silent.after, silent.rhythm + silent.after / (WIDE if again else NARROW))
 
 
+def comes_back(silent: Witness) -> timedelta:
+    """So long it may still be silent when others are heard again after an outage: its phase is another."""
+    return min(silent.after, silent.rhythm + silent.after / NARROW)
+
+
 def heard(other: Witness, silent: Witness, since: timedelta) -> bool | None:
     """Whether the other was heard `since` so long: a witness that only one is silent, or (False) that both are.
 
