@@ -249,5 +249,6 @@ def test_one_late_agent_waits_until_the_others_were_heard() -> None:
         return tuple(made)
 
     assert bench.look(late, settled=settled(90)).doubt_of(0) is not None
-    assert bench.look(late, settled=settled(20)).doubt_of(0) is None
+    assert bench.look(late, settled=settled(20)).doubt_of(0) is not None  # they are back, and it has not had the time
+    assert bench.look(late, settled=settled(20), after=70).doubt_of(0) is None
     assert bench.told() == ["hold.started", "hold.ended"]

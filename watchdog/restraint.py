@@ -161,13 +161,17 @@ class Restraint:
         fell = [(user, timedelta(seconds=now - at)) for key, (user, at, _) in self._fell.items() if key not in judged]
         hold = self._settings().hold
         few = hold.mass_stall_count, hold.mass_stall_fraction
+        unheard: dict[int | None, tuple[str, bool]] = {}
         found = mass_stalls(looks, *few, others, [user for user, _ in fell], limit)
         if None not in found and any(look.ending for look in looks):
             witnesses = (one for agent in settled if (one := agent.witness(self.user_of(agent.reg.owner_uid))))
-            found = one_by_one(looks, witnesses, *few, fell, limit, others.keys()) | found
+            unheard = one_by_one(looks, witnesses, *few, fell, limit, others.keys())
         known = {user for veto, user in self.doubts if veto is Veto.MASS_STALL}
-        self._stalled |= dict.fromkeys(found, now)
-        over = {user: timedelta(seconds=now - self._stalled[user]) for user in known - found.keys()}
+        self._stalled |= dict.fromkeys([*found, *(user for user, (_, evident) in unheard.items() if evident)], now)
+        found = {user: why for user, (why, _) in unheard.items()} | found
+        over = {
+            user: timedelta(seconds=now - self._stalled[user]) for user in (known & self._stalled.keys()) - found.keys()
+        }
         found |= {user: self.doubts[Veto.MASS_STALL, user].why for user in lingering(looks, over, limit)}
         for user in known | found.keys():
             self._doubt(Veto.MASS_STALL, found.get(user), user)

@@ -148,10 +148,12 @@ class Speaker:
             self.settled_until, self.changed = ZERO, True
 
     def _note_pause(self, mono: float) -> None:
-        """How long it was quiet before this word, where it was to be expected."""
+        """How long it was quiet before this word, where that was to be expected: longer than allowed is no rhythm."""
         if self.spoke is None or self.excused:
             return
         pause, former = timedelta(seconds=max(0.0, mono - self.spoke)), self.pause or ZERO
+        if pause > self.after:
+            return
         self.pause = max(pause, former - (former - pause) / PAUSES)
 
     def witness(self, owner: int) -> Witness | None:

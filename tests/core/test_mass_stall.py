@@ -28,7 +28,7 @@ def look(verdict: Verdict, seen: Witness | None, *, name: str = "a", **rest: Any
     return Look(name, Judgement(verdict, "because"), Policy(), owner=owner, witness=seen, **rest)
 
 
-def late_first(*others: Witness, quiet: float = CONFIRMED, **rest: Any) -> dict[int | None, str]:
+def late_first(*others: Witness, quiet: float = CONFIRMED, **rest: Any) -> dict[int | None, tuple[str, bool]]:
     """One that is to be ended, and others that are healthy still."""
     return one_by_one([look(Verdict.STALLED, witness(quiet), **rest)], others, 3, 0.5)
 
@@ -52,7 +52,9 @@ def test_the_first_that_is_late_waits_until_the_others_were_heard_since(others: 
 
 def test_who_waits_is_told_and_only_his_own_are_held_back() -> None:
     """None stands for everybody where only one user has agents."""
-    (text,) = late_first(*(witness(90) for _ in range(4))).values()
+    ((text, evident),) = late_first(*(witness(90) for _ in range(4))).values()
+    assert evident
+    assert [one for _, one in late_first(*(witness(90, pause=100) for _ in range(4))).values()] == [False]
     assert text.startswith("mass stall: 5 of 5 agents are late, or were not heard since")
     others = [witness(90, owner=1000) for _ in range(4)]
     assert one_by_one([look(Verdict.STALLED, witness(CONFIRMED, owner=1000))], others, 3, 0.5, users=[0]).keys() == {

@@ -23,6 +23,7 @@ class _Tally:
 
     silent: int = 0
     among: int = 0
+    missed: int = 0  # of the silent: late, or beyond their own rhythm; the others may speak any moment
 
     @property
     def part(self) -> float:
@@ -101,13 +102,14 @@ def one_by_one(
     killed: Iterable[tuple[int, timedelta]] = (),
     limit: timedelta = DOUBT_LIMIT,
     users: Iterable[int] = (),
-) -> dict[int | None, str]:
+) -> dict[int | None, tuple[str, bool]]:
     """The same where they beat at different phases, so that one is late long before the others: by user, as above.
 
     Of each user the one that fell silent last and is to be ended for it is asked for witnesses: all that were not heard
     since it can have been cut off count as silent with it, and so does who was `killed` for silence within its limit
     (user, and how long ago). It waits until they were heard, or are late themselves. Only its own user's agents are
-    held back by that. `users`: that have agents.
+    held back by that. `users`: that have agents. With the words goes whether it is evident: that so many have missed
+    their own rhythm, and not only have had no time to speak.
     """
     looks, killed = list(looks), list(killed)
     suspects: dict[int, Look] = {}
@@ -118,16 +120,18 @@ def one_by_one(
                 suspects[look.owner] = look
     settled = list(settled) if suspects else []
     everybody = {*users, *(look.owner for look in looks)}
-    found: dict[int | None, str] = {}
+    found: dict[int | None, tuple[str, bool]] = {}
     for owner, suspect in suspects.items():
         tallies = _witnessed(suspect, looks, settled, killed, limit)
         own = tallies[owner]
         alone = everybody == {owner}
         if own.silent >= count and own.silent >= fraction * own.among:
-            found[None if alone else owner] = _unheard(own.silent, own.among, "" if alone else f" of uid {owner}")
+            words = _unheard(own.silent, own.among, "" if alone else f" of uid {owner}")
+            evident = own.missed >= count and own.missed >= fraction * own.among
+            found[None if alone else owner] = words, evident
         elif _all_suspect(tallies, count, fraction):
             number, among = sum(one.silent for one in tallies.values()), sum(one.among for one in tallies.values())
-            found[owner] = _unheard(number, among, f" of {len(tallies)} users")
+            found[owner] = _unheard(number, among, f" of {len(tallies)} users"), True
     return found
 
 
@@ -157,26 +161,27 @@ def _witnessed(
     fell = Counter(owner for owner, ago in killed if ago <= silent.after)
     since = cut_off(silent, again=suspect.owner in fell)
 
-    def count(owner: int, is_silent: bool | None) -> None:
-        if is_silent is not None:
-            tallies[owner].among += 1
-            tallies[owner].silent += is_silent
+    def count(owner: int, *, is_silent: bool, missed: bool, number: int = 1) -> None:
+        tallies[owner].among += number
+        tallies[owner].silent += number * is_silent
+        tallies[owner].missed += number * (is_silent and missed)
+
+    def ask(other: Witness) -> None:
+        was_heard = heard(other, silent, since)
+        if was_heard is not None:
+            count(other.owner, is_silent=not was_heard, missed=other.quiet > comes_back(other))
 
     for look in looks:
         if _late(look):
-            count(look.owner, look.doomed_for < limit if look.promised else None)
+            if look.promised:
+                count(look.owner, is_silent=look.doomed_for < limit, missed=True)
         elif look.witness is not None:
-            count(look.owner, _unless_none(heard(look.witness, silent, since)))
+            ask(look.witness)
     for witness in settled:
-        count(witness.owner, _unless_none(heard(witness, silent, since)))
+        ask(witness)
     for owner, number in fell.items():
-        tallies[owner].among += number
-        tallies[owner].silent += number
+        count(owner, is_silent=True, missed=True, number=number)
     return tallies
-
-
-def _unless_none(was_heard: bool | None) -> bool | None:
-    return None if was_heard is None else not was_heard
 
 
 def _unheard(silent: int, among: int, whose: str) -> str:
