@@ -98,5 +98,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line("\n".join(table.told(lines)))
             if name == "verdicts":
                 terminalreporter.write_line(f"drawn from {draw.NAME}={draw.seed()}")
+        if name == "verdicts" and (drawn := draw.told(stats)):
+            terminalreporter.section("verdicts that were drawn")
+            terminalreporter.write_line("\n".join(drawn))
         if os.environ.get("RESULTS") == name:
             table.RESULTS.write_text(table.written(lines))

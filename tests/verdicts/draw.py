@@ -5,6 +5,7 @@
 
 import os
 import random
+from typing import Any
 
 NAME = "VERDICTS_SEED"
 
@@ -22,3 +23,16 @@ def seed() -> str:
 def chance(of: str) -> random.Random:
     """What that scene draws from."""
     return random.Random(f"{seed()} {of}")
+
+
+def told(stats: dict[str, list[Any]]) -> list[str]:
+    """The confusion matrix of all agents that were drawn, by kind, with the seed."""
+    found = []
+    for outcome in ("passed", "failed"):
+        for report in stats.get(outcome, []):
+            facts = dict(getattr(report, "user_properties", ()))
+            if "drawn" in facts:
+                kind, _, killed, missed, wrongly, lived, wrong = facts["drawn"]
+                counts = f"{killed:5} died rightly  {missed:3} missed  {wrongly:3} wrongly  {lived:5} lived rightly"
+                found.append(f"{kind:8} {counts}  {wrong:3} wrong, early or late")
+    return [*sorted(found), f"{NAME}={seed()}"] if found else []

@@ -29,7 +29,7 @@ from watchdog.fleet import Agent
 from watchdog.processes import identity
 from watchdog.service import Daemon
 
-SCENES = 40 if FULL else 4  # of each kind; 10 agents each on an average
+SCENES = int(os.environ.get("DRAWN", "40" if FULL else "2"))  # of each kind; 10 agents each on an average
 HOLD = 900.0  # hold.max_seconds, as shipped
 LIMITS = """
 [sweep]
