@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from watchdog.core.model import Beat, Policy, Registration, State, StopAsked
 from watchdog.core.sights import Sights
 from watchdog.core.verdict import span
-from watchdog.core.witnesses import Witness
+from watchdog.core.witnesses import Witness, comes_back
 
 ZERO = timedelta()
 MOST_SESSIONS = 256  # of one process
@@ -29,6 +29,7 @@ class Speaker:
     renewed: int = 0  # those that speak against a stall: all but beats whose progress stands still
     touched: float | None = None  # monotonic instant of the last word, not yet reckoned by `watch`
     spoke: float | None = None  # the same, for as long as it is the last one
+    returned: float | None = None  # when it spoke last after a pause that was longer than its rhythm
     pause: timedelta | None = None  # the longest of its last pauses between two words, of which older ones count less
     last_heartbeat: datetime | None = None
     promised: bool = False
@@ -152,6 +153,8 @@ class Speaker:
         if self.spoke is None or self.excused:
             return
         pause, former = timedelta(seconds=max(0.0, mono - self.spoke)), self.pause or ZERO
+        if pause > comes_back(Witness(0, pause, self.after, self.age, self.pause)):
+            self.returned = mono
         if pause > self.after:
             return
         self.pause = max(pause, former - (former - pause) / PAUSES)
@@ -162,7 +165,8 @@ class Speaker:
             return None
         if self.stuck or self.halt is not None:
             return None
-        return Witness(owner, self.silence, self.after, self.age, self.pause)
+        back = None if self.returned is None else timedelta(seconds=max(0.0, self.reckoned - self.returned))
+        return Witness(owner, self.silence, self.after, self.age, self.pause, back)
 
     def _answered(self, beat: Beat) -> Beat:
         """Keep what a human is asked. With the last answer it works again, whichever thread told of that.

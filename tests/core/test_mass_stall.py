@@ -1,5 +1,6 @@
 """Whose silence is one event with another's, where they beat at different phases."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -143,3 +144,12 @@ def test_the_last_that_come_back_after_an_outage_are_waited_for() -> None:
         assert lingering([late], over) == ({None} if waits else set())
     assert not lingering([late], {1000: timedelta()})
     assert not lingering([look(Verdict.LATE, witness(700))], {None: timedelta()})
+
+
+def test_those_that_have_only_just_come_back_are_no_witnesses_either() -> None:
+    """A short outage: it fell silent first, and is late when the others are heard again, before its own turn."""
+    late = [look(Verdict.STALLED, witness(CONFIRMED))]
+    back = [replace(witness(10), returned=timedelta(seconds=ago)) for ago in (10, 30, 60)]
+    assert one_by_one(late, back, 3, 0.5)
+    long_ago = [replace(witness(10), returned=timedelta(seconds=68)) for _ in range(5)]
+    assert not one_by_one(late, long_ago, 3, 0.5)

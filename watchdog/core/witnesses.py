@@ -17,7 +17,8 @@ class Witness:
     """One agent as the silence of another sees it.
 
     `quiet`: watched since its last word, or since its registration. `pause`: the longest of its last pauses between two
-    words; None: not known. `age`: watched since its registration.
+    words; None: not known. `age`: watched since its registration. `returned`: so long ago it spoke again after it had
+    missed its own rhythm; None: it did not.
     """
 
     owner: int
@@ -25,6 +26,7 @@ class Witness:
     after: timedelta
     age: timedelta
     pause: timedelta | None = None
+    returned: timedelta | None = None
 
     @property
     def rhythm(self) -> timedelta:
@@ -49,10 +51,11 @@ def comes_back(silent: Witness) -> timedelta:
 def heard(other: Witness, silent: Witness, since: timedelta) -> bool | None:
     """Whether the other was heard `since` so long: a witness that only one is silent, or (False) that both are.
 
-    None where it tells nothing: it came later, or speaks so seldom that there is no waiting for its word.
+    Both were, too, where it has only just come back: the silent one may take its rhythm for that. None where it tells
+    nothing: it came later, or speaks so seldom that there is no waiting for its word.
     """
     if other.quiet < min(since, other.age):
-        return True
+        return other.returned is None or other.returned >= comes_back(silent)
     if other.age <= since or other.rhythm > silent.after:
         return None
     return False
