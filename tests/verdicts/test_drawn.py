@@ -181,7 +181,7 @@ def active(draw: random.Random) -> Scene:
     for number in range(count):
         starts, after = number % 2 == 0, base * draw.uniform(1, 2)
         stops = draw.choice([None, base * draw.uniform(6, 9)])
-        pause = min(after / 2, base / 2) * draw.uniform(0.1, 0.8)
+        pause = (base / 2 - interval) * draw.uniform(0.1, 0.8)  # a look sees it up to an interval later
         seen = beats(draw, pause, 0, length if stops is None else stops, jitter=0.2)
         words = [*([] if starts else [(0.1, BEAT), (pause / 2, BEAT)]), *((t, grows) for t in seen)]
         one = Drawn(f"{'never beaten' if starts else 'silent'}, its log grows", after, words)
