@@ -16,6 +16,7 @@ import pytest
 from tests.faults import table as faults
 from tests.tables import picked
 from tests.vendors import table as vendors
+from tests.verdicts import draw
 from tests.verdicts import table as verdicts
 from watchdog import children
 
@@ -45,6 +46,11 @@ def _refuse(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not forgiven(reason):
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be missing: {reason}"
+
+
+def pytest_configure() -> None:
+    """Each worker draws from the seed of the one that started it."""
+    draw.plant()
 
 
 @pytest.fixture(autouse=True)
@@ -98,5 +104,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if lines:
             terminalreporter.section(name)
             terminalreporter.write_line("\n".join(table.told(lines)))
+            if name == "verdicts":
+                terminalreporter.write_line(f"drawn from {draw.NAME}={draw.seed()}")
+        if name == "verdicts" and (drawn := draw.told(stats)):
+            terminalreporter.section("verdicts that were drawn")
+            terminalreporter.write_line("\n".join(drawn))
         if os.environ.get("RESULTS") == name:
             table.RESULTS.write_text(table.written(lines))

@@ -258,3 +258,23 @@ def test_nothing_is_kept_of_who_is_in_question_no_more() -> None:
         assert not made.inquiries._subjects
 
     run(story)
+
+
+def test_a_heartbeat_file_that_was_given_an_older_time_is_no_beat(tmp_path: Path) -> None:
+    """Case Q6: `rsync -t` or `touch -d` set it back; what its agent writes then is one, by whatever clock."""
+    file = tmp_path / "beat"
+    file.touch()
+
+    async def story(made: Looking) -> None:
+        made.agent.reg = replace(made.agent.reg, beat_file=str(file))
+        await made.look("beat file", made.files.look)
+        os.utime(file, (1000, 1000))
+        await made.look("beat file", made.files.look)
+        assert made.agent.beats == 0
+        os.utime(file, (1001, 1001))
+        await made.look("beat file", made.files.look)
+        file.write_text("x")
+        await made.look("beat file", made.files.look)
+        assert made.agent.beats == 2
+
+    run(story)

@@ -62,6 +62,7 @@ RANK = {
     "activity": 6,
     "hearing": 7,
     "copies": 6,
+    "steps": 5,
     "ends": 6,
     "lock": 6,
     "beat_files": 7,

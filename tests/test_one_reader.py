@@ -36,7 +36,7 @@ ALLOWED = {
     ("processes/reader_main.py", "uid_of"): NO_LOCK,
     ("processes/reader_main.py", "hung"): NO_LOCK,
     ("enclosure.py", "unseen"): NO_LOCK,
-    ("hearing.py", "readmit"): NO_LOCK,
+    ("processes/channels.py", "holds_datagram_socket"): INSIDE,
     ("processes/permission.py", "_user_namespace"): NO_LOCK,
     ("processes/procfs.py", "status_value"): TEXT,
     ("bulletin.py", "facts"): TEXT,

@@ -15,7 +15,7 @@ from watchdog.core.model import Beat, Identity, Policy, Presence, Registration, 
 from watchdog.core.verdict import judge
 from watchdog.errors import RegistryUnavailable
 from watchdog.fleet import Agent, Fleet
-from watchdog.recording import AGES_EVERY, PROBE_EVERY, Recorder, restore
+from watchdog.recording import AGES_EVERY, PROBE_EVERY, YOUNG, Recorder, restore
 from watchdog.registry.schema import REVISION
 from watchdog.registry.store import AsyncStore, Store
 
@@ -121,6 +121,7 @@ def test_a_row_is_written_where_more_than_time_has_changed(tmp_path: Path) -> No
 
     async def story() -> None:
         async with bench(tmp_path) as made:
+            made._recorder._began -= YOUNG
             agents = [made.admit(name) for name in ("quiet", "beats", "waits", "late")]
             _, beats, waits, late = agents
 

@@ -1,5 +1,6 @@
 """What holds the daemon's own kills back: told once, believed for so long, lifted by an operator."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from watchdog.config import Settings, settings_of
 from watchdog.core.decision import Limits, Look, Veto
 from watchdog.core.model import Policy, Registration, Status, Verdict
 from watchdog.core.verdict import Judgement
+from watchdog.core.witnesses import Witness
 from watchdog.fleet import Agent
 from watchdog.holds import Holds
 from watchdog.keys import Config
@@ -232,3 +234,21 @@ def test_the_kernels_own_figures_are_read() -> None:
     loaded = os.getloadavg()[0] / (os.cpu_count() or 1) >= LOAD
     assert (pressed(0) is not None) is loaded
     assert pressed(100) is None
+
+
+def test_one_late_agent_waits_until_the_others_were_heard() -> None:
+    """Case Q1: none of six is late but one, and all are cut off; with five that spoke since it is alone."""
+    bench = Bench()
+    minute = timedelta(minutes=1)
+    late = replace(stalled("a"), witness=Witness(0, 2.2 * minute, 2 * minute, 60 * minute, minute))
+
+    def settled(quiet: float) -> tuple[Agent, ...]:
+        made = [agent(name, after=120) for name in "bcdef"]
+        for one in made:
+            one.silence, one.age, one.pause = timedelta(seconds=quiet), 60 * minute, minute
+        return tuple(made)
+
+    assert bench.look(late, settled=settled(90)).doubt_of(0) is not None
+    assert bench.look(late, settled=settled(20)).doubt_of(0) is not None  # they are back, and it has not had the time
+    assert bench.look(late, settled=settled(20), after=70).doubt_of(0) is None
+    assert bench.told() == ["hold.started", "hold.ended"]

@@ -42,7 +42,7 @@ def test_a_look_at_one_that_ended_reckons_its_time_alone_and_nobody_s_twice(tmp_
                 )
                 other = Agent(Registration("b" * 32, "beta", 1000, HOST, "boot"), Policy(), Status.STARTING)
                 made.fleet.add(other)
-                agent.touched = None
+                agent.touched, agent.reckoned = None, float("-inf")  # it came by another clock
                 sweeper.reckon()
                 clock.at = 4.0
                 await sweeper.look_at_ended([agent])

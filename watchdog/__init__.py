@@ -62,6 +62,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     recording    what was watched into the registry; whether that works
     claimant     who holds a claim, and whether that daemon is gone
     holds        operators' holds in memory
+    steps        steps of the wall clock, so that nothing falls due by one
     schedule     APScheduler, made proof against clocks that jump
     restraint    what holds the daemon's own kills back: operators, the registry, a budget, doubt in ourselves
     pressure     whether the host is so pressed that a silence says little

@@ -5,11 +5,14 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 
+from watchdog.core.halts import halt
 from watchdog.core.model import State, Verdict
 from watchdog.core.sights import Kind
+from watchdog.core.usage import Used, since
 from watchdog.fleet import Agent, Fleet
 from watchdog.processes.procfs import waited_seconds
 from watchdog.processes.reader import awaited
+from watchdog.processes.stops import stops
 
 BUSY = 0.05  # share of one core; an idle Node program with timers uses under 1 %
 STARVED = 0.5  # share of the time in which it would run and is not let; one that only has timers waits for far less
@@ -20,6 +23,17 @@ async def waiting(fleet: Fleet) -> Mapping[int, float]:
     """For how long each process of an agent that is in question has waited for a CPU so far, by pid."""
     asked = tuple(member.identity.pid for agent in fleet if agent.in_question for member in agent.members)
     return await awaited(None, waited_seconds, asked) if asked else NONE
+
+
+async def see_halts(agents: Iterable[Agent]) -> None:
+    """Whom of these somebody has stopped on purpose, by the last scan."""
+    doubtful = {agent.agent_id: agent for agent in agents}
+    asked = tuple(m.identity.pid for agent in doubtful.values() for m in agent.members if m.state in "tT")
+    stopped = await awaited(None, stops, asked) if asked else {}
+    for agent in doubtful.values():
+        tree = {member.identity.pid for member in agent.members}
+        main = None if agent.identity is None else agent.identity.pid
+        agent.stopped(halt({pid: stop for pid, stop in stopped.items() if pid in tree}, main, tree))
 
 
 def look(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) -> None:
@@ -36,15 +50,20 @@ def look(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) -> No
 def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE) -> None:
     """The CPU that its tree used since the last scan, or waited for in vain, if it has said nothing since then.
 
+    Children that began and ended between two scans count by what their parents were told of them.
+
     What it used before it fell silent speaks for nothing: else each stall would be found later. `waited_by`: by pid.
     """
-    used = {member.identity: member.cpu_seconds for member in agent.members}
+    used = {
+        member.identity: Used(member.identity.pid, member.parent_pid, member.cpu_seconds, member.reaped_seconds)
+        for member in agent.members
+    }
     waited = {one: waited_by[one.pid] for one in used if one.pid in waited_by} if agent.in_question else {}
     before, agent.cpu_used = agent.cpu_used, used
     waited_before, agent.cpu_waited = agent.cpu_waited, waited
     if before is None or not 0 < elapsed < float("inf") or agent.silent_for < timedelta(seconds=elapsed):
         return
-    share = sum(seconds - before.get(identity, 0.0) for identity, seconds in used.items()) / elapsed
+    share = since(before, used) / elapsed
     starved = sum(seconds - waited_before.get(identity, seconds) for identity, seconds in waited.items()) / elapsed
     if share >= BUSY:
         agent.sights.see(Kind.CPU, f"its processes used {share:.0%} of a core")

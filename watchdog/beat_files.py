@@ -14,6 +14,7 @@ from watchdog.fleet import Agent, Fleet
 from watchdog.inquiries import Inquiries
 from watchdog.logs import Log
 
+WRITTEN_NS = 2_000_000_000  # at most so far apart are the times of a file that was written, on any file system
 SLOW = 1.0  # seconds without an answer, after which the former one says nothing about now
 
 
@@ -75,7 +76,7 @@ class BeatFiles:
             self._unread(agent, file, "its file system is full: no beat could be written")
             return
         agent.read_again()
-        if file.known and file.stamp != stamp:
+        if file.known and file.stamp != stamp and not _set_back(file.stamp, stamp):
             now = self._clock.now()
             agent.beat(Beat(), now.mono, now.wall)
             file.heard += 1
@@ -93,6 +94,18 @@ class BeatFiles:
             agent.unread_now()
             with logs.caused_by(agent.reg.owner_uid):
                 self._log.event("agent.beat_file_unread", agent_id=agent.agent_id, name=agent.reg.name, why=why)
+
+
+def _set_back(former: object, stamp: dict[str, object]) -> bool:
+    """Whether somebody gave it an older time than it had (`rsync -t`, `touch -d`): nobody wrote it then.
+
+    Who writes it while its clock is wrong makes both of its times so.
+    """
+    before = former.get("mtime_ns") if isinstance(former, dict) else None
+    written, changed = stamp.get("mtime_ns"), stamp.get("ctime_ns")
+    if not (isinstance(before, int) and isinstance(written, int) and isinstance(changed, int)):
+        return False
+    return written < before and changed - written > WRITTEN_NS
 
 
 def _key(agent_id: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from watchdog.clock import Clock
 from watchdog.core.ladder import END_PHASE, Kill, Move, asked, next_step
 from watchdog.core.model import Identity, Polite, TreeMember
+from watchdog.core.proof import Looks
 from watchdog.enclosure import Enclosure, thaw
 from watchdog.processes import evidence
 from watchdog.processes.reader import awaited
@@ -28,7 +29,7 @@ RESEND = 0.2  # seconds between two rounds of the end phase; teardown of 100 pro
 class Ended:
     """What became of a tree.
 
-    `reason` is set when something of it lives: not_permitted, protected, unreadable, frozen, d_state.
+    `reason` is set when something of it lives: not_permitted, protected, unreadable, frozen, d_state, outrun.
     """
 
     members: tuple[Member, ...] = ()
@@ -100,6 +101,7 @@ class Ending:
         self._roll = Roll(plan.main, guard, signalled, refused, plan.main_pidfd)
         self._guard = guard
         self._restless = 0
+        self._looks = Looks()
         self._enclosure = Enclosure(plan.cgroup)
         self._kill = Kill(clock.mono(), plan.grace, plan.verify, plan.polite)
 
@@ -135,7 +137,8 @@ class Ending:
                         left = () if unseen else self._enclosure.strangers()
                         return Ended(roll.all(), "not_permitted" if unseen else None, unseen, left)
                     case Move.GIVE_UP:
-                        return Ended(roll.all(), await roll.stuck() or "not_permitted")
+                        nobody = "outrun" if self._looks.outrun else "not_permitted"
+                        return Ended(roll.all(), await roll.stuck() or nobody)
                     case Move.LOOK:
                         await self._look()
                     case Move.WAIT:
@@ -155,7 +158,7 @@ class Ending:
             self._kill,
             force=plan.force or bool(plan.stopped),
             main_alive=bool(main),
-            rest_alive=len(rest) + (self._restless > RESTLESS),
+            rest_alive=len(rest) + (self._restless > RESTLESS or self._looks.outrun),
             main_termed=all("SIGTERM" in m.sent or m.refused for m in main),
             rest_termed=all("SIGTERM" in m.sent or m.refused for m in rest),
             freezable=self._enclosure.freezable and not any(m.refused for m in alive),
@@ -175,8 +178,8 @@ class Ending:
         self._roll.check()
         quiet = self._enclosure.look(before, [m.pid for m in self._roll.alive()])
         self._restless = 0 if quiet else self._restless + 1
-        stable = quiet and not lived and not any(new)
-        self._kill = replace(self._kill, fresh=True, stable=stable)
+        self._looks = self._looks.after(new=any(new), alive=lived, whole=trees.whole)
+        self._kill = replace(self._kill, fresh=True, stable=quiet and self._looks.prove)
 
     async def _act(self, move: Move, alive: list[Member]) -> None:
         """Commit the intent, then send what it says."""

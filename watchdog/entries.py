@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import assert_never
 
 from watchdog.clock import Instant
 from watchdog.control.claims import Claim, Look, checked, look_at
@@ -18,14 +19,17 @@ from watchdog.control.peers import Peer
 from watchdog.control.requests import Register, parse
 from watchdog.core.model import Identity, Listed
 from watchdog.core.names import name_for, name_problem
+from watchdog.core.provenance import SLACK, Named, Told, named
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, ProcessNotFound, Unseen, WatchdogError
 from watchdog.fleet import Agent, Fleet
 from watchdog.owner.sources.base import MOST_ENTRIES, Entry, entry_of
 from watchdog.processes import procfs
-from watchdog.processes.identity import ThreadSeen, boot_id
+from watchdog.processes.identity import Seen, ThreadSeen, boot_id
+from watchdog.processes.inside import numbered_inside
+from watchdog.processes.reader import awaited
 
+Double = int | OSError  # the pid here of another process with a number, or why nobody could look for one
 MOST_FURTHER = 8  # processes of one entry beside its main one: each look asks the kernel about each, 160 µs
-SLACK = 1.0  # seconds: registries that keep whole ones round either way
 
 
 class Standing(StrEnum):
@@ -34,6 +38,7 @@ class Standing(StrEnum):
     PROVED = "proved"  # it is that very process
     UNPROVED = "unproved"  # a process of that uid has the pid; whether it is that one, nothing tells
     GONE = "gone"  # no such process any more, or another one that has its pid
+    STRANGER = "stranger"  # a process that was there before the entry, and is not the one that it means
     OTHERS = "others"  # another uid's, or never an agent (the daemon itself): nothing is done
     UNSEEN = "unseen"  # no pid yet, or the look failed: nothing is known
 
@@ -66,8 +71,43 @@ async def looks(told: Iterable[Entry], host: str) -> dict[int, Look]:
     return await look_at(pids, host) if pids else {}
 
 
-def look(entry: Entry, seen: Mapping[int, Look], uid: int, fleet: Fleet, now: Instant) -> Found:
-    """Whose process it is, and which, as was `seen`. `uid` owns the registry."""
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When an entry came, as earlier looks at its registry show, in seconds of boot time.
+
+    `came`: after that moment; None: it was there at the first look. `first`: when it was seen first. `zone`: see
+    `core.provenance`.
+    """
+
+    came: float | None = None
+    first: float = 0.0
+    zone: float | None = None
+
+
+async def doubles(told: Iterable[Entry], seen: Mapping[int, Look], uid: int) -> dict[int, Double]:
+    """Of the numbers of living processes that these entries tell, without when it began: who else has it, in a
+    container.
+    """
+    wanted = {entry.pid for entry in told if entry.living and entry.ticks is None and entry.started is None}
+    numbers = tuple(number for number in wanted if number is not None and isinstance(seen.get(number), Seen))
+    if not numbers:
+        return {}
+    try:
+        return {**await awaited(None, numbered_inside, numbers, uid)}
+    except OSError as error:
+        return dict.fromkeys(numbers, error)
+
+
+def look(
+    entry: Entry,
+    seen: Mapping[int, Look],
+    uid: int,
+    fleet: Fleet,
+    now: Instant,
+    arrival: Arrival = Arrival(),
+    double: Double | None = None,
+) -> Found:
+    """Whose process it is, and which, as was `seen`. `uid` owns the registry. `double`: see `doubles`."""
     if entry.uid != uid:
         return Found(Standing.OTHERS, f"its file is uid {entry.uid}'s, the registry's owner is uid {uid}")
     if entry.pid is None:
@@ -90,11 +130,31 @@ def look(entry: Entry, seen: Mapping[int, Look], uid: int, fleet: Fleet, now: In
         if entry.ticks != taken.identity.start_ticks:
             return Found(Standing.GONE, f"process {entry.pid} is another than the one that it names")
         return Found(Standing.PROVED, taken=taken)
-    if entry.since is None:
-        return Found(Standing.UNPROVED, "its registry tells neither when nor which process", taken)
-    if began(taken.identity, now) > entry.since + SLACK:
-        return Found(Standing.GONE, f"process {entry.pid} began after the entry was written")
-    return Found(Standing.PROVED, taken=taken)
+    told = Told(entry.since, entry.since_local, entry.started, entry.started_local)
+    began_at, epoch = began(taken.identity, now), now.wall.timestamp() - now.boot
+    came = None if arrival.came is None else epoch + arrival.came
+    first, leads = epoch + arrival.first, _leads(seen[entry.pid])
+    whom, why = named(told, began_at, came=came, first=first, leads=leads, zone=arrival.zone)
+    if whom in (Named.IT, Named.PERHAPS) and isinstance(double, OSError):
+        return Found(Standing.UNSEEN, f"whether process {entry.pid} is the one that it means: {double}")
+    if whom in (Named.IT, Named.PERHAPS) and double is not None:
+        why = f"process {double} has the number {entry.pid} in a container: nothing tells which of the two it means"
+        return Found(Standing.STRANGER, why)
+    match whom:
+        case Named.IT:
+            return Found(Standing.PROVED, taken=taken)
+        case Named.PERHAPS:
+            return Found(Standing.UNPROVED, why, taken)
+        case Named.STRANGER:
+            return Found(Standing.STRANGER, f"process {entry.pid} {why}: it is another one")
+        case Named.ANOTHER:
+            return Found(Standing.GONE, f"process {entry.pid} {why}")
+    assert_never(whom)
+
+
+def _leads(seen: Look) -> bool:
+    """Whether it leads a session of its own."""
+    return isinstance(seen, Seen) and seen.stat.session == seen.identity.pid
 
 
 def _is_thread(entry: Entry, seen: Look, now: Instant) -> bool:
@@ -118,7 +178,14 @@ def names(entry: Entry, agent: Agent, boot_id: str, now: Instant) -> bool:
         return False
     if entry.boot_id not in (None, one.boot_id) or agent.reg.boot_id != boot_id:
         return False
-    return entry.since is None or began(one, now) <= entry.since + SLACK
+    return entry.since is None or began(one, now) <= max(entry.since, entry.since_local or 0.0) + SLACK
+
+
+def before_its_process(entry: Entry, agent: Agent, now: Instant) -> bool:
+    """Whether its heartbeat is older than the process of that agent."""
+    if entry.beat_at is None or agent.identity is None:
+        return False
+    return entry.beat_at < began(agent.identity, now) - SLACK
 
 
 def began(identity: Identity, now: Instant) -> float:

@@ -27,6 +27,7 @@ from watchdog.core.model import (
 )
 from watchdog.core.sessions import SESSION, shared_words
 from watchdog.core.sites import Site
+from watchdog.core.usage import Used
 from watchdog.core.verdict import Judgement, Observation, quiet
 from watchdog.errors import Conflict
 from watchdog.processes.signals import Guard
@@ -65,7 +66,7 @@ class Agent(Speaker):
     members_read: tuple[TreeMember, ...] = ()  # those that `recording` has seen
     tree_written: tuple[str | None, tuple[Identity, ...]] = (None, ())  # home and members, as its row has them
     marks: frozenset[str] = frozenset()  # values of vendors' markers that were made in its tree
-    cpu_used: dict[Identity, float] | None = None  # of each process of the tree, at the last scan
+    cpu_used: dict[Identity, Used] | None = None  # by each process of the tree, at the last scan
     cpu_waited: dict[Identity, float] = field(default_factory=dict)  # the same, if it was in question then
     oom_counts: dict[str, int] = field(default_factory=dict)  # by its memory cgroup and the one above, at the last look
     request_id: str | None = None
@@ -219,6 +220,8 @@ class Agent(Speaker):
             elsewhere=None if self.elsewhere is None else str(self.elsewhere),
             members=len(self.members),
             unread=self.unread,
+            halt=self.halt,
+            halted=self.halted,
         )
 
     def perhaps_started(self, presence: Presence) -> bool:
@@ -250,7 +253,7 @@ class Agent(Speaker):
         Its `run` may not have found out yet that it is ours, and what it says cannot reach us before.
         """
         self.elsewhere, self.settled_until = None, ZERO
-        self.silence = self.forgiven = ZERO
+        self.silence = self.forgiven = self.halted = ZERO
         self.late_looks, self.looked, self.doomed_since = 0, None, None
         if self.reg.source == "run":
             self.lose_channel()

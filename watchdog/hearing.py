@@ -4,7 +4,6 @@ Both only change what is in memory and make the next look come sooner; nothing i
 """
 
 import asyncio
-import os
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -20,6 +19,7 @@ from watchdog.fleet import Agent, Fleet
 from watchdog.intake.notify import Message, NotifySockets
 from watchdog.logs import Log
 from watchdog.processes import identity
+from watchdog.processes.channels import holds_datagram_socket
 from watchdog.processes.reader import awaited
 from watchdog.processes.table import cgroup_of, wrapper_of
 from watchdog.registry.rows import AgentRow
@@ -27,6 +27,8 @@ from watchdog.registry.store import AsyncStore
 from watchdog.systemd import Supervisor
 
 WRAPPER = "agent-watchdog"  # comm of `run`
+RECONNECTS = 5.0  # seconds after our start until who speaks by requests (HTTP, `run`) must have found us again: a
+# daemon that is started again and again within that time hears none of them, and that is not their silence
 DROP_SECONDS = 1.0  # after its start an agent of root's has had the time to drop its uid (gosu, setpriv)
 
 
@@ -57,7 +59,8 @@ class Hearing:
         self._early: dict[str, Message] = {}  # by agent: the last word that counts from its main process alone
 
     def admit(self, agent: Agent) -> None:
-        """Take an agent whose row is committed into the fleet, and watch for its end."""
+        """Take an agent whose row is committed into the fleet, and watch for its end. Its time begins now."""
+        agent.reckoned = self._clock.mono()
         self._fleet.add(agent)
         self.identified(agent)
 
@@ -65,14 +68,17 @@ class Hearing:
         """Take in an agent that an earlier daemon left; its own socket goes on, or is made anew.
 
         Anew: who connected once to the former socket and still lives now talks to nobody: the channel is lost until it
-        beats again. A sender that has gone was short-lived (`systemd-notify`), and the next one finds the new socket.
+        beats again. A sender that has gone was short-lived (`systemd-notify`), and the next one finds the new socket;
+        so does one that holds no such socket, as it makes one for each word.
         What it said over HTTP or by a file meanwhile is lost in any case: it is waited for once more.
         """
         if agent.reg.source != "run" and not self.sockets.take_up(agent.agent_id):
             self.sockets.open(agent.agent_id, agent.reg.owner_uid)
-            agent.channel_lost = row.speaker_pid is not None and os.path.exists(f"/proc/{row.speaker_pid}")
+            agent.channel_lost = row.speaker_pid is not None and holds_datagram_socket(row.speaker_pid)
         agent.forgive()
         self.admit(agent)
+        if agent.beats and row.speaker_pid is None and agent.reg.beat_file is None:  # it spoke by requests to us
+            agent.reckoned += RECONNECTS
 
     def readopt(self, agent: Agent) -> None:
         """Take in an agent that lives and has no row: an older registry was put back. Its next beat writes one."""

@@ -1,11 +1,13 @@
 """Operator holds in memory: a deliberate "do nothing" about one agent, or about all, until it is lifted or over.
 
-The registry keeps them; the sweep asks here. A hold's end is a wall time because people give it as one: a stepped
-clock can only move the end of a hold, never make anybody stale.
+The registry keeps them; the sweep asks here. A hold's end is a wall time because people read it as one. When somebody
+sets the clock it moves along: two hours are two hours that passed.
 """
 
 from collections.abc import Collection, Iterable
-from datetime import datetime
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from watchdog.registry.rows import HoldRow
 
@@ -17,6 +19,7 @@ class Holds:
 
     def __init__(self, rows: Iterable[HoldRow] = ()) -> None:
         self._holds: dict[int, HoldRow] = {}
+        self._moved: set[int] = set()
         self._of: dict[str | None, dict[int, HoldRow]] = {}  # the same by agent, each sweep asks for every agent
         for row in rows:
             if row.ended_at is None:
@@ -76,6 +79,20 @@ class Holds:
         for row in over:
             self._forget(row)
         return over
+
+    def shift(self, by: timedelta) -> None:
+        """The wall clock was set by so much: they last as long as they were put for, whatever it shows."""
+        for row in list(self._holds.values()):
+            if row.until_at is not None:
+                with suppress(OverflowError):
+                    moved = replace(row, until_at=row.until_at + by)
+                    self._holds[row.id] = self._of[row.agent_id][row.id] = moved
+                    self._moved.add(row.id)
+
+    def moved(self) -> list[HoldRow]:
+        """Those whose end is to be written anew, once."""
+        moved, self._moved = self._moved, set()
+        return [self._holds[key] for key in sorted(moved) if key in self._holds]
 
     def current(self, now: datetime) -> list[HoldRow]:
         """All that are on, the oldest first."""

@@ -6,6 +6,7 @@ The helper's words are that uid's: they lead to acts by that uid alone, on paths
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from watchdog.clock import Clock
 from watchdog.core import sites
@@ -21,6 +22,7 @@ from watchdog.sharing import places
 
 LOOK = 60.0  # seconds for one owner's look
 ACT = 60.0  # seconds for one finding
+TASK_HOURS = 7 * 24.0  # the longest that `owner.task_leftovers` keeps anything
 NEWEST = 2000  # ended agents of one owner of whom his helper is told; what carries an older one's id is unknown to it
 ROOM = LINE_LIMIT - (1 << 17)  # bytes of a question
 
@@ -66,12 +68,22 @@ class Leftover:
 class OwnersPlaces:
     """Asks one owner's helper what lies in his places."""
 
-    def __init__(self, fleet: Fleet, store: AsyncStore, owners: Owners, clock: Clock, host: str) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        store: AsyncStore,
+        owners: Owners,
+        clock: Clock,
+        host: str,
+        credit: Callable[[timedelta], timedelta] = lambda _: timedelta(),
+    ) -> None:
+        """`credit`: how much longer than so long things are to lie by the wall clock, which somebody has set."""
         self._fleet = fleet
         self._store = store
         self._owners = owners
         self._clock = clock
         self._host = host
+        self._credit = credit
 
     async def look(self, uid: int) -> tuple[list[Leftover], list[str]]:
         """What was found, and what went wrong. Raises OwnerCallFailed, RegistryUnavailable."""
@@ -117,7 +129,11 @@ class OwnersPlaces:
         )
 
     def _asked(self, known: Known) -> dict[str, object]:
-        return {"settings": base.settings_json(self._owners.settings), "known": known_json(known)}
+        settings = self._owners.settings
+        keep = timedelta(hours=max(settings.trash_retention_hours, TASK_HOURS))
+        stepped = self._credit(keep).total_seconds()
+        settings = replace(settings, stepped_seconds=stepped)
+        return {"settings": base.settings_json(settings), "known": known_json(known)}
 
     async def _known(self, uid: int) -> tuple[Known, dict[str, str]]:
         """What the registry and the fleet know of that owner's agents, and the names of the ended ones."""

@@ -16,6 +16,10 @@ from watchdog.registry.rows import AgentRow, SweepRow, TreeRow
 from watchdog.registry.store import AsyncStore
 
 AGES_EVERY = 6  # sweep intervals; a daemon that was killed knows at most so much less of everybody's silence
+YOUNG = (
+    60.0  # seconds after its start in which a daemon writes them with each sweep: one that is killed again and again
+)
+# knows what those before it have watched
 KEPT = 256  # processes of one tree that are written down, the first that were started
 PROBE_EVERY = 6  # sweep intervals; a probe of the registry takes a few milliseconds
 
@@ -30,6 +34,7 @@ class Recorder:
         self._log = log
         self.trouble: str | None = None  # while it is away: what went wrong first
         self._probed = self._aged = float("-inf")
+        self._began = clock.mono()
 
     async def record(self, interval: float, *, everybody: bool = False) -> bool:
         """Write what was watched, for all in one statement; False while the registry is away. `interval`: seconds.
@@ -41,7 +46,7 @@ class Recorder:
         """
         store = self._store.store
         now = self._clock.mono()
-        everybody = everybody or now - self._aged >= AGES_EVERY * interval
+        everybody = everybody or now - self._aged >= AGES_EVERY * interval or now - self._began < YOUNG
         try:
             if store.shared:
                 await self._store.read(store.keep_host)

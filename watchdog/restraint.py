@@ -19,7 +19,8 @@ from datetime import timedelta
 from watchdog import pressure
 from watchdog.clock import Clock, Instant
 from watchdog.config import Settings
-from watchdog.core.decision import Budget, Limits, Look, Veto, mass_stalls
+from watchdog.core.decision import Budget, Limits, Look, Veto
+from watchdog.core.mass_stall import lingering, mass_stalls, one_by_one
 from watchdog.core.model import Verdict
 from watchdog.fleet import Agent
 from watchdog.holds import Holds
@@ -49,15 +50,18 @@ class Restraint:
         holds: Holds,
         log: Log,
         user_of: Callable[[int], int] = lambda uid: uid,
+        look: Callable[[], object] = lambda: None,
     ) -> None:
-        """`user_of` gives the user that a uid counts for."""
+        """`user_of` gives the user that a uid counts for; `look` sees whether the wall clock was set (`Steps`)."""
         self._settings = settings
         self._clock = clock
         self._holds = holds
         self._log = log
         self.user_of = user_of
+        self._look = look
         self._kills: deque[tuple[float, int]] = deque()  # of the last minute: when, and of which user
-        self._fell: dict[str, tuple[int, float]] = {}  # ordered to be killed for silence: user, counts until when
+        self._fell: dict[str, tuple[int, float, float]] = {}  # ordered to be killed for silence: user, when, until when
+        self._stalled: dict[int | None, float] = {}  # when a mass stall was seen last, by user
         self._users = 1  # that have agents
         self._last: Instant | None = None  # of a look at everybody
         self._unsettled, self._until = "", 0.0  # why we do not trust our own watch, and until when
@@ -73,7 +77,7 @@ class Restraint:
         self._kills.append((now, user))
         limit = self._settings().hold.max_seconds
         if silent and (agent.doomed_since is None or now - agent.doomed_since < limit):
-            self._fell[agent.agent_id] = user, now + min(agent.after, agent.policy.after).total_seconds()
+            self._fell[agent.agent_id] = user, now, now + min(agent.after, agent.policy.after).total_seconds()
 
     def spent(self, owner_uid: int) -> bool:
         """Whether the daemon has ordered as many kills of its own of this owner's agents within a minute as it may."""
@@ -92,6 +96,7 @@ class Restraint:
 
     def tick(self, interval: float) -> tuple[float | None, bool]:
         """A look at everybody begins: monotonic seconds of the last one, and whether we may have missed words since."""
+        self._look()
         now = self._clock.now()
         last, self._last = self._last, now
         if last is None:
@@ -152,11 +157,22 @@ class Restraint:
         well = {agent.agent_id for agent in settled if agent.agent_id in self._fell}
         well |= {key for key, one in judged.items() if not (one.overdue or one.verdict in _SILENT)}
         now = self._clock.mono()
-        self._fell = {key: fell for key, fell in self._fell.items() if key not in well and now < fell[1]}
-        killed = [user for key, (user, _) in self._fell.items() if key not in judged]
+        self._fell = {key: fell for key, fell in self._fell.items() if key not in well and now < fell[2]}
+        fell = [(user, timedelta(seconds=now - at)) for key, (user, at, _) in self._fell.items() if key not in judged]
         hold = self._settings().hold
-        found = mass_stalls(looks, hold.mass_stall_count, hold.mass_stall_fraction, others, killed, limit)
+        few = hold.mass_stall_count, hold.mass_stall_fraction
+        unheard: dict[int | None, tuple[str, bool]] = {}
+        found = mass_stalls(looks, *few, others, [user for user, _ in fell], limit)
+        if None not in found and any(look.ending for look in looks):
+            witnesses = (one for agent in settled if (one := agent.witness(self.user_of(agent.reg.owner_uid))))
+            unheard = one_by_one(looks, witnesses, *few, fell, limit, others.keys())
         known = {user for veto, user in self.doubts if veto is Veto.MASS_STALL}
+        self._stalled |= dict.fromkeys([*found, *(user for user, (_, evident) in unheard.items() if evident)], now)
+        found = {user: why for user, (why, _) in unheard.items()} | found
+        over = {
+            user: timedelta(seconds=now - self._stalled[user]) for user in (known & self._stalled.keys()) - found.keys()
+        }
+        found |= {user: self.doubts[Veto.MASS_STALL, user].why for user in lingering(looks, over, limit)}
         for user in known | found.keys():
             self._doubt(Veto.MASS_STALL, found.get(user), user)
 

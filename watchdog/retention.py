@@ -8,6 +8,7 @@ each commit, and VACUUM would hold the write lock for the whole copy.
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,17 +26,28 @@ PAUSE = 0.02  # seconds at least between two batches
 class Retention:
     """One round an hour. What lives, or has something that depends on it, stays whatever its age."""
 
-    def __init__(self, store: AsyncStore, clock: Clock, log: Log, *, keep: timedelta, host: str) -> None:
+    def __init__(
+        self,
+        store: AsyncStore,
+        clock: Clock,
+        log: Log,
+        *,
+        keep: timedelta,
+        host: str,
+        credit: Callable[[timedelta], timedelta] = lambda _: timedelta(),
+    ) -> None:
+        """`credit`: how much longer than that to keep by the wall clock, which somebody has set."""
         self._store = store
         self._clock = clock
         self._log = log
         self.keep = keep
         self._host = host
+        self._credit = credit
 
     async def round(self) -> None:
         """Forget all that is due; one line when it was anything."""
         began = self._clock.now()
-        before = began.wall - self.keep
+        before = began.wall - self.keep - self._credit(self.keep)
         counts = dict.fromkeys(Kind, 0)
         try:
             for kind in Kind:

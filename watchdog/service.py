@@ -52,6 +52,7 @@ from watchdog.shares import Shares
 from watchdog.shutdown import EX_SOFTWARE, ExitTimer
 from watchdog.sink import Sink
 from watchdog.sources import Sources
+from watchdog.steps import Steps
 from watchdog.summons import Summons
 from watchdog.sweep import Sweeper
 from watchdog.systemd import Supervisor
@@ -244,6 +245,9 @@ class Daemon:
         await self.users.begin()
         self.fleet = Fleet()
         self.holds = Holds(await self.store.read(store.active_holds, self.host))
+        self.steps = Steps(settings.state_dir, clock, self.boot_id)
+        self.steps.on_step = self.holds.shift
+        self.steps.look()
         self.chronicle = Chronicle(self.store, clock, log)
         directory = notify_directory(settings.runtime_dir)
         self.placement = Placement(self.fleet, self.store, log)
@@ -312,6 +316,7 @@ class Daemon:
             metrics=self.metrics,
             log=log,
             user_of=self.users.user_of,
+            look_at_clock=self.steps.look,
         )
         self.hearing.ends.look = self.sweeper.look_at_ended
         here = {"host": self.host, "boot_id": self.boot_id}
@@ -328,10 +333,16 @@ class Daemon:
             **here,
         )
         orphans = Orphans(self.fleet, self.store, scanner, lambda reg: self.settings.policy_for(reg), **here)
-        finders = orphans, OwnersPlaces(self.fleet, self.store, self.owners, clock, self.host), self.placement
+        finders = (
+            orphans,
+            OwnersPlaces(self.fleet, self.store, self.owners, clock, self.host, self.steps.credit),
+            self.placement,
+        )
         doers = self.cleanup, self.worker, self.holds, self.sweeper.restraint, log
         self.reaper = Reaper(self.fleet, self.store, clock, settings, finders, *doers, host=self.host, notify=directory)
-        self.retention = Retention(self.store, clock, log, keep=settings.retention, host=self.host)
+        self.retention = Retention(
+            self.store, clock, log, keep=settings.retention, host=self.host, credit=self.steps.credit
+        )
         self.shares = Shares(self.store, clock, log, most=settings.bytes_per_user, user_of=self.users.user_of)
         self.schedule = Schedule(clock, log)
         self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)

@@ -3,13 +3,15 @@
 import asyncio
 import os
 import pwd
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from watchdog import entries, nss
+from watchdog.clock import Instant
 from watchdog.control.claims import Look
 from watchdog.control.desk import Json
 from watchdog.core.model import Identity
+from watchdog.core.provenance import zone_of
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources.base import MOST_ENTRIES, Entry
 
@@ -37,9 +39,25 @@ class Place:
     missing: dict[str, int] = field(default_factory=dict)
     named: dict[Heard, tuple[Identity, ...]] = field(default_factory=dict)  # further processes, at the last look
     seen: dict[int, Look] = field(default_factory=dict)  # of the processes that it names, at this look
+    doubles: dict[int, entries.Double] = field(default_factory=dict)  # of those whose entry is new, at this look
     shown: list[Json] = field(default_factory=list)
     lines: int = 0  # of drifts, at this look
     drifts: dict[str, float] = field(default_factory=dict)  # told already, and when last seen (monotonic)
+    looked: float | None = None  # boot time of the last look that found anything out
+    arrivals: dict[Heard, entries.Arrival] = field(default_factory=dict)  # of each entry, by key and token
+    beats: dict[Heard, str | None] = field(default_factory=dict)  # at the last look
+
+    def note(self, told: list[Entry], now: Instant) -> None:
+        """Which of these have come since the last look, and what their beats tell of the zone that they write in."""
+        former, self.arrivals = self.arrivals, {}
+        beats, self.beats = self.beats, {}
+        for entry in told:
+            key = entry.key, entry.token
+            arrival = former.get(key) or entries.Arrival(self.looked, now.boot)
+            if entry.beat_at is not None and key in beats and beats[key] != entry.beat:
+                arrival = replace(arrival, zone=zone_of(entry.beat_at, now.wall.timestamp()))
+            self.arrivals[key], self.beats[key] = arrival, entry.beat
+        self.looked = now.boot
 
     def show(self, kind: str, entry: Entry, why: str) -> None:
         """In `list`, and not watched."""

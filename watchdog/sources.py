@@ -109,7 +109,11 @@ class Sources:
             self._desk.event("source.unread", source=source.kind, path=path, why=FULL)
         self._ghosts.keep(source.kind, path, told)
         known = self._known(source.kind, path)
+        place.note(told, self._desk.clock.now())
         place.seen = await entries.looks(told, self._desk.host)
+        runs = {(own.key, own.token) for agents in known.values() for _, own in agents}
+        new = (one for one in told if (one.key, one.token) not in runs)
+        place.doubles = await entries.doubles(new, place.seen, place.uid)
         for entry in told:
             try:
                 await self._take(source, path, place, entry, known.get(entry.key, []))
@@ -162,9 +166,7 @@ class Sources:
             place.show(kind, entry, "it lives on another device")
             return
         if entry.drift:
-            place.show(kind, entry, entry.drift)
-            if place.drifts_anew(entry, desk.clock.mono()):
-                desk.event("source.drift", source=kind, path=path, name=entry.name, why=entry.drift)
+            self._refuse(place, kind, path, entry, entry.drift)
             return
         agent: Agent | None = None
         if known:
@@ -185,9 +187,14 @@ class Sources:
             self._ghosts.alive(kind, path, entry)
             await self._hear(place, kind, path, agent, entry)
             return
-        found = entries.look(entry, place.seen, place.uid, desk.fleet, desk.clock.now())
+        arrival = place.arrivals.get((entry.key, entry.token), entries.Arrival())
+        double = place.doubles.get(entry.pid or 0)
+        found = entries.look(entry, place.seen, place.uid, desk.fleet, desk.clock.now(), arrival, double)
         if found.standing is Standing.GONE:
             self._ghosts.seen(kind, path, entry, place.uid, found.why)
+        elif found.standing is Standing.STRANGER:
+            self._ghosts.alive(kind, path, entry)
+            self._refuse(place, kind, path, entry, found.why)
         elif found.standing is Standing.UNSEEN:
             place.show(kind, entry, found.why)
         elif found.taken is not None:
@@ -197,6 +204,12 @@ class Sources:
                 place.show(kind, entry, f"watched by {holder}")
                 return
             await self._register(place, kind, path, entry, found)
+
+    def _refuse(self, place: Place, kind: str, path: str, entry: Entry, why: str) -> None:
+        """It is not watched, and nothing is done by it: shown, and told once."""
+        place.show(kind, entry, why)
+        if place.drifts_anew(entry, self._desk.clock.mono()):
+            self._desk.event("source.drift", source=kind, path=path, name=entry.name, why=why)
 
     def _known(self, kind: str, path: str) -> dict[str, list[Known]]:
         """Who has an entry in that registry, by its key: two where another run has got the place of one that lives."""
@@ -308,6 +321,8 @@ class Sources:
             elif not entry.unheard:
                 agent.read_again()
             return
+        elif first and entries.before_its_process(entry, agent, self._desk.clock.now()):
+            return  # a former run's: what it promised it has not begun to keep
         else:
             if not held:  # the first to promise anything: all that follows is heard, by a daemon after us, too
                 own = [one for one in _listed(agent, kind, path) if one.key == entry.key]

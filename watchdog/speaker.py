@@ -10,9 +10,11 @@ from datetime import datetime, timedelta
 from watchdog.core.model import Beat, Policy, Registration, State, StopAsked
 from watchdog.core.sights import Sights
 from watchdog.core.verdict import span
+from watchdog.core.witnesses import Witness, comes_back
 
 ZERO = timedelta()
 MOST_SESSIONS = 256  # of one process
+PAUSES = 8  # after so many words a longer pause before them counts a third as much
 
 
 @dataclass(slots=True)
@@ -26,6 +28,9 @@ class Speaker:
     beats: int = 0
     renewed: int = 0  # those that speak against a stall: all but beats whose progress stands still
     touched: float | None = None  # monotonic instant of the last word, not yet reckoned by `watch`
+    spoke: float | None = None  # the same, for as long as it is the last one
+    returned: float | None = None  # when it spoke last after a pause that was longer than its rhythm
+    pause: timedelta | None = None  # the longest of its last pauses between two words, of which older ones count less
     last_heartbeat: datetime | None = None
     promised: bool = False
     after_said: timedelta | None = None
@@ -59,6 +64,8 @@ class Speaker:
     lease_left: timedelta = ZERO
     tool_left: timedelta = ZERO
     unread: timedelta | None = None
+    halt: str | None = None  # somebody stopped it on purpose, in words; None: it runs, or was stopped by nobody known
+    halted: timedelta = ZERO  # how long that was so in this silence
     channel_lost: bool = False
     sights: Sights = field(default_factory=Sights)
     rhythm: timedelta = ZERO  # two intervals of the sweep: what is seen is believed at least so long
@@ -116,10 +123,12 @@ class Speaker:
         self._of_thread(beat)
         former = (self.promised, self.state, self.note)
         self.beats += 1
-        self.touched = mono
+        self._note_pause(mono)
+        self.touched = self.spoke = mono
         self.last_heartbeat = wall
         self.silence = self.forgiven = ZERO
-        self.unread = None
+        self.unread = self.halt = None
+        self.halted = ZERO
         self.channel_lost = False
         self.promised = self.promised or beat.promises
         if beat.promises or beat.state is not None:
@@ -151,6 +160,26 @@ class Speaker:
             self.late_looks = 0
         if self.beats == 1 or not beat.bare or (self.promised, self.state, self.note) != former:
             self.settled_until, self.changed = ZERO, True
+
+    def _note_pause(self, mono: float) -> None:
+        """How long it was quiet before this word, where that was to be expected: longer than allowed is no rhythm."""
+        if self.spoke is None or self.excused:
+            return
+        pause, former = timedelta(seconds=max(0.0, mono - self.spoke)), self.pause or ZERO
+        if pause > comes_back(Witness(0, pause, self.after, self.age, self.pause)):
+            self.returned = mono
+        if pause > self.after:
+            return
+        self.pause = max(pause, former - (former - pause) / PAUSES)
+
+    def witness(self, owner: int) -> Witness | None:
+        """What its words tell of the silence of others; None: nothing, as none is to be expected of it now."""
+        if not self.promised or self.excused or self.channel_lost or self.unread is not None:
+            return None
+        if self.stuck or self.halt is not None:
+            return None
+        back = None if self.returned is None else timedelta(seconds=max(0.0, self.reckoned - self.returned))
+        return Witness(owner, self.silence, self.after, self.age, self.pause, back)
 
     def _answered(self, beat: Beat) -> Beat:
         """Keep what a human is asked. With the last answer it works again, whichever thread told of that.
@@ -250,6 +279,8 @@ class Speaker:
             self.progress_age += stood - min(stood, excused)
         if self.unread is not None:
             self.unread += quiet
+        if self.halt is not None:
+            self.halted += quiet
         self.sights.watch(whole)
         self.rhythm = timedelta(seconds=cap)
         self.touched = self.state_since = self.progress_since = self.lease_since = self.tool_since = None
@@ -285,6 +316,19 @@ class Speaker:
             self.forgive()
             fresh = not former or spell >= self.after
             self.forgiven = self.silence if fresh else min(self.silence, former + spell)
+
+    def stopped(self, halt: str | None) -> None:
+        """Somebody stopped it on purpose (in words), or (None) nobody does any more.
+
+        Then all of `after` is waited once more. Who is stopped again and again, for longer than `wait_limit` in one
+        silence, is judged by that silence.
+        """
+        if halt is None and self.halt is not None and self.halted < self.policy.wait_limit:
+            self.forgiven = self.silence
+            self.late_looks, self.looked = 0, None
+        if halt != self.halt:
+            self.settled_until = ZERO
+        self.halt = halt
 
     def unread_now(self) -> None:
         """Its only beat, a file, cannot be read: how long that lasts is watched until its next word."""

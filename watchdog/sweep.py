@@ -65,6 +65,7 @@ class Sweeper:
         metrics: Metrics,
         log: Log,
         user_of: Callable[[int], int] = lambda uid: uid,
+        look_at_clock: Callable[[], object] = lambda: None,
     ) -> None:
         self._fleet = fleet
         self._store = store
@@ -81,7 +82,7 @@ class Sweeper:
         self._prompts = Prompts(fleet, self.inquiries, clock, self._tidings)
         self._session_files = SessionFiles(fleet, self.inquiries, clock)
         self._sites = Sites(fleet, self.inquiries, store, clock)
-        self.restraint = Restraint(lambda: self.settings, clock, holds, log, user_of)
+        self.restraint = Restraint(lambda: self.settings, clock, holds, log, user_of, look_at_clock)
         self.recorder = recorder
         self._log = log
         self.settings = settings
@@ -202,7 +203,7 @@ class Sweeper:
             return
         for agent in agents:
             agent.watch(max(last, agent.reckoned), now, most)
-            agent.reckoned = now
+            agent.reckoned = max(agent.reckoned, now)
 
     def _presence(self, agent: Agent) -> Presence:
         """What the kernel says of the main process: its pidfd, which has not become readable, else a look at /proc.
@@ -254,6 +255,7 @@ class Sweeper:
         try:
             await shortage.note_all(self._fleet)
             waited = await activity.waiting(self._fleet)
+            await activity.see_halts(doubtful)
         except LookFailed as error:
             self.account.scanned(error)
             return
@@ -281,12 +283,14 @@ class Sweeper:
             if agent.first("sweep.failed"):
                 self._log.event("sweep.failed", exc_info=error, agent_id=agent.agent_id, name=agent.reg.name)
             return None
+        user = self.restraint.user_of(agent.reg.owner_uid)
         return Look(
             agent_id=agent.agent_id,
             judgement=judgement,
             policy=agent.policy,
-            owner=self.restraint.user_of(agent.reg.owner_uid),
-            promised=agent.promised,
+            owner=user,
+            promised=agent.promised and not agent.channel_lost and agent.elsewhere is None,
+            witness=None if agent.elsewhere is not None else agent.witness(user),
             silence=agent.counted,
             state=agent.state,
             state_age=agent.state_age,
@@ -299,6 +303,9 @@ class Sweeper:
 
     async def _end_holds(self, now: Instant) -> None:
         """Say and write down that the time of an operator's hold is over."""
+        for row in self._holds.moved():
+            with suppress(RegistryUnavailable):
+                await self._store.write(self._store.store.move_hold, row.id, row.until_at)
         for row in self._holds.expire(now.wall):
             self._log.event("hold.ended", reason="operator", why=f"its time is over: {row.reason}", hold=row.id)
             with suppress(RegistryUnavailable):  # it is over by its own time, also for a later daemon

@@ -5,7 +5,9 @@ lease=SECONDS          takes a lease and is silent                         spin 
 progress=N             beats carry progress N                              exit=N    ends with that status
 for=SECONDS            what came before lasts so long, then the rest       deaf      ignores TERM, INT and HUP
 by=sdnotify            beats by PyPI's sdnotify, connected once           sleep     does nothing for ever
+by=anew                beats by a socket for each word, which it closes
 by=systemd-notify      beats by that program, --no-block                  by=beat   beats by `agent-watchdog beat`
+children=SECONDS/PAUSE uses a core by children that live so long, one after the other, silent
 busy=SHARE             uses that share of a core for ever, silent         witness   writes each signal that it gets
 nest=NAME              runs agent NAME, which beats, and waits for it     grandchild  starts a deaf one, setsid
 read                   beats once, and at each line that it reads; the line "bye" ends it
@@ -17,6 +19,7 @@ loop=SECONDS           asks by HTTP before each tool call of that length, writes
 In place of TIMES in `beat`, of SECONDS in `for` and `loop`: the name of a file in the world, until which it goes on.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -42,6 +45,19 @@ class Speaker:
             self.socket.sendall("\n".join(words).encode())
         except OSError as error:
             print(f"beat refused: {error}", flush=True)
+
+
+class Anew(Speaker):
+    """A socket for each word, closed after it."""
+
+    def __init__(self) -> None:
+        pass
+
+    def say(self, *words: str) -> None:
+        with contextlib.suppress(OSError):  # nobody listens now: the next word finds who does
+            speaker = Speaker()
+            speaker.say(*words)
+            speaker.socket.close()
 
 
 class Library(Speaker):
@@ -70,6 +86,8 @@ class Program(Speaker):
 def speaker_named(name: str) -> Speaker:
     if name == "sdnotify":
         return Library()
+    if name == "anew":
+        return Anew()
     return Program("systemd-notify", "--no-block") if name == "systemd-notify" else Program("agent-watchdog", "beat")
 
 
@@ -92,6 +110,15 @@ def busy(share: float) -> None:
         while time.thread_time() < end:
             pass
         time.sleep(max(0.0, 0.2 - (time.monotonic() - began)))
+
+
+def children(value: str) -> None:
+    """As a test runner, or a shell's loop, does: no look finds the same one twice."""
+    seconds, pause = (float(number) for number in value.split("/"))
+    code = f"import time\nwhile time.process_time() < {seconds}: pass"
+    while True:
+        subprocess.run([sys.executable, "-IS", "-c", code], check=True)
+        time.sleep(pause)
 
 
 def post_beat(**words: object) -> dict[str, object]:
@@ -175,6 +202,8 @@ def main() -> None:
             beat(speaker, None)
             while True:
                 pass
+        elif key == "children":
+            children(value)
         elif key == "busy":
             beat(speaker, None)
             busy(float(value))

@@ -47,6 +47,27 @@ CASES = [
         Verdict.STARTING,
     ),
     ("no pid yet is starting", seen(presence=Presence.NO_PID, has_beaten=False, age=seconds(10)), Verdict.STARTING),
+    (
+        "who works and has not beaten yet is starting still",
+        seen(has_beaten=False, age=seconds(999), activity="its log grew"),
+        Verdict.STARTING,
+    ),
+    (
+        "who is held by a debugger is waited for",
+        seen(silence=seconds(999), late_looks=9, halt="a debugger holds it", halted=seconds(900)),
+        Verdict.WAITING,
+    ),
+    (
+        "and before its first beat, too",
+        seen(has_beaten=False, age=seconds(999), halt="a debugger holds it"),
+        Verdict.WAITING,
+    ),
+    (
+        "but not for longer than wait_limit",
+        seen(silence=seconds(21601), late_looks=9, halt="a debugger holds it", halted=seconds(21600)),
+        Verdict.STALLED,
+    ),
+    ("a halted one that beats is healthy", seen(halt="a debugger holds it"), Verdict.HEALTHY),
     ("who beats without a pid has started", seen(presence=Presence.NO_PID, age=seconds(9999)), Verdict.HEALTHY),
     (
         "who beat without a pid stalls",
@@ -337,3 +358,13 @@ def test_a_missing_signal_never_makes_it_worse(observation: Observation) -> None
 def test_durations_read_as_people_say_them(duration: float, text: str) -> None:
     """One or two units, never a long fraction."""
     assert text == span(seconds(duration))
+
+
+@pytest.mark.parametrize(
+    ("age", "activity", "overdue"),
+    [(301.0, None, True), (301.0, "its log grew", False), (3899.0, "its log grew", False), (3901.0, "it grew", True)],
+)
+def test_activity_delays_a_first_beat_as_it_delays_a_late_one(age: float, activity: str | None, overdue: bool) -> None:
+    """Case Q2: up to busy_limit beyond the start limit."""
+    judgement = judge(seen(has_beaten=False, age=seconds(age), silence=seconds(age), activity=activity), POLICY)
+    assert (judgement.verdict, judgement.overdue) == (Verdict.STARTING, overdue)

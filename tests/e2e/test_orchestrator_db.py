@@ -1,8 +1,11 @@
 """An orchestrator that only knows SQL, and real processes that beat by UPDATE: judged, ended and written back."""
 
+import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +196,77 @@ def test_a_file_speaks_for_its_owner_alone(world: World) -> None:
     assert made.agent("roots")["status"] == "running"
     assert started_at(roots.pid)
     wait_for(lambda: set(world.agents(all_=False)) == {"ours"}, "its own row is closed last")
+
+
+@pytest.mark.faults
+def test_who_was_there_before_a_row_is_nobodys_agent(world: World) -> None:
+    """Cases Q4 and P16: a row out of a container, and one that somebody made up, name the user's own processes."""
+    made = orchestrated_world(world)
+    strangers = {name: world.spawn("sleep", "1000") for name in ("container", "shell")}
+    wait_for(lambda: all(age_of(one.pid) > 11 for one in strangers.values()), "they have been there for a while")
+    world.start()
+    made.insert(
+        agent_id="container", status="running", pid=strangers["container"].pid, started_at=..., last_heartbeat=...
+    )
+    made.insert(agent_id=":", status="running", pid=strangers["shell"].pid)
+    lives = agent(world, made, "lives", "beat=0.3")
+    for name in ("container", ":"):
+        event = world.wait_event("source.drift", name=name)
+        assert "older than its row" in event["why"] or "before its row came" in event["why"]
+    wait_for(
+        lambda: shown(world).get("lives", {}).get("verdict") == "healthy", "the one that came with its row is known"
+    )
+    world.cli("kill", "all", check=False)
+    wait_for(lambda: not alive(lives.pid), "it alone is ended")
+    assert all(alive(one.pid) for one in strangers.values())
+    assert made.agent("container")["status"] == made.agent(":")["status"] == "running"
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a pid namespace")
+def test_a_number_that_a_container_has_too_is_nobodys(world: World) -> None:
+    """Case Q4 without a start: a status file in a container's volume names a pid that the host has as well."""
+    made = orchestrated_world(world)
+    number = world.spawn("sleep", "1000").pid
+    give = f"echo {number - 1} > /proc/sys/kernel/ns_last_pid; sleep 1000 & wait"
+    world.spawn("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", give)
+    wait_for(lambda: has_number_inside(number), "a process of the container has that number there")
+    world.start()
+    write = {"agent_type": "architect", "state": "working", "pid": number}
+    stamp = datetime.now().isoformat()
+    (made.status / "architect_status.json").write_text(json.dumps({**write, "last_heartbeat": stamp}))
+    wait_for(lambda: f"architect-{number}" in shown(world), "it is shown")
+    assert shown(world)[f"architect-{number}"]["status"] == "unwatched"
+
+
+@pytest.mark.faults
+def test_a_heartbeat_from_before_its_process_is_none(world: World) -> None:
+    """Case Q6: the row of a run before, with a new pid. It starts, and has the start limit for its first beat."""
+    made = orchestrated_world(world, after=1.0)
+    world.start()
+    process = world.spawn("sleep", "1000")
+    hour_ago = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%d %H:%M:%S")
+    made.insert(agent_id="again", status="running", pid=process.pid, started_at=..., last_heartbeat=hour_ago)
+    wait_for(lambda: shown(world).get("again", {}).get("verdict") == "starting", "it is known, and starts")
+    wait_for(lambda: shown(world)["again"]["silence_seconds"] > 4, "it is silent for four limits")
+    assert shown(world)["again"]["verdict"] == "starting"
+    assert not world.count("kill.requested")
+    made.sql("UPDATE agent_lifecycle SET last_heartbeat = CURRENT_TIMESTAMP")
+    world.wait_event("kill.requested", name="again", reason="stalled")
+
+
+def age_of(pid: int) -> float:
+    """Seconds since it began."""
+    with open("/proc/uptime") as file:
+        return float(file.read().split()[0]) - int(started_at(pid) or 0) / os.sysconf("SC_CLK_TCK")
+
+
+def has_number_inside(number: int) -> bool:
+    """Whether a process below has that number in a namespace of its own."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            lines = Path(f"/proc/{name}/status").read_text().splitlines()
+            numbers = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
+            if len(numbers) > 1 and numbers[-1] == str(number):
+                return True
+    return False

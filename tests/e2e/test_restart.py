@@ -266,3 +266,43 @@ def test_what_was_told_once_is_not_told_again_by_the_next_daemon(world: World) -
     world.wait_sweeps(2)
     for event, name in (("agent.first_beat", "ready"), ("agent.waiting", "idle"), ("agent.expires_soon", "short")):
         assert world.count(event, name=name) == 1, event
+
+
+@pytest.mark.faults
+def test_a_daemon_that_is_killed_again_and_again_ends_the_mute_and_nobody_else(world: World) -> None:
+    """Case Q8: killed each three seconds, with a limit of six. Silence adds up over its lives; who beats is heard."""
+    times: dict[str, dict[str, Any]] = {"sweep": {"interval_seconds": 1}, "stall": {"after_seconds": 6}}
+    world.configure(**{**TIMES, **times})
+    world.start()
+    world.registered("mute", *world.script("agent.py", "by=anew", "beat=0.3/3"))
+    world.registered("beats", *world.script("agent.py", "by=anew", "beat=0.5"))
+    world.run("run", *world.script("agent.py", "beat=0.5"))
+    for name in ("mute", "beats", "run"):
+        world.wait_event("agent.first_beat", name=name) if name != "run" else None
+    mute = world.story("mute")["agent"]["pid"]
+    for _ in range(25):
+        time.sleep(3)  # so long it lives
+        world.crash()
+        if not alive(mute):
+            break
+        world.start()
+    assert not alive(mute)
+    world.start()
+    assert world.wait_status("mute", "killed")
+    assert {name: world.agents()[name]["status"] for name in ("beats", "run")} == {"beats": "running", "run": "running"}
+
+
+@pytest.mark.faults
+def test_who_needs_longer_to_find_the_daemon_than_that_lives_is_not_silent(world: World) -> None:
+    """Case Q8: it asks by HTTP, and is back four seconds after each start; no daemon lives for so long."""
+    world.configure(**{**TIMES, "stall": {"after_seconds": 2}})
+    world.start()
+    process = world.registered("slow", *world.script("agent.py", "sleep"))
+    agent_id = world.story("slow")["agent"]["agent_id"]
+    assert world.ask("POST", f"/v1/agents/{agent_id}/beat", {})[0] == 204
+    for _ in range(6):
+        world.crash()
+        world.start()
+        time.sleep(3)  # so long it lives
+    assert alive(process.pid)
+    assert not world.count("kill.requested")

@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,16 @@ def test_it_goes_after_its_time_and_its_refs_stay(repository: Repository, contai
     assert [one["restorable"] for one in found] == [False]
     with pytest.raises(OwnerCallFailed, match=r"worktree add PATH refs/agent-watchdog/rescue/a*/files"):
         restore(AGENT, [str(repository.main)])
+
+
+def test_what_a_set_clock_made_old_is_not_due(repository: Repository, container: Path) -> None:
+    """Case Q5: the clock was set four days forward. It goes when it has truly lain there for so long."""
+    stepped = replace(SETTINGS, stepped_seconds=4 * 86_400)
+    aged(container, 4 * 24 + 1)
+    assert look(repository, stepped) == []
+    aged(container, 7 * 24 + 1)
+    (finding,) = look(repository, stepped)
+    assert finding.action == "remove"
 
 
 def test_without_its_refs_it_may_be_the_only_copy(repository: Repository, container: Path) -> None:

@@ -6,7 +6,7 @@ budget; an agent with an open request gets no second one.
 Suspicion and budget are kept per user: no single user, whatever its agents do, holds back the kill of another's.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -15,6 +15,7 @@ from enum import StrEnum
 from watchdog.core.ladder import next_rung
 from watchdog.core.model import KillOptions, Policy, Reason, State, Step, Verdict
 from watchdog.core.verdict import Judgement, span
+from watchdog.core.witnesses import Witness
 
 DOUBT_LIMIT = timedelta(minutes=15)  # as shipped: `hold.max_seconds`
 SILENT = frozenset({Reason.STALLED, Reason.FAILED_TO_START})  # kills that only silence asks for
@@ -54,6 +55,7 @@ class Look:
     policy: Policy
     owner: int = 0
     promised: bool = True
+    witness: Witness | None = None  # what its words tell of others' silence; None: nothing
     silence: timedelta = timedelta()
     state: State | None = None
     state_age: timedelta = timedelta()
@@ -62,6 +64,12 @@ class Look:
     held: str | None = None
     rung: Step | None = None  # the step of its ladder that was taken last, and how long ago
     rung_age: timedelta = timedelta()
+
+    @property
+    def ending(self) -> bool:
+        """Whether its silence asks for a step of its ladder that it would feel, and nobody holds it back from that."""
+        asks = self.judgement.verdict is Verdict.STALLED or self.judgement.overdue
+        return asks and not self.requested and self.held is None and set(self.policy.ladder) != {Step.WARN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,82 +190,6 @@ def called_off(looks: Iterable[Look], limits: Limits) -> list[tuple[str, str]]:
 
 
 _TIMED = frozenset({Verdict.EXPIRED, Verdict.LINGERING})  # no silence, and so no fault of ours
-
-
-ROOT = 0  # its agents' silence is no attack on other users
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Of one user's agents that promised beats: how many are silent, among how many."""
-
-    silent: int = 0
-    among: int = 0
-
-    @property
-    def part(self) -> float:
-        return self.silent / self.among if self.among else 0.0
-
-
-def mass_stalls(
-    looks: Iterable[Look],
-    count: int,
-    fraction: float,
-    others: Mapping[int, int] | None = None,
-    killed: Iterable[int] = (),
-    limit: timedelta = DOUBT_LIMIT,
-) -> dict[int | None, str]:
-    """The reasons to suspect ourselves, by the user whose agents they speak for; None as user: for everybody's.
-
-    A user's agents are suspect when `count` and `fraction` of those that promised beats are silent. A late first beat
-    is silence; so is what was killed for silence so recently that it may belong to the same stall (`killed`, by user).
-    An agent whose end was asked for by then for the `limit` fell silent at another time: a ladder that ends no agent,
-    or a hold, keeps such for days. `others` promised beats and are not silent, by user.
-
-    Everybody's are suspect when that many are silent, of two users at least, whichever one user but root is left out:
-    else the agents of one could hold back the kills of all. Each user has one voice in the fraction: else a crowd of
-    one user's healthy agents could outvote the silence of all others.
-    """
-    tallies: dict[int, _Tally] = defaultdict(_Tally)
-    users = set(others or ())
-    for look in looks:
-        users.add(look.owner)
-        if not look.promised or look.judgement.verdict is Verdict.GONE:
-            continue
-        late = look.judgement.overdue or look.judgement.verdict in (Verdict.LATE, Verdict.STALLED)
-        tallies[look.owner].among += 1
-        tallies[look.owner].silent += late and look.doomed_for < limit
-    for owner in killed:
-        tallies[owner].among += 1
-        tallies[owner].silent += 1
-    for owner, number in (others or {}).items():
-        tallies[owner].among += number
-    found: dict[int | None, str] = {}
-    for owner, tally in tallies.items():
-        if tally.silent >= count and tally.silent >= fraction * tally.among:
-            whose = "" if users | {owner} == {owner} else f" of uid {owner}"
-            found[owner if whose else None] = _mass(tally.silent, tally.among, whose)
-    if None not in found and _all_suspect(tallies, count, fraction):
-        number, among = sum(one.silent for one in tallies.values()), sum(one.among for one in tallies.values())
-        found[None] = _mass(number, among, f" of {len(tallies)} users")
-    return found
-
-
-def _all_suspect(tallies: Mapping[int, _Tally], count: int, fraction: float) -> bool:
-    """Whether the silence is everybody's, whichever one user is left out."""
-    silent = {owner: tally for owner, tally in tallies.items() if tally.silent}
-    if len(silent) < 2:
-        return False
-    agents, voices = sum(one.silent for one in silent.values()), sum(one.part for one in silent.values())
-    return all(
-        agents - out.silent >= count and voices - out.part >= fraction * (len(tallies) - 1)
-        for owner, out in silent.items()
-        if owner != ROOT
-    )
-
-
-def _mass(silent: int, among: int, whose: str) -> str:
-    return f"mass stall: {silent} of {among} agents{whose} fell silent together; the fault may be ours"
 
 
 def _wish(look: Look) -> Decision:

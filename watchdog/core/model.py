@@ -229,6 +229,7 @@ class TreeMember:
     via: str
     cpu_seconds: float = 0.0
     rss_bytes: int = 0
+    reaped_seconds: float = 0.0  # CPU of its children that have ended and were waited for, and of theirs
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ class Observation:
     elsewhere: str | None = None  # another daemon, whose it is
     members: int = 0  # processes of its tree that the last scan found
     unread: timedelta | None = None
+    halt: str | None = None  # why somebody stopped it on purpose, if so; and for how long in this silence
+    halted: timedelta = ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,8 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
         return None
     if seen.channel_lost and seen.age < policy.wait_limit:
         return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}; {_UNHEARD}")
+    if (held := _halted(seen, policy)) is not None:
+        return held
     if seen.activity is not None and seen.age - limit < policy.busy_limit:  # it has started, whatever it says
         busy = f"{seen.activity} (believed for {span(policy.busy_limit)})"
         return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}, but {busy}")
@@ -186,7 +190,16 @@ def _healthy(seen: Observation, policy: Policy) -> Judgement | None:
     return None
 
 
+def _halted(seen: Observation, policy: Policy) -> Judgement | None:
+    """Somebody stopped it on purpose, who knows of it: waited for, up to a limit."""
+    if seen.halt is None or seen.halted >= policy.wait_limit:
+        return None
+    return Judgement(Verdict.WAITING, f"{seen.halt} (waited for up to {span(policy.wait_limit)})")
+
+
 def _late(seen: Observation, policy: Policy) -> Judgement | None:
+    if (held := _halted(seen, policy)) is not None:
+        return held
     silent = _silent(seen, policy)
     if seen.channel_lost and seen.silence < policy.wait_limit:
         return Judgement(Verdict.LATE, f"{silent}; {_UNHEARD}")

@@ -104,7 +104,7 @@ def _judge(
     hours = settings.trash_retention_hours
     if manifest is not None and name not in known.ended:  # another daemon's, or ours before it was installed anew
         hours = max(hours, manifest.keep_hours)
-    age = (time.time() - max(changed, _stamp(manifest))) / 3600
+    age = (time.time() - settings.stepped_seconds - max(changed, _stamp(manifest))) / 3600
     if age < hours:
         return None
     if manifest is None:

@@ -32,7 +32,7 @@ def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
         try:
             for key in sorted(name for name in os.listdir(directory) if fleet_files.TASK.fullmatch(name)):
                 try:
-                    why = _due(directory, key)
+                    why = _due(directory, key, settings.stepped_seconds)
                 except (OSError, OwnerCallFailed):
                     continue
                 if why is not None:
@@ -50,7 +50,7 @@ def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookR
     try:
         directory = fleet_files.opened(top)
         try:
-            if _due(directory, key) is None:
+            if _due(directory, key, settings.stepped_seconds) is None:
                 return base.kept(f"{finding.path} is not due any more")
             with fleet_files.directory_of(directory, key) as place:
                 user = occupancy.occupant(os.path.realpath(place))
@@ -68,7 +68,7 @@ def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookR
     return base.failed(f"not all of {finding.path} could be removed: {'; '.join(freed.problems[:3])}")
 
 
-def _due(directory: int, key: str) -> str | None:
+def _due(directory: int, key: str, stepped: float) -> str | None:
     """Why it may go; None: not yet, or it may live. Raises OSError, OwnerCallFailed."""
     with fleet_files.directory_of(directory, key) as place:
         try:
@@ -78,7 +78,7 @@ def _due(directory: int, key: str) -> str | None:
             if os.path.lexists(f"{place}/task.pid"):
                 return None
         status = "without a status" if task is None else task.status
-        age = time.time() - (os.stat(place).st_mtime if task is None else _updated(task, place))
+        age = time.time() - stepped - (os.stat(place).st_mtime if task is None else _updated(task, place))
     if age < (COMPLETED if status == "completed" else OTHER):
         return None
     if fleet_files.is_run(key) if task is None else fleet_files.lives(task):

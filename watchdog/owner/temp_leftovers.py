@@ -87,7 +87,7 @@ def _unfinished(settings: base.CleanupSettings, known: Known) -> Iterator[tuple[
 
 def _candidates(settings: base.CleanupSettings, known: Known) -> Iterator[tuple[temp_dirs.TempDir, str]]:
     """Each with the sentence why it may go; whether it does, its contents decide."""
-    retention = settings.trash_retention_hours * 3600
+    retention = settings.trash_retention_hours * 3600 + settings.stepped_seconds
 
     def whose(path: str, holder: str) -> temp_dirs.TempDir:
         of = known_of(known.sites.get(holder))
@@ -110,7 +110,7 @@ def _candidates(settings: base.CleanupSettings, known: Known) -> Iterator[tuple[
     for root in settings.roots if alive.unknown is None else ():
         for place in session_dirs.session_dirs(root):
             hours = (time.time() - place.changed) / 3600
-            if place.session not in alive.ids and hours >= settings.trash_retention_hours:
+            if place.session not in alive.ids and hours * 3600 >= retention:
                 why = f"the temp dir of a dead session of Claude Code, unchanged for {hours:.0f} hours"
                 yield whose(place.path, place.session), why
 

@@ -34,6 +34,7 @@ class Stat(NamedTuple):
     threads: int
     start_ticks: int
     rss_pages: int
+    reaped_ticks: int = 0  # the same of its children that have ended and were waited for, and of theirs
     faults: int = 0  # of pages, so far, exec or not: no program begins without one. 0 where the kernel does not tell
 
     @property
@@ -64,6 +65,7 @@ def parse_stat(data: bytes) -> Stat:
         threads=int(fields[17]),
         start_ticks=int(fields[19]),
         rss_pages=int(fields[21]),
+        reaped_ticks=int(fields[13]) + int(fields[14]),
         faults=int(fields[7]) + int(fields[9]),
     )
 

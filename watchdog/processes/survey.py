@@ -14,7 +14,12 @@ from watchdog.processes import identity as identities
 from watchdog.processes import memory, table, tree, vendors
 from watchdog.processes.bounded import bounded
 
-Trees = dict[str, tuple[TreeMember, ...]]
+
+class Trees(dict[str, tuple[TreeMember, ...]]):
+    """Of each agent, by id. `whole`: nobody who lived when the scan ended was missed by it."""
+
+    whole: bool = True
+
 
 _previous: table.ProcessTable | None = None
 _served: frozenset[vendors.Served] = frozenset()  # below shared services, as far as anybody carries it still
@@ -48,14 +53,15 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
     sources = [vendors.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
     made = vendors.made_inside(seen, sources)
     roots = [_seen(seen, root, made.get(root.agent_id, frozenset())) for root in roots]
-    found = tree.trees(seen, roots, _served)
+    found = Trees(tree.trees(seen, roots, _served))
     carried = {(mark, row.marker) for row in seen.rows.values() for mark in row.vendors or ()}
     mains = {root.main.pid for root in roots if seen.find(root.main) is not None and root.main is not None}
     _served = frozenset(one for one in _served if one[:2] in carried) | vendors.below_services(seen, mains)
     for root in roots:
         found[root.agent_id] += memory.unseen(seen, root)
     if identities.pidfd_inodes_work():
-        found = _completed(found)
+        found = Trees(_completed(found))
+    found.whole = seen.whole
     known = ((row.stat.pid, row.uid, row.service) for row in seen.rows.values() if row.stat.pid not in mains)
     shared = tuple(Service(pid, uid, name) for pid, uid, name in known if name is not None and name != PARTS)
     return roots, found, shared
@@ -93,7 +99,7 @@ def _seen(seen: table.ProcessTable, root: tree.Root, marks: frozenset[str]) -> t
     return root if (marks, home) == (root.marks, root.home_cgroup) else replace(root, marks=marks, home_cgroup=home)
 
 
-def _completed(found: Trees) -> Trees:
+def _completed(found: Trees) -> dict[str, tuple[TreeMember, ...]]:
     """With the pidfd's inode for those that were not seen before."""
     new = [one for members in found.values() for one in members if one.identity.pidfd_inode is None]
     if not new:

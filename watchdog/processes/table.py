@@ -36,6 +36,7 @@ VENDOR_MARKERS = (
 )
 SERVICE_MANAGERS = frozenset({"systemd"})
 _ENVIRON_LIMIT = 4 << 20  # bytes; a longer environment is read so far and no farther
+LISTS = 5  # of /proc in one scan, at most: where so many come and go nobody's list is whole
 _VALUE_LIMIT = 128  # bytes; a longer one is no id of a run
 _WORDS_LIMIT = 4096  # bytes of a command line, the first of it
 # Where a terminal multiplexer says in which server's pane a process was started (tmux(1), screen(1)).
@@ -72,6 +73,7 @@ class ProcessTable:
     boot_id: str
     scanner_pid: int
     rows: Mapping[int, Row] = field(default_factory=dict)
+    whole: bool = True  # everybody who lived when it ended is in it, or in `unreadable`
     unreadable: frozenset[int] = frozenset()  # there, but stat, owner or marks could not be read, or hang
 
     def find(self, identity: Identity | None) -> Row | None:
@@ -135,7 +137,7 @@ def scan(
     unreadable: set[int] = set()
     began = int(Clock().now().boot * procfs.TICKS_PER_SECOND)
     try:
-        _read_rows((int(name) for name in os.listdir(proc_fd) if name.isdigit()), proc_fd, rows, unreadable, before)
+        whole = _read_all(proc_fd, rows, unreadable, before)
         # A line that was read in the tick in which its process started may by now be true of another one of that number
         # and tick, and nothing would tell the two apart. Read when that tick is over, it names one process.
         young = {pid: row.stat.start_ticks for pid, row in rows.items() if row.stat.start_ticks >= began}
@@ -169,13 +171,28 @@ def scan(
         os.close(proc_fd)
     bounds.readable = frozenset(pid for pid, row in rows.items() if row.stat.state != UNREAD)
     scanner = os.getpid() if scanner_pid is None else scanner_pid
-    return ProcessTable(host, identities.boot_id(), scanner, rows, frozenset(unreadable))
+    return ProcessTable(host, identities.boot_id(), scanner, rows, whole, frozenset(unreadable))
 
 
 @bounded
 def table(host: str, uids: frozenset[int], scanner_pid: int) -> ProcessTable:
     """`scan` by itself, for a caller that keeps nothing of it."""
     return scan(host, uids, scanner_pid=scanner_pid)
+
+
+def _read_all(proc_fd: int, rows: dict[int, Row], unreadable: set[int], before: Mapping[int, Row]) -> bool:
+    """Line and owner of everybody, until a list of /proc shows nobody who was not read; False where none did.
+
+    Whoever was born while the first list was read is in no list before the next: a process that starts a successor and
+    ends at once is missed by one list as often as not.
+    """
+    for _ in range(LISTS):
+        known = rows.keys() | unreadable
+        new = [pid for name in os.listdir(proc_fd) if name.isdigit() and (pid := int(name)) not in known]
+        if not new:
+            return True
+        _read_rows(new, proc_fd, rows, unreadable, before)
+    return False
 
 
 def _read_rows(

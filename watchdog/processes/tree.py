@@ -101,6 +101,7 @@ def _member(table: ProcessTable, known: Iterable[Identity], row: Row, via: str) 
         via=via,
         cpu_seconds=row.stat.cpu_ticks / procfs.TICKS_PER_SECOND,
         rss_bytes=row.stat.rss_pages * procfs.PAGE_BYTES,
+        reaped_seconds=row.stat.reaped_ticks / procfs.TICKS_PER_SECOND,
     )
 
 

@@ -205,6 +205,15 @@ class HistoryQueries(Queries):
             ).one_or_none()
         return None if row is None else HoldRow(hold_id, row.agent_id, reason, by_uid, now, until_at)
 
+    def move_hold(self, hold_id: int, until_at: datetime | None) -> bool:
+        """Its end is shown by another time from now on: the clock was set. False when it is over already."""
+        columns = operator_hold.columns
+        with self.engines.begin(self.engines.durable) as connection:
+            done = connection.execute(
+                update(operator_hold).where(columns.id == hold_id, columns.ended_at.is_(None)).values(until_at=until_at)
+            )
+        return done.rowcount == 1
+
     def end_hold(self, hold_id: int, now: datetime) -> bool:
         """The hold is over. False when it was already."""
         columns = operator_hold.columns

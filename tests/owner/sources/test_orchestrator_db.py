@@ -386,3 +386,26 @@ def test_who_started_the_one_that_holds_the_lock_is_hindered_by_it(documented: O
             hindered = {key for key, one in found(documented).items() if one.unheard}
             child.kill()
         assert hindered & pids.keys() == ({"above"} if of_an_agent else {"child"})
+
+
+def test_a_heartbeat_tells_when_it_was_and_bytes_are_one_too(documented: Orchestrator) -> None:
+    """Cases Q6 and Q7: an old one is known as such; what is stored as a BLOB is a promise like any."""
+    one = found(documented)["code-developer-20300102-001"]
+    assert one.beat_at == datetime.fromisoformat("2025-01-02T03:05:06+00:00").timestamp()
+    documented.sql("UPDATE agent_lifecycle SET last_heartbeat = ?", b"\x00\x01")
+    blob = found(documented)["code-developer-20300102-001"]
+    assert (blob.beat, blob.beat_at, blob.promise) == ("0001", None, 120)
+
+
+def test_words_without_a_zone_are_told_in_both(documented: Orchestrator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case Q7: with a space they are UTC by CURRENT_TIMESTAMP, and local by `str(datetime.now())`."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    documented.sql("UPDATE agent_lifecycle SET started_at = '2025-01-02 03:04:05'")
+    try:
+        one = found(documented)["code-developer-20300102-001"]
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert one.since is not None and one.started == one.since
+    assert one.since_local == one.started_local == one.since + 5 * 3600

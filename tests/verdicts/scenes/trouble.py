@@ -23,6 +23,7 @@ def everybody(what: str, mute: float, *, anew: bool = False) -> list[Actor]:
     `anew`: the daemon makes its sockets anew. Who connected once to the former one cannot be heard, so its silence says
     nothing up to wait_limit; `run` keeps its own.
     """
+    closed = dies("closed", f"{what}: spoke by sockets that it closed, and is mute", "by=anew beat=0.4/3", mute)
     lost = lives("lost", f"{what}: connected once, and mute", "beat=0.4/3", told={"agent.channel_lost": 1})
     return [
         lives("beats", f"{what}: beats", "beat=0.4"),
@@ -33,7 +34,7 @@ def everybody(what: str, mute: float, *, anew: bool = False) -> list[Actor]:
         lives("lease", f"{what}: on a lease", "lease=600"),
         lives("idle", f"{what}: idle", "state=idle", silent=AFTER + 2),
         dies("mute", f"{what}: mute", "beat=0.4/3", mute, by_run=anew),
-        *([lost] if anew else []),
+        *([lost, closed] if anew else []),
     ]
 
 

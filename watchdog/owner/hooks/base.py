@@ -30,6 +30,7 @@ class CleanupSettings:
     dirty_worktree: str = "keep"  # or "rescue"
     merged_branch: str = "keep"  # or "delete"
     tasks: tuple[tuple[str, str], ...] = ()  # user and path of each `fleet_tasks` source; "" where it usually lies
+    stepped_seconds: float = 0.0  # by which the wall clock was set forward, so that all looks so much older than it is
     protected: tuple[str, ...] = ()  # never removed, nor a parent of one: the daemon's own directories
 
 

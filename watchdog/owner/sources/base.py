@@ -39,6 +39,9 @@ class Entry:
     ticks: int | None = None  # its start ticks (field 22 of /proc/PID/stat), where the program notes them,
     boot_id: str | None = None  # of this boot
     since: float | None = None  # when that pid was written down: a process that began later is another
+    since_local: float | None = None  # the same words read in the process's own zone, where they tell none
+    started: float | None = None  # when it began, by its registry's word: a process that is older is another
+    started_local: float | None = None
     also: tuple[int, ...] = ()  # further processes of the same agent; the end of any is its end
     living: bool = True  # False: its registry says that it has ended
     gone: str = ""  # why nobody is behind it, where its program tells no pid: its entry is closed
@@ -51,6 +54,7 @@ class Entry:
     worktree: str | None = None
     parent: str | None = None  # the name of another entry
     beat: str | None = None  # its last heartbeat as it stands there: other content is a new beat
+    beat_at: float | None = None  # when that was, as far as it can be read: one before its process began is none
     promise: float | None = None  # seconds of silence that the program's own rhythm allows; None: none is counted
     holders: tuple[int, ...] = ()  # no agent: nobody reads this registry, as this process, below these, stands still
     unheard: str = ""  # why no beat could be written now (another's lock is on the file), if so

@@ -8,6 +8,7 @@ may hold a thread's ident, which is beyond every pid: such an agent is shown, an
 What is written of an end: status, when and why, the exit status; of its task likewise. Never `last_heartbeat`.
 """
 
+import math
 import os
 import re
 import signal
@@ -25,6 +26,7 @@ LIVING = ("spawned", "running", "idle")
 NEEDED = frozenset({"agent_id", "status", "pid"})
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 _WANTED = ("agent_id", "status", "pid", "agent_type", "task_id", "worktree_path", "error_message", "last_heartbeat")
+_STARTS = ("started_at", "spawned_at")  # and of those it began by its own word
 _TIMES = ("started_at", "spawned_at", "created_at")  # any of them is when the pid stood there
 _STATUS = {"killed": "killed", "stopped": "killed", "completed": "completed"}  # all else: failed
 _TASK_ENDED = ("completed", "failed", "cancelled")
@@ -116,6 +118,7 @@ def _entry(row: Row, uid: int, beats: dict[str, agent_status.Told]) -> Entry | N
     told = beats.get(kind)
     if told is not None and told.pid == pid and not told.stopped:
         beat, state = beat or told.beat, told.state
+    when = _epoch(row["last_heartbeat"], pid) if beat and beat == _said(row["last_heartbeat"]) else None
     if pid is None and row["pid"] is not None:
         note = f"its pid column holds {row['pid']!r}, which is no pid: a thread of another process perhaps"
     return Entry(
@@ -125,10 +128,14 @@ def _entry(row: Row, uid: int, beats: dict[str, agent_status.Told]) -> Entry | N
         uid=uid,
         pid=pid,
         since=_since(row, pid),
+        since_local=_local(row, pid, _TIMES),
+        started=_started(row, pid),
+        started_local=_local(row, pid, _STARTS),
         type=kind,
         task=_text(row["task_id"]) or None,
         worktree=_text(row["worktree_path"]) or None,
         beat=beat or None,
+        beat_at=None if when == math.inf else when,
         promise=AFTER if beat else None,
         state="idle" if row["status"] == "idle" else state,
         note=printable(note),
@@ -170,7 +177,29 @@ def _since(row: Row, pid: int | None) -> float | None:
     """When the pid stood there at the latest. None as well where that lies ahead: its clock or zone is another."""
     times = [when for name in _TIMES if (when := _epoch(row[name], pid)) is not None]
     latest = max(times, default=None)
-    return None if latest is None or latest > datetime.now(UTC).timestamp() + 2 else latest
+    return None if latest is None or not _is_past(latest) else latest
+
+
+def _started(row: Row, pid: int | None) -> float | None:
+    """When it began, by the first of its times that says so; the row's own where none does."""
+    values = [row[name] for name in (*_STARTS, "created_at") if row[name]]
+    when = _epoch(values[0], pid) if values else None
+    return when if when is not None and _is_past(when) else None
+
+
+def _local(row: Row, pid: int | None, names: tuple[str, ...]) -> float | None:
+    """The latest of those that tell no zone, read in that of the process; None where that makes no difference."""
+    found = []
+    for name in names:
+        text = _text(row[name])
+        there, here = agent_status.epoch(text, pid), agent_status.epoch(text.replace(" ", "T"), pid)
+        if there is not None and here is not None and here != there and _is_past(here):
+            found.append(here)
+    return max(found, default=None)
+
+
+def _is_past(when: float) -> bool:
+    return when <= datetime.now(UTC).timestamp() + 2
 
 
 def _epoch(value: object, pid: int | None) -> float | None:
@@ -189,7 +218,9 @@ def _pid(row: Row) -> int | None:
 
 
 def _said(value: object) -> str:
-    """A heartbeat as it stands there: SQLite's columns take numbers, too."""
+    """A heartbeat as it stands there: SQLite's columns take numbers and bytes, too."""
+    if isinstance(value, bytes):
+        return value[:512].hex()
     return _text(value) if files.number(value) is None else repr(value)
 
 

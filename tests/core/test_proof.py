@@ -1,0 +1,36 @@
+"""Case Q9: a relay of processes, each of which starts the next and ends."""
+
+from watchdog.core.proof import OUTRUN, ROW, Looks
+
+
+def seen(*looks: str) -> Looks:
+    """`n`ew somebody, `a`live one that was known, `-` nobody, `~` nobody by a look that was not whole."""
+    found = Looks()
+    for look in looks:
+        found = found.after(new=look == "n", alive=look == "a", whole=look != "~")
+    return found
+
+
+def test_of_a_tree_that_begets_nobody_one_look_is_proof() -> None:
+    """As ever: the first look finds all of it new, and that it lives."""
+    assert seen("n", "a", "-").prove
+    assert seen("-").prove
+    assert seen("n", "~").prove
+    assert not seen("n", "a").prove
+
+
+def test_a_look_that_finds_nobody_after_one_that_found_new_ones_is_none() -> None:
+    """Several in a row are; where others come and go, more of them."""
+    relay = ("n", "n", "-", "n", "-")
+    assert not seen(*relay).prove
+    assert seen(*relay, *["-"] * (ROW - 1)).prove
+    assert not seen(*relay, *["~"] * 5).prove
+    assert seen(*relay, *["~"] * 3 * ROW).prove
+
+
+def test_those_that_replace_themselves_count_as_alive() -> None:
+    """Else it would be looked for ever, and nothing be sent."""
+    assert not seen("n", *["n"] * OUTRUN).outrun
+    assert seen("n", *["n"] * (OUTRUN + 1)).outrun
+    assert seen("n", *["n", "-"] * (OUTRUN + 1)).outrun
+    assert not seen("n", *["n"] * (OUTRUN + 1), "a").outrun

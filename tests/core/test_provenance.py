@@ -1,0 +1,53 @@
+"""Whom a row of a foreign registry means by its pid."""
+
+import pytest
+
+from watchdog.core.provenance import Named, Told, named, zone_of
+
+NOW, HOUR = 1_900_000_000.0, 3600.0
+IN_NEW_YORK = Told(since=NOW - 4 * HOUR, since_local=NOW, started=NOW - 4 * HOUR, started_local=NOW)
+
+
+@pytest.mark.parametrize(
+    ("told", "began", "seen", "whom"),
+    [
+        (Told(since=NOW, started=NOW), NOW - 1, {}, Named.IT),
+        (Told(since=NOW, started=NOW), NOW - 9, {}, Named.IT),
+        (Told(since=NOW, started=NOW), NOW - 25, {}, Named.STRANGER),  # case Q4: the host's process of that number
+        (Told(since=NOW, started=NOW - HOUR), NOW - HOUR, {}, Named.IT),  # its row was written anew since
+        (Told(since=NOW), NOW - HOUR, {}, Named.IT),
+        (Told(since=NOW), NOW + 2, {}, Named.ANOTHER),  # case D1: the number passed on
+        (Told(), NOW, {}, Named.PERHAPS),
+        # Case P16: it leads a session, and was there before the row came.
+        (Told(), NOW - HOUR, {"came": NOW, "leads": True}, Named.STRANGER),
+        (Told(since=NOW), NOW - HOUR, {"came": NOW, "leads": True}, Named.STRANGER),
+        (Told(since=NOW), NOW - 3, {"came": NOW, "leads": True}, Named.IT),
+        (Told(), NOW - HOUR, {"came": NOW}, Named.PERHAPS),
+        (Told(), NOW - HOUR, {"leads": True}, Named.STRANGER),
+        (Told(), NOW - 9, {"leads": True}, Named.PERHAPS),
+        (Told(since=NOW), NOW - HOUR, {"leads": True}, Named.IT),
+        # Case Q7: naive words of another zone.
+        (IN_NEW_YORK, NOW - 2, {}, Named.PERHAPS),
+        (IN_NEW_YORK, NOW - 2, {"came": NOW - 5}, Named.IT),
+        (IN_NEW_YORK, NOW - 2, {"zone": 4 * HOUR}, Named.IT),
+        (IN_NEW_YORK, NOW - 2, {"zone": 0.0}, Named.ANOTHER),
+        (IN_NEW_YORK, NOW - 25, {"zone": 4 * HOUR}, Named.STRANGER),
+        (IN_NEW_YORK, NOW + 2, {"came": NOW}, Named.ANOTHER),
+        # In Kolkata the words look later than they are: older by five and a half hours it is not.
+        (Told(NOW, NOW - 5.5 * HOUR, NOW, NOW - 5.5 * HOUR), NOW - 5.5 * HOUR, {}, Named.IT),
+    ],
+)
+def test_a_number_means_a_process_only_where_its_row_can_have_been_written_of_it(
+    told: Told, began: float, seen: dict[str, object], whom: Named
+) -> None:
+    """Older than the row is somebody else, younger too."""
+    how = {"came": None, "first": NOW, "leads": False, "zone": None, **seen}
+    found, why = named(told, began, **how)  # type: ignore[arg-type]
+    assert found is whom, why
+
+
+def test_a_heartbeat_that_was_just_written_tells_its_zone() -> None:
+    """By quarters of an hour; minutes are its age."""
+    assert zone_of(NOW - 4 * HOUR - 3, NOW) == 4 * HOUR
+    assert zone_of(NOW + 5.5 * HOUR, NOW) == -5.5 * HOUR
+    assert zone_of(NOW - 200, NOW) == 0

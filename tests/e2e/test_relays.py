@@ -1,0 +1,50 @@
+"""Case Q9: an agent whose processes start a successor and end is not called ended while one of them lives."""
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.world import World, make_world, pids_with, wait_for
+
+RELAY = """
+import os, sys, time
+rest = float(sys.argv[1])
+if os.fork():
+    time.sleep(1000)
+for number in range(100_000):
+    time.sleep(rest)
+    if os.fork():
+        os._exit(0)
+    {more}
+"""
+SESSION = "os.setsid()"
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    times: dict[str, Any] = {"stall": {"after_seconds": 600}, "kill": {"grace_seconds": 1, "verify_seconds": 20}}
+    yield from make_world(**times)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("rest", "more"),
+    [(0.03, "pass"), (0.1, "pass"), (0.03, SESSION)],
+    ids=["33 a second", "10 a second", "33 a second, each in a session of its own"],
+)
+def test_what_replaces_itself_is_ended_or_not_called_so(world: World, rest: float, more: str) -> None:
+    """Exit 0 says that all are dead, and they are; else it says that it is not done."""
+    world.start()
+    world.registered("relay", sys.executable, "-c", RELAY.format(more=more), str(rest))
+    marker = world.agents()["relay"]["agent_id"]
+    wait_for(lambda: len(pids_with("AGENT_WATCHDOG_ID", marker)) > 1, "the relay runs")
+    done = world.cli("kill", "relay", check=False)
+    end = time.monotonic() + 1
+    left: set[int] = set()
+    while time.monotonic() < end:
+        left |= set(pids_with("AGENT_WATCHDOG_ID", marker))
+    assert done.returncode != 0 or not left, (done.stdout, done.stderr, left, os.getloadavg())

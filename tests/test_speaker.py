@@ -1,0 +1,84 @@
+"""What an agent says, and what is held against it: pauses, debuggers."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from watchdog.core.model import Beat, Policy, Registration, State
+from watchdog.speaker import Speaker
+
+WALL = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def speaker() -> Speaker:
+    return Speaker(Registration("a", "a", 0, "host", "boot"), Policy())
+
+
+def seconds(value: float) -> timedelta:
+    return timedelta(seconds=value)
+
+
+def pause_of(one: Speaker) -> timedelta:
+    assert one.pause is not None
+    return one.pause
+
+
+def test_its_pause_is_the_longest_of_the_last_ones() -> None:
+    """A long one is remembered for a while; what it was excused for is none."""
+    one = speaker()
+    one.beat(Beat(), 0, WALL)
+    assert one.pause is None
+    for at in (30, 60, 150, 160):
+        one.beat(Beat(), at, WALL)
+    assert seconds(75) < pause_of(one) < seconds(90)
+    for at in range(170, 400, 10):
+        one.beat(Beat(), at, WALL)
+    assert pause_of(one) < seconds(15)
+    one.beat(Beat(), 800, WALL)  # it was late: the network was away
+    assert pause_of(one) < seconds(15)
+    one.beat(Beat(silent_for=seconds(600)), 810, WALL)
+    one.beat(Beat(state=State.IDLE, silent_for=seconds(0)), 860, WALL)
+    one.beat(Beat(), 5000, WALL)
+    assert pause_of(one) < seconds(15)
+
+
+@pytest.mark.parametrize("what", ["idle", "leases", "lost", "unread", "halted", "unpromised"])
+def test_of_whom_no_word_is_expected_is_no_witness(what: str) -> None:
+    """Its silence says nothing of others'."""
+    one = speaker()
+    one.beat(Beat(), 0, WALL)
+    assert one.witness(7) is not None
+    match what:
+        case "idle":
+            one.beat(Beat(state=State.IDLE), 1, WALL)
+        case "leases":
+            one.beat(Beat(silent_for=seconds(60)), 1, WALL)
+        case "lost":
+            one.channel_lost = True
+        case "unread":
+            one.unread_now()
+        case "halted":
+            one.stopped("a debugger holds it")
+        case _:
+            one.promised = False
+    assert one.witness(7) is None
+
+
+def test_who_was_held_by_a_debugger_has_a_fresh_limit_when_it_goes_on() -> None:
+    """Once it runs all of it is waited for; beyond wait_limit in one silence there is no more."""
+    one = speaker()
+    one.beat(Beat(), 0, WALL)
+    one.watch(0, 100, 1e9)
+    one.stopped("a debugger holds it")
+    one.watch(100, 1000, 1e9)
+    assert (one.halted, one.counted) == (seconds(900), seconds(1000))
+    one.stopped(None)
+    assert one.counted == seconds(0)
+    one.watch(1000, 1050, 1e9)
+    assert (one.halted, one.counted) == (seconds(900), seconds(50))
+    one.stopped("a debugger holds it")
+    one.watch(1050, 30_000, 1e9)
+    one.stopped(None)
+    assert one.counted == seconds(29_000)
+    one.beat(Beat(), 30_000, WALL)
+    assert one.halted == seconds(0)

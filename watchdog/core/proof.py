@@ -1,0 +1,38 @@
+"""When looks that found nobody prove that nobody is left. Pure.
+
+A process that starts a successor and ends lives for less than a look takes: a look may miss all of them. So where looks
+have found somebody new again and again, one that found nobody is no proof; several whole ones in a row are.
+"""
+
+from dataclasses import dataclass, replace
+
+ROW = 3  # whole looks in a row that find nobody, after one that found somebody who was born during the kill
+PART = 1 / 3  # of a whole look is one during which others came and went so fast that not all could be read
+OUTRUN = 5  # looks in a row that find only new ones: they replace themselves as fast as they are found
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What the looks of one attempt to end a tree have found."""
+
+    count: int = 0
+    born: bool = False  # a look after the first has found somebody new
+    empty: float = 0.0  # whole looks in a row since, that found nobody new and nobody alive
+    replaced: int = 0  # looks in a row that found somebody new, and nobody of before alive
+
+    def after(self, *, new: bool, alive: bool, whole: bool) -> "Looks":
+        """With one more. `new`: it found somebody who was not known; `alive`: of those that were known one lived."""
+        born = self.born or (new and self.count > 0)
+        empty = 0.0 if new or alive else self.empty + (1.0 if whole or not born else PART)
+        replaced = self.replaced + 1 if new and not alive and self.count > 0 else 0 if alive else self.replaced
+        return replace(self, count=self.count + 1, born=born, empty=empty, replaced=replaced)
+
+    @property
+    def prove(self) -> bool:
+        """That nobody is left."""
+        return self.empty >= (ROW - 0.01 if self.born else 1)
+
+    @property
+    def outrun(self) -> bool:
+        """Whether there is somebody as long as we do not look."""
+        return self.replaced > OUTRUN

@@ -1,0 +1,30 @@
+"""What the kernel says of processes that are stopped: by which signal, and whether a debugger holds them."""
+
+import signal
+
+from watchdog.core.halts import Stop
+from watchdog.processes import bounded as bounds
+from watchdog.processes.bounded import bounded
+from watchdog.processes.procfs import read_of
+
+
+@bounded
+def stops(pids: tuple[int, ...]) -> dict[int, Stop]:
+    """Of each that is stopped now. Who is gone, or cannot be read, is left out."""
+    found = bounds.each(pids, _stop)
+    return {pid: stop for pid, stop in found.items() if isinstance(stop, Stop) and stop.state in "tT"}
+
+
+def _stop(pid: int) -> Stop:
+    """Field 52 of stat is the signal that stopped it, for who may know it, until its parent has asked (seen on 6.18).
+
+    Raises OSError.
+    """
+    fields = read_of(pid, "stat").rpartition(b")")[2].split()
+    if fields[0] not in (b"t", b"T"):
+        return Stop(fields[0].decode("ascii", "replace"))
+    status = dict(line.partition(b":")[::2] for line in read_of(pid, "status").splitlines())
+    tracer = int(status.get(b"TracerPid", b"0"))
+    number = int(fields[49]) & 0x7F if len(fields) > 49 else 0
+    name = signal.Signals(number).name if number in signal.valid_signals() else ""
+    return Stop(fields[0].decode(), tracer, name, fields[4] != b"0", fields[5] == fields[2])
