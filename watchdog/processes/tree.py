@@ -131,7 +131,8 @@ class _Sorting:
         self.groups: dict[int, str] = {}
         self.wrappers: dict[int, str | None] = {}
         self.homes: dict[str, frozenset[str]] = {}
-        self.services = self.descent.nearest([pid for pid, row in self.rows.items() if row.service is not None])
+        services = [pid for pid, row in self.rows.items() if row.service is not None]
+        self.services = self.descent.nearest(services) if services else {}  # by process: the one above it
         self.conversing: dict[tuple[str, Process], list[str]] = {}  # by session and its service
         self.bound: dict[str, set[Process]] = {}  # by session: all its services
         for agent_id, root in roots.items():
@@ -144,7 +145,7 @@ class _Sorting:
         self.served: dict[tuple[str, str | None], set[Process]] = {}
         for mark, marker, service in served | below_services(table, self.mains):
             self.served.setdefault((mark, marker), set()).add(service)
-        self.over = self._above_services()
+        self.over = self._above(services)
         self.around = self._nesting()
         self.marks: dict[str, list[str]] = {}
         for agent_id, root in roots.items():
@@ -370,11 +371,11 @@ class _Sorting:
         row = self.rows.get(service[0])
         return row is None or row.stat.start_ticks != service[1]
 
-    def _above_services(self) -> set[int]:
+    def _above(self, services: Iterable[int]) -> set[int]:
         """Who stands above services, though none belongs to them: subreapers are among them (prctl(2))."""
         found: set[int] = set()
-        for row in [row for row in self.rows.values() if row.service is not None]:
-            pid = row.stat.parent_pid
+        for service in services:
+            pid = self.rows[service].stat.parent_pid
             while pid in self.rows and pid not in found:
                 found.add(pid)
                 pid = self.rows[pid].stat.parent_pid
