@@ -12,6 +12,7 @@ from watchdog.core.model import (
     Beat,
     Identity,
     KillOptions,
+    Listed,
     Policy,
     Presence,
     Reason,
@@ -21,6 +22,7 @@ from watchdog.core.model import (
     TreeMember,
     Verdict,
 )
+from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import judge
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict
 from watchdog.fleet import Agent, Fleet
@@ -70,6 +72,21 @@ def test_every_process_of_every_other_agent_is_protected_as_of_now() -> None:
     fleet.drop("b" * 32)
     assert protected() == set()
     assert {pid for pid, _ in fleet.processes_but("nobody")} == {10}
+
+
+def test_a_shared_service_is_never_signalled_with_an_agent() -> None:
+    """Nor with the one in whose tree an older version recorded it; as an agent's main process it is that agent's."""
+    server = Identity("host", "boot", 70, 7)
+    entry = Listed(kind=SESSION, path="codex app-server", key="s-1", token="7", also=(server,))
+    fleet, one = Fleet(), agent("a" * 32)
+    one.members = (TreeMember(server, 1, 1000, "codex", "S", "marker"),)
+    fleet.add(one)
+    fleet.add(agent("b" * 32, "beta", entries=(entry,)))
+    assert fleet.guard(one, "host").protected == {(70, 7)}
+    one.listed((entry,))  # its own session lives there, too
+    assert fleet.guard(one, "host").protected == {(70, 7)}
+    one.identify(server, 1000)
+    assert fleet.guard(one, "host").protected == set()
 
 
 def test_a_beat_between_two_sweeps_leaves_only_the_time_since_it() -> None:

@@ -343,20 +343,23 @@ class Fleet:
         return [a for a in self if a.reg.parent_id == agent_id]
 
     def guard(self, agent: Agent, host: str) -> Guard:
-        """What must not be signalled while it is ended: every other agent and its tree, what its policy spares."""
+        """What must not be signalled while it is ended: every other agent and its tree, what its policy spares, and
+        services that sessions share, whoever has their processes recorded."""
         spare = frozenset(agent.policy.spare)
         return Guard(host, self.processes_but(agent.agent_id), spare, agent.identity)
 
     def processes_but(self, agent_id: str) -> frozenset[tuple[int, int]]:
-        """Every process of every other agent's tree, as pid and start ticks.
+        """Every process of every other agent's tree, and every shared service, as pid and start ticks.
 
         Each signal asks. So what all have is kept for as long as nobody has come, gone, or got another tree.
         """
         of = list(map(_TREE, self._agents.values()))
         if self._processes_of != of:
             counts = Counter(one for agent in self._agents.values() for one in agent.processes)
-            self._processes = frozenset(counts)
-            self._shared = frozenset(one for one, count in counts.items() if count > 1)
+            mains = {(a.identity.pid, a.identity.start_ticks) for a in self._agents.values() if a.identity is not None}
+            served = {(one.pid, one.start_ticks) for agent in self._agents.values() for _, one in agent.served} - mains
+            self._processes = frozenset(counts) | served
+            self._shared = frozenset(one for one, count in counts.items() if count > 1) | served
         self._processes_of = of  # also where it is equal: the very same is compared fifteen times as fast
         mine = self.get(agent_id)
         return self._processes if mine is None else self._processes - (mine.processes - self._shared)

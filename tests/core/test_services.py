@@ -36,6 +36,8 @@ ROWS = [  # as they stood in /proc (Codex 0.171.0, Claude Code 2.1.332)
     (["claude bg-spare", "--bg-spare", "/tmp/cc-daemon-1/a/spare/c.claim.sock"], EXE, PARTS),
     ([EXE, "--session-id", "ef5e164c-1683-403a-af5e-2c6cf4d77a97", "go"], EXE, None),  # a session: an agent
     (["claude", "daemon", "runs too long"], EXE, None),
+    (["opencode", "serve", "--port", "0"], "/n/opencode-ai/bin/opencode", None),  # nobody else starts one: an agent
+    ([NODE, "/n/@google/gemini-cli/bundle/gemini.js", "--acp"], NODE, None),  # its editor's own
 ]
 CLIENTS = [
     ([NPM], NPM, True),

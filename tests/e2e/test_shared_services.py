@@ -109,6 +109,32 @@ def test_a_reap_leaves_them_alone(world: World, codex: FakeCodex) -> None:
     assert all(map(alive, (codex.pid, theirs, nobodys)))
 
 
+def test_the_stop_of_one_leaves_the_other_and_the_server(world: World, codex: FakeCodex) -> None:
+    """Its session is told at its next hook, and only that one; then its client and its command are ended."""
+    one, other, mine, theirs = two(codex)
+    done = world.json("stop", "two")
+    assert done["success"], done
+    assert not alive(theirs)
+    assert all(map(alive, (mine, codex.pid, world.agents()["one"]["pid"])))
+    tool = {"tool_name": "Bash", "tool_input": {"command": "make"}}
+    assert "deny" in codex.does(event(SECOND, other, "PreToolUse", **tool))["stdout"]
+    assert not codex.does(event(FIRST, one, "PreToolUse", **tool))["stdout"]
+
+
+def test_a_session_that_begins_anew_is_not_its_ended_agents(world: World, codex: FakeCodex) -> None:
+    """The server keeps the marker of the one that was ended: what it left is looked for, and this is none of it."""
+    one, _, _, _ = two(codex)
+    world.json("kill", "one")
+    name = f"codex-one-{FIRST[-8:]}"
+    prompt = event(FIRST, one, "UserPromptSubmit", prompt="go on")
+    wait_for(lambda: codex.does(prompt) and beats(world, name), "it is heard")
+    tool = codex.tool(FIRST)
+    assert tool in members(world, name)
+    world.cli("reap")
+    assert alive(tool)
+    assert world.agents()[name]["status"] == "running"
+
+
 ANOTHER = """
 import subprocess, sys, time
 tool = subprocess.Popen(["sleep", "300"], env={{"CODEX_THREAD_ID": {session!r}}}, start_new_session=True)

@@ -9,6 +9,7 @@ import pytest
 from tests.processes.conftest import HOST, Family, known
 from tests.processes.test_tree_pure import HOME, agent, identity, pids, row, table
 from watchdog.core.services import CODEX, PARTS
+from watchdog.processes.survey import survey
 from watchdog.processes.table import ProcessTable, Row, scan
 from watchdog.processes.tree import Root, trees
 from watchdog.processes.vendors import Source, below_services, made_inside
@@ -86,6 +87,35 @@ def test_what_was_below_a_service_is_known_when_that_is_gone() -> None:
     assert {name: {m.identity.pid for m in some} for name, some in members.items()} == {"a": {60, 80}, "b": {65, 82}}
 
 
+def test_an_orphan_that_no_scan_saw_before_is_its_sessions() -> None:
+    """The daemon was restarted meanwhile: it has the marker of whoever started the service, and an id that is known."""
+    for parent in (1, 50):  # 50: the first agent's `run`, which adopts orphans
+        stray, nobodys = told(row(96, parent, marker="a"), S2), told(row(97, parent, marker="a"), S9)
+        seen = table(*ALL[:6], CHILD_1, SECOND, stray)
+        wrapped = dataclasses.replace(A, wrapper=identity(50))
+        assert found(seen, wrapped, B) == {"a": {60, 61, 80, 81}, "b": {65, 96}}
+        assert 97 not in found(table(*ALL, nobodys), wrapped, B)["b"]
+    gone = table(SECOND, told(row(96, 1, marker="a"), S2))  # the service and the first agent, too
+    assert found(gone, dataclasses.replace(B, home_cgroup=HOME)) == {"b": {65, 96}}
+
+
+def test_the_same_session_in_a_client_of_its_own_is_not_taken() -> None:
+    """`codex --no-daemon resume ID` in a terminal that nobody watches: it has the same id, and no marker either."""
+    unmarked = SERVER._replace(marker=None)
+    tool = told(row(80, 70, session=80), S2)
+    alone = row(110, 3, name="codex")
+    seen = table(SECOND, unmarked, tool, alone, told(row(111, 110), S2), row(112, 111))
+    assert found(seen, B) == {"b": {65, 80}}
+
+
+def test_a_subreaper_above_the_service_adopts_its_tools() -> None:
+    """A container's init, or whatever took that on (prctl(2)): it is no service manager, and no `run`."""
+    init = row(40, 1, name="tini")
+    server = SERVER._replace(stat=SERVER.stat._replace(parent_pid=40))
+    seen = table(init, RUN, MAIN, SECOND, server, TOOL_2, told(row(120, 40, marker="a"), S2))
+    assert found(seen, A, B) == {"a": {60}, "b": {65, 82, 120}}
+
+
 def test_an_agent_below_a_service_is_whole() -> None:
     """A tool that starts a `run`: that agent's processes are its own, its orphans too, whatever they inherited."""
     inner = told(row(100, 82, marker="c"), S2)
@@ -155,3 +185,17 @@ exec sleep 300
     inside = {member.identity.pid for member in members}
     assert numbers["up"] not in inside
     assert numbers["plain"] in inside
+
+
+def test_a_service_that_sessions_have_is_one_without_a_session_of_its_own(family: Family) -> None:
+    """Started by hand in an agent's shell: its words alone would make it the agent's child, and end it with that."""
+    words = "app-server --listen unix://"
+    script = f'(exec -a codex {sys.executable} -c "{CHILD_CODE}" {words}) & exec sleep 300'
+    main = family.start("bash", "-c", script, env={"AGENT_WATCHDOG_ID": "shared"}, session=True)
+    number = family.pids(main, {"plain"})["plain"]
+    root = Root("shared", os.getuid(), known(main.pid))
+    for sessions, inside in ((frozenset(), True), (frozenset({(S1, known(number))}), False)):
+        roots = [dataclasses.replace(root, sessions=sessions)]
+        _, members, services = survey(HOST, roots, os.getpid())
+        assert (number in {one.identity.pid for one in members["shared"]}) is inside
+        assert (number in {one.pid for one in services}) is not inside

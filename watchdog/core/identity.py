@@ -34,7 +34,8 @@ class Listed:
     """Where a foreign registry tells of an agent, and what its program says of ending it (`owner.sources.base.Entry`).
 
     `proved`: the entry names this very process, by its start; else it is only told of. `also`: further processes of the
-    agent, the end of any of which is its end. `promises`: the agent came another way, and is held to the beats here.
+    agent, the end of any of which is its end; of a session (`core.sessions`) the shared services that work for it, no
+    part of it. `promises`: the agent came another way, and is held to the beats here.
     """
 
     kind: str

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from watchdog.core.model import Identity, TreeMember
-from watchdog.core.services import PARTS
+from watchdog.core.services import CODEX, PARTS
 from watchdog.processes import identity as identities
 from watchdog.processes import memory, table, tree, vendors
 from watchdog.processes.bounded import bounded
@@ -49,7 +49,7 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
         previous=_previous,
         scanner_pid=scanner_pid,
     )
-    seen = _previous = _recognised(seen, roots)
+    seen = _previous = _with_bound(_recognised(seen, roots), roots)
     sources = [vendors.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
     made = vendors.made_inside(seen, sources)
     roots = [_seen(seen, root, made.get(root.agent_id, frozenset())) for root in roots]
@@ -79,6 +79,17 @@ def _recognised(seen: table.ProcessTable, roots: Iterable[tree.Root]) -> table.P
                 row = rows[known.pid]
                 rows[known.pid] = row._replace(stat=row.stat._replace(start_ticks=known.start_ticks))
     return replace(seen, rows=rows)
+
+
+def _with_bound(seen: table.ProcessTable, roots: Iterable[tree.Root]) -> table.ProcessTable:
+    """With the services that sessions are known to have, where a look at their words hangs or would find none:
+    one that was started by hand in a shell leads no session of its own."""
+    services = {service for root in roots for _, service in root.sessions}
+    found = {row.stat.pid: row for one in services if (row := seen.find(one)) is not None and row.service is None}
+    if not found:
+        return seen
+    bound = {pid: row._replace(service=CODEX) for pid, row in found.items()}
+    return replace(seen, rows={**seen.rows, **bound})
 
 
 def _is_it(known: Identity) -> bool:

@@ -132,9 +132,10 @@ class _Sorting:
         self.groups: dict[int, str] = {}
         self.wrappers: dict[int, str | None] = {}
         self.homes: dict[str, frozenset[str]] = {}
-        self.services = self.descent.nearest([pid for pid, row in self.rows.items() if row.service is not None])
+        services = [pid for pid, row in self.rows.items() if row.service is not None]
+        self.services = self.descent.nearest(services) if services else {}  # by process: the one above it
         self.conversing: dict[tuple[str, Process], list[str]] = {}  # by session and its service
-        self.places: set[Process] = set()  # all those services
+        self.bound: dict[str, set[Process]] = {}  # by session: all its services
         for agent_id, root in roots.items():
             self._enter(agent_id, root)
         # Innermost first: of two that lie in one another the deeper one is the process's own.
@@ -145,6 +146,7 @@ class _Sorting:
         self.served: dict[tuple[str, str | None], set[Process]] = {}
         for mark, marker, service in served | below_services(table, self.mains):
             self.served.setdefault((mark, marker), set()).add(service)
+        self.over = self._above(services)
         self.around = self._nesting()
         self.marks: dict[str, list[str]] = {}
         for agent_id, root in roots.items():
@@ -177,7 +179,7 @@ class _Sorting:
         for session, service in root.sessions:
             if (service.host, service.boot_id) == (self.table.host, self.table.boot_id):
                 place = service.pid, service.start_ticks
-                self.places.add(place)
+                self.bound.setdefault(session, set()).add(place)
                 self.conversing.setdefault((session, place), []).append(agent_id)
             row = self.table.find(service)
             homes |= {row.cgroup if row is not None else None}  # an orphan of its tools sits where the service does
@@ -245,7 +247,7 @@ class _Sorting:
             fence = self._fence(row, parent)
             heir_of = self.heirs.get(parent) if parent is not None else None
             adopted = heir_of is None or parent in self.wrappers
-            if adopted and not fence.shared and (shared := self._served(row)):
+            if adopted and not fence.shared and (shared := self._left_by(row, parent)):
                 fence, heir_of = replace(fence, shared=shared), None  # an orphan from below a shared service
             elif parent in self.wrappers and self._is_known_elsewhere(pid, heir_of):
                 heir_of = None  # likewise, without a mark
@@ -292,7 +294,7 @@ class _Sorting:
         server = self.rows.get(row.terminal) if row.terminal is not None else None
         if server is None or server.stat.name not in spare or server.stat.start_ticks > row.stat.start_ticks:
             return False
-        talks = any(agent_id in self._conversing(server, mark, self.places) for mark in server.vendors or ())
+        talks = any(agent_id in self._conversing(server, mark, self._bound(mark)) for mark in server.vendors or ())
         return talks or server.marker == agent_id or _inside(server.cgroup, self.roots[agent_id].cgroup)
 
     def _choose(self, row: Row, heir_of: str | None, fence: _Fence) -> tuple[str | None, str]:
@@ -340,6 +342,45 @@ class _Sorting:
         """The service above a process; of an orphan all those below which its marks were seen."""
         above = self.services.get(row.stat.pid)
         return self._served(row) if above is None else frozenset({(above, self.rows[above].stat.start_ticks)})
+
+    def _bound(self, mark: str) -> set[Process]:
+        return self.bound.get(mark.partition("=")[2], set())
+
+    def _left_by(self, row: Row, parent: int | None) -> frozenset[Process]:
+        """The services that an orphan may come from; none for what is no orphan. Those below it follow it.
+
+        Of one that no scan saw there before (the daemon was restarted) its session tells, beside the marker that the
+        service has. With another living agent's marker it is that one's, which ran below the service.
+        """
+        served = self._served(row)
+        if parent is not None and parent > 1 and not self._adopts(parent):
+            return served if any(self._is_gone(service) for service in served) else frozenset()
+        if served:
+            return served
+        named = [self._bound(mark) for mark in row.vendors or () if mark not in self.marks]
+        return frozenset(one for service in named for one in service if self._marks(one, row.marker))
+
+    def _marks(self, service: Process, marker: str | None) -> bool:
+        """Whether what it starts has that marker, as far as that can be told."""
+        return marker not in self.roots or (not self._is_gone(service) and self.rows[service[0]].marker == marker)
+
+    def _adopts(self, pid: int) -> bool:
+        """Whether it takes orphans in from below services. Others gave them the same session's id themselves."""
+        return pid in self.wrappers or pid in self.over or self.rows[pid].stat.name in SERVICE_MANAGERS
+
+    def _is_gone(self, service: Process) -> bool:
+        row = self.rows.get(service[0])
+        return row is None or row.stat.start_ticks != service[1]
+
+    def _above(self, services: Iterable[int]) -> set[int]:
+        """Who stands above services, though none belongs to them: subreapers are among them (prctl(2))."""
+        found: set[int] = set()
+        for service in services:
+            pid = self.rows[service].stat.parent_pid
+            while pid in self.rows and pid not in found:
+                found.add(pid)
+                pid = self.rows[pid].stat.parent_pid
+        return found
 
     def _served(self, row: Row) -> frozenset[Process]:
         """The services below which that was seen what its environment says."""

@@ -1,0 +1,155 @@
+"""Whose session file is asked for, how often, and what its answer does."""
+
+import asyncio
+import os
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from watchdog.clock import Clock
+from watchdog.core.model import Beat, Policy, Registration, State, Status
+from watchdog.errors import OwnerCallFailed
+from watchdog.fleet import Agent, Fleet
+from watchdog.inquiries import Inquiries
+from watchdog.owners import Owners
+from watchdog.processes.identity import read_identity
+from watchdog.session_files import AT_ONCE, NOTE, SessionFiles, take
+
+LIMIT = timedelta(minutes=2)  # a look each 15 s
+SILENT = timedelta(seconds=10)
+
+
+class Later(Clock):
+    """Hours that pass when a test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = 1000.0
+
+    def mono(self) -> float:
+        return self.at
+
+
+class Room(Owners):
+    """Agents of Claude Code that said that they work, whose owners' helper answers what a test wants."""
+
+    def __init__(self, agents: int = 1, vendor: str = "claude") -> None:
+        super().__init__()
+        self.asked: list[int] = []  # by the number of the agent
+        self.answer: object = None
+        self.clock, self.fleet = Later(), Fleet()
+        self.files = SessionFiles(self.fleet, Inquiries(self, self.clock), self.clock)
+        me = read_identity(os.getpid(), "host")
+        assert me is not None
+        self.ticks = me.start_ticks
+        for number in range(agents):
+            one = replace(me, start_ticks=me.start_ticks + number)
+            reg = Registration(
+                f"{number:032}", f"a{number}", os.geteuid(), "host", "boot", identity=one, agent_type=vendor
+            )
+            agent = Agent(reg, Policy(after=LIMIT), Status.RUNNING, hears=True)
+            agent.beat(Beat(state=State.WORKING), self.clock.mono(), self.clock.now().wall)
+            agent.silence = SILENT
+            self.fleet.add(agent)
+
+    @property
+    def agent(self) -> Agent:
+        return next(iter(self.fleet))
+
+    async def call(self, uid: int, call: str, args: object, deadline: float = 0) -> object:
+        assert isinstance(args, dict)
+        assert call == "session_state"
+        self.asked.append(args["processes"][0][1] - self.ticks)
+        if isinstance(self.answer, OwnerCallFailed):
+            raise self.answer
+        return self.answer
+
+    async def look(self, seconds: float = 0.0) -> None:
+        """One look, that much later, and its answers."""
+        self.clock.at += seconds
+        self.files.look()
+        await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not asyncio.current_task()))
+
+
+def test_what_has_ended_is_a_word_of_the_agent() -> None:
+    """It is idle since, without a promise: the next hook's word counts again."""
+    room = Room()
+    since = room.clock.now().wall.timestamp()
+    room.answer = {"state": "idle", "since": since}
+    asyncio.run(room.look())
+    assert (room.agent.state, room.agent.note) == (State.IDLE, NOTE)
+    room.agent.beat(Beat(state=State.WORKING), room.clock.mono(), room.clock.now().wall)
+    assert room.agent.state is State.WORKING
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        {"state": "working", "since": None},
+        {"state": "idle", "since": 1.0},  # of long before
+        {"state": "asleep", "since": None},
+        {"state": ["idle"], "since": None},
+        {"since": 1.0},
+        [],
+        OwnerCallFailed("late", "its helper did not answer"),
+    ],
+)
+def test_no_answer_changes_nothing(answer: object) -> None:
+    """What is not known, not newer, or no state; a helper is its owner's process, and may say anything."""
+    room = Room()
+    room.answer = answer
+    asyncio.run(room.look())
+    assert room.asked == [0]
+    assert (room.agent.state, room.agent.beats) == (State.WORKING, 1)
+
+
+def test_a_word_that_came_meanwhile_is_newer() -> None:
+    """It was asked before the prompt."""
+
+    class Slow(Room):
+        async def call(self, uid: int, call: str, args: object, deadline: float = 0) -> object:
+            self.agent.beat(Beat(state=State.WORKING), self.clock.mono(), self.clock.now().wall)
+            return {"state": "idle", "since": None}
+
+    room = Slow()
+    asyncio.run(room.look())
+    assert room.agent.state is State.WORKING
+
+
+def test_only_who_may_have_ended_is_asked() -> None:
+    """Claude Code's own, that hooks speak for, that works or waits for a person, and has been silent for a moment."""
+    for change in ({"silence": timedelta(seconds=1)}, {"state": State.IDLE}, {"status": Status.ENDING}):
+        room = Room()
+        for key, value in change.items():
+            setattr(room.agent, key, value)
+        asyncio.run(room.look())
+        assert not room.asked, change
+    room = Room(vendor="codex")
+    asyncio.run(room.look())
+    assert not room.asked
+
+
+def test_each_in_its_turn_and_now_and_then() -> None:
+    """Few at a time, whoever was not asked for longest first; not again before an eighth of the limit is over."""
+
+    async def looks(room: Room) -> None:
+        await room.look()
+        assert len(room.asked) == AT_ONCE
+        await room.look(1)
+        assert sorted(room.asked) == list(range(AT_ONCE + 3))
+        await room.look(1)
+        assert len(room.asked) == AT_ONCE + 3
+        await room.look(LIMIT.total_seconds() / 8)
+        assert len(room.asked) == 2 * AT_ONCE + 3
+
+    asyncio.run(looks(Room(AT_ONCE + 3)))
+
+
+def test_a_file_wakes_nobody_who_rests() -> None:
+    """Who said that it is idle stays so, until a hook tells of a prompt."""
+    room = Room()
+    room.agent.beat(Beat(state=State.IDLE), room.clock.mono(), room.clock.now().wall)
+    assert not take(room.agent, State.WORKING, None, room.clock)
+    assert room.agent.state is State.IDLE
