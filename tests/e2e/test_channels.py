@@ -17,6 +17,7 @@ from tests.world import World, alive, wait_for
 TIMES: dict[str, dict[str, Any]] = {"log": {"level": "debug"}, "stall": {"after_seconds": 3, "start_limit_seconds": 30}}
 LIMIT = 8  # sweeps that are longer than `after_seconds`
 SPEAKERS = ("systemd-notify", "sdnotify", "beat")
+KINDS = ("run", "registered")  # who has made its socket: `run`, or the daemon
 # A child that was itself written as a service, and means itself.
 SERVICE = """
 import os, socket, sys, time
@@ -58,12 +59,11 @@ def heard_and_alive(world: World, names: list[str]) -> None:
     assert world.signalled() == set()
 
 
-@pytest.mark.parametrize("kind", ["run", "registered"])
-def test_the_runtime_directory_goes_with_the_daemon_and_comes_with_the_next_one(world: World, kind: str) -> None:
+def test_the_runtime_directory_goes_with_the_daemon_and_comes_with_the_next_one(world: World) -> None:
     """As `systemctl stop` and `start` do with the shipped unit."""
     world.configure(**TIMES)
     world.start()
-    names = [speaking(world, kind, by) for by in ("systemd-notify", "beat")]
+    names = [speaking(world, kind, by) for kind in KINDS for by in ("systemd-notify", "beat")]
     assert world.stop() == 0
     shutil.rmtree(world.runtime)
     world.runtime.mkdir(mode=0o700)
@@ -71,13 +71,12 @@ def test_the_runtime_directory_goes_with_the_daemon_and_comes_with_the_next_one(
     heard_and_alive(world, names)
 
 
-@pytest.mark.parametrize("kind", ["run", "registered"])
 @pytest.mark.parametrize("gone", ["notify/*", "notify", "."])
-def test_sockets_that_are_tidied_away_under_a_living_daemon_are_made_again(world: World, kind: str, gone: str) -> None:
+def test_sockets_that_are_tidied_away_under_a_living_daemon_are_made_again(world: World, gone: str) -> None:
     """Of every kind of speaker; who had connected once is heard as well."""
     world.configure(**TIMES)
     world.start()
-    names = [speaking(world, kind, by) for by in SPEAKERS]
+    names = [speaking(world, kind, by) for kind in KINDS for by in SPEAKERS]
     if gone == "notify/*":
         for path in (world.runtime / "notify").iterdir():
             path.unlink()
@@ -86,40 +85,40 @@ def test_sockets_that_are_tidied_away_under_a_living_daemon_are_made_again(world
     heard_and_alive(world, names)
 
 
-@pytest.mark.parametrize("kind", ["run", "registered"])
-def test_a_stalled_agent_whose_socket_was_made_again_is_ended(world: World, kind: str) -> None:
+def test_a_stalled_agent_whose_socket_was_made_again_is_ended(world: World) -> None:
     """Its silence has one fresh limit, and no more: a channel that works again excuses nobody."""
     world.configure(**TIMES)
     world.start()
     command = world.script("agent.py", "beat=0.3/hush")
-    if kind == "run":
-        world.run("mute", *command, options=("--stall-after", "3s"))
-    else:
-        world.registered("mute", *command, stall_after_seconds=3)
-    world.wait_event("agent.first_beat", name="mute")
+    world.run("run", *command, options=("--stall-after", "3s"))
+    world.registered("registered", *command, stall_after_seconds=3)
+    for name in KINDS:
+        world.wait_event("agent.first_beat", name=name)
     (world.dir / "hush").touch()
     shutil.rmtree(world.runtime)
     world.wait_event("control.reopened")
-    world.wait_status("mute", "killed", seconds=30)
+    for name in KINDS:
+        world.wait_status(name, "killed", seconds=30)
 
 
-@pytest.mark.parametrize("kind", ["run", "registered"])
-def test_where_no_socket_can_be_made_the_silence_is_the_channels(world: World, kind: str) -> None:
+def test_where_no_socket_can_be_made_the_silence_is_the_channels(world: World) -> None:
     """A file lies in the place of the directory: said as channel_lost, nobody dies of it; found again, judged again."""
     world.configure(**TIMES)
     world.start()
-    name = speaking(world, kind, "systemd-notify")
+    names = [speaking(world, kind, "systemd-notify") for kind in KINDS]
     notify = world.runtime / "notify"
     shutil.rmtree(notify)
     notify.touch()
-    world.wait_event("agent.channel_lost", name=name)
+    for name in names:
+        world.wait_event("agent.channel_lost", name=name)
     world.wait_sweeps(LIMIT)
-    told = world.story(name)["agent"]
-    assert (told["channel_lost"], told["status"], told["verdict"]) == (True, "running", "late")
-    assert "its socket or the way to us was gone" in world.cli("why", name).stdout
+    for name in names:
+        told = world.story(name)["agent"]
+        assert (told["channel_lost"], told["status"], told["verdict"]) == (True, "running", "late")
+        assert "its socket or the way to us was gone" in world.cli("why", name).stdout
     notify.unlink()
-    heard_and_alive(world, [name])
-    assert not world.story(name)["agent"]["channel_lost"]
+    heard_and_alive(world, names)
+    assert not any(world.story(name)["agent"]["channel_lost"] for name in names)
 
 
 def test_a_run_whose_socket_cannot_be_made_still_ends_a_stalled_agent_once_it_can(world: World) -> None:
@@ -153,40 +152,44 @@ def test_a_runtime_directory_that_was_closed_for_a_moment_is_open_again(world: W
     assert world.spawn(*status).wait(60) == 0
 
 
-@pytest.mark.parametrize("kind", ["run", "registered"])
-@pytest.mark.parametrize(
-    "words",
-    [
-        "WATCHDOG_USEC=1000000",
-        "EXTEND_TIMEOUT_USEC=36000000000",
-        "STOPPING=1,STATUS=bye,READY=1,MAINPID=1,WATCHDOG=trigger,WATCHDOG_USEC=1000000",
-    ],
+WORDS = (
+    "WATCHDOG_USEC=1000000",
+    "EXTEND_TIMEOUT_USEC=36000000000",
+    "STOPPING=1,STATUS=bye,READY=1,MAINPID=1,WATCHDOG=trigger,WATCHDOG_USEC=1000000",
 )
-def test_a_child_service_speaks_of_itself(world: World, kind: str, words: str) -> None:
+
+
+def test_a_child_service_speaks_of_itself(world: World) -> None:
     """Its words change neither state nor limits of an agent that beats; the agent that is mute is stalled on time."""
     world.configure(**TIMES)
     world.start()
-    child = f'"$PYTHON" -c "$SERVICE" {words} &'
-    loop = 'while [ ! -e "$WORLD/hush" ]; do agent-watchdog beat; sleep 0.3; done; wait'
-    command = ("sh", "-c", f"{child} {loop}")
-    if kind == "run":
-        world.run("alpha", *command, options=("--stall-after", "3s"), SERVICE=SERVICE)
-    else:
-        world.registered("alpha", *command, environ={"SERVICE": SERVICE}, stall_after_seconds=3)
-    world.wait_event("agent.first_beat", name="alpha")
+    names = {f"{kind}-{number}": words for kind in KINDS for number, words in enumerate(WORDS)}
+    for name, words in names.items():
+        child = f'"$PYTHON" -c "$SERVICE" {words} &'
+        loop = 'while [ ! -e "$WORLD/hush" ]; do agent-watchdog beat; sleep 0.3; done; wait'
+        command = ("sh", "-c", f"{child} {loop}")
+        if name.startswith("run"):
+            world.run(name, *command, options=("--stall-after", "3s"), SERVICE=SERVICE)
+        else:
+            world.registered(name, *command, environ={"SERVICE": SERVICE}, stall_after_seconds=3)
+    for name in names:
+        world.wait_event("agent.first_beat", name=name)
     world.wait_sweeps(LIMIT)
-    told = world.story("alpha")["agent"]
-    assert (told["status"], told["state"], told["after_seconds"], told["lease_left_seconds"], told["note"]) == (
-        "running",
-        "working",
-        3,
-        0,
-        None,
-    )
-    pid = told["pid"]
+    pids = []
+    for name in names:
+        told = world.story(name)["agent"]
+        assert (told["status"], told["state"], told["after_seconds"], told["lease_left_seconds"], told["note"]) == (
+            "running",
+            "working",
+            3,
+            0,
+            None,
+        ), name
+        pids.append(told["pid"])
     (world.dir / "hush").touch()
-    world.wait_status("alpha", "killed", seconds=30)
-    assert not alive(pid)
+    for name in names:
+        world.wait_status(name, "killed")
+    assert not any(map(alive, pids))
 
 
 def test_the_descriptors_of_run_and_daemon_stay_level_when_sockets_go_again_and_again(world: World) -> None:
