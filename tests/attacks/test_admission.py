@@ -114,7 +114,8 @@ def orders(world: World, attack: Attack, most: int = 200) -> list[float]:
         process = world.spawn("sleep", "1000")
         name = f"root{len(took)}"
         began = time.monotonic()
-        assert world.ask("POST", "/v1/agents", {"name": name, "pid": process.pid})[0] == 201
+        status, answer = world.ask("POST", "/v1/agents", {"name": name, "pid": process.pid})
+        assert status == 201, answer
         status, answer = world.ask("POST", "/v1/kill", {"targets": [name], "force": True})
         took.append(time.monotonic() - began)
         assert status == 200, answer

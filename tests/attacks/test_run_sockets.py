@@ -99,4 +99,4 @@ def test_nobody_takes_the_id_of_an_agent_that_waits_for_its_daemon(world: World)
     world.start()
 
     world.wait_event("agent.first_beat", name="roots")
-    assert b"(201," in (world.dir / "thief.out").read_bytes(), "it was tried"
+    wait_for(lambda: b"(201," in (world.dir / "thief.out").read_bytes(), "it was tried")
