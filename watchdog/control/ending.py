@@ -231,7 +231,7 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order) -> Json:
     options = replace(order.options, ask=ask, by_root=peer.admin)
     grace = agent.policy.grace if options.grace is None else options.grace
     try:
-        limit = (ask or ZERO) + grace + agent.policy.verify + CLEANUP
+        limit = (ask or ZERO) + 2 * grace + agent.policy.verify + CLEANUP
         if agent.reg.host != desk.host:
             wait = limit.total_seconds() if order.wait else None
             return await elsewhere.order(desk, peer, agent, order.reason, options, limit=wait)
