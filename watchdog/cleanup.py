@@ -41,6 +41,7 @@ def settings_for(settings: Settings) -> CleanupSettings:
         trash_retention_hours=settings.cleanup.trash_retention_hours,
         dirty_worktree=settings.cleanup.dirty_worktree,
         merged_branch=settings.cleanup.merged_branch,
+        rebuildable=settings.cleanup.rebuildable,
         tasks=tuple((one.user or str(os.geteuid()), one.path) for one in settings.sources if one.kind == "fleet_tasks"),
         protected=(settings.state_dir, settings.runtime_dir),
     )

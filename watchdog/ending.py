@@ -125,7 +125,9 @@ class Ending:
                 await self._intend("looked", roll.seen(), snapshot)
             started, everybody = (self._clock.mono(), False) if plan.termed is None else plan.termed
             before = plan.termed is not None
-            self._kill = replace(self._kill, started=started, main_asked=before, rest_asked=everybody)
+            first = started if before else None
+            self._kill = replace(self._kill, started=started, first=first, main_asked=before)
+            self._kill = replace(self._kill, rest_asked=everybody, late_asked=everybody)
             while True:
                 alive = roll.alive()
                 if alive and all(m.refused for m in alive):
@@ -190,9 +192,9 @@ class Ending:
             case Move.TERM_MAIN:
                 self._roll.term(m for m in alive if m.seen.identity == main)
             case Move.TERM_REST:
-                self._roll.term(m for m in alive if m.seen.identity != main)
+                self._roll.term(m for m in alive if m.seen.identity != main and "SIGTERM" not in m.sent)
             case Move.TERM_ALL:
-                self._roll.term(alive)
+                self._roll.term(m for m in alive if "SIGTERM" not in m.sent)  # many take a second one for "at once"
             case Move.FREEZE:
                 await self._enclosure.freeze()
             case Move.STOP:

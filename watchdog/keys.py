@@ -129,6 +129,7 @@ class Cleanup(_Section):
     trash_retention_hours: Annotated[float, Field(strict=True, ge=0, le=87_600)] = 72
     dirty_worktree: Literal["keep", "rescue"] = "keep"
     merged_branch: Literal["keep", "delete"] = "keep"
+    rebuildable: tuple[Annotated[str, Field(pattern=r"^[^/]{1,255}$")], ...] = ()
 
 
 class Hook(_Section):

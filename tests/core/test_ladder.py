@@ -14,6 +14,8 @@ KILL = Kill(started=100.0, grace=timedelta(seconds=10), verify=timedelta(seconds
 LOOKED = replace(KILL, fresh=True)
 TERMED = replace(KILL, main_termed=True, rest_termed=True)
 END = replace(LOOKED, killing_since=110.0, round_since=110.0)
+ASKED = replace(TERMED, main_asked=True, rest_asked=True, first=100.0)
+LATE = replace(ASKED, rest_termed=False)  # somebody is found who has had no TERM
 GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
 
 
@@ -57,6 +59,19 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
         (replace(LOOKED, main_asked=True, rest_asked=True), 110, Next(Move.STOP)),
         (replace(LOOKED, grace=timedelta()), 900, Next(Move.STOP)),
         (replace(LOOKED, main_alive=False, rest_termed=True), 900, Next(Move.STOP)),
+        # each has a whole grace: the main process from 100, the rest from 105
+        (replace(ASKED, started=105.0), 106, Next(Move.WAIT, 110)),
+        (replace(ASKED, started=105.0), 110, Next(Move.LOOK)),
+        (replace(ASKED, started=105.0, fresh=True), 110, Next(Move.WAIT, 115)),
+        (replace(ASKED, started=105.0, fresh=True), 115, Next(Move.STOP)),
+        # at the end of the first grace whoever is new is told, and has a whole one, too; once
+        (LATE, 110, Next(Move.LOOK)),
+        (replace(LATE, fresh=True), 110, Next(Move.TERM_REST)),
+        (replace(LATE, fresh=True, polite=Polite.ALL), 110, Next(Move.TERM_ALL)),
+        (replace(LATE, fresh=True, main_alive=False), 104, Next(Move.TERM_REST)),
+        (replace(ASKED, started=110.0, late_asked=True), 111, Next(Move.WAIT, 120)),
+        (replace(ASKED, started=110.0, late_asked=True), 120, Next(Move.LOOK)),
+        (replace(LATE, started=110.0, late_asked=True, fresh=True), 120, Next(Move.STOP)),
         (GONE, 100, Next(Move.LOOK)),
         (replace(GONE, fresh=True), 100, Next(Move.LOOK)),
         (replace(GONE, stable=True), 100, Next(Move.VERIFIED)),
@@ -71,15 +86,18 @@ def test_each_state_has_its_next_step(kill: Kill, now: float, expected: Next) ->
 @pytest.mark.parametrize(
     ("kill", "move", "now", "began", "rest_asked"),
     [
-        (KILL, Move.TERM_MAIN, 101, 100, False),
-        (KILL, Move.TERM_MAIN, 130, 129, False),
-        (KILL, Move.TERM_ALL, 130, 129, True),
+        (KILL, Move.TERM_MAIN, 101, 101, False),
+        (KILL, Move.TERM_MAIN, 130, 130, False),
+        (KILL, Move.TERM_ALL, 130, 130, True),
         (replace(KILL, main_asked=True), Move.TERM_MAIN, 130, 100, False),
-        (replace(KILL, main_asked=True), Move.TERM_REST, 106, 100, True),
-        (replace(KILL, main_asked=True), Move.TERM_REST, 130, 124, True),
-        (replace(KILL, main_asked=True), Move.TERM_ALL, 130, 124, True),
-        (replace(KILL, main_asked=True, rest_asked=True), Move.TERM_REST, 130, 100, True),
-        (replace(KILL, main_asked=True, rest_asked=True), Move.TERM_ALL, 130, 100, True),
+        (replace(KILL, main_asked=True, first=100.0), Move.TERM_REST, 106, 106, True),
+        (replace(KILL, main_asked=True, first=100.0), Move.TERM_REST, 130, 130, True),
+        (replace(KILL, main_asked=True, first=100.0), Move.TERM_ALL, 130, 130, True),
+        # who is found later: as long as the first grace runs, and at its end
+        (replace(ASKED, started=105.0), Move.TERM_REST, 108, 108, True),
+        (replace(ASKED, started=105.0), Move.TERM_REST, 110, 110, True),
+        (ASKED, Move.TERM_ALL, 130, 130, True),
+        (replace(ASKED, started=110.0, late_asked=True), Move.TERM_REST, 115, 110, True),
         (KILL, Move.WAIT, 103, 100, False),
         (TERMED, Move.WAIT, 106, 100, True),
         (replace(KILL, rest_alive=0), Move.WAIT, 101, 100, True),
@@ -88,7 +106,7 @@ def test_each_state_has_its_next_step(kill: Kill, now: float, expected: Next) ->
 def test_a_grace_counts_from_the_term_that_went_out(
     kill: Kill, move: Move, now: float, began: float, rest_asked: bool
 ) -> None:
-    """Nine tenths of it for the main process at least, four for the rest; once, for whoever forks on."""
+    """Each has a whole one; who forks on has two in all."""
     after = asked(kill, move, now)
     assert (after.started, after.rest_asked) == (began, rest_asked)
 
@@ -235,7 +253,7 @@ def test_every_kill_comes_to_an_end(deaths: list[int], polite: Polite, freezable
         acted = replace(asked(kill, step.move, now), fresh=False, stable=False)
         match step.move:
             case Move.VERIFIED | Move.GIVE_UP:
-                assert now <= 100 + 10 + 60 + 1
+                assert now <= 100 + 2 * 10 + 60 + 1
                 return
             case Move.TERM_MAIN:
                 kill = replace(acted, main_termed=True)

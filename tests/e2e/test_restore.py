@@ -52,7 +52,7 @@ def test_restore_lists_and_brings_back_also_after_a_reinstall(world: World) -> N
     world.cli("restore", "alpha")
     assert git_status_of(hashes(trees[0])) == (world.dir / "alpha.status").read_text()
     assert git(trees[0], "status", "--porcelain") == " M README\nA  staged\n?? .gitignore\n?? notes\n"
-    assert world.wait_event("worktree.restored")["why"] == f"restored: {trees[0]}"
+    assert world.wait_event("worktree.restored")["why"].startswith(f"restored: {trees[0]} (with 'rows.db'")
     assert "worktree.restored" in [event["event"] for event in world.json("why", "alpha")["events"]]
     world.stop()
 
@@ -72,10 +72,24 @@ def test_restore_lists_and_brings_back_also_after_a_reinstall(world: World) -> N
     assert git(trees[1], "symbolic-ref", "HEAD").strip() == "refs/heads/work-beta"
 
 
-def test_the_reaper_empties_the_trash_after_its_time(world: World) -> None:
-    """Refs stay; `restore` says that they are what is left."""
-    repository = make_repository(world.dir / "repo")
+def test_ignored_work_outlives_the_time_of_the_trash(world: World) -> None:
+    """Case P8: the reaper, `restore` and the hook name it; it comes back."""
+    make_repository(world.dir / "repo")
     world.configure(cleanup=RESCUE | {"trash_retention_hours": 0})
+    world.start()
+    tree = dirty_agent(world, "delta")
+    assert "'rows.db'" in world.wait_event("cleanup.hook_finished", name="delta", hook="worktree")["message"]
+
+    assert "kept without limit: it holds 'rows.db'" in world.cli("reap").stdout
+    assert "nothing rebuilds, rows.db" in world.cli("restore").stdout
+    world.cli("restore", "delta")
+    assert git_status_of(hashes(tree)) == (world.dir / "delta.status").read_text()
+
+
+def test_the_reaper_empties_the_trash_after_its_time(world: World) -> None:
+    """Refs stay; `restore` says that they are what is left. What git ignores is no work here: its name says so."""
+    repository = make_repository(world.dir / "repo")
+    world.configure(cleanup=RESCUE | {"trash_retention_hours": 0, "rebuildable": ["*.db"]})
     world.start()
     dirty_agent(world, "gamma")
 

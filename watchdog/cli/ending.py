@@ -134,7 +134,7 @@ def kill(arguments: argparse.Namespace) -> int:
         body["grace_seconds"] = arguments.grace
     if arguments.stall_after is not None:
         body["stall_after_seconds"] = arguments.stall_after
-    return _end(arguments, "/v1/kill", body, timeout=_WAIT_SECONDS + (arguments.grace or 0.0))
+    return _end(arguments, "/v1/kill", body, timeout=_WAIT_SECONDS + 2 * (arguments.grace or 0.0))
 
 
 def stop(arguments: argparse.Namespace) -> int:

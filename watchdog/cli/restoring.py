@@ -19,6 +19,7 @@ its branch, a merge or rebase that was going on. Found are those of the reposito
 
 It comes back where it was; where the path or the branch is taken meanwhile, beside it as PATH.restored. After
 cleanup.trash_retention_hours only what is in refs is left (HOW: refs): commits, and tracked and untracked files.
+One with ignored files that nothing can rebuild, such as .env or a database, is named with them and stays.
 """
 _SECONDS = 200.0
 
@@ -73,6 +74,11 @@ def _list(arguments: argparse.Namespace, where: Json) -> int:
         say("nothing lies in the trash of the repositories that are known here")
         return 0
     table(("ID", "NAME", "HOW", "SINCE", "BRANCH", "WORKTREE"), [_row(one) for one in found])
+    for one in found:
+        names = one.get("ignored")
+        if isinstance(names, list) and names:
+            first = ", ".join(map(clean, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            say(f"{str(one.get('agent_id'))[:8]} stays without limit: git ignores, and nothing rebuilds, {first}")
     return 0
 
 

@@ -231,7 +231,7 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order, patience:
     grace = agent.policy.grace if options.grace is None else options.grace
     cleanup = patience.for_cleanup(agent.reg.owner_uid)
     try:
-        limit = (ask or ZERO) + grace + agent.policy.verify + SLACK
+        limit = (ask or ZERO) + 2 * grace + agent.policy.verify + SLACK
         if agent.reg.host != desk.host:
             wait = limit.total_seconds() if order.wait else None
             return await elsewhere.order(desk, peer, agent, order.reason, options, limit=wait, cleanup=cleanup)

@@ -434,7 +434,7 @@ async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
         same_place = agent.reg.worktree is not None and agent.reg.worktree == _path(body.worktree)
         reason = Reason.STOP if same_place else Reason.OPERATOR  # after a stop the worktree stays
         request_id = await desk.request_kill(agent, reason, KillOptions(text=text, by_root=peer.admin), peer.by, text)
-        limit = agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
+        limit = 2 * agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
         outcome = await desk.finished(request_id, limit.total_seconds())
         if outcome is None or not outcome.get("success"):
             why = "it is still being ended" if outcome is None else outcome.get("message")

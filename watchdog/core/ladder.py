@@ -3,8 +3,9 @@
 next_step(): the next move of one kill. Pure; the worker looks, asks, commits the intent, acts, and asks again.
 
 TERM (and CONT, so that a stopped process can act on it) -> grace -> freeze, or STOP until a look finds nothing new ->
-KILL -> look again until a look finds nothing new. One monotonic deadline serves the whole tree; it counts from the TERM
-that went out, so that however late we come nobody loses by it (`asked`).
+KILL -> look again until a look finds nothing new. Each process has one whole grace from its own TERM: what holds the
+work is often the child, which is told last. So the polite phase lasts as long as the grace of whoever was told last
+(`asked`): one and a half where the main process goes first and is deaf, two at most.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,6 @@ from typing import Protocol, TypeVar
 
 from watchdog.core.model import Policy, Polite, Step
 
-LATE = 0.1  # of the grace may have passed before a TERM has gone out that was due
 STOP_LIMIT = 2.0  # seconds that one round of the end phase stops and looks before it sends KILL to whom it knows
 
 
@@ -57,7 +57,7 @@ class Kill:
     `main_alive`, `rest_alive` and `running` come from the last look and from pidfds since.
     """
 
-    started: float  # from where the grace counts
+    started: float  # from where the grace of those counts who were told last
     grace: timedelta
     verify: timedelta
     polite: Polite = Polite.MAIN_FIRST
@@ -70,6 +70,8 @@ class Kill:
     rest_termed: bool = False
     main_asked: bool = False  # TERM went out to it, so that the grace began, in this attempt or before it
     rest_asked: bool = False  # the same, or there was nobody when the grace's end began to be waited for
+    first: float | None = None  # when the first TERM went out; None: none yet
+    late_asked: bool = False  # who was found at the end of the first grace has got TERM; later ones get none
     freezable: bool = False  # the last look found nobody else's in its own cgroup, and this round has not frozen it yet
     running: int = 0  # who of the living is neither frozen nor stopped by us, and could be
     killing_since: float | None = None  # the end phase
@@ -91,48 +93,71 @@ def next_step(kill: Kill, now: float) -> Next:
     1. Nobody alive: a look that began after the last one died, and finds nothing new, verifies it.
     2. In the end phase, or when the grace is over, or by force: rounds of stopping and KILL, until `verify` is over.
        The grace is not over for whom we were too late to send TERM to.
-    3. Else the polite phase: the main process first and the rest at half of the grace or when it has gone, or all.
+    3. Else the polite phase: the main process first and the rest at half of the grace or when it has gone, or all. At
+       the end of the first grace one more look: whom the tree has started since is told as well.
     """
     if not kill.main_alive and not kill.rest_alive:
         return Next(Move.VERIFIED if kill.stable else Move.LOOK)
     deadline = kill.started + kill.grace.total_seconds()
-    if kill.killing_since is not None or kill.force or (now >= deadline and not _owed(kill)):
+    if kill.killing_since is not None or kill.force:
         return _end(kill, now)
+    if _late_look(kill, now):
+        if not kill.fresh:
+            return Next(Move.LOOK)
+        if kill.rest_alive and not kill.rest_termed:
+            return Next(Move.TERM_ALL if kill.polite is Polite.ALL else Move.TERM_REST)
+    if now >= deadline and not _owed(kill):
+        return _end(kill, now)
+    end = _first_end(kill)
+    wait = deadline if end is None or end <= now or kill.late_asked else min(end, deadline)
     if kill.polite is Polite.ALL:
         if not (kill.main_termed and kill.rest_termed):
             return Next(Move.TERM_ALL if kill.fresh else Move.LOOK)
-        return Next(Move.WAIT, deadline)
+        return Next(Move.WAIT, wait)
     if kill.main_alive and not kill.main_termed:
         return Next(Move.TERM_MAIN)
     half = kill.started + kill.grace.total_seconds() / 2
     if kill.rest_alive and not kill.rest_termed:
-        if not kill.main_alive or now >= half:
+        if not kill.main_alive or kill.rest_asked or now >= half:
             # Whom the rest has started since the first look is told as well.
             return Next(Move.TERM_REST if kill.fresh else Move.LOOK)
         return Next(Move.WAIT, half)
-    return Next(Move.WAIT, deadline)
+    return Next(Move.WAIT, wait)
+
+
+def _first_end(kill: Kill) -> float | None:
+    """When the grace of those is over who were told first; None while nobody was."""
+    return None if kill.first is None else kill.first + kill.grace.total_seconds()
+
+
+def _late_look(kill: Kill, now: float) -> bool:
+    """Whether the first grace is over, and whom the tree has started in it is still to be told."""
+    end = _first_end(kill)
+    return end is not None and now >= end and not kill.late_asked and bool(kill.grace)
 
 
 def asked(kill: Kill, move: Move, now: float) -> Kill:
-    """What a TERM that has gone out, or the wait for the grace's end, changes: how long the grace is.
+    """What a TERM that has gone out, or the wait for the grace's end, changes: until when there is a grace.
 
-    From then on the main process has all of it, the rest half; less by LATE at most. The first TERM of each counts.
+    From then on whoever got it has a whole one. Of those who were found later the ones that were found up to the end of
+    the first grace have, too; a tree that goes on forking has two graces in all.
     """
+    grace = kill.grace.total_seconds()
     match move:
         case Move.TERM_MAIN | Move.TERM_ALL if not kill.main_asked:
             everybody = kill.rest_asked or move is Move.TERM_ALL
-            return replace(kill, main_asked=True, rest_asked=everybody, started=_began(kill, now, LATE))
+            return replace(kill, main_asked=True, rest_asked=everybody, started=now, first=now)
         case Move.TERM_REST | Move.TERM_ALL if not kill.rest_asked:
-            return replace(kill, rest_asked=True, started=_began(kill, now, 0.5 + LATE))
+            return replace(kill, rest_asked=True, started=now, first=now if kill.first is None else kill.first)
+        case Move.TERM_REST | Move.TERM_ALL:
+            if _late_look(kill, now):
+                return replace(kill, late_asked=True, started=now)
+            latest = now if kill.first is None else min(now, kill.first + grace)
+            return replace(kill, started=max(kill.started, latest))
         case Move.WAIT:
             waited_out = kill.rest_termed or not kill.rest_alive
             return replace(kill, rest_asked=kill.rest_asked or waited_out)
     return kill
-
-
-def _began(kill: Kill, now: float, gone: float) -> float:
-    """From where it counts, when no more than this share of it may be gone."""
-    return max(kill.started, now - gone * kill.grace.total_seconds())
 
 
 def _owed(kill: Kill) -> bool:

@@ -90,7 +90,10 @@ class Step(StrEnum):
 
 
 class Polite(StrEnum):
-    """Who gets TERM when: the main process first and the rest at half of the grace, or all at once."""
+    """Who gets TERM when: the main process first and the rest at half of the grace, or all at once.
+
+    Each has a whole grace from then on.
+    """
 
     MAIN_FIRST = "main_first"
     ALL = "all"

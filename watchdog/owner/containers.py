@@ -40,6 +40,11 @@ class Manifest:
     name: str = ""
     refs: dict[str, str] = field(default_factory=dict)  # rescue ref -> commit
     keep_hours: float = 0.0  # how long it was to be kept when it was put there
+    ignored: list[str] | None = (
+        None  # work that git does not have (`rebuildable`): kept without limit; None: not looked
+    )
+    copies: list[str] = field(default_factory=list)  # ignored files that lie in the main checkout, too
+    rebuildable: list[str] = field(default_factory=list)  # ignored directories that can be made again
 
 
 def open_bin(stack: ExitStack, common: str, *, create: bool = True) -> int:
@@ -99,7 +104,14 @@ def manifest_in(container: int) -> Manifest | None:
         str(raw.get("name", "")),
         {str(ref): str(at) for ref, at in refs.items()} if isinstance(refs, dict) else {},
         float(hours) if isinstance(hours, int | float) and 0 <= hours < MOST_HOURS else 0.0,
+        _names(raw.get("ignored")),
+        _names(raw.get("copies")) or [],
+        _names(raw.get("rebuildable")) or [],
     )
+
+
+def _names(value: object) -> list[str] | None:
+    return [str(name) for name in value] if isinstance(value, list) else None
 
 
 def ids(trash_bin: int) -> list[str]:

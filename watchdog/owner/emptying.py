@@ -1,8 +1,11 @@
 """Deletes from the trash of worktrees what has lain there for `cleanup.trash_retention_hours`.
 
-A container goes when it is old enough by its own record, and nothing but copies goes with it: the rescue refs that its
-manifest names are still there, each at the commit that it was set to (`git fetch --prune` of a mirror deletes what
-its remote does not have). It is renamed first, so that nobody restores half a tree, and deleted in bounded rounds.
+What git ignores and nothing can rebuild (`rebuildable`) is in no ref: a tree that holds such work is kept without
+limit, until somebody restores it or deletes it by hand; after the same time only what can be made again goes of it.
+
+Any other container goes when it is old enough by its own record, and nothing but copies goes with it: the rescue refs
+that its manifest names are still there, each at the commit that it was set to (`git fetch --prune` of a mirror deletes
+what its remote does not have). It is renamed first, so that nobody restores half a tree, and deleted in bounded rounds.
 What is not understood stays, and is told.
 """
 
@@ -14,14 +17,17 @@ from datetime import UTC, datetime
 
 from watchdog.core.model import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import containers, paths, trash
+from watchdog.owner import containers, paths, rebuildable, trash, worktrees
 from watchdog.owner.containers import LEAVING, Manifest
 from watchdog.owner.findings import Finding, Known
 from watchdog.owner.git import Git
 from watchdog.owner.hooks import base
+from watchdog.owner.rebuildable import Ignored
 
 KIND = "trash"
 GIT_SECONDS = 20.0
+REBUILDABLE = "rebuildable"  # in a container: what is being deleted of its tree
+SLIMMED = "only what can be made again goes"
 ROUND = 20_000  # entries that are deleted in one act; about a second
 
 
@@ -59,10 +65,13 @@ def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookR
         now = _judge(trash_bin, common, finding.path, name, settings, known)
         if now is None or now.action != "remove":
             return base.kept(f"kept {finding.path}: {now.why if now else 'it is not due yet'}")
-        if not name.startswith(LEAVING):
-            name = containers.give_up(trash_bin, name)
         freed = trash.Freed()
-        trash.remove_container(trash_bin, name, freed, ROUND)
+        if now.why.endswith(SLIMMED):
+            _slim(trash_bin, name, freed, settings)
+        else:
+            if not name.startswith(LEAVING):
+                name = containers.give_up(trash_bin, name)
+            trash.remove_container(trash_bin, name, freed, ROUND)
     numbers: dict[str, object] = {"bytes": freed.bytes, "entries": freed.entries, "more": freed.more}
     if freed.problems:
         words = "; ".join(freed.problems)
@@ -99,6 +108,7 @@ def _judge(
     try:
         manifest, holds = containers.manifest_in(container), containers.has_tree(container)
         changed = os.fstat(container).st_mtime
+        now_at = paths.real_path(container)
     finally:
         os.close(container)
     hours = settings.trash_retention_hours
@@ -116,8 +126,54 @@ def _judge(
             f"kept: {missing} is not what it was set to, so this may be the only copy; restore it, or delete it by hand"
         )
         return Finding(KIND, place, name, why, "keep")
+    if holds and (found := _ignored(common, now_at, manifest, settings)).work:
+        words = f"it holds {found.told()}, which git ignores and nothing rebuilds"
+        if found.rebuildable or os.path.lexists(os.path.join(now_at, REBUILDABLE)):
+            why = f"the worktree {manifest.path} has lain in the trash for {age:.0f} of {hours:g} h; {words}: {SLIMMED}"
+            return Finding(KIND, place, name, why, "remove")
+        return Finding(KIND, place, name, f"kept without limit: {words}; restore it, or delete it by hand", "keep")
     why = f"the worktree {manifest.path} has lain in the trash for {age:.0f} of {hours:g} h"
     return Finding(KIND, place, name, why, "remove")
+
+
+def _ignored(common: str, place: str, manifest: Manifest, settings: base.CleanupSettings) -> Ignored:
+    """What of it is work, by its record and by what lies in the main checkout now; `rebuildable` is still there.
+
+    An older record says nothing of it: then all that its index does not have counts. Raises OSError, OwnerCallFailed.
+    """
+    tree, main = os.path.join(place, trash.TREE), rebuildable.main_checkout(common)
+    if manifest.ignored is None:
+        git = Git(common, GIT_SECONDS, git_dir=common)
+        index = os.path.join(place, containers.ENTRY, "index")
+        tracked = {stage.path for stages in worktrees.index(git, index).values() for stage in stages}
+        return rebuildable.look(tree, tracked, main, settings.rebuildable)
+    copies = [name for name in manifest.copies if not (main and rebuildable.same(f"{tree}/{name}", f"{main}/{name}"))]
+    there = [name for name in manifest.ignored + copies if os.path.lexists(f"{tree}/{name}")]
+    return Ignored(there, [], [name for name in manifest.rebuildable if os.path.isdir(f"{tree}/{name}")])
+
+
+def _slim(trash_bin: int, name: str, freed: trash.Freed, settings: base.CleanupSettings) -> None:
+    """Delete a round of what can be made again. Each directory is renamed out of the tree first."""
+    container = trash.open_trash(trash_bin, name, create=False)
+    try:
+        status, manifest = os.fstat(container), containers.manifest_in(container)
+        assert manifest is not None
+        place = paths.real_path(container)
+        for number, path in enumerate(_ignored(manifest.common, place, manifest, settings).rebuildable):
+            parent, last = paths.open_parent(f"{place}/{trash.TREE}/{path}")
+            try:
+                leaving = trash.open_trash(container, REBUILDABLE)
+                try:
+                    os.rename(last, f"{time.time_ns()}-{number}", src_dir_fd=parent, dst_dir_fd=leaving)
+                finally:
+                    os.close(leaving)
+            finally:
+                os.close(parent)
+        trash.remove_container(container, REBUILDABLE, freed, ROUND)
+        # Its age counts from the day on which it was put there. An O_PATH descriptor takes no futimens; its name does.
+        os.utime(f"/proc/self/fd/{container}", ns=(status.st_atime_ns, status.st_mtime_ns))
+    finally:
+        os.close(container)
 
 
 def _stamp(manifest: Manifest | None) -> float:

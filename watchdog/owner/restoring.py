@@ -19,7 +19,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import branches, containers, copying, paths, repositories, trash, worktrees
+from watchdog.owner import branches, containers, copying, paths, rebuildable, repositories, trash, worktrees
 from watchdog.owner.containers import Manifest
 from watchdog.owner.git import Git
 
@@ -185,6 +185,8 @@ class _Restoring:
             told.append(f"{manifest.path} is taken")
         if plan.branch != manifest.branch:
             told.append(f"its branch {_short(manifest.branch)} is taken, it is on {_short(plan.branch)}")
+        if manifest.ignored:
+            told.append(f"with {rebuildable.told(manifest.ignored)}, which git ignores")
         where: dict[str, object] = {"path": plan.path, "branch": plan.branch, "head": manifest.head}
         words = f"{how}: {plan.path}" + (f" ({'; '.join(told)})" if told else "")
         return {"agent_id": manifest.agent_id, "name": manifest.name, "message": words, **where}

@@ -29,6 +29,7 @@ class CleanupSettings:
     trash_retention_hours: float = 72.0
     dirty_worktree: str = "keep"  # or "rescue"
     merged_branch: str = "keep"  # or "delete"
+    rebuildable: tuple[str, ...] = ()  # further names of ignored files and directories that can be made again
     tasks: tuple[tuple[str, str], ...] = ()  # user and path of each `fleet_tasks` source; "" where it usually lies
     stepped_seconds: float = 0.0  # by which the wall clock was set forward, so that all looks so much older than it is
     protected: tuple[str, ...] = ()  # never removed, nor a parent of one: the daemon's own directories
@@ -93,6 +94,7 @@ def settings_of(data: dict[str, Any]) -> CleanupSettings:
     """The settings from their JSON."""
     tasks = tuple((str(user), str(path)) for user, path in data.get("tasks", ()))
     lists = {"roots": tuple(data["roots"]), "protected": tuple(data.get("protected", ())), "tasks": tasks}
+    lists["rebuildable"] = tuple(data.get("rebuildable", ()))
     return CleanupSettings(**{**data, **lists})
 
 

@@ -13,7 +13,8 @@
 Kept for nothing but its use, it is told with its `seal` (`untouched`): the reaper has it looked at again, all of the
 above anew, and what was changed since then stays.
 
-Ignored files go to the trash with the tree. A run killed at any point is finished by the next; a tree that was moved
+Ignored files go to the trash with the tree, which is kept without limit where they are work (`rebuildable`). A run
+killed at any point is finished by the next; a tree that was moved
 and not yet compared again goes back first, since it may hold what was never looked at.
 """
 
@@ -33,6 +34,7 @@ from watchdog.owner import (
     copying,
     occupancy,
     paths,
+    rebuildable,
     rescue,
     restoring,
     sites,
@@ -88,7 +90,10 @@ def _put_away(
         inside = worktrees.nested(git, tree)
         if any(not reason.startswith(worktrees.IN_USE) for reason in inside):
             return base.kept(f"kept {path}: {'; '.join(inside)}", reasons=inside, branch=tree.branch)
-        before = rescue.look(directory, rescue.listed(git))  # what the reasons are about
+        names = rescue.listed(git)
+        before = rescue.look(directory, names)  # what the reasons are about
+        main = rebuildable.main_checkout(tree.common)
+        ignored = rebuildable.look(paths.real_path(directory), set(names), main, settings.rebuildable)
         if context.seen is not None and context.seen != untouched.seal(tree):
             return base.kept(f"kept {path}: it was in use, and was changed since; it is whoever's that used it")
         reasons = worktrees.reasons_to_keep(git, tree, inside)
@@ -105,10 +110,13 @@ def _put_away(
             raise PathRefused("trash_taken", "the trash already holds a tree of this agent")
         try:
             saved = rescue.save(git, tree, directory, container, agent_id) if rescuing else None
-            containers.save(container, tree.git_dir, _manifest(context, tree, saved, settings))
+            containers.save(container, tree.git_dir, _manifest(context, tree, saved, settings, ignored))
             _write_intent(parent, agent_id, tree)
             user = _rename_away(parent, name, container, directory)
             changed = None if user else _changed(tree, directory, container, saved.look if saved else before)
+            if not user and not changed:
+                now = rebuildable.look(paths.real_path(directory), set(names), main, settings.rebuildable)
+                changed = None if now == ignored else "an ignored file in it changed while it was moved"
             if changed:
                 os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
         except (OSError, PathRefused, OwnerCallFailed):
@@ -131,8 +139,13 @@ def _again(context: HookContext, tree: worktrees.Linked) -> dict[str, object]:
 
 
 def _manifest(
-    context: HookContext, tree: worktrees.Linked, saved: rescue.Rescued | None, settings: base.CleanupSettings
+    context: HookContext,
+    tree: worktrees.Linked,
+    saved: rescue.Rescued | None,
+    settings: base.CleanupSettings,
+    ignored: rebuildable.Ignored,
 ) -> containers.Manifest:
+    recorded = ignored.bounded()
     return Manifest(
         agent_id=context.agent_id,
         path=tree.path,
@@ -144,6 +157,9 @@ def _manifest(
         name=context.name,
         refs=saved.refs if saved else {},
         keep_hours=settings.trash_retention_hours,
+        ignored=recorded.work,
+        copies=recorded.copies,
+        rebuildable=recorded.rebuildable,
     )
 
 
@@ -280,11 +296,14 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
                 return base.failed(f"kept {path}: {refused}", reason=refused.reason)
         branch = branches.after(git, manifest, container, settings.merged_branch)
     _drop_intent(parent, agent_id)
+    stays = manifest.ignored or []
+    kept = f"; it is kept without limit, as git ignores and nothing rebuilds {rebuildable.told(stays)}" if stays else ""
     saved = f"; its work is saved below {containers.RESCUE}{agent_id}/" if manifest.refs else ""
     return base.done(
-        f"moved {path} to {trashed_to}{saved}; {branch}; `agent-watchdog restore {agent_id}` brings it back",
+        f"moved {path} to {trashed_to}{saved}{kept}; {branch}; `agent-watchdog restore {agent_id}` brings it back",
         trash=trashed_to,
         branch=manifest.branch,
         head=manifest.head,
         refs=manifest.refs,
+        **({"ignored": stays[:20]} if stays else {}),
     )
