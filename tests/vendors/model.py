@@ -135,12 +135,10 @@ class _Handler(BaseHTTPRequestHandler):
                 model.refused[script, number] += 1
         if isinstance(move, Refuse):
             if model.refused[script, number] <= move.times:
-                error: Json = {
-                    "type": "overloaded_error" if move.status == 529 else "rate_limit_error",
-                    "message": "played",
-                }
+                kind, status = _ERRORS[move.status]
+                error: Json = {"type": kind, "message": "played"}
                 headers = {"retry-after": str(move.retry_after)} if move.retry_after else {}
-                error |= {"code": move.status, "status": "RESOURCE_EXHAUSTED"}
+                error |= {"code": move.status, "status": status}
                 return self._json({"type": "error", "error": error}, move.status, headers)
             move = move.then
         if voice.whole(move):
@@ -192,6 +190,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 _LOCK = threading.Lock()
+# What the vendors call an error of that status: Anthropic and OpenAI, Gemini.
+_ERRORS = {
+    400: ("invalid_request_error", "INVALID_ARGUMENT"),
+    429: ("rate_limit_error", "RESOURCE_EXHAUSTED"),
+    529: ("overloaded_error", "UNAVAILABLE"),
+}
 
 
 def _pieces(words: str, seconds: int) -> Iterator[str]:

@@ -26,7 +26,9 @@ from tests.vendors.programs import AS_USER, Version
 from tests.world import BIN, World, alive, pids_with, wait_for
 from watchdog.core.model import ENDED
 
-AFTER = 12.0  # seconds of silence that are too long; the hooks of a working program come every few
+# Seconds of silence that are too long. The hooks of a working program come every few; on two cores with a load of
+# twenty, opencode has taken twelve between a prompt and what came of it.
+AFTER = 20.0
 START = 40.0  # and until the first word, in stories that are about it: a busy machine takes twenty for Gemini's screen
 PROMPT = 6.0  # and before a question is told
 RECORD = os.environ.get("RECORD") == "1"
@@ -318,6 +320,10 @@ class Stage:
         screen = self.screen(name)
         return screen if re.search(pattern, screen) else None
 
+    def until_gone(self, name: str, pattern: str) -> None:
+        """The screen does not show it any more. Raises Broken."""
+        self.until(lambda: not self._shown(name, pattern), f"{name} shows {pattern!r} no more")
+
     # -- what the daemon says and did
 
     def agents(self) -> list[dict[str, Any]]:
@@ -392,7 +398,7 @@ class Stage:
             if order["request_id"] not in called_off and order["reason"] not in ("operator", "stop", "gone"):
                 raise Wrong(f"killed as {order['reason']}: {_brief(self.agent(name))}")
 
-    def stalls(self, name: str, seconds: float = AFTER + 40) -> str:
+    def stalls(self, name: str, seconds: float = AFTER + 60) -> str:
         """It is found stalled and ended with its whole tree. Raises Wrong: missed."""
         deadline = time.monotonic() + seconds
         while not (orders := self.told("kill.requested", name)):

@@ -9,7 +9,7 @@ from tests.vendors.model import Call, Refuse, Say, Scripts, Stall
 from tests.vendors.stage import AFTER, START, Broken, Stage, dead, right, words_of
 from tests.world import alive, make_repository
 
-SLEEPS = 8 * [Call("shell", "sleep 3")]  # together twice what is too long, each less
+SLEEPS = 8 * [Call("shell", "sleep 5")]  # together twice what is too long, each less
 SCRIPTS: Scripts = {
     "hello": [Say("Hello.")],
     "shell": [Call("shell", "sleep 4; echo slept"), Say("Slept.")],
@@ -17,7 +17,7 @@ SCRIPTS: Scripts = {
     "hang": [Call("shell", "sleep 600"), Say("Never.")],
     "hang-codex": [Call("shell", "sleep 600", {"yield_time_ms": 600_000}), Say("Never.")],
     "limit": [Call("shell", f"sleep {AFTER + 8:.0f}", {"timeout": 90_000}), Say("Slept long.")],
-    "yield": [Call("shell", "sleep 15"), Say("It runs on.")],
+    "yield": [Call("shell", "sleep 30"), Say("It runs on.")],
     "slow": [Say("word", 60)],
     "slow-then": [Say("word", 20)],
     "stall": [Stall()],
@@ -64,6 +64,8 @@ READY = {
     "gemini": "Type your message",
     "opencode": r"ctrl\+p commands",
 }
+# What it shows while a turn goes on.
+BUSY = r"esc (?:to interrupt|to cancel|interrupt|again)"
 # What makes the program ask whether it may, the key that says yes, and what its dialog shows.
 ASKS = {"claude": "write", "codex": "escalated", "gemini": "write", "opencode": "write"}
 YES = {"claude": "1", "codex": "y", "gemini": "1", "opencode": "Enter"}
@@ -288,15 +290,20 @@ def question(seen: str, *keys: str) -> Callable[[Stage], str]:
     return play
 
 
-def escape(script: str, *keys: str) -> Callable[[Stage], str]:
-    """The user breaks a turn off, and leaves it at its prompt."""
+def escape(script: str, again: str = "") -> Callable[[Stage], str]:
+    """The user breaks a turn off, and leaves it at its prompt; `again`: what it shows when Esc is to come twice."""
 
     def play(stage: Stage) -> str:
         pane(stage)
         stage.prompt("a", script)
         stage.until_state("a", "working")
-        stage.keys("a", *(keys or ("Escape",)))
-        stage.until_screen("a", READY[stage.vendor])
+        stage.until_screen("a", BUSY)
+        stage.keys("a", "Escape")
+        if again:
+            stage.until_screen("a", again)
+            stage.keys("a", "Escape")
+        stage.until_gone("a", BUSY)
+        stage.until_state("a", "idle", AFTER)
         return stage.lives("a", AFTER + 20)
 
     return play
@@ -505,6 +512,17 @@ def background_session(stage: Stage) -> str:
 # -- Codex' shared app-server
 
 SHARED = ("codex",)
+
+
+def command_beyond_its_yield(stage: Stage) -> str:
+    """Its call is answered while it still runs, and no hook tells that it ends: with the turn the tool is over."""
+    pane(stage)
+    stage.prompt("a", "yield")
+    stage.until_event("Stop")
+    if stage.tools_run():
+        raise Broken("its end was told")
+    stage.until_agent("a", "idle, without its tool", lambda agent: agent["state"] == "idle" and not agent["tool"])
+    return stage.lives("a", AFTER + 10)
 
 
 def trust_hooks(stage: Stage) -> None:

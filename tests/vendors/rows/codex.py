@@ -13,7 +13,7 @@ ROWS = [
         recorded=True,
     ),
     Row("works for long", "lives", steps.works("long")),
-    Row("a command beyond its yield", "lives", steps.works("yield"), recorded=True),
+    Row("a command beyond its yield", "idle, lives", steps.command_beyond_its_yield, recorded=True),
     Row("stall in a stream", "stalled, ended", steps.stalls("stall"), share=True),
     Row("no answer at all", "stalled, ended", steps.stalls("mute")),
     Row("stall in a tool", "stalled, ended whole", steps.stalls_in_a_tool),

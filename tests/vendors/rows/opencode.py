@@ -27,7 +27,7 @@ ROWS = [
     Row("permission dialog", "waiting, told, lives", steps.permission, share=True, recorded=True),
     Row("permission dialog without hooks", "told, lives", steps.permission_without_hooks),
     Row("a question of the model", "waiting, told, lives", steps.question("Which way", "Enter")),
-    Row("Esc in a turn", "idle, lives", steps.escape("slow", "Escape", "Escape")),
+    Row("Esc in a turn", "idle, lives", steps.escape("slow", "again to interrupt")),
     Row("Esc at a dialog", "idle, lives", steps.escape_at_a_dialog),
     Row("before the first prompt", "lives", steps.first_prompt_waits, tables=steps.STARTING),
     Row("stop at rest", "stopped", steps.stop_at_rest),
