@@ -5,11 +5,12 @@ Where everything is installed, a skipped test is a failure: `STRICT_SKIPS=1`, se
 A test may be skipped there only for what no package can mend: the uid that it runs as, and the kernel.
 """
 
+import importlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from tests.vendors import table as vendors
 from tests.verdicts import draw
 from tests.verdicts import table as verdicts
 from watchdog import children
+from watchdog.processes import bounded
 
 STRICT = os.environ.get("STRICT_SKIPS") == "1"
 OF_ALL = int(os.environ.get("OF", "1"))  # of all tests, SEED picks one in so many
@@ -111,3 +113,32 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line("\n".join(drawn))
         if os.environ.get("RESULTS") == name:
             table.RESULTS.write_text(table.written(lines))
+
+
+@pytest.fixture
+def patient() -> Iterator[list[str]]:
+    """The names of questions to the kernel that a coroutine asked; one for which the loop would wait is an error."""
+    asked: list[str] = []
+
+    class Patient:
+        hung: Mapping[int, bounded.Hung] = {}
+
+        def ask(self, name: str, args: tuple[object, ...]) -> Any:
+            raise AssertionError(f"the event loop waits for {name}{args}")
+
+        async def refresh(self) -> None:
+            return
+
+        async def call(self, name: str, args: tuple[object, ...]) -> Any:
+            asked.append(name)
+            module, _, function = name.partition(".")
+            found = getattr(importlib.import_module(f"watchdog.processes.{module}"), function)
+            bounded.use(None)  # as the reader, another process
+            try:
+                return found.__wrapped__(*args)
+            finally:
+                bounded.use(self)
+
+    bounded.use(Patient())
+    yield asked
+    bounded.use(None)

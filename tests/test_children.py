@@ -42,6 +42,39 @@ def test_a_child_is_spoken_to_and_waited_for() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("during", [0, 1], ids=["its first pipe", "its second pipe"])
+def test_a_start_that_is_given_up_before_its_pipes_are_streams_leaves_none_open(
+    during: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asked has no time any more: seen on a busy machine, by a helper that was late (an unclosed FileIO)."""
+    made: list[subprocess.Popen[bytes]] = []
+
+    def popen(*args: object) -> "subprocess.Popen[bytes]":
+        made.append(started(*args))  # type: ignore[arg-type]
+        return made[-1]
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(children.start("sleep", "1000", **PIPES))
+        name = ("connect_write_pipe", "connect_read_pipe")[during]
+        connect = getattr(loop, name)
+
+        def given_up(*args: object) -> object:
+            task.cancel()
+            return connect(*args)
+
+        monkeypatch.setattr(loop, name, given_up)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    started = children._popen
+    monkeypatch.setattr(children, "_popen", popen)
+    asyncio.run(story())
+    (child,) = made
+    assert all(pipe is not None and pipe.closed for pipe in (child.stdin, child.stdout, child.stderr))
+    assert child.wait(60) == -signal.SIGKILL
+
+
 # -3: subprocess.DEVNULL; the child that hangs would else hold the pipes of the test.
 STUCK = """
 import asyncio, sys, time

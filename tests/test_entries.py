@@ -19,6 +19,7 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Fleet
 from watchdog.ghosts import Ghosts
 from watchdog.owner.sources.base import End, Entry, end_json, end_of, entry_json, entry_of
+from watchdog.processes.bounded import LookFailed
 from watchdog.processes.identity import boot_id, read_identity
 
 ME = os.geteuid()
@@ -103,6 +104,40 @@ def test_of_further_processes_the_first_are_asked_about(child: Entry) -> None:
     many = replace(child, also=(child.pid or 0,) * 256)
     seen = asyncio.run(entries.looks([many], "host"))
     assert len(entries.further(many, seen, ME, Fleet())) == entries.MOST_FURTHER
+
+
+def test_a_look_at_an_entry_asks_the_kernel_nothing_while_the_loop_waits(child: Entry, patient: list[str]) -> None:
+    """Its owner decides how long each file of a process takes to be read: all is read before, by whoever can wait."""
+    told = [replace(child, since=time.time()), child]
+
+    async def story() -> list[Standing]:
+        seen = await entries.looks(told, "host")
+        doubles = await entries.doubles(told, seen, ME)
+        asked = len(patient)
+        now = Clock().now()
+        came = entries.Arrival(now.boot - 60, now.boot)
+        found = [entries.look(one, seen, ME, Fleet(), now, came, doubles.get(one.pid or 0)).standing for one in told]
+        assert len(patient) == asked
+        return found
+
+    assert asyncio.run(story()) == [Standing.PROVED, Standing.UNPROVED]
+    assert set(patient) == {"identity.look_at", "inside.numbered_inside"}
+
+
+def test_where_nobody_could_look_for_a_double_nothing_is_known(child: Entry) -> None:
+    """A failed look is none: such an entry is not taken in by it. One that tells when it began has none."""
+    seen = asyncio.run(entries.looks([child], "host"))
+    failed = LookFailed(0, "the reader does not answer")
+    found = entries.look(child, seen, ME, Fleet(), Clock().now(), double=failed)
+    assert (found.standing, found.taken) == (Standing.UNSEEN, None)
+    assert asyncio.run(entries.doubles([replace(child, started=time.time())], seen, ME)) == {}
+    assert asyncio.run(entries.doubles([child], seen, ME)) == {}
+
+
+def test_a_double_in_a_container_makes_a_number_nobodys(child: Entry) -> None:
+    """Case Q4 without a start: nothing tells which of the two its registry means."""
+    seen = asyncio.run(entries.looks([child], "host"))
+    assert entries.look(child, seen, ME, Fleet(), Clock().now(), double=4711).standing is Standing.STRANGER
 
 
 def test_an_entry_and_an_end_survive_their_way_as_json() -> None:

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.control.office import Recorder as Kept
@@ -13,9 +14,19 @@ from watchdog.core.model import Identity, Policy, Registration, State, Status
 from watchdog.fleet import Agent, Fleet
 from watchdog.hearing import Hearing
 from watchdog.processes.identity import read_identity
+from watchdog.registry.rows import AgentRow
 
 ME = os.geteuid()
 SAYS = "import os, socket, sys; socket.socket(1, 2).sendto(sys.argv[1].encode(), sys.argv[2])"
+
+CONNECTED = """
+import socket, time
+speaker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+{}
+print("up", flush=True)
+time.sleep(300)
+"""
+CLOSES = "speaker.close()"
 
 
 def test_what_the_main_process_says_before_its_pid_is_told_counts_then(tmp_path: Path) -> None:
@@ -54,3 +65,48 @@ def test_what_the_main_process_says_before_its_pid_is_told_counts_then(tmp_path:
         return found
 
     asyncio.run(story())
+
+
+def test_who_may_hold_the_former_socket_is_looked_for_before_anybody_is_taken_in(
+    tmp_path: Path, patient: list[str]
+) -> None:
+    """Case Q8: one that closed its sockets finds the new one by itself; the loop waits for no look at any of them."""
+    holds, closed = (
+        subprocess.Popen([sys.executable, "-c", CONNECTED.format(more)], stdout=subprocess.PIPE)
+        for more in ("", CLOSES)
+    )
+
+    async def story() -> dict[str, bool]:
+        hearing = Hearing(Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        try:
+            rows = [
+                row("holds", holds.pid),
+                row("closed", closed.pid),
+                row("nobody", None),
+                row("run", holds.pid, source="run"),
+            ]
+            connected = await hearing.connected(rows)
+            agents = {}
+            for one in rows:
+                agent = agents[one.agent_id] = Agent(one.registration, Policy(), Status.STARTING)
+                hearing.readmit(agent, one, connected)
+            return {name: agent.channel_lost for name, agent in agents.items()}
+        finally:
+            hearing.close()
+
+    with holds, closed:
+        try:
+            for process in (holds, closed):
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"up\n"
+            lost = asyncio.run(story())
+        finally:
+            holds.kill()
+            closed.kill()
+    assert lost == {"holds": True, "closed": False, "nobody": False, "run": False}
+    assert patient == ["channels.hold_datagram_sockets"]
+
+
+def row(agent_id: str, speaker: int | None, source: str = "register") -> AgentRow:
+    reg = Registration(agent_id, agent_id, ME, "host", "boot", source=source)
+    return AgentRow(reg, Status.STARTING, 1, datetime.now(UTC), speaker_pid=speaker)

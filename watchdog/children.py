@@ -35,6 +35,7 @@ class Child:
         self.stdout: asyncio.StreamReader | None = None
         self.stderr: asyncio.StreamReader | None = None
         self._transports: list[asyncio.BaseTransport] = []
+        self._pipes = [pipe for pipe in (popen.stdin, popen.stdout, popen.stderr) if pipe is not None]  # no streams yet
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = self._loop.create_future()
         self._pidfd = os.pidfd_open(popen.pid)
@@ -44,6 +45,7 @@ class Child:
         """Make streams of the pipes; `limit`: bytes of one line that is read. Raises OSError."""
         if self._popen.stdin is not None:
             both = partial(asyncio.StreamReaderProtocol, asyncio.StreamReader())
+            self._pipes.remove(self._popen.stdin)
             transport, protocol = await self._loop.connect_write_pipe(both, self._popen.stdin)
             self._transports.append(transport)
             self.stdin = asyncio.StreamWriter(transport, protocol, None, self._loop)
@@ -67,11 +69,15 @@ class Child:
         """Close the pipes. Their other ends may be held by a process that it left behind."""
         for transport in self._transports:
             transport.close()
+        for pipe in self._pipes:  # its start was given up before these were connected: nobody else closes them
+            pipe.close()
+        self._pipes.clear()
 
     async def _reader(self, pipe: IO[bytes] | None, limit: int) -> asyncio.StreamReader | None:
         if pipe is None:
             return None
         reader = asyncio.StreamReader(limit)
+        self._pipes.remove(pipe)
         transport, _ = await self._loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
         self._transports.append(transport)
         return reader

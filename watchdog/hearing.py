@@ -4,7 +4,7 @@ Both only change what is in memory and make the next look come sooner; nothing i
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from watchdog import logs, ownership, placement, shortage
@@ -19,7 +19,7 @@ from watchdog.fleet import Agent, Fleet
 from watchdog.intake.notify import Message, NotifySockets
 from watchdog.logs import Log
 from watchdog.processes import identity
-from watchdog.processes.channels import holds_datagram_socket
+from watchdog.processes.channels import hold_datagram_sockets
 from watchdog.processes.reader import awaited
 from watchdog.processes.table import cgroup_of, wrapper_of
 from watchdog.registry.rows import AgentRow
@@ -64,17 +64,30 @@ class Hearing:
         self._fleet.add(agent)
         self.identified(agent)
 
-    def readmit(self, agent: Agent, row: AgentRow) -> None:
+    async def connected(self, rows: Iterable[AgentRow]) -> frozenset[int]:
+        """Of the processes that spoke last for agents whose socket is to be made anew, those that may hold the former.
+
+        All at once, and before any is taken in: their owners decide how long a look at them takes.
+        """
+        anew = (one for one in rows if one.registration.source != "run" and not self.sockets.has_kept(one.agent_id))
+        pids = tuple({row.speaker_pid for row in anew if row.speaker_pid is not None})
+        try:
+            return await awaited(None, hold_datagram_sockets, pids) if pids else frozenset()
+        except OSError:
+            return frozenset(pids)
+
+    def readmit(self, agent: Agent, row: AgentRow, connected: Collection[int] = ()) -> None:
         """Take in an agent that an earlier daemon left; its own socket goes on, or is made anew.
 
-        Anew: who connected once to the former socket and still lives now talks to nobody: the channel is lost until it
-        beats again. A sender that has gone was short-lived (`systemd-notify`), and the next one finds the new socket;
-        so does one that holds no such socket, as it makes one for each word.
+        Anew: who connected once to the former socket and still lives now talks to nobody (`connected`): the channel is
+        lost until it beats again. A sender that has gone was short-lived (`systemd-notify`), and the next one finds the
+        new socket; so does one that holds no such socket, as it makes one for each word.
         What it said over HTTP or by a file meanwhile is lost in any case: it is waited for once more.
         """
+        kept = self.sockets.has_kept(agent.agent_id)
         if agent.reg.source != "run" and not self.sockets.take_up(agent.agent_id):
             self.sockets.open(agent.agent_id, agent.reg.owner_uid)
-            agent.channel_lost = row.speaker_pid is not None and holds_datagram_socket(row.speaker_pid)
+            agent.channel_lost = row.speaker_pid in connected or (kept and row.speaker_pid is not None)
         agent.forgive()
         self.admit(agent)
         if agent.beats and row.speaker_pid is None and agent.reg.beat_file is None:  # it spoke by requests to us

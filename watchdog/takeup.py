@@ -78,6 +78,7 @@ class TakeUp:
         requests, others = await self._store.read(store.open_requests, self._host)
         self._quarantine([*problems, *others])
         known = {copy.agent_id: copy.registration for copy in copies}
+        connected = await self._hearing.connected(rows)
         for row in rows:
             agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status, row.notify_socket)
             restore(agent, row)
@@ -91,7 +92,7 @@ class TakeUp:
                     agent.sights.prompt = Sight(TOLD, agent.policy.prompt_limit)
             if agent.expires_soon:
                 agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
-            self._hearing.readmit(agent, row)
+            self._hearing.readmit(agent, row, connected)
             self.settle(agent)
             if started_us(agent):
                 self._quarantine([Problem(agent.agent_id, f"pid: {STARTED_US}")])

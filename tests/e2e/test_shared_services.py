@@ -13,7 +13,8 @@ import pytest
 
 from tests.fake_service import FakeCodex, event
 from tests.fake_vendor import AGENT, EVENT
-from tests.world import BIN, World, alive, wait_for
+from tests.world import BIN, PATIENCE, World, alive, wait_for
+from watchdog.sweep import SCAN_EVERY
 
 FIRST, SECOND, THIRD = (f"01a2285{n}-0000-4000-8000-{os.urandom(6).hex()}" for n in (1, 2, 3))
 
@@ -57,8 +58,9 @@ def two(codex: FakeCodex) -> tuple[Path, Path, int, int]:
     begin(codex, FIRST, one, "one")
     begin(codex, SECOND, other, "two")
     tools = codex.tool(FIRST), codex.tool(SECOND)
+    limit = SCAN_EVERY + PATIENCE  # both rest: nothing calls for a scan before the minute is over
     for name, tool in zip(("one", "two"), tools, strict=True):
-        wait_for(lambda: tool in members(world, name), f"the command of {name} is seen")  # noqa: B023 - used at once
+        wait_for(lambda: tool in members(world, name), f"the command of {name} is seen", limit)  # noqa: B023 - at once
     assert not {codex.pid, tools[1]} & members(world, "one")
     assert not {codex.pid, tools[0]} & members(world, "two")
     return one, other, *tools

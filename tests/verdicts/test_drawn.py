@@ -4,13 +4,18 @@ What a scene draws, what it may be told to expect by what the README promises, a
 """
 
 import asyncio
+import ctypes
 import heapq
 import math
 import os
 import random
 import secrets
+import signal
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -31,6 +36,8 @@ from watchdog.service import Daemon
 
 SCENES = int(os.environ.get("DRAWN", "40" if FULL else "2"))  # of each kind; 10 agents each on an average
 HOLD = 900.0  # hold.max_seconds, as shipped
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17
+LIBC = ctypes.CDLL(None, use_errno=True)
 LIMITS = """
 [sweep]
 interval_seconds = {interval}
@@ -39,6 +46,7 @@ max_per_minute = 100000
 [hold]
 cpu_pressure_percent = 100
 """
+REQUESTS, CLOSED, CONNECTED = "by requests", "by sockets that it closes", "by a socket that it keeps"
 Word = tuple[float, Callable[[Daemon, Agent], None]]
 
 
@@ -70,7 +78,7 @@ class Drawn:
     earliest: float = 0.0
     latest: float = math.inf
     promised: bool = True
-    comes: float = 0.0
+    speaks: str = REQUESTS
     came: str = LIVES
     at: float = math.inf
 
@@ -93,6 +101,8 @@ class Scene:
     length: float
     agents: list[Drawn]
     steps: list[Word] = field(default_factory=list)  # of the wall clock, and such; the agent is the first
+    restarts: list[tuple[float, float]] = field(default_factory=list)  # when the daemon is killed, and for how long
+    wait: float = 21_600.0  # stall.wait_limit_seconds, as shipped
 
     @property
     def confirm(self) -> float:
@@ -225,56 +235,235 @@ def seldom(draw: random.Random) -> Scene:
     return scene
 
 
-KINDS = {"outage": outage, "alone": alone, "active": active, "clocks": clocks, "seldom": seldom}
+def restarts(draw: random.Random) -> Scene:
+    """Case Q8: the daemon is killed again and again, and away for a while each time. Silence adds up over its lives.
+
+    Each life is long enough for a word of everybody that speaks. What one says while no daemon lives, or on a socket of
+    a former one, is lost: that is its channel's silence, for up to wait_limit.
+    """
+    interval, base = rhythm(draw)
+    length, when = base * 40, base * draw.uniform(2, 3)
+    scene = Scene(interval, length, [])
+    for _ in range(draw.randint(1, 6)):
+        away = base * draw.uniform(0.01, 0.5)
+        scene.restarts.append((when, away))
+        when += away + base * draw.uniform(1, 2)
+    slowest = 0.0
+    for number in range(draw.randint(4, 8)):
+        period = base * draw.uniform(0.05, 0.45)
+        slowest = max(slowest, period * 1.05)
+        words = [(t, BEAT) for t in beats(draw, period, 0, length)]
+        speaks = (REQUESTS, CLOSED, CONNECTED)[min(number, 2) if number < 3 else draw.randrange(3)]
+        scene.agents.append(Drawn(f"beats {speaks}", base, words, speaks=speaks))
+    lost = 7 * interval + 5.0  # of a life at most: what was not written down, and `hearing.RECONNECTS`
+    for speaks in (REQUESTS, CLOSED):
+        falls = base * draw.uniform(1.5, 6)
+        spoken = beats(draw, base * 0.3, 0, falls)
+        mute = Drawn(f"spoke {speaks}, mute", base, [(t, BEAT) for t in spoken], STALLED, speaks=speaks)
+        heard = [t for t in spoken if not any(at <= t <= at + away for at, away in scene.restarts)]
+        mute.earliest = max(heard) + base
+        away = sum(rest + lost for at, rest in scene.restarts)
+        mute.latest = mute.earliest + base + away + 3 * interval + 1 + slowest  # `after` again, once in one silence
+        scene.agents.append(mute)
+    return scene
 
 
-async def play(scene: Scene, directory: Path, pid: int) -> None:
+def halts(draw: random.Random) -> Scene:
+    """Case N22: real processes that a debugger holds for a while, or for ever, or that somebody stopped.
+
+    Who is held is waited for, for wait_limit, and has all of its limit once more when it is let go; a stop by nobody
+    known is a silence like any. A hold that is over before anybody asked for it is none.
+    """
+    interval, base = rhythm(draw)
+    scene = Scene(interval, base * 24, [], wait=base * draw.uniform(5, 7))
+    slowest = 0.0
+    for _ in range(9):  # more than half of all, so that those who are silent are no mass stall
+        period = base * draw.uniform(0.1, 0.6)
+        slowest = max(slowest, period * 1.05)
+        scene.agents.append(Drawn("beats", base, [(t, BEAT) for t in beats(draw, period, 0, scene.length)]))
+    for then in ("goes on", "is mute", "is held for ever", "was held for a moment", "is stopped"):
+        after, falls = base * draw.uniform(1, 1.5), base * draw.uniform(2, 4)
+        spoken = beats(draw, after * draw.uniform(0.05, 0.4), 0, falls)
+        one = Drawn(f"a debugger holds it, then it {then}", after, [(t, BEAT) for t in spoken])
+        last = spoken[-1]
+        short, is_long = then == "was held for a moment", last + after + 4 * interval
+        freed = last + after * draw.uniform(0.1, 0.7) if short else is_long + base * draw.uniform(0, 1.5)
+        one.earliest, confirmed = last + after, 3 * interval + 1 + slowest
+        one.latest = one.earliest + confirmed
+        one.right = LIVES if then == "goes on" else STALLED
+        if then == "is stopped":
+            one.what = "somebody stopped it, nobody knows who"
+            one.words.append((falls, stops))
+        else:
+            one.words.append((last + after * 0.05 if short else falls, held))
+        if then in ("goes on", "is mute", "was held for a moment"):
+            one.words.append((freed, let_go))
+        if then == "goes on":
+            one.words += [(t, BEAT) for t in beats(draw, after * 0.4, freed, scene.length)]
+        if then == "is mute":
+            one.earliest, one.latest = freed + after, freed + after + confirmed + interval
+        if then == "is held for ever":
+            one.earliest, one.latest = last + scene.wait, last + after + scene.wait + confirmed + interval
+        scene.agents.append(one)
+    return scene
+
+
+def held(_: Daemon, agent: Agent) -> None:
+    """By a debugger: us."""
+    pid = pid_of(agent)
+    assert LIBC.ptrace(PTRACE_ATTACH, pid, None, None) == 0
+    os.waitpid(pid, 0)
+
+
+def let_go(_: Daemon, agent: Agent) -> None:
+    """By it."""
+    assert LIBC.ptrace(PTRACE_DETACH, pid_of(agent), None, None) == 0
+
+
+def stops(_: Daemon, agent: Agent) -> None:
+    """By a signal of nobody known."""
+    os.kill(pid_of(agent), signal.SIGSTOP)
+
+
+def pid_of(agent: Agent) -> int:
+    assert agent.identity is not None
+    return agent.identity.pid
+
+
+KINDS = {
+    "restarts": restarts,
+    "halts": halts,
+    "outage": outage,
+    "alone": alone,
+    "active": active,
+    "clocks": clocks,
+    "seldom": seldom,
+}
+
+
+@dataclass
+class Played:
+    """What of a scene outlives its daemon."""
+
+    scene: Scene
+    clock: MovedClock
+    agents: dict[str, Drawn] = field(default_factory=dict)
+    due: list[tuple[float, int, str, Callable[[Daemon, Agent], None]]] = field(default_factory=list)
+    look: float = 0.0
+    connects: int = 0  # the process that holds a socket
+
+    def await_words(self) -> None:
+        """Put them in their order; the scene's own belong to its first agent."""
+        first = next(iter(self.agents))
+        words = [(agent_id, *word) for agent_id, one in self.agents.items() for word in one.words]
+        words += [(first, *word) for word in self.scene.steps]
+        self.due = [(when, number, agent_id, do) for number, (agent_id, when, do) in enumerate(words)]
+        heapq.heapify(self.due)
+
+    def speak(self, daemon: Daemon, lives: int) -> None:
+        """All that is said by now. On a socket of a former daemon's nobody hears it."""
+        while self.due and self.due[0][0] <= self.look:
+            when, _, agent_id, do = heapq.heappop(self.due)
+            self.clock.ahead = max(self.clock.ahead, when)
+            one, agent = self.agents[agent_id], daemon.fleet.get(agent_id)
+            if agent is None or (one.came != LIVES and do is BEAT) or (lives and one.speaks == CONNECTED):
+                continue
+            do(daemon, agent)
+            if one.speaks != REQUESTS:
+                agent.speaker_pid = self.connects if one.speaks == CONNECTED else pid_of(agent)
+
+
+async def play(scene: Scene, directory: Path, pids: Iterable[int], connects: int) -> None:
+    """A daemon, and where it is killed the next one, in simulated time."""
+    played = Played(scene, MovedClock(), connects=connects)
+    lives = [*scene.restarts, (scene.length, 0.0)]
+    for number, (until, away) in enumerate(lives):
+        text = CONFIG + LIMITS.format(interval=scene.interval)
+        async with own_daemon(directory, text=text, clock=played.clock) as daemon:
+            if not number:
+                for one, pid in zip(scene.agents, pids, strict=False):
+                    played.agents[(await admitted(daemon, one, pid, scene)).agent_id] = one
+                played.await_words()
+            for agent_id, one in played.agents.items():
+                if one.came != LIVES and (agent := daemon.fleet.get(agent_id)) is not None:
+                    daemon.hearing.forget(agent)
+            await live(daemon, played, until, number)
+            for agent in [*daemon.fleet] if until == scene.length else []:
+                daemon.hearing.forget(agent)
+        played.clock.ahead = played.look = max(until, played.clock.ahead) + away
+        while played.due and played.due[0][0] < played.look:
+            heapq.heappop(played.due)  # nobody hears it
+
+
+async def live(daemon: Daemon, played: Played, until: float, lives: int) -> None:
     """A look at each interval, and one when a silence could become too long, as `service` does; orders are noted."""
-    text, clock = CONFIG + LIMITS.format(interval=scene.interval), MovedClock()
-    async with own_daemon(directory, text=text, clock=clock) as daemon:
-        agents: dict[str, tuple[Agent, Drawn]] = {}
-        due: list[tuple[float, int, str, Callable[[Daemon, Agent], None]]] = []
-        for one in scene.agents:
-            agent = admitted(daemon, one, pid)
-            agents[agent.agent_id] = agent, one
-            due += [(when, len(due) + number, agent.agent_id, do) for number, (when, do) in enumerate(one.words)]
-        first = next(iter(agents))
-        due += [(when, len(due) + number, first, do) for number, (when, do) in enumerate(scene.steps)]
-        heapq.heapify(due)
+    clock, scheduled = played.clock, played.look
 
-        async def request(agent: Agent, reason: Reason, *_: object) -> str:
-            one = agents[agent.agent_id][1]
-            one.came, one.at, agent.request_id = str(reason), clock.ahead, "noted"
-            agent.status = Status.ENDING
-            return "noted"
+    async def request(agent: Agent, reason: Reason, *_: object) -> str:
+        one = played.agents[agent.agent_id]
+        one.came, one.at, agent.request_id = str(reason), clock.ahead, "noted"
+        agent.status = Status.ENDING
+        return "noted"
 
-        daemon.worker.request = request  # type: ignore[assignment]
-        scheduled = look = 0.0
-        while clock.ahead < scene.length:
-            while due and due[0][0] <= look:
-                when, _, agent_id, do = heapq.heappop(due)
-                clock.ahead = max(clock.ahead, when)
-                if agents[agent_id][1].came == LIVES or do is not BEAT:
-                    do(daemon, agents[agent_id][0])
-            clock.ahead = max(clock.ahead, look)
-            await daemon.sweeper.sweep()
-            while scheduled <= look:
-                scheduled += scene.interval
-            look = min(scheduled, look + daemon.sweeper.next_deadline() + EARLY)
-        for agent, _ in agents.values():
-            daemon.hearing.forget(agent)
+    daemon.worker.request = request  # type: ignore[assignment]
+    while clock.ahead < until:
+        played.speak(daemon, lives)
+        clock.ahead = max(clock.ahead, played.look)
+        await daemon.sweeper.sweep()
+        while scheduled <= played.look:
+            scheduled += played.scene.interval
+        played.look = min(scheduled, played.look + daemon.sweeper.next_deadline() + EARLY)
 
 
-def admitted(daemon: Daemon, one: Drawn, pid: int) -> Agent:
+async def admitted(daemon: Daemon, one: Drawn, pid: int, scene: Scene) -> Agent:
+    """With a row where a later daemon has to know it."""
     found, agent_id = identity.read_identity(pid, daemon.host), secrets.token_hex(16)
-    after = timedelta(seconds=one.after)
+    after, now = timedelta(seconds=one.after), daemon.clock.now().wall
     reg = Registration(
-        agent_id, f"a-{agent_id[:8]}", os.getuid(), daemon.host, daemon.boot_id, identity=found, stall_after=after
+        agent_id,
+        f"a-{agent_id[:8]}",
+        os.getuid(),
+        daemon.host,
+        daemon.boot_id,
+        identity=found,
+        stall_after=after,
+        created_at=now,
     )
-    policy = Policy(after=after, start_limit=after, busy_limit=timedelta(days=9))
+    days = timedelta(days=9)
+    policy = Policy(after=after, start_limit=after, busy_limit=days, wait_limit=timedelta(seconds=scene.wait))
     agent = Agent(reg, policy, Status.RUNNING, promised=one.promised)
+    if scene.restarts:
+        await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
     daemon.hearing.admit(agent)
     return agent
+
+
+@contextmanager
+def processes(scene: Scene, one: int) -> Iterator[list[int]]:
+    """One of all agents, unless each of them is known by it, or stopped, by itself."""
+    if not scene.restarts and not any(do in (held, stops) for agent in scene.agents for _, do in agent.words):
+        yield [one] * len(scene.agents)
+        return
+    made = [subprocess.Popen(["sleep", "1000"]) for _ in scene.agents]
+    try:
+        yield [process.pid for process in made]
+    finally:
+        for process in made:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def speaker() -> Iterator[int]:
+    """A process that keeps a datagram socket open."""
+    code = "import socket, time; s = socket.socket(1, 2); print(flush=True); time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            yield process.pid
+        finally:
+            process.kill()
 
 
 @pytest.mark.faults
@@ -285,11 +474,14 @@ def test_whatever_is_drawn_the_healthy_live_and_the_stalled_do_not(
 ) -> None:
     """The matrix of all is in the facts of the report, and empty off its diagonal."""
     wrong, count = [], {(should, did): 0 for should in (True, False) for did in (True, False)}
-    with sleeping() as process:
+    with sleeping() as process, speaker() as connects:
         for number in range(SCENES):
             scene = KINDS[kind](chance(f"{kind} {number}"))
-            with tempfile.TemporaryDirectory(prefix="aw-", dir="/tmp") as directory:
-                asyncio.run(play(scene, Path(directory), process.pid))
+            with (
+                tempfile.TemporaryDirectory(prefix="aw-", dir="/tmp") as directory,
+                processes(scene, process.pid) as pids,
+            ):
+                asyncio.run(play(scene, Path(directory), pids, connects))
             for one in scene.agents:
                 count[one.right != LIVES, one.came != LIVES] += 1
             wrong += [f"{kind} {number}: {one.wrong}" for one in scene.agents if one.wrong]

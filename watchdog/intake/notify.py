@@ -158,6 +158,10 @@ class NotifySockets:
         if former is not None:
             self._forget(former)
 
+    def has_kept(self, agent_id: str) -> bool:
+        """Whether the service manager kept something for us that may be its socket."""
+        return kept_name(agent_id) in self._kept
+
     def take_up(self, agent_id: str) -> bool:
         """Go on with the socket that the service manager kept for us, if there is one; who is connected stays heard.
 

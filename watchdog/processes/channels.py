@@ -1,39 +1,57 @@
-"""Whether a process still holds a datagram socket, by which it may be talking to a daemon that is gone."""
+"""Which processes still hold a datagram socket, by which they may be talking to a daemon that is gone."""
 
 import os
-from contextlib import suppress
 
 from watchdog.processes import bounded as bounds
 from watchdog.processes import procfs
 from watchdog.processes.bounded import bounded
 
 DGRAM = b"0002"  # the type in /proc/net/unix (proc(5))
+MOST = 4096  # descriptors of one process that are looked at: 5 ms; of one with more nothing is known
 
 
 @bounded
-def holds_datagram_socket(pid: int) -> bool:
-    """Whether one of its descriptors is a unix datagram socket. Yes where that cannot be seen; no where it is gone.
+def hold_datagram_sockets(pids: tuple[int, ...]) -> frozenset[int]:
+    """Those of whose descriptors one is a unix datagram socket, and those of which that cannot be seen.
 
-    Who makes a socket for each word, as a shell's `systemd-notify` or three lines of Python do, holds none between.
+    Who is gone holds none. Who makes a socket for each word, as a shell's `systemd-notify` or three lines of Python do,
+    holds none between.
     """
+    lists: dict[int, frozenset[bytes]] = {}
+    found = bounds.each(pids, lambda pid: _holds(pid, lists))
+    return frozenset(pid for pid, holds in found.items() if holds is not False)
+
+
+def _holds(pid: int, lists: dict[int, frozenset[bytes]]) -> bool:
+    """Whether it does. `lists`: those of each network namespace, read once. Raises OSError where it cannot be seen."""
     try:
-        sockets = _datagram_sockets(pid)
+        namespace = _network_namespace(pid)
+        sockets = lists.get(namespace)
+        if sockets is None:
+            sockets = lists[namespace] = _datagram_sockets(pid)
         with bounds.Reading(pid, "fd"):
             names = os.listdir(f"{procfs.PROC}/{pid}/fd")
-            for name in names:
-                with suppress(FileNotFoundError):
-                    target = os.readlink(f"{procfs.PROC}/{pid}/fd/{name}")
-                    if target.startswith("socket:[") and target[8:-1].encode() in sockets:
-                        return True
+        return len(names) > MOST or any(_is_one(pid, name, sockets) for name in names)
     except (FileNotFoundError, ProcessLookupError):
         return False
-    except OSError:
-        return True
-    return False
+
+
+def _network_namespace(pid: int) -> int:
+    """stat(2) of a link takes no lock that an execve holds."""
+    return os.stat(f"{procfs.PROC}/{pid}/ns/net").st_ino
+
+
+def _is_one(pid: int, name: str, sockets: frozenset[bytes]) -> bool:
+    try:
+        with bounds.Reading(pid, "fd"):
+            target = os.readlink(f"{procfs.PROC}/{pid}/fd/{name}")
+    except FileNotFoundError:  # closed meanwhile
+        return False
+    return target.startswith("socket:[") and target[8:-1].encode() in sockets
 
 
 def _datagram_sockets(pid: int) -> frozenset[bytes]:
-    """Inodes of all in its network namespace. Raises OSError."""
+    """Inodes of all in its network namespace: 0.5 ms of 1,000. Raises OSError."""
     lines = procfs.read_of(pid, "net/unix", limit=1 << 24).splitlines()[1:]
     fields = (line.split(maxsplit=7) for line in lines)
     return frozenset(one[6] for one in fields if len(one) > 6 and one[4] == DGRAM)

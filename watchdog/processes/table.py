@@ -157,8 +157,8 @@ def scan(
             if isinstance(found, OSError):
                 unreadable.add(pid)
             else:
-                rows[pid], whole = found
-                if not whole:
+                rows[pid], complete = found
+                if not complete:
                     unreadable.add(pid)
         # Asked last: a number that passed on since its line was read then stands for the one that is gone.
         for path in sorted(own_cgroups):
