@@ -227,3 +227,11 @@ HELD: dict[str, tuple[str, ...]] = {
         "tests/e2e/test_hostile_rows.py::test_d4_and_h12_hostile_rows_end_in_one_error_each_and_harm_nobody",
     ),
 }
+
+# Attacks that the review had not tried, and that held.
+HELD_LATER: dict[str, tuple[str, ...]] = {
+    "lines and fields of a user's own in the log and in the journal": ("tests/attacks/test_forged_lines.py",),
+    "directories that are exchanged while root's agents are ended and cleaned up": (
+        "tests/attacks/test_swapped_places.py",
+    ),
+}

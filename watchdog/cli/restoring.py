@@ -66,11 +66,12 @@ def _list(arguments: argparse.Namespace, where: Json) -> int:
     if arguments.json:
         say_json(answer)
         return 0
-    found = entries(answer.get("restorable"))
-    if not found:
-        problems = answer.get("problems")
-        for problem in problems if isinstance(problems, list) and arguments.repository else []:
+    found, problems, unheard = entries(answer.get("restorable")), answer.get("problems"), answer.get("unheard")
+    for problem in problems if isinstance(problems, list) else []:
+        late = isinstance(unheard, list) and problem in unheard
+        if late or (arguments.repository and not found):
             warn(clean(problem))
+    if not found:
         say("nothing lies in the trash of the repositories that are known here")
         return 0
     table(("ID", "NAME", "HOW", "SINCE", "BRANCH", "WORKTREE"), [_row(one) for one in found])

@@ -27,6 +27,12 @@ SHORTEST = 4  # characters of an id that may stand for it
 Uid = Annotated[int, Field(ge=0, lt=2**32 - 1)]
 
 
+class Unheard(str):
+    """The problem with an owner whose helper gave no answer: what lies in its trash is not listed."""
+
+    __slots__ = ()
+
+
 class Where(Body):
     """Whose trash: `place` is a directory in a repository; `owner_uid` is for root and admins."""
 
@@ -52,7 +58,8 @@ async def listed(request: web.Request) -> web.Response:
     body = parse(Where, json.dumps(given).encode())
     async with desk.helping.turn(lane().user):
         found, problems = await _look(desk, peer, body)
-    return web.json_response({"restorable": found, "problems": problems})
+    unheard = [problem for problem in problems if isinstance(problem, Unheard)]
+    return web.json_response({"restorable": found, "problems": problems, "unheard": unheard})
 
 
 async def restore(request: web.Request) -> web.Response:
@@ -106,7 +113,8 @@ async def _of_owner(desk: Desk, uid: int, place: str | None, *, named: bool) -> 
         limit = LOOK_SECONDS if named else OTHERS_SECONDS
         answer = _entry(await desk.ask_owner(uid, "restorable", {"places": places}, limit))
     except OwnerCallFailed as error:
-        return [], [f"uid {uid}: {error}" + ("" if named else "; with --repository DIR it has longer")]
+        words = f"uid {uid}: not looked into: its helper has {limit:g} s, and gave no answer: {error}"
+        return [], [Unheard(words + ("" if named else "; with --repository DIR it has longer"))]
     entries, told = answer.get("found"), answer.get("problems")
     found = [
         {**entry, "owner_uid": uid}
