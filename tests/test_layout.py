@@ -76,6 +76,7 @@ RANK = {
     "prompts": 8,
     "session_files": 8,
     "sites": 7,
+    "occupancy": 5,
     "inquiries": 6,
     "panes": 6,
     "ownership": 6,

@@ -58,6 +58,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     speaker      what one of them said, how long it was watched silent, what was seen meanwhile
     targets      from what a person calls agents to the agents
     sharing      which places of one agent another living agent has too
+    occupancy    whether another uid's process uses an agent's place: root's daemon asks
     sites        what lies at the places of agents, seen while they live: a stranger's there is left alone
     recording    what was watched into the registry; whether that works
     claimant     who holds a claim, and whether that daemon is gone

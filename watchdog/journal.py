@@ -1,6 +1,7 @@
 """Cleanup hooks of one agent, with the registry as their journal."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -10,6 +11,7 @@ from watchdog.clock import Clock
 from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec, Listed, Reason, Status
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent, Fleet
+from watchdog.occupancy import Occupancy
 from watchdog.owners import Owners
 from watchdog.ownership import UNTOUCHABLE, owner_of
 from watchdog.registry.store import AsyncStore
@@ -32,6 +34,7 @@ class Cleanup:
         observe: bool,
     ) -> None:
         self._owners = owners
+        self._occupancy = Occupancy(owners)
         self._store = store
         self._clock = clock
         self._chronicle = chronicle
@@ -109,7 +112,7 @@ class Cleanup:
         journal = _Journal(self._store, self._clock, request_id, agent, first)
         told = _Told(self._chronicle, agent, self._observe)
         hooks = self._hooks if hooks is None else hooks
-        runner = _AsOwner(self._owners, agent)
+        runner = _AsOwner(self._owners, agent, self._occupancy)
 
         def on(results: cleanup.Results, left: tuple[str, ...]) -> None:
             progress([_told(spec, result) for spec, result in results], left)
@@ -134,12 +137,18 @@ def _place(entry: Listed) -> dict[str, Any]:
 class _AsOwner:
     """Runs hooks as the agent's owner; none for root where it is not known to have been root's to its end."""
 
-    def __init__(self, owners: Owners, agent: Agent) -> None:
+    def __init__(self, owners: Owners, agent: Agent, occupancy: Occupancy) -> None:
         self._owners = owners
+        self._occupancy = occupancy
         self._agent = agent
 
     async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
+        place = {"worktree": context.worktree, "temp_dir": context.temp_dir}.get(spec.run or "")
         try:
+            if place is not None:
+                owner = owner_of(self._agent)
+                user = await self._occupancy.user_of(owner, place, by_name=spec.run == "temp_dir")
+                context = replace(context, used_by=user)
             owner_of(self._agent)
         except OwnerCallFailed as error:
             outcome = HookOutcome.KEPT if error.reason == UNTOUCHABLE else HookOutcome.FAILED

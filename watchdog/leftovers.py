@@ -13,6 +13,7 @@ from watchdog.core import sites
 from watchdog.core.model import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Fleet
+from watchdog.occupancy import Occupancy
 from watchdog.owner.findings import Finding, Known, finding_json, finding_of, known_json
 from watchdog.owner.hooks import base
 from watchdog.owners import BACKSTOP, LINE_LIMIT, Owners
@@ -81,6 +82,7 @@ class OwnersPlaces:
         self._fleet = fleet
         self._store = store
         self._owners = owners
+        self._occupancy = Occupancy(owners)
         self._clock = clock
         self._host = host
         self._credit = credit
@@ -106,6 +108,9 @@ class OwnersPlaces:
             fresh, _ = await self._known(uid)  # who lives now; since the look one may have come
             if finding.agent_id in fresh.living:
                 return base.kept("its agent lives")
+            by_name = finding.kind == "temp_dir"
+            if user := await self._occupancy.user_of(uid, finding.path, by_name=by_name):
+                return base.kept(f"kept {finding.path}: in use: {user}")
             args = {**self._asked(fresh), "finding": finding_json(finding), "timeout_seconds": ACT}
             try:
                 return base.result_of(await self._owners.call_alone(uid, "reap_act", args, ACT + BACKSTOP))

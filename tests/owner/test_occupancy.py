@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.owner.repositories import Repository, context
+from tests.owner.repositories import Repository, context, git
 from watchdog.core.model import HookOutcome, HookResult
 from watchdog.owner import occupancy
 from watchdog.owner.hooks import base
+from watchdog.owner.hooks.temp_dir import temp_dir
 from watchdog.owner.hooks.worktree import worktree
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts and foreign uids need root")
@@ -114,3 +115,46 @@ def test_a_repository_may_have_any_name(tmp_path: Path) -> None:
 
     assert result.outcome is HookOutcome.DONE, result.message
     assert (repository.trash / ("a" * 32) / "tree" / "file").read_text() == "one\n"
+
+
+def test_who_sits_in_a_former_directory_of_that_name_keeps_no_new_one(repository: Repository) -> None:
+    """Case P11, the reverse: `git worktree remove` under a shell, and another tree made there."""
+    path = repository.worktree()
+    script = "mkdir ignored && cd ignored && exec 3>file && echo ready && exec cat"
+    with living("sh", "-c", script, cwd=path):
+        assert "has its cwd at" in put_away(path).message
+        git(repository.main, "worktree", "remove", "--force", str(path))
+        git(repository.main, "worktree", "add", "-q", str(path), "wt")
+        result = put_away(path)
+    assert result.outcome is HookOutcome.DONE, result.message
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "XDG_RUNTIME_DIR", "PATH"])
+def test_a_temp_dir_that_a_living_process_names_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Case P18: it has nothing open there, and makes its next file there."""
+    place = tmp_path / "t"
+    place.mkdir()
+    with monkeypatch.context() as theirs:
+        theirs.setenv(variable, f"{os.environ['PATH']}:{place}/bin" if variable == "PATH" else str(place))
+        settings = base.CleanupSettings(roots=(str(tmp_path),))
+        with living("sh", "-c", "echo ready; exec cat", cwd=tmp_path) as process:
+            theirs.undo()
+            result = temp_dir(context(temp_dir=str(place)), settings)
+    assert result.outcome is HookOutcome.KEPT
+    assert f"process {process.pid} names it in its environment: {variable}" in result.message
+    assert temp_dir(context(temp_dir=str(place)), settings).outcome is HookOutcome.DONE
+
+
+def test_what_another_uid_uses_keeps_both(repository: Repository, tmp_path: Path) -> None:
+    """As root's daemon saw it; the reaper looks again, since nothing else keeps the tree."""
+    words = "process 1 of uid 0 has its cwd at /x"
+    path = repository.worktree()
+    result = worktree(context(worktree=str(path), used_by=words), base.CleanupSettings())
+    assert (result.outcome, result.details["in_use"]) == (HookOutcome.KEPT, True)
+    assert f"in use: {words}" in result.message
+    place = tmp_path / "t"
+    place.mkdir()
+    settings = base.CleanupSettings(roots=(str(tmp_path),))
+    assert temp_dir(context(temp_dir=str(place), used_by=words), settings).outcome is HookOutcome.KEPT

@@ -275,6 +275,7 @@ class HookContext:
     conversation: str | None = None  # the id of the one that it was in
     with_messages: bool = False
     sites: dict[str, Any] | None = None  # by `worktree` and `temp_dir`: `core.sites.Known`, as JSON
+    used_by: str | None = None  # another uid's process that has the place, as root's daemon saw it
     seen: str | None = None  # in what state a former run kept it because it was in use, in that run's own words
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
+from watchdog.core.mounts import is_below
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import gits, paths, trash, worktrees
 from watchdog.owner.git import Git, checkout_of, dirs_of
@@ -122,7 +123,7 @@ def _of_submodule(path: str, outer: str) -> Repository:
         os.close(directory)
     own = os.path.realpath(dirs_of(path)[0])
     modules = os.path.join(os.path.realpath(outer), "modules")
-    if own != os.path.join(os.path.realpath(path), ".git") and not paths.is_below(own, modules):
+    if own != os.path.join(os.path.realpath(path), ".git") and not is_below(own, modules):
         raise PathRefused("no_submodule", f"{path} is no checkout of a submodule: its git dir is {own}")
     entries = os.path.join(own, "worktrees")
     others = [os.path.join(entries, name) for name in os.listdir(entries)] if os.path.isdir(entries) else []

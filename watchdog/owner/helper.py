@@ -32,6 +32,7 @@ from watchdog.owner.conversations import conversation
 from watchdog.owner.credentials import refuse_foreign
 from watchdog.owner.daemons import daemon_of
 from watchdog.owner.hooks import BUILT_IN, base
+from watchdog.owner.occupancy import place
 from watchdog.owner.parsing import as_error
 from watchdog.owner.purging import purge
 from watchdog.owner.reports import end_report, end_report_done, end_reports
@@ -117,6 +118,7 @@ IN_PLACE: dict[str, Call] = {"ping": ping}  # cannot hang
 LOOKS: dict[str, Call] = {"stamp": stamp, "last_lines": last_lines, "moved": moved, "real_path": real_path}
 CALLS: dict[str, Call] = {
     "conversation": conversation,
+    "place": place,
     "site": site,
     "daemon_of": daemon_of,
     "session_state": session_state,

@@ -13,10 +13,12 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from watchdog.core.mounts import DELETED, is_below, joined, names_by, variable_naming
 from watchdog.owner import paths, proc_files
 
+ENVIRON_LIMIT = 4 << 20
 _WRITES = re.compile(r"\S+ .w.s .* /")  # proc(5), maps: shared, so that what is written is the file's
 
 
@@ -30,7 +32,7 @@ class _Names:
             self._mount = paths.mount_of(directory)
         finally:
             os.close(directory)
-        self._inside = _joined(self._mount.root, path[len(self._mount.point.rstrip("/")) :])
+        self.inside = joined(self._mount.root, path[len(self._mount.point.rstrip("/")) :])
         self._known: dict[str, set[str]] = {}  # by mount namespace
 
     def of(self, pid: str) -> set[str]:
@@ -38,36 +40,76 @@ class _Names:
         try:
             namespace = os.readlink(f"/proc/{pid}/ns/mnt")
             if namespace not in self._known:
-                self._known[namespace] = {self._path, *self._by(paths.mounts(pid))}
+                self._known[namespace] = {self._path, *names_by(paths.mounts(pid), self.device, self.inside)}
         except OSError:  # of one that hangs its maps will say so
             return {self._path}
         return self._known[namespace]
 
-    def _by(self, mounts: Iterable[paths.Mount]) -> Iterator[str]:
-        for mount in mounts:
-            if mount.device != self._mount.device:
-                continue
-            if paths.is_below(self._inside, mount.root):
-                yield _joined(mount.point, self._inside[len(mount.root.rstrip("/")) :])
-            elif paths.is_below(mount.root, self._inside):  # a part of it only
-                yield mount.point
+    @property
+    def device(self) -> str:
+        """Where it lies, as mountinfo names it."""
+        return self._mount.device
 
 
-def _joined(top: str, below: str) -> str:
-    return top.rstrip("/") + below or "/"
+def place(path: str) -> dict[str, object] | None:
+    """The helper's call: what root's daemon needs to find others' processes in a directory; None: it is not there.
+
+    `processes.occupants.Place` says what each is. Raises OSError, PathRefused.
+    """
+    try:
+        directory = os.open(path, paths.STEP & ~os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        real, born = paths.real_path(directory), paths.born(directory)
+    finally:
+        os.close(directory)
+    names = _Names(real)
+    return {"path": real, "device": names.device, "inside": names.inside, "born": born, "open": _is_open(real)}
 
 
-def _links(pid: str) -> list[tuple[str, str]]:
+def _is_open(path: str) -> bool:
+    """Whether others than its owner may pass to a directory."""
+    while path != "/":
+        path = os.path.dirname(path)
+        if not os.stat(path).st_mode & (stat.S_IXGRP | stat.S_IXOTH):
+            return False
+    return True
+
+
+def _links(pid: str) -> list[tuple[str, str, str]]:
+    """What a process has where: the kind, the link that says it ("" for a mapped file), the name."""
     links = [(kind, f"/proc/{pid}/{kind}") for kind in ("cwd", "root", "exe")]
     with contextlib.suppress(OSError):  # gone
         links += [("open file", f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
     found = []
     for kind, link in links:
         try:
-            found.append((kind, os.readlink(link)))
+            found.append((kind, link, os.readlink(link)))
         except OSError:
             continue
-    return found + [("mapped file", name) for name in _mapped(pid)]
+    return found + [("mapped file", "", name) for name in _mapped(pid)]
+
+
+def _is_former(link: str, target: str, names: set[str], made: int | None, former: set[str]) -> bool:
+    """Whether what has been deleted lay in a directory that was there before this one: it is older than this one.
+
+    The place itself cannot be deleted and be there. What was deleted in this one counts as in use. Of a mapped file
+    that says its program, or an open file of that name.
+    """
+    if not link:
+        return target in former
+    if target.removesuffix(DELETED) in names and link.endswith("/cwd"):
+        return True
+    try:
+        fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        when = paths.born(fd)
+        return not os.fstat(fd).st_nlink and when is not None and made is not None and when < made
+    finally:
+        os.close(fd)
 
 
 def _mapped(pid: str) -> set[str]:
@@ -118,36 +160,61 @@ def is_mapped_to_write(path: str) -> bool:
                 return True
             continue
         known = names.of(pid) if found else ()
-        if any(paths.is_below("/" + file.removesuffix(" (deleted)"), name) for file in found for name in known):
+        if any(is_below("/" + file.removesuffix(DELETED), name) for file in found for name in known):
             return True
     return False
 
 
-def occupant(path: str) -> str | None:
+def occupant(path: str, *, by_name: bool = False) -> str | None:
     """Who has something below `path` (the kernel's name, see `paths.real_path`), in words; None when nobody is seen.
 
-    Our own process is not counted: it holds the directory open on purpose. Raises OSError when /proc cannot be read.
+    `by_name`: also who names it in its environment, such as TMPDIR: it may make a file there at any time. Our own
+    process is not counted: it holds the directory open on purpose. Raises OSError when /proc cannot be read.
     """
-    own, names = str(os.getpid()), _Names(path)
+    own, names, made = str(os.getpid()), _Names(path), _born(path)
     for pid in _visible():
         if pid == own:
             continue
         known = names.of(pid)
         try:
             links = _links(pid)
+            variable = _variable(pid, known) if by_name else None
         except proc_files.Hung as error:
             if _can_reach(pid, path):
                 return f"{error.strerror}; what it uses is not known"
             continue
-        for kind, target in links:
-            if any(paths.is_below(target.removesuffix(" (deleted)"), name) for name in known):
+        former: set[str] = set()
+        for kind, link, target in links:
+            if any(is_below(target.removesuffix(DELETED), name) for name in known):
+                if target.endswith(DELETED) and _is_former(link, target, known, made, former):
+                    former.add(target)
+                    continue
                 return f"process {pid} has its {kind} at {target}"
+        if variable is not None:
+            return f"process {pid} names it in its environment: {variable}"
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
             _, slash, bound = line.rstrip("\n").partition(" /")
-            if slash and paths.is_below("/" + bound, path):
+            if slash and is_below("/" + bound, path):
                 return f"a socket is in use at /{bound}"
     return None
+
+
+def _born(path: str) -> int | None:
+    fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        return paths.born(fd)
+    finally:
+        os.close(fd)
+
+
+def _variable(pid: str, names: set[str]) -> str | None:
+    try:
+        return variable_naming(proc_files.read(pid, "environ", ENVIRON_LIMIT), names)
+    except proc_files.Hung:
+        raise
+    except OSError:  # gone
+        return None
 
 
 def served(directory: int, name: str) -> bool:
@@ -175,7 +242,7 @@ def neighbour(path: str, in_use: Sequence[tuple[str, str]]) -> str | None:
     `in_use` is `HookContext.in_use`; those names may lead through links.
     """
     for place, who in in_use:
-        if paths.is_below(place, path) or paths.is_below(os.path.realpath(place), path):
+        if is_below(place, path) or is_below(os.path.realpath(place), path):
             return f"another living agent, {who}, works there: {place}"
     return None
 

@@ -10,8 +10,8 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+from watchdog.core.mounts import Mount, is_below, mounts_of
 from watchdog.errors import PathRefused
 from watchdog.owner import proc_files
 
@@ -247,24 +247,9 @@ def file_system(fd: int) -> str:
     return mount_of(fd).kind
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """One line of mountinfo: which directory `root` of which device is seen at `point`."""
-
-    number: int
-    device: str
-    root: str
-    point: str
-    kind: str  # of the file system
-
-
 def mounts(process: str = "self") -> Iterator[Mount]:
     """What is mounted where for a process (proc(5), mountinfo: octal escapes). Raises OSError."""
-    for line in proc_files.read(process, "mountinfo").splitlines():
-        fields = line.split(b" ")
-        escaped = *fields[3:5], fields[fields.index(b"-") + 1]
-        words = (re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), word) for word in escaped)
-        yield Mount(int(fields[0]), fields[2].decode(), *map(os.fsdecode, words))
+    return mounts_of(proc_files.read(process, "mountinfo"))
 
 
 def mount_of(fd: int) -> Mount:
@@ -279,11 +264,6 @@ def mount_of(fd: int) -> Mount:
 def mounts_at_or_below(path: str) -> list[str]:
     """Mount points at `path` or below it."""
     return [mount.point for mount in mounts() if is_below(mount.point, path)]
-
-
-def is_below(name: str, top: str) -> bool:
-    """Whether a name is `top` or lies below it, by whole components."""
-    return name == top or name.startswith(top.rstrip("/") + "/")
 
 
 def ancestors(paths: Iterable[str]) -> set[FileId]:

@@ -2,7 +2,8 @@
 
 Below `refs/agent-watchdog/rescue/AGENT/`:
     head      the commit that HEAD is at
-    files     tracked and untracked files as they lie on disk: no filter, no line ending is changed
+    files     tracked and untracked files as they lie on disk: no filter, no line ending is changed; those of git-lfs
+              that are as a commit of another ref has them stay pointers, since the store has their content (`lfs`)
     index     what is staged; index-1 to index-3: the sides of unresolved conflicts
     held      every commit and object that only this worktree held (`held`)
 each a commit; `files` and `index` only where they differ from HEAD. All are made by plumbing that runs no hook, no
@@ -19,7 +20,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import containers, held, paths, trash, worktrees
+from watchdog.owner import containers, held, lfs, paths, trash, worktrees
 from watchdog.owner.git import WRITER, Git
 from watchdog.owner.worktrees import Linked, Stage
 
@@ -64,7 +65,8 @@ def save(git: Git, tree: Linked, directory: int, container: int, agent_id: str) 
         if stage or written != base:
             side = f" (stage {stage})" if stage else ""
             made[f"index-{stage}" if stage else "index"] = _commit(git, written, parents, f"index{side} of {words}")
-    on_disk = _tree(git, container, _written(git, directory, container, seen))
+    pointers = _pointers(git, tree)
+    on_disk = _tree(git, container, _written(git, directory, container, seen, pointers))
     if on_disk != base:
         made["files"] = _commit(git, on_disk, parents, f"files of {words}", _unusual(git, directory, seen))
     alone = held.only_here(git, tree)
@@ -74,7 +76,7 @@ def save(git: Git, tree: Linked, directory: int, container: int, agent_id: str) 
         made["held"] = _commit(git, holder, alone.tips, f"what nothing else holds of {words}")
     refs = {f"{containers.RESCUE}{agent_id}/{name}": commit for name, commit in made.items()}
     _set(git, agent_id, refs)
-    _verify(git, directory, seen, on_disk, refs)
+    _verify(git, directory, seen, on_disk, refs, {path: digest for path, (_, digest) in pointers.items()})
     return Rescued(refs, seen)
 
 
@@ -148,9 +150,28 @@ def listed(git: Git) -> list[str]:
     return sorted({name for name in out.split("\0") if name})
 
 
-def _written(git: Git, directory: int, container: int, seen: Look) -> list[Stage]:
-    """Every file and link as a blob in the object store, by its bytes on disk."""
-    files = [name for name, mode in seen.files.items() if stat.S_ISREG(mode)]
+def _pointers(git: Git, tree: Linked) -> dict[str, tuple[str, bytes]]:
+    """LFS files whose content need not be copied: the pointer's blob, and the SHA-256 of what it names.
+
+    `git lfs prune` deletes content that only a rescue ref names: so HEAD must be another ref's, too.
+    """
+    if tree.head is None or not worktrees.holders(git, tree.head, None):
+        return {}
+    committed = {}
+    for line in git.run("ls-tree", "-r", "-z", "--full-tree", tree.head).split("\0"):
+        words, tab, path = line.partition("\t")
+        if tab:
+            committed[path] = words.split(" ")[2]
+    entries = [entry for entry in worktrees.entries(git) if committed.get(entry.path) == entry.blob]
+    held = lfs.look(git, tree.path, tree.common, entries).held
+    return {path: (committed[path], digest) for path, digest in held.items()}
+
+
+def _written(
+    git: Git, directory: int, container: int, seen: Look, pointers: dict[str, tuple[str, bytes]]
+) -> list[Stage]:
+    """Every file and link as a blob in the object store, by its bytes on disk; those of `pointers` are there."""
+    files = [name for name, mode in seen.files.items() if stat.S_ISREG(mode) and name not in pointers]
     links = [name for name, mode in seen.files.items() if stat.S_ISLNK(mode)]
     written: list[Stage] = []
     with ExitStack() as stack:
@@ -167,7 +188,8 @@ def _written(git: Git, directory: int, container: int, seen: Look) -> list[Stage
         raise OwnerCallFailed("git_failed", "git hash-object did not answer for every file")
     for name, blob in zip([*files, *links], blobs, strict=True):
         written.append(Stage(f"{_mode(seen.files[name]):o}", blob, name))
-    return written
+    there = [(name, blob) for name, (blob, _) in pointers.items() if name in seen.files]
+    return written + [Stage(f"{_mode(seen.files[name]):o}", blob, name) for name, blob in there]
 
 
 def _quoted(path: str) -> str:
@@ -237,8 +259,13 @@ def _set(git: Git, agent_id: str, refs: dict[str, str]) -> None:
         git.run("update-ref", "--stdin", stdin="".join(orders))
 
 
-def _verify(git: Git, directory: int, seen: Look, on_disk: str, refs: dict[str, str]) -> None:
-    """Compare what git gives back with what lies on disk now; see that nothing is missing. Raises OwnerCallFailed."""
+def _verify(
+    git: Git, directory: int, seen: Look, on_disk: str, refs: dict[str, str], pointed: dict[str, bytes]
+) -> None:
+    """Compare what git gives back, or what its pointers name, with what lies on disk now; see that nothing is missing.
+
+    Raises OwnerCallFailed.
+    """
     tips = "".join(f"{commit}\n" for commit in refs.values())
     git.run(
         "rev-list", "--objects", "--quiet", "--stdin", *held.OTHERS, stdin=tips
@@ -251,7 +278,10 @@ def _verify(git: Git, directory: int, seen: Look, on_disk: str, refs: dict[str, 
             saved[path] = int(mode, 8), blob
     content = git.digests(sorted({blob for _, blob in saved.values()}))
     for path, digest, st_mode in _digests(directory, seen):
-        if path not in saved or (_mode(st_mode), digest) != (saved[path][0], content[saved[path][1]]):
+        if path not in saved or (_mode(st_mode), digest) != (
+            saved[path][0],
+            pointed.get(path) or content[saved[path][1]],
+        ):
             raise OwnerCallFailed("not_verified", f"the rescued copy of {path!r} is not what lies on disk")
     again = look(directory, listed(git))
     if len(saved) != len(seen.files) or again != seen:

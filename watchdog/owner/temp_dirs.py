@@ -44,6 +44,7 @@ class TempDir:
     in_use: InUse = ()
     unchanged_for: float = 0.0
     known: sites.Known = sites.UNKNOWN
+    used_by: str | None = None  # `HookContext.used_by`
 
     @property
     def container(self) -> str:
@@ -184,7 +185,7 @@ def _user(
         return f"in use: {user}"
     if not occupancy.lock(locked):
         return f"somebody holds a lock on {what.path}"
-    if user := occupancy.occupant(paths.real_path(directory)):
+    if user := what.used_by or occupancy.occupant(paths.real_path(directory), by_name=True):
         return f"in use: {user}"
     _refuse_contents(directory, what, limit, opening=opening)
     return None

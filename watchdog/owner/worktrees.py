@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from watchdog.errors import PathRefused
-from watchdog.owner import occupancy, paths, repositories
+from watchdog.owner import lfs, occupancy, paths, repositories
 from watchdog.owner.git import Git
 
 # Files in a worktree's git dir that mean: in the middle of something (gitrepository-layout(5), sequencer.c).
@@ -170,7 +170,11 @@ def reasons_to_keep(git: Git, tree: Linked, inside: Sequence[str]) -> Reasons:
         reasons += [words for name, words in table.items() if os.path.lexists(os.path.join(tree.git_dir, name))]
     if tree.branch is None or tree.head is None:
         found.work.append("HEAD is detached or has no commit; its commits might be held by nothing else")
-    found.work += _changes(git)
+    content = lfs.look(git, tree.path, tree.common, entries(git))
+    found.work += _changes(git, content)
+    if content.alone:
+        words = f"{len(content.alone)} files of git-lfs, first {content.alone[0]!r}"
+        found.work.append(f"what lies there is in no LFS store of its repository: {words}")
     _index_surprises(git, tree, found)
     found.work += _unheld(git, tree)
     if stashes(git, tree):
@@ -184,14 +188,25 @@ def stashes(git: Git, tree: Linked) -> list[str]:
     return [name for name, _, words in lines if re.match(rf"(WIP on|On) {re.escape(tree.short)}: ", words)]
 
 
-def _changes(git: Git) -> list[str]:
+def entries(git: Git) -> list[lfs.Entry]:
+    """Files of the index that are in no conflict."""
+    return [lfs.Entry(stage.mode, stage.name, stage.path) for stage in index(git).get(0, [])]
+
+
+def _changes(git: Git, content: lfs.Content) -> list[str]:
     options = ("--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=all", "--no-renames")
     lines = [line for line in git.run("status", *options).split("\0") if line]
+    lines = [line for line in lines if line[:3] != " M " or line[3:] not in content.held]
     if not lines:
         return []
+    changed = {content.filtered[line[3:]] for line in lines if line[1] == "M" and line[3:] in content.filtered}
+    by = f"; what the filter {', '.join(sorted(changed))} would make of some is not known: no filter is run"
     untracked = sum(line.startswith("??") for line in lines)
     staged = sum(line[0] not in " ?" for line in lines)
-    return [f"it is not clean: {len(lines)} paths ({untracked} untracked, {staged} staged), first {lines[0][3:]!r}"]
+    return [
+        f"it is not clean: {len(lines)} paths ({untracked} untracked, {staged} staged), first {lines[0][3:]!r}"
+        + (by if changed - {"lfs"} else "")
+    ]
 
 
 def _index_surprises(git: Git, tree: Linked, found: Reasons) -> None:

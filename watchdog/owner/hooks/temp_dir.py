@@ -11,5 +11,6 @@ def temp_dir(context: HookContext, settings: base.CleanupSettings) -> HookResult
         return base.nothing("no temp dir was registered")
     known = base.known_site(context, "temp_dir")
     return temp_dirs.remove(
-        temp_dirs.TempDir(context.temp_dir, context.agent_id, context.in_use, known=known), settings
+        temp_dirs.TempDir(context.temp_dir, context.agent_id, context.in_use, known=known, used_by=context.used_by),
+        settings,
     )

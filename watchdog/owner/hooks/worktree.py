@@ -97,7 +97,7 @@ def _put_away(
         if context.seen is not None and context.seen != untouched.seal(tree):
             return base.kept(f"kept {path}: it was in use, and was changed since; it is whoever's that used it")
         reasons = worktrees.reasons_to_keep(git, tree, inside)
-        if user := occupancy.occupant(paths.real_path(directory)):
+        if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
             reasons.never.append(worktrees.IN_USE + user)
         rescuing = settings.dirty_worktree == "rescue" and bool(reasons.work)
         told = reasons.never + ([] if rescuing and not reasons.never else reasons.work)

@@ -1,0 +1,167 @@
+"""Who uses a directory, of whatever uid: for root's daemon, before anything of an owner's is moved or deleted.
+
+The owner's helper sees its own uid's processes alone (`owner.occupancy`). Root sees every process's cwd, root, program
+and mapped files, and the open files of root's own; those of others only where nothing keeps root from listing them
+(the unit leaves out CAP_DAC_READ_SEARCH, which opens every file of the host). No path of an owner's is opened: names
+are compared. Of a process whose files hang nobody knows what it uses.
+
+A descriptor that nobody has received yet (SCM_RIGHTS) is not seen: the kernel tells that there are some, not of what,
+and a process that never receives its own would keep every tree of the host.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from watchdog.core.mounts import DELETED, is_below, mounts_of, names_by, text, variable_naming
+from watchdog.owner.paths import born
+from watchdog.processes import bounded as bounds
+from watchdog.processes import procfs
+from watchdog.processes.bounded import Reading, Unreadable, bounded
+from watchdog.processes.procfs import PROC
+
+ENVIRON_LIMIT = 4 << 20
+
+
+class Place(NamedTuple):
+    """A directory, as its owner's helper names it: `device` and `inside` say where it lies, `born` when it was made.
+
+    `open`: others than its owner may pass to it. `by_name`: a process that names it in its environment uses it.
+    """
+
+    path: str
+    owner: int
+    device: str
+    inside: str
+    born: int | None = None
+    open: bool = True
+    by_name: bool = False
+
+
+@bounded
+def users_of(places: tuple[Place, ...], without: frozenset[int]) -> dict[str, str]:
+    """By path, who uses it, in words; of each its owner's processes are left out, and the pids `without`.
+
+    Raises LookFailed when /proc cannot be read at all.
+    """
+    try:
+        pids = [int(name) for name in os.listdir(PROC) if name.isdigit()]
+        here = os.readlink(f"{PROC}/self/ns/mnt")
+    except OSError as error:
+        raise bounds.LookFailed(error.errno, f"{PROC} cannot be read: {error.strerror}") from error
+    by_name = any(place.by_name for place in places)
+    found: dict[str, str] = {}
+
+    def look(pid: int) -> dict[str, str]:
+        return _used_by(pid, places, here, by_name=by_name)
+
+    for pid, seen in bounds.each((pid for pid in pids if pid not in without), look).items():
+        if isinstance(seen, Unreadable):
+            for place in places:
+                uid = _uid(pid)
+                if place.path not in found and uid is not None and uid != place.owner and (place.open or uid == 0):
+                    found[place.path] = f"{seen.strerror}; what it uses is not known"
+        elif not isinstance(seen, OSError):  # gone
+            found = seen | found
+    return found
+
+
+def _uid(pid: int) -> int | None:
+    try:
+        return os.stat(f"{PROC}/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def _used_by(pid: int, places: tuple[Place, ...], here: str, *, by_name: bool) -> dict[str, str]:
+    uid = _uid(pid)
+    others = [place for place in places if uid is not None and place.owner != uid]
+    if not others:
+        return {}
+    names = _names(pid, others, here)
+    found: dict[str, str] = {}
+    former: set[tuple[str, str]] = set()
+    for kind, link, target in _uses(pid):
+        for place in others:
+            if place.path in found:
+                continue
+            if any(is_below(target.removesuffix(DELETED), name) for name in names[place]):
+                if target.endswith(DELETED) and _is_former(pid, link, target, names[place], place.born, former):
+                    former.add((place.path, target))
+                elif (place.path, target) not in former:
+                    found[place.path] = f"process {pid} of uid {uid} has its {kind} at {target}"
+    if by_name:
+        with suppress(PermissionError):  # a kernel thread
+            environ = _environ(pid)
+            for place in others:
+                variable = variable_naming(environ, names[place]) if place.by_name else None
+                if variable is not None:
+                    found.setdefault(place.path, f"process {pid} of uid {uid} names it in its environment: {variable}")
+    return found
+
+
+def _names(pid: int, places: list[Place], here: str) -> dict[Place, set[str]]:
+    """What the places are called where that process lives."""
+    try:
+        with Reading(pid, "ns"):
+            there = os.readlink(f"{PROC}/{pid}/ns/mnt")
+        mounts = [] if there == here else list(mounts_of(procfs.read_of(pid, "mountinfo")))
+    except Unreadable:
+        raise
+    except (OSError, ValueError):
+        mounts = []
+    return {place: {place.path, *names_by(mounts, place.device, place.inside)} for place in places}
+
+
+def _uses(pid: int) -> Iterator[tuple[str, str, str]]:
+    """What a process has where: the kind, the link that says it ("" for a mapped file), the name."""
+    for kind in ("cwd", "root", "exe"):
+        with suppress(FileNotFoundError, PermissionError), Reading(pid, kind):
+            yield kind, kind, os.readlink(f"{PROC}/{pid}/{kind}")
+    fds: list[str] = []
+    with suppress(FileNotFoundError, PermissionError), Reading(pid, "fd"):
+        fds = os.listdir(f"{PROC}/{pid}/fd")
+    for fd in fds:
+        with suppress(FileNotFoundError, PermissionError):
+            with Reading(pid, "fd"):
+                target = os.readlink(f"{PROC}/{pid}/fd/{fd}")
+            yield "open file", f"fd/{fd}", target
+    with suppress(FileNotFoundError, PermissionError, ProcessLookupError):
+        lines = text(procfs.read_of(pid, "maps", limit=1 << 24)).split("\n")
+        for name in {"/" + line.partition(" /")[2] for line in lines if " /" in line}:
+            yield "mapped file", "", name
+
+
+def _is_former(
+    pid: int, link: str, target: str, names: set[str], made: int | None, former: set[tuple[str, str]]
+) -> bool:
+    """Whether what has been deleted lay in a directory that was there before this one: it is older than this one.
+
+    The place itself cannot be deleted and be there. What was deleted in this one counts as in use. Of a mapped file
+    that says its program, or an open file of that name.
+    """
+    if not link:
+        return any(name == target for _, name in former)
+    if target.removesuffix(DELETED) in names and link == "cwd":
+        return True
+    try:
+        with Reading(pid, link.partition("/")[0]):
+            fd = os.open(f"{PROC}/{pid}/{link}", os.O_PATH | os.O_CLOEXEC)
+    except Unreadable:
+        raise
+    except OSError:
+        return False
+    try:
+        when = born(fd)
+        return not os.fstat(fd).st_nlink and when is not None and made is not None and when < made
+    finally:
+        os.close(fd)
+
+
+def _environ(pid: int) -> bytes:
+    directory = os.open(PROC, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return procfs.environ(pid, dir_fd=directory, limit=ENVIRON_LIMIT)
+    finally:
+        os.close(directory)
