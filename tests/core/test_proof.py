@@ -4,10 +4,10 @@ from watchdog.core.proof import OUTRUN, ROW, Looks
 
 
 def seen(*looks: str) -> Looks:
-    """`n`ew somebody, `a`live one that was known, `-` nobody, `~` nobody by a look that was not whole."""
+    """`n`ew somebody, `a`live one that was known, `-` nobody; `~` the same, not whole; `?` the same, one was lost."""
     found = Looks()
     for look in looks:
-        found = found.after(new=look == "n", alive=look == "a", whole=look != "~")
+        found = found.after(new=look == "n", alive=look == "a", whole=look != "~", lost=look == "?")
     return found
 
 
@@ -26,6 +26,14 @@ def test_a_look_that_finds_nobody_after_one_that_found_new_ones_is_none() -> Non
     assert seen(*relay, *["-"] * (ROW - 1)).prove
     assert not seen(*relay, *["~"] * 5).prove
     assert seen(*relay, *["~"] * 3 * ROW).prove
+
+
+def test_a_look_that_lost_somebody_is_none_even_where_nobody_new_was_found_yet() -> None:
+    """Seen at a load of 25: the first look found the main process alone, and missed its relay."""
+    assert not seen("n", "?").prove
+    assert not seen("n", "?", "-", "-").prove
+    assert seen("n", "?", "-", "-", "-").prove
+    assert seen("n", *["?"] * 3 * ROW).prove
 
 
 def test_those_that_replace_themselves_count_as_alive() -> None:

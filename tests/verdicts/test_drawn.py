@@ -272,7 +272,7 @@ def halts(draw: random.Random) -> Scene:
     """Case N22: real processes that a debugger holds for a while, or for ever, or that somebody stopped.
 
     Who is held is waited for, for wait_limit, and has all of its limit once more when it is let go; a stop by nobody
-    known is a silence like any. A hold that is over before anybody asked for it is none.
+    known is a silence like any. A hold that is over before it is late may be seen or not.
     """
     interval, base = rhythm(draw)
     scene = Scene(interval, base * 24, [], wait=base * draw.uniform(5, 7))
@@ -302,6 +302,8 @@ def halts(draw: random.Random) -> Scene:
             one.words += [(t, BEAT) for t in beats(draw, after * 0.4, freed, scene.length)]
         if then == "is mute":
             one.earliest, one.latest = freed + after, freed + after + confirmed + interval
+        if short:  # unless a scan for another one's sake has seen it held
+            one.latest = freed + after + confirmed + interval
         if then == "is held for ever":
             one.earliest, one.latest = last + scene.wait, last + after + scene.wait + confirmed + interval
         scene.agents.append(one)

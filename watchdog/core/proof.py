@@ -16,14 +16,18 @@ class Looks:
     """What the looks of one attempt to end a tree have found."""
 
     count: int = 0
-    born: bool = False  # a look after the first has found somebody new
+    born: bool = False  # a look after the first has found somebody new, or one may have missed such
     empty: float = 0.0  # whole looks in a row since, that found nobody new and nobody alive
     replaced: int = 0  # looks in a row that found somebody new, and nobody of before alive
 
-    def after(self, *, new: bool, alive: bool, whole: bool) -> "Looks":
-        """With one more. `new`: it found somebody who was not known; `alive`: of those that were known one lived."""
-        born = self.born or (new and self.count > 0)
-        empty = 0.0 if new or alive else self.empty + (1.0 if whole or not born else PART)
+    def after(self, *, new: bool, alive: bool, whole: bool, lost: bool = False) -> "Looks":
+        """With one more.
+
+        `new`: it found somebody who was not known; `alive`: of those that were known one lived; `lost`: somebody ended
+        before the look could tell whose it was.
+        """
+        born = self.born or lost or (new and self.count > 0)
+        empty = 0.0 if new or alive else self.empty + (PART if lost or (born and not whole) else 1.0)
         replaced = self.replaced + 1 if new and not alive and self.count > 0 else 0 if alive else self.replaced
         return replace(self, count=self.count + 1, born=born, empty=empty, replaced=replaced)
 

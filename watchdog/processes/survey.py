@@ -16,9 +16,10 @@ from watchdog.processes.bounded import bounded
 
 
 class Trees(dict[str, tuple[TreeMember, ...]]):
-    """Of each agent, by id. `whole`: nobody who lived when the scan ended was missed by it."""
+    """Of each agent, by id. `whole` and `lost`: of the scan, see `table.ProcessTable`."""
 
     whole: bool = True
+    lost: bool = False
 
 
 _previous: table.ProcessTable | None = None
@@ -61,7 +62,7 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
         found[root.agent_id] += memory.unseen(seen, root)
     if identities.pidfd_inodes_work():
         found = Trees(_completed(found))
-    found.whole = seen.whole
+    found.whole, found.lost = seen.whole, seen.lost
     known = ((row.stat.pid, row.uid, row.service) for row in seen.rows.values() if row.stat.pid not in mains)
     shared = tuple(Service(pid, uid, name) for pid, uid, name in known if name is not None and name != PARTS)
     return roots, found, shared

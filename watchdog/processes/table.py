@@ -36,6 +36,7 @@ VENDOR_MARKERS = (
 )
 SERVICE_MANAGERS = frozenset({"systemd"})
 _ENVIRON_LIMIT = 4 << 20  # bytes; a longer environment is read so far and no farther
+FRESH = 5 * procfs.TICKS_PER_SECOND  # before a scan; who is older was there for another scan to read
 LISTS = 5  # of /proc in one scan, at most: where so many come and go nobody's list is whole
 _VALUE_LIMIT = 128  # bytes; a longer one is no id of a run
 _WORDS_LIMIT = 4096  # bytes of a command line, the first of it
@@ -73,7 +74,8 @@ class ProcessTable:
     boot_id: str
     scanner_pid: int
     rows: Mapping[int, Row] = field(default_factory=dict)
-    whole: bool = True  # everybody who lived when it ended is in it, or in `unreadable`
+    whole: bool = True  # everybody who lived when its lines were read is in it, or in `unreadable`
+    lost: bool = False  # one ended before its marks were read that may have left a successor, as in `_lost`
     unreadable: frozenset[int] = frozenset()  # there, but stat, owner or marks could not be read, or hang
 
     def find(self, identity: Identity | None) -> Row | None:
@@ -141,9 +143,9 @@ def scan(
         # A line that was read in the tick in which its process started may by now be true of another one of that number
         # and tick, and nothing would tell the two apart. Read when that tick is over, it names one process.
         young = {pid: row.stat.start_ticks for pid, row in rows.items() if row.stat.start_ticks >= began}
+        again: list[Row] = []
         if young and identities.tick_is_over(max(young.values())):
-            for pid in young:
-                del rows[pid]
+            again = [rows.pop(pid) for pid in young]
             _read_rows(young, proc_fd, rows, unreadable, before)
         wanted: dict[int, tuple[bool, bool]] = {}  # whether its marks, whether its cgroup in any case
         for pid, row in rows.items():
@@ -160,6 +162,9 @@ def scan(
                 rows[pid], complete = found
                 if not complete:
                     unreadable.add(pid)
+        ended = (row for row in again if row.uid in uids and _has_ended(rows.get(row.stat.pid)))
+        doubtful = [*ended, *(rows[pid] for pid, (marks, _) in wanted.items() if marks)]
+        lost = any(_lost(row, rows, began - FRESH) for row in doubtful)
         # Asked last: a number that passed on since its line was read then stands for the one that is gone.
         for path in sorted(own_cgroups):
             with suppress(OSError):  # one that cannot be read (ENAMETOOLONG) hides its own processes, nobody else's
@@ -171,7 +176,7 @@ def scan(
         os.close(proc_fd)
     bounds.readable = frozenset(pid for pid, row in rows.items() if row.stat.state != UNREAD)
     scanner = os.getpid() if scanner_pid is None else scanner_pid
-    return ProcessTable(host, identities.boot_id(), scanner, rows, whole, frozenset(unreadable))
+    return ProcessTable(host, identities.boot_id(), scanner, rows, whole, lost, frozenset(unreadable))
 
 
 @bounded
@@ -193,6 +198,28 @@ def _read_all(proc_fd: int, rows: dict[int, Row], unreadable: set[int], before: 
             return True
         _read_rows(new, proc_fd, rows, unreadable, before)
     return False
+
+
+def _has_ended(row: Row | None) -> bool:
+    return row is None or row.stat.dead
+
+
+def _lost(row: Row, rows: Mapping[int, Row], since: int) -> bool:
+    """Whether one that began after tick `since` ended before its marks were read, and nothing else tells whose it was.
+
+    A process that starts a successor and ends is some ms old, and so is whoever started it, or it is an orphan; a child
+    of an older parent, in that one's session, is told by it. Zombies have no environment.
+    """
+    if row.marker is not None or row.vendors or row.stat.dead or row.stat.start_ticks < since:
+        return False
+    parent = rows.get(row.stat.parent_pid)
+    if parent is not None and parent.stat.start_ticks < since and parent.stat.session == row.stat.session:
+        return False
+    try:
+        now = procfs.stat(row.stat.pid)
+        return now.dead or now.start_ticks != row.stat.start_ticks
+    except (OSError, ValueError) as error:
+        return not isinstance(error, Unreadable)  # who hangs is in `unreadable`
 
 
 def _read_rows(
