@@ -6,14 +6,21 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from tests.control.office import Recorder as Kept
+from tests.registry.samples import NOW, add
 from watchdog.clock import Clock
-from watchdog.fleet import Fleet
+from watchdog.core.custody import Daemon, Holder
+from watchdog.core.model import Policy, Reason
+from watchdog.fleet import Agent, Fleet
 from watchdog.holds import Holds
+from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.takeup import TakeUp
 
 NOBODY: Any = cast("Any", None)
+HOLDER = Holder(Daemon(0, 4242, 7), "/run/agent-watchdog/control.sock", "b" * 32, "alpha")
 
 
 class Counted(Store):
@@ -63,3 +70,60 @@ def test_a_registry_that_nobody_wrote_to_is_not_read_again(tmp_path: Path) -> No
             store.close()
 
     asyncio.run(story())
+
+
+class Parts:
+    """What taking up asks of the other parts of the daemon; `said`: of the worker, in order."""
+
+    observe = False
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def policy_for(self, _: object) -> Policy:
+        return Policy()
+
+    def read_copies(self) -> list[object]:
+        return []
+
+    def take_up(self) -> None:
+        pass
+
+    def resume(self, request: RequestRow, _: Agent, *, lost: bool) -> None:
+        self.said.append(f"resume {request.request_id}")
+
+    def veto(self, agent: Agent, why: str) -> None:
+        self.said.append(f"veto {agent.agent_id}: {why}")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_order_for_an_agent_that_another_daemon_took_over_is_vetoed_before_it_runs(
+    tmp_path: Path, elsewhere: bool
+) -> None:
+    """Left by a crash between the decision and the first signal. Vetoed in the same turn, before the worker's task."""
+
+    async def story() -> list[str]:
+        store, parts, fleet = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open()), Parts(), Fleet()
+        add(store.store, "a1")
+        assert store.store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
+        take_up = TakeUp(
+            fleet=fleet,
+            store=store,
+            clock=Clock(),
+            holds=Holds(),
+            log=Kept(),
+            host="h1",
+            boot_id="b1",
+            **{part: cast("Any", parts) for part in ("settings", "hearing", "placement", "worker")},
+        )
+        parts.readmit = lambda agent, row: fleet.add(agent)  # type: ignore[attr-defined] # what hearing does of it
+        if elsewhere:
+            take_up.settle = lambda agent: agent.left_to(HOLDER)
+        try:
+            await take_up.everything()
+        finally:
+            store.close()
+        return parts.said
+
+    vetoes = [f"veto a1: watched by {HOLDER}"] if elsewhere else []
+    assert asyncio.run(story()) == ["resume r1", *vetoes]

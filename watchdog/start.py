@@ -8,17 +8,15 @@ import gc
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from watchdog import background, checkup, config, descriptors, logs, threads
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.lock import PidFile
 from watchdog.places import ensure_directories, squatted
-from watchdog.service import Daemon
-from watchdog.sink import Sink
 from watchdog.systemd import Supervisor
 
 M_ARENA_MAX = -8  # malloc.h
@@ -48,9 +46,15 @@ def main(argv: list[str] | None = None) -> int:
         if options.check:
             return _answered(lambda: _check(read(), Supervisor(os.environ)))
         settings = _answered(read)
+        from watchdog.service import Daemon  # lazily: half a second that `--check` need not take
+
+        async def live(settings: config.Settings, *parts: Any) -> int:
+            return await Daemon(settings, read, *parts).run()
+
+        run = partial(_run, live)
         if options.daemonize:
-            return background.run_detached(settings, options.pidfile, partial(_run, read))
-        return _run(read, settings, Supervisor(os.environ))
+            return background.run_detached(settings, options.pidfile, run)
+        return run(settings, Supervisor(os.environ))
     except WatchdogError as error:
         print(f"agent-watchdogd: {error}", file=sys.stderr)
         return error.exit_code
@@ -137,7 +141,7 @@ def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
 
 
 def _run(
-    read: Callable[[], config.Settings],
+    live: Callable[..., Coroutine[Any, Any, int]],
     settings: config.Settings,
     supervisor: Supervisor,
     pid_file: PidFile | None = None,
@@ -156,23 +160,12 @@ def _run(
     gc.freeze()  # see `entry`
     gc.enable()
     try:
-        return asyncio.run(_live(read, settings, supervisor, log, sink, pid_file))
+        return asyncio.run(live(settings, supervisor, log, sink, pid_file))
     except WatchdogError as error:
         log.event("daemon.failed", error=str(error))
         raise
     finally:
         logs.finish(sink)
-
-
-async def _live(
-    read: Callable[[], config.Settings],
-    settings: config.Settings,
-    supervisor: Supervisor,
-    log: logs.Log,
-    sink: Sink,
-    pid_file: PidFile | None,
-) -> int:
-    return await Daemon(settings, read, supervisor, log, sink, pid_file).run()
 
 
 def _share_one_heap() -> None:

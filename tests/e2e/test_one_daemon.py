@@ -189,6 +189,7 @@ while True:
 """
 
 
+@pytest.mark.faults  # half a minute; that the order is vetoed before it runs is in tests/test_takeup.py
 def test_an_order_that_a_crash_left_is_not_gone_on_with_once_another_daemon_has_the_agent(home: Household) -> None:
     """The user's daemon had decided to end it and signalled nobody; the host's took over, and the agent beats there."""
     home.user.configure(kill={"ladder": ["stop", "kill"], "stop_pause_seconds": 8})
