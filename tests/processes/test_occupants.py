@@ -58,6 +58,16 @@ def test_each_kind_of_use_is_seen(family: Family, tree: Path, code: str, kind: s
     assert users_of((before._replace(owner=os.geteuid()),), frozenset()) == {}
 
 
+def test_a_file_may_be_asked_about_too(family: Family, tree: Path) -> None:
+    """The reaper's findings are not all directories."""
+    where = there(tree / "file")
+    assert user(where) is None
+    child = family.python(f"import sys; f = open({str(tree / 'file')!r}); {READY}")
+    assert family.line(child) == "ready"
+    found = user(where)
+    assert found is not None and "open file" in found
+
+
 def test_who_sits_in_a_former_directory_of_that_name_is_not_here(family: Family, tree: Path) -> None:
     """The reverse: its cwd, program or file was deleted with the tree that lay there before."""
     code = f"""

@@ -78,7 +78,9 @@ def _list(arguments: argparse.Namespace, where: Json) -> int:
     for one in found:
         names = one.get("ignored")
         if isinstance(names, list) and names:
-            first = ", ".join(map(clean, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            count = one.get("ignored_count")
+            more = count - len(names) if isinstance(count, int) else 0
+            first = ", ".join(map(clean, names)) + (f" and {more} more" if more > 0 else "")
             say(f"{str(one.get('agent_id'))[:8]} stays without limit: git ignores, and nothing rebuilds, {first}")
     return 0
 

@@ -52,12 +52,13 @@ class _Names:
 
 
 def place(path: str) -> dict[str, object] | None:
-    """The helper's call: what root's daemon needs to find others' processes in a directory; None: it is not there.
+    """The helper's call: what root's daemon needs to find others' processes in a directory, or those that have a file;
+    None: it is not there.
 
     `processes.occupants.Place` says what each is. Raises OSError, PathRefused.
     """
     try:
-        directory = os.open(path, paths.STEP & ~os.O_NOFOLLOW)
+        directory = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:

@@ -28,6 +28,7 @@ PLAN = "restore.json"
 BACK = "entry.back"
 ADDED = ".restored"
 LOCK = "agent-watchdog is restoring it"
+NAMES = 5  # ignored files that a list tells of each container
 SHORTEST = 4  # characters of an id that may stand for it
 
 
@@ -76,13 +77,21 @@ def restorable(places: list[str]) -> dict[str, object]:
     for common in known:
         try:
             there = {manifest.agent_id: manifest for manifest in _manifests(common)}
-            found += [{**asdict(one), "common": common, "restorable": True} for one in there.values()]
+            found += [_shown(one, common) for one in there.values()]
             for agent_id, refs in _rescued(Git(common, GIT_SECONDS, git_dir=common)).items():
                 if agent_id not in there:
                     found.append({"agent_id": agent_id, "common": common, "restorable": False, "refs": refs})
         except (OSError, PathRefused, OwnerCallFailed) as error:
             problems.append(f"{common}: {error}")
     return {"found": found, "problems": problems}
+
+
+def _shown(manifest: Manifest, common: str) -> dict[str, object]:
+    """A container for a list: a few names of each kind, since the answer has to be short."""
+    names = manifest.ignored or []
+    few = {"ignored": names[:NAMES], "ignored_count": len(names)}
+    told = {key: value for key, value in asdict(manifest).items() if key not in ("copies", "rebuildable")}
+    return {**told, **few, "common": common, "restorable": True}
 
 
 def restore(wanted: str, places: list[str], dry_run: bool = False) -> dict[str, object]:

@@ -1,0 +1,53 @@
+"""Root's shell in a user's tree, and root's job with a user's temp dir as TMPDIR: root's daemon keeps both."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.test_two_people import Person
+from tests.world import World, make_world, wait_for
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a system daemon and another uid")
+TREE = """
+export GIT_CONFIG_GLOBAL=/dev/null
+git init -q -b main repo && cd repo && git config user.name t && git config user.email t@example.org
+echo one >file && git add -A && git commit -qm one && git worktree add -q ../wt -b wt && mkdir ../t
+"""
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """The system's daemon: others may pass to its sockets, and nowhere else."""
+    for made in make_world(stall={"after_seconds": 3, "start_limit_seconds": 60}):
+        made.dir.chmod(0o755)
+        made.runtime.chmod(0o755)
+        made.configure(cleanup={"roots": [str(made.dir)]})
+        yield made
+
+
+def test_what_another_uid_uses_stays(world: World) -> None:
+    """Cases P11 and P18. When they have gone, `reap` finds the tree unused and unchanged, and moves it."""
+    ann = Person(world, "ann", 12001)
+    made = ann.start("sh", "-ec", TREE)
+    assert made.wait(60) == 0, made.communicate()
+    tree, temp = ann.home / "wt", ann.home / "t"
+    shell = subprocess.Popen(["sleep", "1000"], cwd=tree)
+    job = subprocess.Popen(["sleep", "1000"], env={**os.environ, "TMPDIR": str(temp)})
+    world.started += [shell, job]
+    world.start()
+
+    ann.run("alpha", "beat=0.3", "exit=0", options=("--worktree", str(tree), "--temp-dir", str(temp)))
+    agent = wait_for(lambda: world.agents()["alpha"], "it is registered")
+    world.cli("kill", agent["agent_id"], check=False)
+
+    hook = world.wait_event("cleanup.hook_finished", name="alpha", hook="worktree")
+    assert (hook["outcome"], f"process {shell.pid} of uid 0 has its cwd" in hook["message"]) == ("kept", True), hook
+    hook = world.wait_event("cleanup.hook_finished", name="alpha", hook="temp_dir")
+    assert (hook["outcome"], f"process {job.pid} of uid 0 names it" in hook["message"]) == ("kept", True), hook
+    assert tree.is_dir() and temp.is_dir()
+    shell.kill()
+    shell.wait()
+    world.cli("reap")
+    wait_for(lambda: not tree.exists(), "nobody uses it any more")
