@@ -44,6 +44,6 @@ ROWS = [
     ),
     Row("before the first prompt", "lives", steps.first_prompt_waits, tables=steps.STARTING),
     Row("stop at rest", "stopped", steps.stop_at_rest, recorded=True),
-    Row("stop at work", "stopped in 15 s", steps.stop_at_work(15)),
+    Row("stop at work", "stopped after that tool", steps.stop_at_work),
     Row("stop over a draft", "the draft is not sent", steps.draft(hooks=True)),
 ]
