@@ -16,7 +16,11 @@ SCRIPTS: Scripts = {
     "long": [*SLEEPS, Say("Done.")],
     "hang": [Call("shell", "sleep 600"), Say("Never.")],
     "hang-codex": [Call("shell", "sleep 600", {"yield_time_ms": 600_000}), Say("Never.")],
-    "limit": [Call("shell", f"sleep {AFTER + 8:.0f}", {"timeout": 90_000}), Say("Slept long.")],
+    # In a loop: Claude Code refuses one long sleep, before any hook.
+    "limit": [
+        Call("shell", f"for i in 1 2 3 4; do sleep {AFTER / 4 + 2:.0f}; done", {"timeout": 90_000}),
+        Say("Slept long."),
+    ],
     "yield": [Call("shell", "sleep 30"), Say("It runs on.")],
     "slow": [Say("word", 60)],
     "slow-then": [Say("word", 20)],
