@@ -391,8 +391,10 @@ def stop_at_rest(stage: Stage) -> str:
     right(done.returncode == 0, f"exit {done.returncode}: {done.stdout}{done.stderr}")
     stage.ended("a", "stopped")
     dead(stage.tree(), 5)
-    right(not stage.told("kill.signal_sent", "a"), "it did not end by its keys")
-    return f"stopped by its keys after {time.monotonic() - began:.0f} s"
+    typed = [e["why"] for e in stage.told("stop.keys", "a")]
+    right(typed and not typed[0].startswith("not typed"), f"its keys: {typed}")
+    right(not [e for e in stage.told("kill.signal_sent", "a") if "SIGKILL" in e["why"]], "it needed KILL")
+    return f"its keys typed, stopped after {time.monotonic() - began:.0f} s"
 
 
 def stop_at_work(stage: Stage) -> str:
@@ -432,7 +434,7 @@ def draft(*, hooks: bool) -> Callable[[Stage], str]:
         stage.ended("a", "stopped")
         right(not stage.model.played("write"), "the draft was sent")
         right(done.returncode == 0, f"exit {done.returncode}: {done.stdout}{done.stderr}")
-        right(not [e for e in stage.told("kill.signal_sent") if e.get("signal") == "SIGKILL"], "it needed KILL")
+        right(not [e for e in stage.told("kill.signal_sent", "a") if "SIGKILL" in e["why"]], "it needed KILL")
         return "stopped, and the draft was not sent"
 
     return play
@@ -555,7 +557,8 @@ def first_leaves(stage: Stage) -> str:
     """The first agent ends by itself, and nothing of the second one does."""
     running = shared(stage)
     stage.keys("a", "C-c", "C-c")
-    stage.ended("a", "completed")
+    stage.ended("a", "completed", "failed")  # as it pleases: on a busy machine its status is not zero
+    stage.spared("a")
     stage.tidied()
     right(all(alive(pid) for pid in running), "the command of another agent was ended with it")
     right("econnect" not in stage.screen("b"), "the server of another agent was ended with it")

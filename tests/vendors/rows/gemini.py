@@ -29,7 +29,12 @@ ROWS = [
     Row("permission dialog without hooks", "told, lives", steps.permission_without_hooks),
     Row("a question of the model", "waiting, told, lives", steps.question("Which way", "Enter"), recorded=True),
     Row("Esc in a turn", "idle, lives", steps.escape("slow")),
-    Row("Esc at a dialog", "idle, lives", steps.escape_at_a_dialog),
+    Row(
+        "Esc at a dialog",
+        "idle, lives",
+        steps.escape_at_a_dialog,
+        "no hook and no file of its own tells of it: it counts as waiting for you until the next prompt",
+    ),
     Row(
         "trust dialog",
         "told, lives",
