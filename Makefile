@@ -79,4 +79,4 @@ peers: $(BIN)/.ready ## ours beside real hcom and agent-relay, installed below /
 
 vendors: $(BIN)/.ready ## the vendors' own programs from npm, step by step (VENDORS=DIR; 15 minutes; SHARE=1: 3; FULL=1: into tests/vendors/RESULTS.md)
 	@$(BIN)/python -m tests.vendors.programs $(VERSIONS)
-	@RESULTS=$(FULL:1=vendors) $(BIN)/python -m pytest -q -r fE -n 3 --dist worksteal -m vendors tests/vendors $(ARGS)
+	@RESULTS=$(FULL:1=vendors) $(BIN)/python -m pytest -q -r fE -n $(if $(SHARE),4,3) --dist worksteal -m vendors tests/vendors $(ARGS)

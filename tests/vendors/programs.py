@@ -19,6 +19,7 @@ from pathlib import Path
 DIRECTORY = Path(os.environ.get("VENDORS", f"/tmp/agent-watchdog-vendors-{os.geteuid()}"))
 AS_USER = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--") if os.geteuid() == 0 else ()
 PINNED, NEWEST = "pinned", "newest"
+_URL = re.compile(r"\w+://\S+")
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
 # Where Debian's node is too old for a program, it has this one beside it.
 _OWN_NODE = f"node-linux-{'arm64' if platform.machine() == 'aarch64' else 'x64'}"
@@ -122,7 +123,8 @@ def _install(program: Program, number: str) -> str:
         *([f"{_OWN_NODE}@{_OWN_NODE_VERSION}"] if _node() < program.node else []),
     )
     if done.returncode:
-        return f"npm ended with {done.returncode}: {' '.join(done.stderr.split())[:200]}"
+        said = _URL.sub("its registry", " ".join(done.stderr.split()))
+        return f"npm ended with {done.returncode}: {said[:200]}"
     if AS_USER:
         subprocess.run(["chown", "-R", "65534:65534", str(home)], check=True)
     with _home_of_user() as environ:

@@ -31,6 +31,7 @@ from watchdog.core.model import ENDED
 AFTER = 20.0
 START = 40.0  # and until the first word, in stories that are about it: a busy machine takes twenty for Gemini's screen
 PROMPT = 6.0  # and before a question is told
+PAUSE = 60.0  # and before one that is asked to stop is ended
 RECORD = os.environ.get("RECORD") == "1"
 RECORDED = Path(__file__).parent / "recorded"
 _KEY = "played-key-0123456789abcdefghijklmnopqrstuvwxyz"
@@ -92,7 +93,7 @@ class VendorWorld(World):
             f'[[policy]]\nmatch = {{ type = "{kind}" }}\nafter_seconds = {AFTER}\n'
             for kind in ("claude", "codex", "gemini", "opencode")
         )
-        kill = {"grace_seconds": 2, "stop_pause_seconds": 20, "max_per_minute": 1000}
+        kill = {"grace_seconds": 2, "stop_pause_seconds": PAUSE, "max_per_minute": 1000}
         usual: dict[str, Mapping[str, Any]] = {
             "sweep": {"interval_seconds": 0.5},
             "stall": {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.vendors.model import Call, Refuse, Say, Scripts, Stall
-from tests.vendors.stage import AFTER, START, Broken, Stage, dead, right, words_of
+from tests.vendors.stage import AFTER, PAUSE, START, Broken, Stage, dead, right, words_of
 from tests.world import alive, make_repository
 
 SLEEPS = 8 * [Call("shell", "sleep 5")]  # together twice what is too long, each less
@@ -16,7 +16,11 @@ SCRIPTS: Scripts = {
     "long": [*SLEEPS, Say("Done.")],
     "hang": [Call("shell", "sleep 600"), Say("Never.")],
     "hang-codex": [Call("shell", "sleep 600", {"yield_time_ms": 600_000}), Say("Never.")],
-    "limit": [Call("shell", f"sleep {AFTER + 8:.0f}", {"timeout": 90_000}), Say("Slept long.")],
+    # In a loop: Claude Code refuses one long sleep, before any hook.
+    "limit": [
+        Call("shell", f"for i in 1 2 3 4; do sleep {AFTER / 4 + 2:.0f}; done", {"timeout": 90_000}),
+        Say("Slept long."),
+    ],
     "yield": [Call("shell", "sleep 30"), Say("It runs on.")],
     "slow": [Say("word", 60)],
     "slow-then": [Say("word", 20)],
@@ -387,28 +391,26 @@ def stop_at_rest(stage: Stage) -> str:
     right(done.returncode == 0, f"exit {done.returncode}: {done.stdout}{done.stderr}")
     stage.ended("a", "stopped")
     dead(stage.tree(), 5)
-    right(not stage.told("kill.signal_sent", "a"), "it did not end by its keys")
-    return f"stopped by its keys after {time.monotonic() - began:.0f} s"
+    typed = [e["why"] for e in stage.told("stop.keys", "a")]
+    right(typed and not typed[0].startswith("not typed"), f"its keys: {typed}")
+    right(not [e for e in stage.told("kill.signal_sent", "a") if "SIGKILL" in e["why"]], "it needed KILL")
+    return f"its keys typed, stopped after {time.monotonic() - began:.0f} s"
 
 
-def stop_at_work(within: float) -> Callable[[Stage], str]:
-    """After its present tool call, in its own words."""
-
-    def play(stage: Stage) -> str:
-        pane(stage, command=(*PANE[stage.vendor], *FREE[stage.vendor]))
-        stage.prompt("a", "long")
-        stage.until_agent("a", "in a tool", lambda agent: agent["tool"])
-        ran = stage.tools_run()
-        began = time.monotonic()
-        done = stage.world.cli("stop", "a", check=False)
-        took = time.monotonic() - began
-        right(done.returncode == 0, f"exit {done.returncode}: {done.stdout}{done.stderr}")
-        stage.ended("a", "stopped")
-        right(stage.tools_run() <= ran + 1, "it went on with its tools")
-        right(took <= within, f"stopped, but after {took:.0f} s")
-        return f"stopped after {took:.0f} s"
-
-    return play
+def stop_at_work(stage: Stage) -> str:
+    """After its present tool call, in its own words, long before the pause that it is given is over."""
+    pane(stage, command=(*PANE[stage.vendor], *FREE[stage.vendor]))
+    stage.prompt("a", "long")
+    stage.until_agent("a", "in a tool", lambda agent: agent["tool"])
+    ran = stage.tools_run()
+    began = time.monotonic()
+    done = stage.world.cli("stop", "a", check=False)
+    took = time.monotonic() - began
+    right(done.returncode == 0, f"exit {done.returncode}: {done.stdout}{done.stderr}")
+    stage.ended("a", "stopped")
+    right(stage.tools_run() <= ran + 1, "it went on with its tools")
+    right(took < PAUSE, f"stopped, but after {took:.0f} s")
+    return f"stopped after {took:.0f} s"
 
 
 # What lets a program run shell commands unasked.
@@ -432,7 +434,7 @@ def draft(*, hooks: bool) -> Callable[[Stage], str]:
         stage.ended("a", "stopped")
         right(not stage.model.played("write"), "the draft was sent")
         right(done.returncode == 0, f"exit {done.returncode}: {done.stdout}{done.stderr}")
-        right(not [e for e in stage.told("kill.signal_sent") if e.get("signal") == "SIGKILL"], "it needed KILL")
+        right(not [e for e in stage.told("kill.signal_sent", "a") if "SIGKILL" in e["why"]], "it needed KILL")
         return "stopped, and the draft was not sent"
 
     return play
@@ -555,7 +557,8 @@ def first_leaves(stage: Stage) -> str:
     """The first agent ends by itself, and nothing of the second one does."""
     running = shared(stage)
     stage.keys("a", "C-c", "C-c")
-    stage.ended("a", "completed")
+    stage.ended("a", "completed", "failed")  # as it pleases: on a busy machine its status is not zero
+    stage.spared("a")
     stage.tidied()
     right(all(alive(pid) for pid in running), "the command of another agent was ended with it")
     right("econnect" not in stage.screen("b"), "the server of another agent was ended with it")

@@ -56,7 +56,7 @@ ROWS = [
     ),
     Row("before the first prompt", "lives", steps.first_prompt_waits, tables=steps.STARTING),
     Row("stop at rest", "stopped", steps.stop_at_rest),
-    Row("stop at work", "stopped in 15 s", steps.stop_at_work(15)),
+    Row("stop at work", "stopped after that tool", steps.stop_at_work),
     Row("stop over a draft", "the draft is not sent", steps.draft(hooks=True)),
     Row("stop over a draft, without hooks", "the draft is not sent", steps.draft(hooks=False)),
     Row("resume", "the same conversation", steps.resume),

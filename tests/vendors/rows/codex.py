@@ -48,7 +48,7 @@ ROWS = [
     ),
     Row("before the first prompt", "lives", steps.first_prompt_waits, tables=steps.STARTING),
     Row("stop at rest", "stopped", steps.stop_at_rest),
-    Row("stop at work", "no other tool begins", steps.stop_at_work(15)),
+    Row("stop at work", "stopped after that tool", steps.stop_at_work),
     Row("stop over a draft", "the draft is not sent", steps.draft(hooks=True)),
     Row("resume", "the same conversation", steps.resume),
     Row("shared app-server: the first agent leaves", "the second one's command runs on", steps.first_leaves),

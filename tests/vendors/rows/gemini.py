@@ -29,7 +29,12 @@ ROWS = [
     Row("permission dialog without hooks", "told, lives", steps.permission_without_hooks),
     Row("a question of the model", "waiting, told, lives", steps.question("Which way", "Enter"), recorded=True),
     Row("Esc in a turn", "idle, lives", steps.escape("slow")),
-    Row("Esc at a dialog", "idle, lives", steps.escape_at_a_dialog),
+    Row(
+        "Esc at a dialog",
+        "idle, lives",
+        steps.escape_at_a_dialog,
+        "no hook and no file of its own tells of it: it counts as waiting for you until the next prompt",
+    ),
     Row(
         "trust dialog",
         "told, lives",
@@ -44,6 +49,6 @@ ROWS = [
     ),
     Row("before the first prompt", "lives", steps.first_prompt_waits, tables=steps.STARTING),
     Row("stop at rest", "stopped", steps.stop_at_rest, recorded=True),
-    Row("stop at work", "stopped in 15 s", steps.stop_at_work(15)),
+    Row("stop at work", "stopped after that tool", steps.stop_at_work),
     Row("stop over a draft", "the draft is not sent", steps.draft(hooks=True)),
 ]

@@ -31,7 +31,7 @@ ROWS = [
     Row("Esc at a dialog", "idle, lives", steps.escape_at_a_dialog),
     Row("before the first prompt", "lives", steps.first_prompt_waits, tables=steps.STARTING),
     Row("stop at rest", "stopped", steps.stop_at_rest),
-    Row("stop at work", "stopped in 15 s", steps.stop_at_work(15), recorded=True),
+    Row("stop at work", "stopped after that tool", steps.stop_at_work, recorded=True),
     Row("stop over a draft", "the draft is not sent", steps.draft(hooks=True)),
     Row("words of `run`", "judged from its first beat on", steps.words_of_run),
 ]
