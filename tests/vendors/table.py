@@ -90,6 +90,8 @@ def results(stats: dict[str, list[Any]]) -> list[Result]:
             result = said or f"known gap: {facts['known']}"
             if outcome == "failed" and facts["known"] and facts.get("holds"):
                 result = "right, so the gap is to be taken from the row"
+            if result == "WRONG" and "came" not in facts:
+                result = "BROKE OFF"  # nothing was seen of the daemon
             came = " ".join(facts.get("came", "the story broke off: see above").split())
             key = facts["vendor"], facts["version"], facts["step"]
             found[key] = Result(*key, facts["right"], came[:160], result)
