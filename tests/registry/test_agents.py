@@ -8,6 +8,7 @@ import pytest
 
 from tests.registry.samples import FULL, HERE, NOW, add
 from watchdog.core.model import Identity, State, Status, Step, Verdict
+from watchdog.core.sites import Site
 from watchdog.errors import Conflict
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.store import Store
@@ -217,3 +218,17 @@ def test_the_cgroup_of_an_agent_is_kept_as_long_as_it_lives(store: Store) -> Non
     assert row is not None and row.registration.cgroup == "/user.slice/user-1000.slice/agent-a1.scope"
     store.transition("a1", {Status.RUNNING}, Status.COMPLETED, now=NOW, who="t", why="exit 0")
     assert not store.set_cgroup("a1", "/other")
+
+
+def test_what_lay_at_its_places_is_remembered(store: Store) -> None:
+    """None at first, as in a row of version 0.1; only of the living; a broken one is refused by its name."""
+    row = add(store, "a1")
+    assert (row.registration.worktree_site, row.registration.temp_site) == (None, None)
+    site = Site((1, 2), (3, None), "refs/heads/wt", 4.5)
+    assert store.set_sites(replace(row.registration, worktree_site=site))
+    kept = store.agent("a1")
+    assert kept is not None and (kept.registration.worktree_site, kept.registration.temp_site) == (site, None)
+    with store.engines.begin(store.engines.durable) as connection:
+        connection.exec_driver_sql("""UPDATE agent_lifecycle SET sites = '{"worktree": {"directory": 1}}'""")
+    with pytest.raises(Conflict, match="sites: worktree"):
+        store.agent("a1")
