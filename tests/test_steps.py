@@ -1,5 +1,6 @@
 """Case Q5: holds, the trash and the history after somebody has set the clock, also while no daemon ran."""
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -44,7 +45,10 @@ def test_a_step_is_known_to_the_next_daemon_and_one_that_nobody_saw_too(tmp_path
     clock.stepped += 86_400
     steps.look()
     wait_for(file.exists, "it is written down")
-    assert Steps(str(tmp_path), clock, "another boot").credit(DAYS) == timedelta(days=1)
+    elsewhere = tmp_path / "elsewhere"  # each writes its own file
+    elsewhere.mkdir()
+    shutil.copy(file, elsewhere)
+    assert Steps(str(elsewhere), clock, "another boot").credit(DAYS) == timedelta(days=1)
     steps.look()
     clock.at, clock.stepped = 600, 4 * 86_400  # while no daemon runs
     later = Steps(str(tmp_path), clock, "boot")

@@ -89,6 +89,9 @@ class Parts:
     def take_up(self) -> None:
         pass
 
+    async def connected(self, _: object) -> frozenset[int]:
+        return frozenset()
+
     def resume(self, request: RequestRow, _: Agent, *, lost: bool) -> None:
         self.said.append(f"resume {request.request_id}")
 
@@ -116,7 +119,7 @@ def test_an_order_for_an_agent_that_another_daemon_took_over_is_vetoed_before_it
             boot_id="b1",
             **{part: cast("Any", parts) for part in ("settings", "hearing", "placement", "worker")},
         )
-        parts.readmit = lambda agent, row: fleet.add(agent)  # type: ignore[attr-defined] # what hearing does of it
+        parts.readmit = lambda agent, row, _: fleet.add(agent)  # type: ignore[attr-defined] # what hearing does of it
         if elsewhere:
             take_up.settle = lambda agent: agent.left_to(HOLDER)
         try:

@@ -213,7 +213,7 @@ def test_odd_surroundings_are_told_in_one_line(
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    lines = [line for line in done.stderr.splitlines() if "from its first beat on" not in line]
+    lines = [line for line in done.stderr.splitlines() if "before its first beat" not in line]
     assert (done.returncode, done.stdout) == (status, ""), done.stderr
     assert len(lines) == 1
     assert said in lines[0]

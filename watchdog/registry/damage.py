@@ -57,9 +57,10 @@ def damage_of(path: str) -> str | None:
     """What makes that file useless as a registry. None: nothing, or what may pass (a lock, a full disk, no right)."""
     try:
         with closing(_connect(path)) as database:
-            found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if found != "ok":
-                return f"SQLite finds it damaged: {' '.join(str(found).split())}"
+            database.execute("PRAGMA ignore_check_constraints=ON")
+            for (found,) in database.execute("PRAGMA quick_check").fetchall():
+                if not str(found).startswith(("ok", "NULL value in ")):  # a row's own fault is that row's: quarantined
+                    return f"SQLite finds it damaged: {' '.join(str(found).split())}"
             return next(_missing(database), None)
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", None) or ""
