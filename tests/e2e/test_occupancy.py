@@ -30,8 +30,9 @@ def world() -> Iterator[World]:
 def test_what_another_uid_uses_stays(world: World) -> None:
     """Cases P11 and P18. When they have gone, `reap` finds the tree unused and unchanged, and moves it."""
     ann = Person(world, "ann", 12001)
-    made = ann.start("sh", "-ec", TREE)
-    assert made.wait(60) == 0, made.communicate()
+    with ann.start("sh", "-ec", TREE) as made:
+        told = made.communicate(timeout=60)
+    assert made.returncode == 0, told
     tree, temp = ann.home / "wt", ann.home / "t"
     shell = subprocess.Popen(["sleep", "1000"], cwd=tree)
     job = subprocess.Popen(["sleep", "1000"], env={**os.environ, "TMPDIR": str(temp)})

@@ -17,7 +17,7 @@ if os.fork():
     time.sleep(1000)
 for number in range(100_000):
     time.sleep(rest)
-    if os.fork():
+    if os.fork() or not os.path.exists(sys.argv[2]):
         os._exit(0)
     {more}
 """
@@ -39,12 +39,17 @@ def world() -> Iterator[World]:
 def test_what_replaces_itself_is_ended_or_not_called_so(world: World, rest: float, more: str) -> None:
     """Exit 0 says that all are dead, and they are; else it says that it is not done."""
     world.start()
-    world.registered("relay", sys.executable, "-c", RELAY.format(more=more), str(rest))
+    going = world.dir / "going"  # what is not ended here ends itself when this is gone
+    going.touch()
+    world.registered("relay", sys.executable, "-c", RELAY.format(more=more), str(rest), str(going))
     marker = world.agents()["relay"]["agent_id"]
-    wait_for(lambda: len(pids_with("AGENT_WATCHDOG_ID", marker)) > 1, "the relay runs")
-    done = world.cli("kill", "relay", check=False)
-    end = time.monotonic() + 1
-    left: set[int] = set()
-    while time.monotonic() < end:
-        left |= set(pids_with("AGENT_WATCHDOG_ID", marker))
+    try:
+        wait_for(lambda: len(pids_with("AGENT_WATCHDOG_ID", marker)) > 1, "the relay runs")
+        done = world.cli("kill", "relay", check=False)
+        end = time.monotonic() + 1
+        left: set[int] = set()
+        while time.monotonic() < end:
+            left |= set(pids_with("AGENT_WATCHDOG_ID", marker))
+    finally:
+        going.unlink()
     assert done.returncode != 0 or not left, (done.stdout, done.stderr, left, os.getloadavg())
