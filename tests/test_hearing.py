@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -110,3 +111,26 @@ def test_who_may_hold_the_former_socket_is_looked_for_before_anybody_is_taken_in
 def row(agent_id: str, speaker: int | None, source: str = "register") -> AgentRow:
     reg = Registration(agent_id, agent_id, ME, "host", "boot", source=source)
     return AgentRow(reg, Status.STARTING, 1, datetime.now(UTC), speaker_pid=speaker)
+
+
+def test_one_that_was_dead_already_was_not_watched_to_its_end(tmp_path: Path) -> None:
+    """A zombie is held, too, for its exit status; what lies at its places may be somebody else's by now."""
+
+    async def story() -> None:
+        hearing = Hearing(Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        try:
+            with subprocess.Popen(["sleep", "300"]) as child:
+                for alive in (True, False):
+                    agent = Agent(Registration(f"a{alive}", "a", ME, "host", "boot"), Policy(), Status.RUNNING)
+                    hearing.admit(agent)
+                    identity = read_identity(child.pid, "host")
+                    assert identity is not None
+                    agent.identify(identity, ME)
+                    hearing.identified(agent)
+                    assert agent.pidfd is not None and agent.met_alive is alive
+                    os.kill(child.pid, signal.SIGKILL)  # Popen's own would reap it
+                    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        finally:
+            hearing.close()
+
+    asyncio.run(story())

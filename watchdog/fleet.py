@@ -45,6 +45,7 @@ class Agent(Speaker):
     status: Status
     notify_socket: str | None = None
     pidfd: int | None = None
+    met_alive: bool = False  # its process lived when we first held it: an end that came later is one that we watched
     ended: bool = False  # its pidfd said so
     wrapper: Identity | None = None  # the `run` that started it, which adopts its orphans
     home_cgroup: str | None = None  # where its main process was seen last

@@ -116,6 +116,7 @@ class Hearing:
         if agent.identity is not None and agent.pidfd is None:
             try:
                 agent.pidfd = identity.pin(agent.identity)
+                agent.met_alive = agent.pidfd is not None and not identity.ended(agent.pidfd)
             except OSError as error:
                 self._told(agent, "agent.unpinned", error=str(error))
             self.ends.watch(agent)

@@ -78,7 +78,7 @@ def _is_unknown(agent: Agent, place: str) -> bool:
     """Whether the agent lives, as far as is known, has such a place, and nobody has seen what lies there."""
     if agent.status not in (Status.STARTING, Status.RUNNING) or agent.ended or agent.elsewhere is not None:
         return False
-    if agent.identity is not None and agent.pidfd is None:
+    if agent.identity is not None and not agent.met_alive:
         return False  # it had ended when we came
     site = agent.reg.worktree_site if place == "worktree" else agent.reg.temp_site
     return site is None and getattr(agent.reg, place) is not None
@@ -86,8 +86,8 @@ def _is_unknown(agent: Agent, place: str) -> bool:
 
 def sites_known(agent: Agent, ended_at: float | None) -> dict[str, Any]:
     """What hooks are told of an agent's places. Its own is also what it made itself up to an end that we watched."""
-    watched = agent.pidfd is not None or agent.status in ENDED  # these were looked at before their row was closed
+    watched = agent.met_alive or agent.status in ENDED  # these were looked at before their row was closed
     made = agent.reg.created_at
-    until = ended_at + SECOND if agent.pidfd is not None and ended_at else 0.0 if made is None else made.timestamp()
+    until = ended_at + SECOND if agent.met_alive and ended_at else 0.0 if made is None else made.timestamp()
     sites = {"worktree": agent.reg.worktree_site, "temp_dir": agent.reg.temp_site}
     return {place: known_json(Known(site, until, watched)) for place, site in sites.items()}

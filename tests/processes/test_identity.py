@@ -336,6 +336,7 @@ def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields() -> None:
     stat = procfs.parse_stat(line)
     assert (stat.name, stat.state, stat.parent_pid, stat.group, stat.session) == ("a) Z 1 (b", "S", 5, 6, 7)
     assert (stat.cpu_ticks, stat.threads, stat.start_ticks, stat.rss_pages) == (33, 3, 4711, 9)
+    assert not stat.exiting and procfs.parse_stat(line.replace(b"4194304", b"4194308")).exiting
     with pytest.raises(ValueError, match="fields"):
         procfs.parse_stat(b"7 (a) S 5 6")
 

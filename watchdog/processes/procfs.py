@@ -18,6 +18,7 @@ PROC = "/proc"
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PF_KTHREAD = 0x00200000  # include/linux/sched.h; field 9 of stat
+PF_EXITING = 0x00000004
 
 
 class Stat(NamedTuple):
@@ -36,6 +37,7 @@ class Stat(NamedTuple):
     rss_pages: int
     reaped_ticks: int = 0  # the same of its children that have ended and were waited for, and of theirs
     faults: int = 0  # of pages, so far, exec or not: no program begins without one. 0 where the kernel does not tell
+    exiting: bool = False  # it is on its way to be a zombie, and may have no memory, so no environment, any more
 
     @property
     def dead(self) -> bool:
@@ -67,6 +69,7 @@ def parse_stat(data: bytes) -> Stat:
         rss_pages=int(fields[21]),
         reaped_ticks=int(fields[13]) + int(fields[14]),
         faults=int(fields[7]) + int(fields[9]),
+        exiting=bool(int(fields[6]) & PF_EXITING),
     )
 
 

@@ -217,7 +217,7 @@ def _lost(row: Row, rows: Mapping[int, Row], since: int) -> bool:
         return False
     try:
         now = procfs.stat(row.stat.pid)
-        return now.dead or now.start_ticks != row.stat.start_ticks
+        return now.dead or now.exiting or now.start_ticks != row.stat.start_ticks
     except (OSError, ValueError) as error:
         return not isinstance(error, Unreadable)  # who hangs is in `unreadable`
 

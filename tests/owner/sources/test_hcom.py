@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.owner.sources.hcom_home import BORN, PROCESS, HcomHome
+from tests.world import wait_for
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import hcom, hcom_runs, kernel
 from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry
@@ -30,6 +31,7 @@ def home(tmp_path: Path, request: pytest.FixtureRequest) -> HcomHome:
 def process() -> Iterator[subprocess.Popen[bytes]]:
     """A process that hcom is said to have started."""
     child = subprocess.Popen(["sleep", "60"], env={"HCOM_PROCESS_ID": PROCESS, "TMUX": "/tmp/tmux-0/x,12,0"})
+    wait_for(lambda: b"HCOM_PROCESS_ID" in Path(f"/proc/{child.pid}/environ").read_bytes(), "it is sleep itself")
     yield child
     child.kill()
     child.wait()
