@@ -21,7 +21,7 @@ ALARMS = {
 
 def said(world: World) -> Counter[tuple[str, str]]:
     """Each event of an agent that is in the log, how often."""
-    return Counter((str(e["name"]), e["event"]) for e in world.events() if "name" in e)
+    return Counter((str(e["name"]), e["event"]) for e in world.events() if e.get("name"))
 
 
 def history(world: World) -> list[tuple[Any, ...]]:
