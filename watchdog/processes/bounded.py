@@ -80,7 +80,6 @@ here = threading.local()  # .place: of a thread that is watched
 skipped: dict[tuple[int, str], object] = {}  # pid and file of each read that has not returned
 refused: dict[int, Hung] = {}  # processes that are not read, by pid, since too many such reads hang already
 slow: dict[int, float] = {}  # processes that are not read until then (monotonic seconds), since reads take long
-crowded: dict[int, float] = {}  # users with many such: till then only processes that the last scan could read are
 readable: Collection[int] = frozenset()  # pids whose stat line the last scan could read
 _bounds: Bounds | None = None
 
@@ -137,7 +136,7 @@ class Reading:
         self._file = file
 
     def __enter__(self) -> None:
-        if (skipped or refused or crowded) and ((self._pid, self._file) in skipped or refuse(self._pid, self._file)):
+        if (skipped or refused) and ((self._pid, self._file) in skipped or refuse(self._pid, self._file)):
             raise Unreadable(self._pid, self._file)
         if slow and time.monotonic() < slow.get(self._pid, 0.0):
             raise Unreadable(self._pid, self._file)

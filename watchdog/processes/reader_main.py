@@ -10,8 +10,7 @@ daemon. Its first thread never reads such a file: it takes requests, and every `
   a tick, as many threads go on as are stuck: 200 hung processes cost half a second, once.
 - One that lets each read take nearly as long is not read for `REST` seconds after each third such read: a scan reads a
   process several times, a kill scans several times, and others wait for both. Of a user that has had `SLOW_OF_USER`
-  such reads, one is enough for each further process, and those that the last scan could not read are not read for
-  `WITHIN` seconds: a hundred fresh ones would take a hundred times as long.
+  such reads, one is enough for each further process: a hundred fresh ones would take a hundred times as long.
 - A thread stuck for ever is a task that the unit's TasksMax counts. So `OF_ONE_USER` may be stuck with the processes of
   one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked. `KEPT` are
   for root's and the daemon's own, and half of them for users of whom none hangs: they are registered and ended as ever.
@@ -243,11 +242,10 @@ class Crew:
             of_user = self._slow_of.setdefault(users.of(uid), [])
             of_user.append(now)
             del of_user[:-SLOW_OF_USER]
-            if many := len(of_user) == SLOW_OF_USER:
-                bounds.crowded = _coming(bounds.crowded, now) | {users.of(uid): now + WITHIN}
+            many = len(of_user) == SLOW_OF_USER
         if many or len(those) >= SLOW:
             del those[0]
-            bounds.slow = _coming(bounds.slow, now) | {pid: now + REST}
+            bounds.slow = {one: until for one, until in bounds.slow.items() if until > now} | {pid: now + REST}
 
     def returned(self, worker: _Worker) -> None:
         """A read that hung has returned: its process may be read again."""
@@ -279,12 +277,7 @@ class Crew:
         """Whether a process is not read, since too many threads are stuck already with its user's, or with all.
 
         One that the last scan has read is, up to `OF_ALL`, and of a user with none that hangs always.
-        Nor is one that the last scan has not read, of a user many reads of whose processes have taken long.
         """
-        if bounds.crowded and pid not in bounds.readable:
-            until = bounds.crowded.get(users.of(uid_of(pid, -1)), 0.0)
-            if _clock.mono() < until:
-                return True
         stuck, known = len(self._stuck), pid in bounds.readable
         if stuck < OF_ONE_USER or (known and stuck < OF_ALL):
             self._allow(pid)
@@ -321,11 +314,6 @@ class Crew:
             batch.begin()
             batch.done.wait()
         return batch.found
-
-
-def _coming(untils: dict[int, float], now: float) -> dict[int, float]:
-    """Those whose time is not over."""
-    return {one: until for one, until in untils.items() if until > now}
 
 
 def _lately(times: dict[int, list[float]], now: float) -> dict[int, list[float]]:
