@@ -201,46 +201,6 @@ def test_one_of_which_each_read_takes_long_is_not_read_for_a_while(proc: Proc) -
     breathing.join()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of other uids")
-def test_a_users_many_fresh_ones_whose_reads_take_long_are_read_once_each(proc: Proc) -> None:
-    """Whatever uids of its own they have. Another user's has its three reads."""
-    found = proc.start()
-    found.share(UserMap([Range(100_000, 65_536, 1001)]))
-    pids = range(FIRST, FIRST + 31)
-    over, reads = threading.Event(), dict.fromkeys(pids, 0)
-    for pid in pids:
-        proc.hang(pid)
-        os.chown(proc.directory / str(pid), *((100_000 + pid % 5,) * 2 if pid != pids[-1] else (1002, 1002)))
-
-    def breathe(pid: int) -> None:
-        while True:
-            writer = os.open(proc.directory / str(pid) / "stat", os.O_WRONLY)  # waits for a reader
-            if over.is_set():
-                return os.close(writer)
-            reads[pid] += 1
-            time.sleep(0.11)
-            os.write(writer, LINE.format(pid=pid).encode())
-            os.close(writer)
-            time.sleep(0.01)
-
-    breathing = [threading.Thread(target=breathe, args=(pid,)) for pid in pids]
-    for thread in breathing:
-        thread.start()
-    for pid in pids:
-        for _ in range(4):
-            with suppress(Unreadable, ValueError):
-                procfs.stat(pid)
-            time.sleep(0.02)  # the writer opens it anew
-    over.set()
-    for pid in pids:
-        os.close(os.open(proc.directory / str(pid) / "stat", os.O_RDWR | os.O_NONBLOCK))
-    for thread in breathing:
-        thread.join()
-    print(reads)
-    assert sum(reads[pid] for pid in pids[:-1]) < 60, "three each would be 90"
-    assert reads[pids[-1]] >= 2
-
-
 def _is_read(pid: int) -> bool:
     """Whether it is asked for, whatever comes."""
     try:

@@ -9,8 +9,7 @@ daemon. Its first thread never reads such a file: it takes requests, and every `
 - For one process after another (`each`) one thread is enough as long as none hangs. When one does not come back within
   a tick, as many threads go on as are stuck: 200 hung processes cost half a second, once.
 - One that lets each read take nearly as long is not read for `REST` seconds after each third such read: a scan reads a
-  process several times, a kill scans several times, and others wait for both. Of a user that has had `SLOW_OF_USER`
-  such reads, one is enough for each further process: a hundred fresh ones would take a hundred times as long.
+  process several times, a kill scans several times, and others wait for both.
 - A thread stuck for ever is a task that the unit's TasksMax counts. So `OF_ONE_USER` may be stuck with the processes of
   one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked. `KEPT` are
   for root's and the daemon's own, and half of them for users of whom none hangs: they are registered and ended as ever.
@@ -43,7 +42,6 @@ from watchdog.processes.procfs import PROC
 TICK = 0.05  # seconds
 PATIENCE = 3  # ticks in one system call: 100 to 150 ms; a read that does not hang takes 10 to 100 µs
 SLOW = 3  # reads that waited for a tick and longer, within `WITHIN` seconds: one execve on a busy host is one or two
-SLOW_OF_USER = 12  # within the same time, of all its processes; root and our own user have no such limit
 WITHIN, REST = 10.0, 5.0
 AT_ONCE = 64  # threads that go on in one `each`
 OF_ONE_USER = 256  # stuck threads; 20 KiB each
@@ -176,7 +174,6 @@ class Crew:
         self.active = 0  # tasks that are not finished and whose thread is not left behind
         self.version = 0  # of what is stuck
         self._slow: dict[int, list[float]] = {}  # when reads of a process began to wait, the last few
-        self._slow_of: dict[int, list[float]] = {}  # the same of a user's processes, root's and our own left out
         self._workers: set[_Worker] = set()
         self._stuck: dict[_Worker, _Stuck] = {}
         self._of_user: Counter[int] = Counter()  # the same, by user
@@ -233,17 +230,12 @@ class Crew:
             task.give_up(worker, Unreadable(pid, file))
 
     def _note_slow(self, pid: int) -> None:
-        now, uid = _clock.mono(), uid_of(pid, -1)
-        self._slow, self._slow_of = _lately(self._slow, now), _lately(self._slow_of, now)
+        now = _clock.mono()
+        self._slow = {one: [at for at in those if now - at < WITHIN] for one, those in self._slow.items()}
+        self._slow = {one: those for one, those in self._slow.items() if those}
         those = self._slow.setdefault(pid, [])
         those.append(now)
-        many = False
-        if uid not in (-1, 0, os.geteuid()):
-            of_user = self._slow_of.setdefault(users.of(uid), [])
-            of_user.append(now)
-            del of_user[:-SLOW_OF_USER]
-            many = len(of_user) == SLOW_OF_USER
-        if many or len(those) >= SLOW:
+        if len(those) >= SLOW:
             del those[0]
             bounds.slow = {one: until for one, until in bounds.slow.items() if until > now} | {pid: now + REST}
 
@@ -314,12 +306,6 @@ class Crew:
             batch.begin()
             batch.done.wait()
         return batch.found
-
-
-def _lately(times: dict[int, list[float]], now: float) -> dict[int, list[float]]:
-    """Those within `WITHIN` seconds, and of whom there are any."""
-    kept = {one: [at for at in those if now - at < WITHIN] for one, those in times.items()}
-    return {one: those for one, those in kept.items() if those}
 
 
 class _Batch(_Task):
