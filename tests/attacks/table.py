@@ -120,6 +120,9 @@ LATER: dict[str, tuple[str, ...]] = {
         "tests/attacks/test_hung_reads.py::test_reads_that_take_long_and_never_hang_hold_up_nobody",
         "tests/processes/test_reader.py::test_one_of_which_each_read_takes_long_is_not_read_for_a_while",
     ),
+    "a user has root's orders wait for a cleanup that its own helper holds up": (
+        "tests/attacks/test_waiting_for_cleanup.py",
+    ),
     "a user has its process moved out of a unit that root has limited": (
         "tests/systemd/test_scopes.py::test_nobody_gets_an_agent_out_of_what_root_has_limited",
         "tests/test_limits.py",
