@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
+from tests.clocks import Later
 from watchdog.chronicle import Chronicle
-from watchdog.clock import Clock
 from watchdog.core.model import Policy, Presence, Registration, State, Status, Verdict
 from watchdog.core.sights import Sight
 from watchdog.core.verdict import judge
@@ -38,17 +38,6 @@ class Told:
         if event != "agent.waiting":
             self.events.append(event.removeprefix("agent."))
             self.texts.append(text)
-
-
-class Later(Clock):
-    """Hours that pass when a test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.at = 1000.0
-
-    def mono(self) -> float:
-        return self.at
 
 
 class Room(Owners):

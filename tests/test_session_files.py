@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from watchdog.clock import Clock
+from tests.clocks import Later
 from watchdog.core.model import Beat, Policy, Registration, State, Status
 from watchdog.errors import OwnerCallFailed
 from watchdog.fleet import Agent, Fleet
@@ -18,17 +18,6 @@ from watchdog.session_files import AT_ONCE, NOTE, SessionFiles, take
 
 LIMIT = timedelta(minutes=2)  # a look each 15 s
 SILENT = timedelta(seconds=10)
-
-
-class Later(Clock):
-    """Hours that pass when a test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.at = 1000.0
-
-    def mono(self) -> float:
-        return self.at
 
 
 class Room(Owners):
