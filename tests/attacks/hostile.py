@@ -48,7 +48,8 @@ def said(path: str, request: bytes) -> tuple[int, dict[str, Any]]:
     with suppress(OSError), socket.socket(socket.AF_UNIX) as speaker:
         speaker.settimeout(60)
         speaker.connect(path)
-        speaker.sendall(request)
+        with suppress(BrokenPipeError):  # whoever hangs up unread has said why before
+            speaker.sendall(request)
         while piece := speaker.recv(65536):
             got += piece
     answered, _, content = got.partition(b"\r\n\r\n")

@@ -84,7 +84,8 @@ def test_no_place_of_roots_is_cleaned_up_through_a_directory_that_is_exchanged(w
             for number in range(AGENTS):
                 world.ask("POST", "/v1/kill", {"targets": [f"a{number}"], "force": True, "wait": False})
             ended = {"killed", "failed"}
-            wait_for(lambda: all(a["status"] in ended for a in world.agents().values()), "all have ended", 150)
+            names = [f"a{number}" for number in range(AGENTS)]
+            wait_for(lambda: all(world.agents()[name]["status"] in ended for name in names), "all have ended", 150)
         finally:
             swapping.stdin.close()
         print(
