@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from watchdog.errors import PathRefused
-from watchdog.owner import lfs, occupancy, paths, repositories
+from watchdog.owner import lfs, occupancy, paths, repositories, tree_locks
 from watchdog.owner.git import Git
 
 # Files in a worktree's git dir that mean: in the middle of something (gitrepository-layout(5), sequencer.c).
@@ -135,7 +135,7 @@ def find(git: Git, path: str) -> Linked:
 
 
 def _attached(entry: dict[str, str], path: str, common: str, git_dir: str) -> Linked:
-    if "locked" in entry:
+    if "locked" in entry and not tree_locks.ended_maker(entry["locked"], git_dir):
         raise PathRefused("locked", f"the worktree is locked{': ' + entry['locked'] if entry['locked'] else ''}")
     if "bare" in entry or "prunable" in entry:
         raise PathRefused("not_understood", "git calls the worktree bare or prunable")

@@ -7,7 +7,7 @@
 3. A copy of its entry `<common>/worktrees/NAME` and a manifest go to its container (`containers`), then the intent
    beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
 4. `git worktree remove PATH` drops that one entry: with the tree away git deletes nothing else, and it refuses a locked
-   one (builtin/worktree.c, 2.39). Never `prune`, which takes bystanders' entries; never --force.
+   one (builtin/worktree.c, 2.39); a lock whose maker is proved to have ended goes before (`tree_locks`). Never `prune`, which takes bystanders' entries; never --force.
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
 Kept for nothing but its use, it is told with its `seal` (`untouched`): the reaper has it looked at again, all of the
@@ -39,6 +39,7 @@ from watchdog.owner import (
     restoring,
     sites,
     trash,
+    tree_locks,
     untouched,
     worktrees,
 )
@@ -213,11 +214,12 @@ def _rename_away(parent: int, name: str, container: int, directory: int) -> str 
         raise
 
 
-def _drop_entry(git: Git, common: str, entry: str, path: str, container: int) -> None:
-    """Let git drop the entry. Raises OwnerCallFailed when it refuses (locked meanwhile)."""
+def _drop_entry(git: Git, common: str, entry: str, path: str, container: int) -> str:
+    """Let git drop the entry; why its lock was none. Raises OwnerCallFailed when it refuses (locked meanwhile)."""
     place = os.path.join(common, "worktrees", entry)
     if os.path.lexists(path):  # with something there git would look into it (`status --ignore-submodules=none`)
         raise OwnerCallFailed("changed", f"something was put at {path} meanwhile")
+    unlocked = _drop_lock(place)
     try:
         git.run("worktree", "remove", path)
     except OwnerCallFailed:
@@ -225,6 +227,18 @@ def _drop_entry(git: Git, common: str, entry: str, path: str, container: int) ->
         if not os.path.lexists(place) or os.path.lexists(os.path.join(place, "gitdir")):
             raise
         os.rename(place, f"{containers.ENTRY}.rest", dst_dir_fd=container)
+    return unlocked
+
+
+def _drop_lock(place: str) -> str:
+    """Take away a lock whose maker is proved to have ended, and say so; any other one stays, and git refuses."""
+    lock = os.path.join(place, "locked")
+    with contextlib.suppress(FileNotFoundError):
+        ended = tree_locks.ended_maker(Path(lock).read_text("utf-8", "replace"), place)
+        if ended:
+            os.unlink(lock)
+        return ended
+    return ""
 
 
 def _entry_there(common: str, entry: str, container: int) -> bool:
@@ -287,9 +301,10 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
             return base.nothing(f"{path} is not there; it was gone before it could be moved")
         trashed_to = os.path.join(paths.real_path(container), trash.TREE)
         git = Git(common, GIT_SECONDS, git_dir=common)
+        unlocked = ""
         if _entry_there(common, entry, container):
             try:
-                _drop_entry(git, common, entry, path, container)
+                unlocked = _drop_entry(git, common, entry, path, container)
             except OwnerCallFailed as refused:
                 os.rename(trash.TREE, os.path.basename(path), src_dir_fd=container, dst_dir_fd=parent)
                 _undo(git, parent, container, common, agent_id)
@@ -298,9 +313,10 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
     _drop_intent(parent, agent_id)
     stays = manifest.ignored or []
     kept = f"; it is kept without limit, as git ignores and nothing rebuilds {rebuildable.told(stays)}" if stays else ""
+    told = f"; {unlocked}" if unlocked else ""
     saved = f"; its work is saved below {containers.RESCUE}{agent_id}/" if manifest.refs else ""
     return base.done(
-        f"moved {path} to {trashed_to}{saved}{kept}; {branch}; `agent-watchdog restore {agent_id}` brings it back",
+        f"moved {path} to {trashed_to}{saved}{kept}{told}; {branch}; `agent-watchdog restore {agent_id}` brings it back",
         trash=trashed_to,
         branch=manifest.branch,
         head=manifest.head,

@@ -88,7 +88,9 @@ def _told(base: str, folder: str, name: str) -> Entry | None:
     finally:
         os.close(descriptor)
     pid = int(name.removesuffix(".json"))
-    if not isinstance(data, dict) or data.get("pid", pid) != pid or data.get("kind") == "daemon":
+    if not isinstance(data, dict):
+        raise ValueError("it is no JSON object")
+    if data.get("pid", pid) != pid or data.get("kind") == "daemon":
         return None  # its supervisor is no session
     ticks = _ticks(data.get("procStart"))
     if ticks is None:
