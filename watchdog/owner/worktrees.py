@@ -59,7 +59,7 @@ class Linked:
     @property
     def short(self) -> str:
         """The branch as people say it; as `git stash` does when HEAD is detached."""
-        return "(no branch)" if self.branch is None else self.branch.removeprefix("refs/heads/")
+        return "(no branch)" if self.branch is None else short(self.branch)
 
 
 @dataclass(slots=True)
@@ -68,6 +68,11 @@ class Reasons:
 
     work: list[str] = field(default_factory=list)
     never: list[str] = field(default_factory=list)
+
+
+def short(branch: str) -> str:
+    """A branch as people say it."""
+    return branch.removeprefix("refs/heads/")
 
 
 def _same(one: str, other: str) -> bool:
@@ -275,6 +280,12 @@ def _unheld(git: Git, tree: Linked) -> list[str]:
     reasons = []
     if tree.head is not None and not holders(git, tree.head, tree.branch):
         reasons.append(f"{tree.short} has commits that are neither pushed nor merged")
+    return reasons + held_by_its_log(git, tree)
+
+
+def held_by_its_log(git: Git, tree: Linked) -> list[str]:
+    """Commits that nothing but its reflog, or refs of its own, hold."""
+    reasons = []
     if git.run("for-each-ref", "refs/worktree/", "refs/bisect/", "refs/rewritten/"):
         reasons.append("it has refs of its own")
     try:

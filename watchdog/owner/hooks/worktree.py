@@ -8,6 +8,7 @@
    beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
 4. `git worktree remove PATH` drops that one entry: with the tree away git deletes nothing else, and it refuses a locked
    one (builtin/worktree.c, 2.39); a lock whose maker is proved to have ended goes before (`tree_locks`). Never `prune`, which takes bystanders' entries; never --force.
+   Where the tree was deleted, or emptied, by somebody, that entry goes when nothing is held by it alone (`missing`).
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
 Kept for nothing but its use, it is told with its `seal` (`untouched`): the reaper has it looked at again, all of the
@@ -27,11 +28,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from watchdog.core.model import HookContext, HookResult
+from watchdog.core.sites import is_same
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import (
     branches,
     containers,
     copying,
+    missing,
     occupancy,
     paths,
     rebuildable,
@@ -77,12 +80,16 @@ def _put_away(
             directory = paths.step(parent, name)
         except FileNotFoundError:
             if not _put_back(parent, name, agent_id, path):
+                if _read_intent(parent, agent_id) is None and (gone := _gone(context, parent, path)) is not None:
+                    return gone
                 return _finish(parent, agent_id, path, settings)
             directory = paths.step(parent, name)
         stack.callback(os.close, directory)
         paths.refuse_unless_plain(directory, parent, path)
         if paths.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
             raise PathRefused("protected", f"{path} is a home or holds one")
+        if (gone := _emptied(context, parent, name, directory, path)) is not None:
+            return gone
         sites.refuse_stranger(directory, base.known_site(context, "worktree"), path)
         if user := occupancy.neighbour(paths.real_path(directory), in_use):
             return base.kept(f"kept {path}: in use: {user}")
@@ -131,6 +138,30 @@ def _put_away(
             return base.failed(f"kept {path}: {changed}", reason="changed")
         _write_intent(parent, agent_id, tree, compared=True)
         return _finish(parent, agent_id, path, settings)
+
+
+def _gone(context: HookContext, parent: int, path: str) -> HookResult | None:
+    """The tree was deleted by somebody: git's entry of it goes, where nothing is lost with it. None: there is none."""
+    if occupancy.neighbour(path, context.in_use):
+        return None
+    entry = missing.proved(base.known_site(context, "worktree"), parent, path)
+    return None if entry is None else base.done(entry.drop(), branch=entry.branch)
+
+
+def _emptied(context: HookContext, parent: int, name: str, directory: int, path: str) -> HookResult | None:
+    """Likewise where the agent's directory is left, with nothing in it. None: it is another one, or not empty."""
+    known = base.known_site(context, "worktree")
+    if known.site is None or not is_same(known.site.directory, sites.made(directory)):
+        return None
+    if os.listdir(paths.real_path(directory)) or occupancy.neighbour(paths.real_path(directory), context.in_use):
+        return None
+    entry = missing.proved(known, parent, path)
+    if entry is None:
+        return None
+    if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
+        return base.kept(f"kept {path}: {worktrees.IN_USE}{user}", branch=entry.branch)
+    os.rmdir(name, dir_fd=parent)  # not when something was put there meanwhile
+    return base.done(entry.drop(), branch=entry.branch)
 
 
 def _again(context: HookContext, tree: worktrees.Linked) -> dict[str, object]:
