@@ -1,6 +1,7 @@
 """Children of the loop: they are started beside it, spoken to, waited for; a start that hangs is given up."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -139,3 +140,77 @@ def test_a_start_that_comes_too_late_is_ended(monkeypatch: pytest.MonkeyPatch) -
 def test_the_library_that_hangs_can_be_built() -> None:
     """The suites of hangs need it."""
     assert library().exists()
+
+
+def test_a_child_that_nobody_started_is_collected_and_ours_are_left_to_us() -> None:
+    """Case N07: at its second look, when whoever started it has had the time. `exec` gave us one, too."""
+    adopted = children.Adopted()
+    orphan, living = os.fork(), os.fork()
+    if not orphan:
+        os._exit(0)
+    if not living:
+        signal.pause()
+        os._exit(0)
+    try:
+        os.waitid(os.P_PID, orphan, os.WEXITED | os.WNOWAIT)
+        ours = subprocess.Popen(["true"])
+        os.waitid(os.P_PID, ours.pid, os.WEXITED | os.WNOWAIT)
+        assert adopted.look() == 0
+        assert ours.wait() == 0
+        assert adopted.look() == 1
+        with pytest.raises(ChildProcessError):
+            os.waitid(os.P_PID, orphan, os.WEXITED | os.WNOHANG)
+        assert adopted.look() == 0
+        assert os.waitid(os.P_PID, living, os.WEXITED | os.WNOHANG) is None
+    finally:
+        os.kill(living, signal.SIGKILL)
+        os.waitpid(living, 0)
+
+
+INSIDE = """
+import os, signal, subprocess, sys, time
+daemon, config, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
+if os.fork() == 0:
+    deadline = time.monotonic() + 120
+    ask = [sys.argv[4], "--socket", sys.argv[5], "status", "--json"]
+    while subprocess.run(ask, capture_output=True).returncode and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for _ in range(limit):
+        subprocess.run(["sh", "-c", "sleep 0.01 & sleep 0.01 &"])
+    mine = subprocess.Popen([sys.argv[4], "--socket", sys.argv[5], "run", "--name", "one", "--", "sleep", "1000"])
+    while "running" not in subprocess.run([*ask[:3], "list", "--json"], capture_output=True, text=True).stdout:
+        time.sleep(0.2)
+    subprocess.run([*ask[:3], "kill", "one"], capture_output=True)
+    mine.wait()
+    def zombies():
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] == "Z":
+                found.append(pid)
+        return found
+    while zombies() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    print("left", len(zombies()), flush=True)
+    os.kill(1, signal.SIGTERM)
+    os._exit(0)
+os.execv(daemon, [daemon, "--config", config])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a pid namespace")
+def test_a_daemon_that_is_pid_1_of_a_container_leaves_no_zombie() -> None:
+    """Case N07: 40 grandchildren that end after their parents, and an agent that the daemon ended; TERM ends it."""
+    for world in make_world():
+        programs = Path(sys.executable).parent
+        words = [programs / "agent-watchdogd", world.config, "20", programs / "agent-watchdog", world.socket]
+        unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        done = subprocess.run(
+            [*unshare, sys.executable, "-c", INSIDE, *map(str, words)],
+            capture_output=True, text=True, env=world.environ, timeout=200, check=False,
+        )
+        assert "left 0" in done.stdout, done.stdout + done.stderr
+        assert done.returncode == 0

@@ -273,10 +273,11 @@ def test_a_file_on_a_full_disk_says_so(tmp_path: Path) -> None:
 
         async def story() -> None:
             async with owners() as them:
-                assert (await them.call(ME, "stamp", {"path": str(tmp_path / "beat")}, 20))["full"] is False
+                assert (await them.call(ME, "stamp", {"path": str(tmp_path / "beat")}, 20))["unwritable"] == ""
                 with suppress(OSError):
                     (tmp_path / "filler").write_bytes(b"x" * 100_000)
-                assert (await them.call(ME, "stamp", {"path": str(tmp_path / "beat")}, 20))["full"] is True
+                told = await them.call(ME, "stamp", {"path": str(tmp_path / "beat")}, 20)
+                assert told["unwritable"] == "its file system is full"
 
         run(story)
     finally:

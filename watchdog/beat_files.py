@@ -68,12 +68,12 @@ class BeatFiles:
     def _take(self, agent: Agent, file: _File, answer: object) -> None:
         """A stamp that differs from the last one is a beat; the first one seen is only where we begin.
 
-        Where the disk is full the agent may have tried to beat and could not: the same stamp says nothing then.
+        Where nothing can be written the agent may have tried to beat and could not: the same stamp says nothing then.
         """
         stamp = {**answer} if isinstance(answer, dict) else {}
-        full = stamp.pop("full", False) is True
-        if full and file.stamp == stamp:
-            self._unread(agent, file, "its file system is full: no beat could be written")
+        unwritable = stamp.pop("unwritable", "")
+        if isinstance(unwritable, str) and unwritable and file.stamp == stamp:
+            self._unread(agent, file, f"{unwritable}: no beat could be written")
             return
         agent.read_again()
         if file.known and file.stamp != stamp and not _set_back(file.stamp, stamp):

@@ -88,6 +88,37 @@ class Child:
         self._ended.set_result(self._popen.wait())  # at once: its pidfd is readable
 
 
+class Adopted:
+    """Children that we did not start: orphans come to PID 1 of a container, and to whoever was a subreaper before exec.
+
+    Nobody else collects them, and the kernel keeps a zombie's number. Ours are collected as soon as they end; so one
+    that has ended by two looks in a row is nobody's, and is waited for by its own number, never by any (waitid(2)).
+    """
+
+    def __init__(self) -> None:
+        self._ended: set[int] = set()
+
+    def look(self) -> int:
+        """Collect those that the last look found, too; how many."""
+        try:
+            with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # orphans go to the main thread
+                pids = list(map(int, file.read().split()))
+        except OSError:
+            return 0  # no such file (CONFIG_PROC_CHILDREN)
+        options = os.WEXITED | os.WNOHANG
+        ended = set[int]()
+        for pid in pids:
+            with suppress(ChildProcessError):
+                if os.waitid(os.P_PID, pid, options | os.WNOWAIT) is not None:
+                    ended.add(pid)
+        both = ended & self._ended
+        for pid in both:
+            with suppress(ChildProcessError):
+                os.waitid(os.P_PID, pid, options)
+        self._ended = ended - both
+        return len(both)
+
+
 async def start(*argv: str, limit: int = 1 << 16, **options: Any) -> Child:
     """Start a program; `options` as for Popen, `limit` as in `Child.connect`.
 

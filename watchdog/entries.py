@@ -22,7 +22,7 @@ from watchdog.core.names import name_for, name_problem
 from watchdog.core.provenance import SLACK, Named, Told, named
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, ProcessNotFound, Unseen, WatchdogError
 from watchdog.fleet import Agent, Fleet
-from watchdog.owner.sources.base import MOST_ENTRIES, Entry, entry_of
+from watchdog.owner.sources.base import MOST_ENTRIES, WORDS_LIMIT, Entry, entry_of, unread_entry
 from watchdog.processes import procfs
 from watchdog.processes.identity import Seen, ThreadSeen, boot_id
 from watchdog.processes.inside import numbered_inside
@@ -53,7 +53,10 @@ class Found:
 
 
 def told_by(answer: object) -> tuple[list[Entry], list[str]]:
-    """What the helper tells, and what is wrong with those that are none. Raises OwnerCallFailed."""
+    """What the helper tells, and what is wrong with those that are none. Raises OwnerCallFailed.
+
+    One that is none and has a key is `unread`: whoever stood there before is not gone.
+    """
     if not isinstance(answer, list):
         raise OwnerCallFailed("garbled", "its helper's answer is no list")
     told, problems = [], []
@@ -62,7 +65,19 @@ def told_by(answer: object) -> tuple[list[Entry], list[str]]:
             told.append(entry_of(one))
         except ValueError as error:
             problems.append(str(error))
+            key = one.get("key") if isinstance(one, dict) else None
+            if isinstance(key, str) and 0 < len(key) <= WORDS_LIMIT:
+                told.append(unread_entry(key, str(error)))
     return told, problems
+
+
+def unread_of(entry: Listed, unread: Iterable[Entry]) -> str:
+    """Why what stands in that entry cannot be read, by those that say so; "": it can be, or it is not there."""
+    return next((one.unread for one in unread if entry.key == one.key or _is_below(entry.key, one.key)), "")
+
+
+def _is_below(key: str, above: str) -> bool:
+    return above.endswith(("/", ":")) and key.startswith(above)
 
 
 async def looks(told: Iterable[Entry], host: str) -> dict[int, Look]:

@@ -9,6 +9,7 @@ from functools import partial
 from watchdog import line_limits, logs, reaper, reserve, retention, shares, shutdown, threads, units
 from watchdog.admission import Admission, DatagramBudget
 from watchdog.bulletin import Bulletin
+from watchdog.children import Adopted
 from watchdog.chronicle import Chronicle
 from watchdog.cleanup import settings_for
 from watchdog.clock import Clock
@@ -89,6 +90,7 @@ class Daemon:
         self.boot_id = identity.boot_id()
         self.stopping, self.sooner = asyncio.Event(), asyncio.Event()
         self.early: asyncio.Task[None] | None = None  # a look that a reason called for
+        self.adopted = Adopted()
         self.stuck: dict[str, float] = {}  # what does not answer, and for how many seconds: reported
         self.summons = Summons(self._summoned)
         self.exit_timer = ExitTimer(log, self.summons.unheeded, partial(logs.finish, sink))
@@ -180,6 +182,7 @@ class Daemon:
     async def _scheduled_sweep(self) -> None:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
         self._report_stuck()
+        self.adopted.look()
         self.users.look()
         self.admission.look()
         await self.door.keep()

@@ -41,6 +41,8 @@ class Place:
     seen: dict[int, Look] = field(default_factory=dict)  # of the processes that it names, at this look
     doubles: dict[int, entries.Double] = field(default_factory=dict)  # of those whose entry is new, at this look
     shown: list[Json] = field(default_factory=list)
+    unheard: list[str] = field(default_factory=list)  # at this look: whose beats cannot be read or written, and why
+    looks_unheard: int = 0  # in a row
     lines: int = 0  # of drifts, at this look
     drifts: dict[str, float] = field(default_factory=dict)  # told already, and when last seen (monotonic)
     looked: float | None = None  # boot time of the last look that found anything out
@@ -62,6 +64,14 @@ class Place:
     def show(self, kind: str, entry: Entry, why: str) -> None:
         """In `list`, and not watched."""
         self.shown.append(entries.shown(kind, entry, self.uid, why))
+
+    def unheard_anew(self) -> str:
+        """What is to be told of those: once, at the second look in a row, as a file may be just being written."""
+        self.looks_unheard = self.looks_unheard + 1 if self.unheard else 0
+        if self.looks_unheard != 2:
+            return ""
+        more = f" (and of {len(self.unheard) - 1} more)" if len(self.unheard) > 1 else ""
+        return f"the heartbeats of {self.unheard[0]}{more}; none of them is judged by its silence meanwhile"
 
     def full_anew(self, answer: object) -> bool:
         """Whether a living entry beyond `MOST_ENTRIES` is to be told: once as long as there is one."""

@@ -104,7 +104,9 @@ class Sources:
             why = f"{len(problems)} of its entries are passed over: {problems[0]}"
             self._desk.event("source.unread", source=source.kind, path=path, why=why)
         place.late, place.failed, place.told, place.shown, place.lines = 0, 0, bool(problems), [], 0
-        place.held_by = ()
+        place.held_by, place.unheard = (), []
+        unread = [one for one in told if one.unread]
+        told = [one for one in told if not one.unread]
         if place.full_anew(answer):
             self._desk.event("source.unread", source=source.kind, path=path, why=FULL)
         self._ghosts.keep(source.kind, path, told)
@@ -120,7 +122,12 @@ class Sources:
             except (OSError, WatchdogError) as error:
                 place.show(source.kind, entry, str(error))
         place.drifts = {drift: seen for drift, seen in place.drifts.items() if seen >= now}
-        self._miss(place, source.kind, path, told)
+        self._miss(place, source.kind, path, told, unread)
+        for one in unread:
+            if not any(entries.unread_of(own, [one]) for agents in known.values() for _, own in agents):
+                place.show(source.kind, one, one.unread)
+        if why := place.unheard_anew():
+            self._desk.event("source.unread", source=source.kind, path=path, why=why)
 
     def _unread(self, place: Place, kind: str, path: str, error: OwnerCallFailed) -> None:
         """It tells nothing: told once. Who is judged by it alone is, after a second time, not judged by his silence.
@@ -296,8 +303,13 @@ class Sources:
         """Other content than at the last look is its word; the first that is seen is only where we begin."""
         word = (entry.beat, entry.state, entry.note)
         where = agent.agent_id, entry.key
-        former, place.heard[where] = place.heard.get(where), word
+        former = place.heard.get(where)
         held = _is_held_to(agent, kind, path)
+        if entry.beat is None and held and agent.promised and (entry.unheard or (former and former[0])):
+            # Its registry has heard from it, and does not show when: what is compared stays what it was.
+            self._cannot_hear(place, agent, entry.unheard or "it shows none any more, and did before")
+            return
+        place.heard[where] = word
         if agent.status not in _SPOKEN:
             return
         state = State(entry.state) if entry.state in set(State) else None
@@ -316,9 +328,9 @@ class Sources:
                 return  # its own word, by a hook perhaps, says more
             beat = Beat(state=state, note=entry.note, promises=False)
         elif not first and (former is None or former == word):
-            if entry.unheard and agent.unread is None:
-                agent.unread_now()
-            elif not entry.unheard:
+            if entry.unheard:
+                self._cannot_hear(place, agent, entry.unheard)
+            else:
                 agent.read_again()
             return
         elif first and entries.before_its_process(entry, agent, self._desk.clock.now()):
@@ -333,18 +345,33 @@ class Sources:
         now = self._desk.clock.now()
         agent.beat(beat, now.mono, now.wall)
 
+    def _cannot_hear(self, place: Place, agent: Agent, why: str) -> None:
+        """It is not judged by its silence while that is so."""
+        if agent.status in _SPOKEN:
+            place.unheard.append(f"{agent.reg.name}: {why}")
+            if agent.unread is None:
+                agent.unread_now()
+
     def _end_state(self, agent: Agent, state: State | None, entry: Entry) -> None:
         """End what no hook tells the end of."""
         if agent.hears and entry.state_since is not None and agent.silence >= quiet_for(agent.after):
             session_files.take(agent, state, entry.state_since, self._desk.clock)
 
-    def _miss(self, place: Place, kind: str, path: str, told: list[Entry]) -> None:
-        """Who lives and whose entry is gone, or says that he ended: told, watched on, his silence not counted."""
+    def _miss(self, place: Place, kind: str, path: str, told: list[Entry], unread: list[Entry]) -> None:
+        """Living agents whose entry is gone, or says "ended": told, watched on, their silence not counted.
+
+        One whose entry cannot be read is neither: it is unknown until it can be, where it beats there.
+        """
         there = {(one.key, one.token) for one in told if one.living}
         missing = dict[str, int]()
         for agent in self._desk.fleet:
             own = _listed(agent, kind, path)
             if not own or agent.status not in _SPOKEN or any((one.key, one.token) in there for one in own):
+                continue
+            if why := next(filter(None, (entries.unread_of(one, unread) for one in own)), ""):
+                missing[agent.agent_id] = place.missing.get(agent.agent_id, 0)
+                if agent.promised and _is_held_to(agent, kind, path):
+                    self._cannot_hear(place, agent, why)
                 continue
             count = missing[agent.agent_id] = place.missing.get(agent.agent_id, 0) + 1
             if count == MISSED:

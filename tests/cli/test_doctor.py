@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 
 from tests.cli.conftest import PROGRAM
 from tests.world import World, git, make_repository, make_world, wait_for
-from watchdog.cli import trashes
+from watchdog.cli import doctor, trashes
 from watchdog.cli.diagnosis import CHECKS, diagnose
 from watchdog.cli.seen import Seen
+from watchdog.registry.sqlite import WAL_ROOM
 
 
 def place(mode: int, uid: int = 0) -> os.stat_result:
@@ -93,6 +95,11 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "few descriptors": ({"open_files": 256}, "warn", "only 256 descriptors"),
     "no git": ({"git": None}, "fault", "git is not on PATH"),
     "a big registry": ({"registry_bytes": 3 << 30}, "warn", "the registry has 3.0 GiB"),
+    "a registry that somebody reads for long": (
+        {"wal_bytes": 93 << 20, "wal_readers": [7]},
+        "warn",
+        "the registry's write-ahead log has 93 MiB",
+    ),
     "full trash": ({"trash_bytes": 50 << 30, "trash": ["/tmp/t"]}, "warn", "trash holds 50.0 GiB in /tmp/t"),
 }
 
@@ -174,6 +181,24 @@ def test_a_registry_that_is_away_is_found_wherever_one_looks(world: World) -> No
     world.wait_event("registry.recovered")
     assert world.json("status")["registry_problem"] is None
     assert "cannot be used" not in world.cli("status").stdout
+
+
+def test_who_reads_in_the_registry_for_long_is_named(world: World) -> None:
+    """Case N16: its write-ahead log grows as long as somebody reads in it."""
+    world.start()
+    seen = Seen(status={"pid": world.daemon.pid if world.daemon else 0})
+    reader = (
+        "import sqlite3, sys; database = sqlite3.connect(sys.argv[1]); database.execute('BEGIN');"
+        " database.execute('SELECT count(*) FROM lifecycle_event').fetchone(); print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", reader, str(world.state / "registry.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"\n"
+        doctor._look_at_wal(seen, str(world.state / "registry.db"))
+        process.kill()
+    assert process.pid in seen.wal_readers
+    assert seen.wal_bytes == WAL_ROOM
 
 
 def test_a_socket_in_somebody_else_s_directory_is_a_fault(tmp_path: Path) -> None:

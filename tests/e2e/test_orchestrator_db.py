@@ -255,6 +255,90 @@ def test_a_heartbeat_from_before_its_process_is_none(world: World) -> None:
     world.wait_event("kill.requested", name="again", reason="stalled")
 
 
+HALVES = {"half": '{"agent_type": "architect", "pi', "empty": "", "list": "[1, 2, 3]"}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("damage", HALVES)
+def test_who_beats_in_a_file_that_was_damaged_is_unknown_until_it_is_whole(world: World, damage: str) -> None:
+    """Case P2: a row without a heartbeat of its own, and an agent that has a file alone. Told once, and judged again."""
+    made = orchestrated_world(world, after=1.5)
+    files = {kind: made.status / f"{kind}_status.json" for kind in ("architect", "assistant")}
+    processes = {}
+    for kind, file in files.items():
+        processes[kind] = world.spawn("sleep", "1000")
+        write_file(file, kind, processes[kind].pid)
+    made.insert(agent_id="row", agent_type="architect", status="running", pid=processes["architect"].pid, created_at=...)
+    world.start()
+    names = {"row", f"assistant-{processes['assistant'].pid}"}
+    wait_for(lambda: names <= shown(world).keys(), "both are known")
+    for kind, file in files.items():
+        write_file(file, kind, processes[kind].pid)
+    wait_for(lambda: all(shown(world)[name]["promised"] for name in names), "both have beaten")
+
+    for file in files.values():
+        file.write_text(HALVES[damage])
+    wait_for(lambda: all(shown(world)[name]["silence_seconds"] > 5 for name in names), "they are not heard for long")
+    assert {shown(world)[name]["verdict"] for name in names} == {"unknown"}
+    assert all(alive(one.pid) for one in processes.values()) and world.signalled() == set()
+    assert [event["source"] for event in world.events() if event["event"] == "source.unread"] == ["orchestrator_db"]
+    assert not world.count("source.entry_gone")
+
+    for kind, file in files.items():
+        write_file(file, kind, processes[kind].pid)
+    wait_for(lambda: {shown(world)[name]["verdict"] for name in names} == {"healthy"}, "both are heard again")
+    for name in names:
+        world.wait_event("kill.requested", name=name, reason="stalled")
+
+
+def write_file(file: Path, kind: str, pid: int) -> None:
+    stamp = datetime.now().isoformat()
+    write = {"agent_type": kind, "state": "working", "pid": pid, "last_heartbeat": stamp}
+    file.write_text(json.dumps(write))
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to mount a file system that can be filled")
+@pytest.mark.parametrize("fault", ["full", "read-only"])
+def test_who_cannot_beat_since_the_disk_takes_nothing_is_unknown_as_long_as_that_lasts(world: World, fault: str) -> None:
+    """Case P3: held as a mass stall, all were killed when that was over."""
+    place = world.dir / "data"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(place)], check=True)
+    try:
+        world.configure(hold={"max_seconds": 2})
+        made = orchestrated_world(world, after=1.5)
+        agents = {f"a{number}": agent(world, made, f"a{number}", "beat=0.3") for number in range(4)}
+        world.start()
+        wait_for(lambda: agents.keys() <= shown(world).keys(), "all are known")
+        wait_for(lambda: all(shown(world)[name]["beats"] > 2 for name in agents), "all beat")
+        if fault == "full":
+            with suppress(OSError):
+                (place / "filler").write_bytes(b"x" * (1 << 20))
+        else:
+            # Not the file system itself: each agent has the file open for writing (EBUSY), but opens it anew to beat.
+            subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
+            subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+        wait_for(lambda: all(shown(world)[name]["silence_seconds"] > 7 for name in agents), "they are not heard")
+        assert {shown(world)[name]["verdict"] for name in agents} == {"unknown"}
+        assert all(alive(one.pid) for one in agents.values()) and world.signalled() == set()
+        world.wait_event("source.unread", source="orchestrator_db")
+        assert world.count("source.unread") == 1
+        if fault == "full":
+            (place / "filler").unlink()
+        else:
+            subprocess.run(["umount", "-l", str(place)], check=True)
+        wait_for(lambda: {shown(world)[name]["verdict"] for name in agents} == {"healthy"}, "they are heard again")
+        for one in agents.values():
+            one.kill()
+            one.wait()
+        wait_for(lambda: {made.agent(name)["status"] for name in agents} == {"failed"}, "their rows are closed")
+        world.stop()
+    finally:
+        while subprocess.run(["umount", "-l", str(place)], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            pass
+
+
 def age_of(pid: int) -> float:
     """Seconds since it began."""
     with open("/proc/uptime") as file:

@@ -3,7 +3,7 @@
 import shutil
 import socket
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from sqlalchemy import text
 from tests.registry.samples import NOW, add
 from watchdog.core.model import Reason
 from watchdog.errors import RegistryUnavailable, UnsafeDirectory
+from watchdog.registry.sqlite import WAL_ROOM
 from watchdog.registry.store import Store
 
 
@@ -105,6 +106,51 @@ def test_what_can_never_be_a_registry_is_a_fault_of_the_configuration(tmp_path: 
     assert refused.value.exit_code == 78
     with pytest.raises(RegistryUnavailable):
         Store(f"sqlite:///{tmp_path}/later/registry.db").open()
+
+
+@pytest.mark.parametrize("how", ["one that stays", "short ones that overlap"])
+def test_a_write_ahead_log_that_grew_under_a_reader_is_cut_when_that_has_gone(
+    store: Store, database: Path, how: str
+) -> None:
+    """Case N16: it kept 93 MB. Its room stays allocated: a disk may be full by then."""
+    add(store, "a1")
+    log = Path(f"{database}-wal")
+    with ExitStack() as readers:
+        before = reading(readers, database)
+        for _ in range(6):
+            write(store, 3_000_000)
+            if how == "short ones that overlap":
+                before, former = reading(readers, database), before
+                former.close()
+        assert log.stat().st_size > WAL_ROOM + (1 << 20)
+    for _ in range(3):
+        write(store, 10)
+    assert log.stat().st_size == WAL_ROOM
+
+
+def test_a_write_ahead_log_that_one_transaction_made_large_is_cut(store: Store, database: Path) -> None:
+    """Sibling of N16: the reaper's or a migration's, or another program's; no reader is needed."""
+    add(store, "a1")
+    log = Path(f"{database}-wal")
+    write(store, 2 * WAL_ROOM)
+    assert log.stat().st_size > WAL_ROOM
+    for _ in range(3):
+        write(store, 10)
+    assert log.stat().st_size == WAL_ROOM
+
+
+def reading(readers: ExitStack, database: Path) -> sqlite3.Connection:
+    """Somebody in the middle of reading."""
+    other = readers.enter_context(closing(sqlite3.connect(database, isolation_level=None)))
+    other.execute("BEGIN")
+    other.execute("SELECT count(*) FROM agent_lifecycle").fetchone()
+    return other
+
+
+def write(store: Store, size: int) -> None:
+    """So many bytes, in one commit."""
+    with store.engines.begin(store.engines.durable) as connection:
+        connection.execute(text("UPDATE agent_lifecycle SET note = hex(randomblob(:half))"), {"half": size // 2})
 
 
 def test_each_commit_is_seen_by_whoever_asks_for_the_version(store: Store, database: Path) -> None:

@@ -13,6 +13,7 @@ from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
 GIBIBYTE = 1 << 30
+WAL_LARGE = 32 << 20  # bytes: beyond its room of 8 MiB, and what one long transaction of ours may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +400,15 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
             f"the registry has {seen.registry_bytes / GIBIBYTE:.1f} GiB",
             "its history is long; sweeps are not slower for it",
             "a smaller [registry] retention_days",
+        )
+    if seen.wal_bytes is not None and seen.wal_bytes > WAL_LARGE:
+        by = f"process {', '.join(map(str, seen.wal_readers))}" if seen.wal_readers else "a process"
+        yield Finding(
+            "warn",
+            f"the registry's write-ahead log has {seen.wal_bytes >> 20} MiB",
+            f"{by} has read in the registry for long: what is written meanwhile cannot be put into its place, so that"
+            " the file grows until the disk is full; it is cut to 8 MiB when nobody does any more",
+            "end that process, or its transaction (lsof registry.db names all that have it open)",
         )
     if seen.trash_bytes is not None and seen.trash_bytes > 10 * GIBIBYTE:
         yield Finding(

@@ -35,6 +35,7 @@ Changes nothing.
 Exit status: 0 no fault (warnings or nothing), 1 a fault.
 """
 LOOK = 10.0  # seconds for one look at a file, a directory or a server that may hang
+WAL_READ = range(123, 128)  # bytes of the `-shm` that readers lock (sqlite.org/walformat.html, 2.3.2)
 CHECK = 30.0  # seconds for `agent-watchdogd --check`, which has 20 of its own
 _UNIT = "agent-watchdog.service"
 
@@ -218,12 +219,29 @@ def _look_at_places(seen: Seen) -> None:
         _within(seen, path, partial(_look_at_place, seen, path))
     seen.private = state, registry
     seen.registry_bytes = seen.places[registry].st_size if registry in seen.places else None
+    _within(seen, f"{registry}-wal", partial(_look_at_wal, seen, registry))
     _within(seen, "a directory of trash", lambda: _look_at_trash(seen), CHECK)
 
 
 def _look_at_place(seen: Seen, path: str) -> None:
     with suppress(OSError):
         seen.places[path] = os.lstat(path)
+
+
+def _look_at_wal(seen: Seen, registry: str) -> None:
+    """How large it is, and who reads it: each reader has a lock on a byte of the `-shm` (sqlite.org/walformat.html).
+
+    F_GETLK tells of one holder alone, which may be the daemon. A line of /proc/locks (proc(5)): number, kind, class,
+    access, pid, device and inode, first and last byte.
+    """
+    with suppress(OSError):
+        seen.wal_bytes = os.lstat(f"{registry}-wal").st_size
+        inode = str(os.lstat(f"{registry}-shm").st_ino)
+        with open("/proc/locks") as locks:
+            held = [line.split() for line in locks if " POSIX " in line and "->" not in line]
+        of_it = [line for line in held if line[5].rpartition(":")[2] == inode and line[6].isdigit()]
+        ours = seen.status.get("pid") if seen.status else None
+        seen.wal_readers = sorted({int(line[4]) for line in of_it if int(line[6]) in WAL_READ} - {ours})
 
 
 def _look_at_trash(seen: Seen) -> None:

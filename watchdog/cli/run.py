@@ -21,6 +21,7 @@ from watchdog.cli.resident.link import Link
 from watchdog.cli.resident.options import HELP, Options, is_utf8, parse_options
 from watchdog.cli.resident.prctl import become_subreaper, set_name
 from watchdog.cli.resident.report import Report
+from watchdog.cli.resident.screen import Screen
 from watchdog.control.client import find_socket, other_sockets
 from watchdog.errors import BadRequest, CannotStart, DaemonUnreachable, WatchdogError
 
@@ -62,6 +63,7 @@ class Wrapper:
         self.status: int | None = None  # as waitpid(2) gives it, once the agent has ended
         self.stopped = False  # as waitpid(2) told it last
         self.terminal = child.has_terminal()
+        self.screen = Screen()
         self.inbox: Inbox | None = None
         self.flush_upstream: Callable[[], None] | None = None  # below a service manager
         self.watchdog_usec: str | None = None
@@ -86,6 +88,7 @@ class Wrapper:
             start.release()
             self._turn_until(lambda: self.status is not None, None)
             assert self.status is not None
+            self.screen.put_back(self.status)
             self._report(start.error())
         finally:
             self.link.close()

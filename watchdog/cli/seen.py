@@ -36,5 +36,7 @@ class Seen:
     open_files: int | None = None  # soft limit of the daemon, else ours
     git: str | None = "git"  # where the program is
     registry_bytes: int | None = None
+    wal_bytes: int | None = None  # of the registry's write-ahead log
+    wal_readers: list[int] = field(default_factory=list)  # other processes than the daemon that hold a part of it
     trash_bytes: int | None = None
     trash: list[str] = field(default_factory=list)

@@ -24,6 +24,8 @@ class Site:
     entry: Made | None = None
     branch: str | None = None
     since: float = 0.0
+    common: str | None = None  # where git's entry lies: the repository's common dir
+    above: Made | None = None  # the directory that it lies in: another one lies there while a disk is not mounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,14 @@ def site_of(stored: Mapping[str, Any]) -> Site:
         None if entry is None else _made(entry),
         None if branch is None else str(branch)[:1024],
         float(stored.get("since", 0.0)),
+        None if stored.get("common") is None else str(stored["common"])[:4096],
+        None if stored.get("above") is None else _made(stored["above"]),
     )
+
+
+def is_same(one: Made, other: Made) -> bool:
+    """Whether both are one directory, as far as the file system tells."""
+    return _same(one, other)
 
 
 def _made(stored: Any) -> Made:

@@ -59,14 +59,13 @@ def ping() -> dict[str, object]:
 def stamp(path: str) -> dict[str, object]:
     """What tells of a file whether it was changed. It is only looked at, never opened: a FIFO would not let us go.
 
-    `full`: nothing more can be written to its file system.
+    `unwritable`: why no beat can be written there now, if so.
     """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise OwnerCallFailed("not_regular", f"{path} is no regular file")
-    disk = os.statvfs(path)
     return {
-        "full": disk.f_blocks > 0 and disk.f_bavail == 0,
+        "unwritable": hindrances.unwritable(path, rights=False),
         "mtime_ns": status.st_mtime_ns,
         "ctime_ns": status.st_ctime_ns,  # a rewrite with the same mtime is still a beat
         "size": status.st_size,

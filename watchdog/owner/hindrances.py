@@ -25,6 +25,7 @@ WORDS = {
     errno.ESTALE: ("stale_handle", "its network file system has lost it"),
     errno.ENOTCONN: ("not_connected", "the program behind its file system has gone"),
 }
+ROOM = 1 << 15  # bytes: the journal of one row's change in an SQLite file is five pages or so (sqlite.org/fileformat.html)
 PROTECTED = {
     "immutable": "it, or its directory, was made immutable (chattr +i)",
     "append_only": "it, or its directory, was made append-only (chattr +a)",
@@ -45,6 +46,24 @@ def explain(error: OSError, parent: int | None = None, name: str | None = None) 
             word, words = flag, PROTECTED[flag]
     said = f"{error.strerror or error} ({code})"
     return word, f"{words}: {said}" if words else said
+
+
+def unwritable(path: str, *, rights: bool) -> str:
+    """Why this uid can write no beat there now; "": it can, as far as it is known without trying (a quota is not seen).
+
+    `rights`: also where the file's mode or a chattr flag forbids it; `touch` works without that. Raises OSError.
+    """
+    disk = os.statvfs(path)
+    if disk.f_flag & os.ST_RDONLY:
+        return "its file system is mounted read-only"
+    free = disk.f_bavail if os.geteuid() else disk.f_bfree
+    if disk.f_blocks > 0 and free * disk.f_frsize < ROOM:
+        return "its file system is full"
+    if disk.f_files > 0 and (disk.f_favail if os.geteuid() else disk.f_ffree) == 0:
+        return "its file system has no inode left"
+    if rights and not os.access(path, os.W_OK):
+        return f"{os.path.basename(path)} may not be written by its owner (mode {stat.S_IMODE(os.stat(path).st_mode):04o})"
+    return ""
 
 
 def _flag(parent: int, name: str) -> str | None:

@@ -39,9 +39,9 @@ def refuse_stranger(directory: int, known: Known, path: str) -> None:
 def seen(directory: int) -> Site:
     """What an open directory is. Raises OSError."""
     top = f"/proc/self/fd/{directory}"
-    made, when = _made(directory)
+    lies, when = _made(directory)
     entry: Made | None = None
-    branch = None
+    branch = where = None
     if os.path.isfile(f"{top}/.git") and not os.path.islink(f"{top}/.git"):
         with suppress(OSError, PathRefused):
             own, common = dirs_of(paths.real_path(directory))
@@ -51,12 +51,28 @@ def seen(directory: int) -> Site:
                     entry, began = _made(fd)
                 finally:
                     os.close(fd)
-                branch = _branch(os.path.join(own, "HEAD"))
+                branch, where = _branch(os.path.join(own, "HEAD")), os.path.realpath(common)
                 # `commondir` is written when the entry is made, `gitdir` also by `git worktree move` and `repair`.
                 when = max(
                     when, began, *(os.stat(os.path.join(own, name)).st_mtime for name in ("commondir", "gitdir"))
                 )
-    return Site(made, entry, branch, when)
+    with suppress(OSError):
+        return Site(lies, entry, branch, when, where if entry is not None else None, above(directory))
+    return Site(lies, entry, branch, when)
+
+
+def above(directory: int) -> Made:
+    """The directory that it lies in. Raises OSError."""
+    parent = os.open("..", paths.STEP, dir_fd=directory)
+    try:
+        return made(parent)
+    finally:
+        os.close(parent)
+
+
+def made(fd: int) -> Made:
+    """Which directory an open one is. Raises OSError."""
+    return _made(fd)[0]
 
 
 def _made(fd: int) -> tuple[Made, float]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from watchdog.errors import PathRefused
-from watchdog.owner import lfs, occupancy, paths, repositories
+from watchdog.owner import lfs, occupancy, paths, repositories, tree_locks
 from watchdog.owner.git import Git
 
 # Files in a worktree's git dir that mean: in the middle of something (gitrepository-layout(5), sequencer.c).
@@ -59,7 +59,7 @@ class Linked:
     @property
     def short(self) -> str:
         """The branch as people say it; as `git stash` does when HEAD is detached."""
-        return "(no branch)" if self.branch is None else self.branch.removeprefix("refs/heads/")
+        return "(no branch)" if self.branch is None else short(self.branch)
 
 
 @dataclass(slots=True)
@@ -68,6 +68,11 @@ class Reasons:
 
     work: list[str] = field(default_factory=list)
     never: list[str] = field(default_factory=list)
+
+
+def short(branch: str) -> str:
+    """A branch as people say it."""
+    return branch.removeprefix("refs/heads/")
 
 
 def _same(one: str, other: str) -> bool:
@@ -135,7 +140,7 @@ def find(git: Git, path: str) -> Linked:
 
 
 def _attached(entry: dict[str, str], path: str, common: str, git_dir: str) -> Linked:
-    if "locked" in entry:
+    if "locked" in entry and not tree_locks.ended_maker(entry["locked"], git_dir):
         raise PathRefused("locked", f"the worktree is locked{': ' + entry['locked'] if entry['locked'] else ''}")
     if "bare" in entry or "prunable" in entry:
         raise PathRefused("not_understood", "git calls the worktree bare or prunable")
@@ -275,6 +280,12 @@ def _unheld(git: Git, tree: Linked) -> list[str]:
     reasons = []
     if tree.head is not None and not holders(git, tree.head, tree.branch):
         reasons.append(f"{tree.short} has commits that are neither pushed nor merged")
+    return reasons + held_by_its_log(git, tree)
+
+
+def held_by_its_log(git: Git, tree: Linked) -> list[str]:
+    """Commits that nothing but its reflog, or refs of its own, hold."""
+    reasons = []
     if git.run("for-each-ref", "refs/worktree/", "refs/bisect/", "refs/rewritten/"):
         reasons.append("it has refs of its own")
     try:

@@ -179,7 +179,10 @@ def _connect(path: str, busy_timeout: timedelta, pragma: str) -> sqlite3.Connect
         # temp_store: a savepoint's journal beyond 64 KB is else a file in /var/tmp (sqlite.org/tempfiles.html), which
         # any user can fill: SQLITE_FULL for the registry, whatever room its own disk has.
         memory = "PRAGMA temp_store=MEMORY"
-        for statement in ("PRAGMA journal_mode=WAL", "PRAGMA foreign_keys=ON", memory, size, pragma):
+        # A reader that stays makes the write-ahead log grow without end; when it has gone, the next writer that begins
+        # it anew cuts it to this (sqlite.org/pragma.html#pragma_journal_size_limit), and no further: the room stays.
+        limit = f"PRAGMA journal_size_limit={WAL_ROOM}"
+        for statement in ("PRAGMA journal_mode=WAL", limit, "PRAGMA foreign_keys=ON", memory, size, pragma):
             connection.execute(statement)
     except BaseException:
         connection.close()

@@ -301,6 +301,26 @@ def test_killed_before_any_effect_the_next_run_finishes(repository: Repository) 
     assert step > 15
 
 
+def test_a_lock_whose_maker_has_ended_keeps_nothing(repository: Repository) -> None:
+    """Case P10. One that a living process has made, also meanwhile, holds."""
+    path, other = repository.worktree(), repository.worktree("other")
+    with subprocess.Popen(["true"]) as maker:
+        maker.wait()
+    git(repository.main, "worktree", "lock", "--reason", f"agent x (pid {os.getpid()})", str(path))
+    assert run(path).outcome is HookOutcome.KEPT
+    git(repository.main, "worktree", "unlock", str(path))
+    for place in (path, other):
+        git(repository.main, "worktree", "lock", "--reason", f"agent x (pid {maker.pid})", str(place))
+
+    result = run(path)
+
+    assert result.outcome is HookOutcome.DONE, result.message
+    assert f"process {maker.pid}, which made its lock, has ended" in result.message
+    assert repository.listed() == [str(repository.main), str(other)]
+    restore(AGENT, [str(repository.main / ".git")])
+    assert "locked" not in git(repository.main, "worktree", "list", "--porcelain").partition(str(path))[2].split("\n\n")[0]
+
+
 def test_a_lock_that_comes_in_between_brings_the_tree_back(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -333,7 +333,7 @@ def test_the_socket_that_it_was_given_goes_with_it(
 
 
 def test_a_list_that_is_being_written_is_read_at_the_next_look(home: RelayHome) -> None:
-    """`workers.json` is written in place; a project that cannot be read does not hide another."""
+    """`workers.json` is written in place; a project that cannot be read does not hide another, and says so itself."""
     home.connected("Alpha")
     (home.team / "workers.json").write_text('{"workers": [')
     with pytest.raises(OwnerCallFailed, match="no whole JSON"):
@@ -341,7 +341,9 @@ def test_a_list_that_is_being_written_is_read_at_the_next_look(home: RelayHome) 
     other = home.root / "0123456789ab" / "team"
     other.mkdir(parents=True)
     (other / "connected-agents.json").write_text(printed({"agents": ["Beta"]}))
-    assert list(found(home)) == ["Beta"]
+    listed = {one.key: one for one in agent_relay.discover(str(home.root))}
+    assert listed.keys() == {f"{os.path.basename(home.data)}/", "0123456789ab/Beta"}
+    assert "no whole JSON" in listed[f"{os.path.basename(home.data)}/"].unread
 
 
 def test_a_directory_that_is_not_there_holds_nobody(tmp_path: Path) -> None:

@@ -242,12 +242,13 @@ def test_another_run_and_what_ended_by_itself_stay_as_they_are(tasks: Tasks) -> 
     ["", "[]", LINE[:40], LINE.replace("running", "paused"), LINE.replace(KEY, "task-else"), '{"status":"running"}'],
     ids=["empty", "list", "half", "unknown status", "another task's", "short"],
 )
-def test_what_is_not_understood_is_passed_over_and_left(tasks: Tasks, line: str) -> None:
-    """A half written status, another layout, another task's."""
+def test_what_is_not_understood_is_told_as_that_and_left(tasks: Tasks, line: str) -> None:
+    """A half written status, another layout, another task's: whoever runs there is not gone."""
     place = tasks.wrote(line=line, pid="4194304")
     tasks.wrote("task-good", LINE.replace(KEY, "task-good"), "4194304")
 
-    assert [entry.key for entry in fleet_tasks.discover(str(tasks.path))] == ["task-good"]
+    told = {entry.key: bool(entry.unread) for entry in fleet_tasks.discover(str(tasks.path))}
+    assert told == {KEY: True, "task-good": False}
     with pytest.raises(OwnerCallFailed):
         tasks.forget("x", killed())
     assert (place / "status.json").read_text() == line
@@ -263,7 +264,9 @@ def test_no_link_is_followed(tasks: Tasks, tmp_path: Path) -> None:
     (linked / "task.pid").symlink_to(elsewhere / "status.json")
     os.mkfifo(tasks.wrote("task-fifo", LINE.replace(KEY, "task-fifo")) / "task.pid")
 
-    assert fleet_tasks.discover(str(tasks.path)) == []
+    told = fleet_tasks.discover(str(tasks.path))
+    assert {entry.key for entry in told} == {KEY, "task-link", "task-fifo"}
+    assert all(entry.unread and entry.pid is None for entry in told)
     for key in (KEY, "task-link", "task-fifo", "../x"):
         with pytest.raises((OwnerCallFailed, OSError)):
             tasks.forget("x", killed(), key)

@@ -339,10 +339,11 @@ def test_what_is_no_pid_is_none(home: HcomHome, pid: int) -> None:
 
 
 def test_what_is_no_registry_of_ours_is_refused(home: HcomHome, tmp_path: Path) -> None:
-    """A link, a file that is no database, and a pid file that is half written (none, as for hcom)."""
+    """A link, a file that is no database. A pid file that is half written hides no row; what only it has is unread."""
     home.pid_file.write_text('{"4243":{"tool":"cl')
     home.add("mira", pid=4243)
-    assert only(home).name == "mira"
+    left, one = hcom.discover(str(home.root))
+    assert (left.key, "no whole JSON" in left.unread, one.name) == ("pid:", True, "mira")
     (tmp_path / "b").mkdir()
     (tmp_path / "b/hcom.db").symlink_to(home.path)
     with pytest.raises(OwnerCallFailed, match="no regular file"):

@@ -243,7 +243,7 @@ def test_a_status_file_without_a_row_is_an_agent_too(real: Orchestrator) -> None
     """One that was started directly is in no table. A file that is half written is read at the next look."""
     write_status(real, "assistant", 77, state="idle")
     (real.status / "half_status.json").write_text('{"pid": 5, ')
-    (real.status / "pipe_status.json").symlink_to("/etc/passwd")
+    (real.status / "link_status.json").symlink_to(real.status / "half_status.json")
     one = found(real)["agent_status/assistant_status.json"]
     assert (one.name, one.pid, one.state, one.promise) == ("assistant-77", 77, "idle", 120)
     assert forget(real, one) is Became.DONE
@@ -253,6 +253,39 @@ def test_a_status_file_without_a_row_is_an_agent_too(real: Orchestrator) -> None
     assert forget(real, one) is Became.CHANGED
     with pytest.raises(OwnerCallFailed):
         agent_status.forget(str(real.status), "agent_status/../x_status.json", "1", KILLED)
+
+
+@pytest.mark.parametrize("damage", ["half", "empty", "list", "no text", "a link"])
+def test_who_beats_in_a_file_that_cannot_be_read_is_neither_gone_nor_silent(real: Orchestrator, damage: str) -> None:
+    """Case P2: the status file of a living agent is damaged, or just being written; also of one that has no row."""
+    written = {"half": '{"pid": 4242, "last_hea', "empty": "", "list": "[1, 2, 3]", "no text": "\udcff", "a link": ""}
+    for kind in ("architect", "assistant"):
+        path = write_status(real, kind, 4242 if kind == "architect" else 77)
+        path.write_bytes(written[damage].encode(errors="surrogateescape"))
+        if damage == "a link":  # to a file of this very test: whatever follows it does no harm
+            path.rename(real.path.with_name(f"{kind}.away"))
+            path.symlink_to(real.path.with_name(f"{kind}.away"))
+    entries = found(real)
+    assert {key for key, one in entries.items() if one.unread} == {
+        "agent_status/architect_status.json",
+        "agent_status/assistant_status.json",
+    }
+    assert entries["1"].unheard and not entries["1"].unread
+    for kind, pid in (("assistant", 77), ("architect", 4242)):
+        (real.status / f"{kind}_status.json").unlink()
+        write_status(real, kind, pid)
+    assert not any(one.unread or one.unheard for one in found(real).values())
+
+
+def test_a_folder_of_status_files_that_is_closed_hides_nobody(real: Orchestrator) -> None:
+    """Case P2: no file in it is gone. Modes do not bind root, so it is a link that leads round."""
+    for path in real.status.iterdir():
+        path.unlink()
+    real.status.rmdir()
+    real.status.symlink_to(real.status)
+    entries = found(real)
+    assert "symbolic links" in entries["agent_status/"].unread
+    assert entries["1"].unheard
 
 
 @pytest.fixture(params=[False, True], ids=["rollback journal", "WAL"])

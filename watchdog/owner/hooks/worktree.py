@@ -7,7 +7,8 @@
 3. A copy of its entry `<common>/worktrees/NAME` and a manifest go to its container (`containers`), then the intent
    beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
 4. `git worktree remove PATH` drops that one entry: with the tree away git deletes nothing else, and it refuses a locked
-   one (builtin/worktree.c, 2.39). Never `prune`, which takes bystanders' entries; never --force.
+   one (builtin/worktree.c, 2.39); a lock whose maker is proved to have ended goes before (`tree_locks`). Never `prune`, which takes bystanders' entries; never --force.
+   Where the tree was deleted, or emptied, by somebody, that entry goes when nothing is held by it alone (`missing`).
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
 Kept for nothing but its use, it is told with its `seal` (`untouched`): the reaper has it looked at again, all of the
@@ -27,11 +28,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from watchdog.core.model import HookContext, HookResult
+from watchdog.core.sites import is_same
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import (
     branches,
     containers,
     copying,
+    missing,
     occupancy,
     paths,
     rebuildable,
@@ -39,6 +42,7 @@ from watchdog.owner import (
     restoring,
     sites,
     trash,
+    tree_locks,
     untouched,
     worktrees,
 )
@@ -76,12 +80,16 @@ def _put_away(
             directory = paths.step(parent, name)
         except FileNotFoundError:
             if not _put_back(parent, name, agent_id, path):
+                if _read_intent(parent, agent_id) is None and (gone := _gone(context, parent, path)) is not None:
+                    return gone
                 return _finish(parent, agent_id, path, settings)
             directory = paths.step(parent, name)
         stack.callback(os.close, directory)
         paths.refuse_unless_plain(directory, parent, path)
         if paths.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
             raise PathRefused("protected", f"{path} is a home or holds one")
+        if (gone := _emptied(context, parent, name, directory, path)) is not None:
+            return gone
         sites.refuse_stranger(directory, base.known_site(context, "worktree"), path)
         if user := occupancy.neighbour(paths.real_path(directory), in_use):
             return base.kept(f"kept {path}: in use: {user}")
@@ -130,6 +138,30 @@ def _put_away(
             return base.failed(f"kept {path}: {changed}", reason="changed")
         _write_intent(parent, agent_id, tree, compared=True)
         return _finish(parent, agent_id, path, settings)
+
+
+def _gone(context: HookContext, parent: int, path: str) -> HookResult | None:
+    """The tree was deleted by somebody: git's entry of it goes, where nothing is lost with it. None: there is none."""
+    if occupancy.neighbour(path, context.in_use):
+        return None
+    entry = missing.proved(base.known_site(context, "worktree"), parent, path)
+    return None if entry is None else base.done(entry.drop(), branch=entry.branch)
+
+
+def _emptied(context: HookContext, parent: int, name: str, directory: int, path: str) -> HookResult | None:
+    """Likewise where the agent's directory is left, with nothing in it. None: it is another one, or not empty."""
+    known = base.known_site(context, "worktree")
+    if known.site is None or not is_same(known.site.directory, sites.made(directory)):
+        return None
+    if os.listdir(paths.real_path(directory)) or occupancy.neighbour(paths.real_path(directory), context.in_use):
+        return None
+    entry = missing.proved(known, parent, path)
+    if entry is None:
+        return None
+    if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
+        return base.kept(f"kept {path}: {worktrees.IN_USE}{user}", branch=entry.branch)
+    os.rmdir(name, dir_fd=parent)  # not when something was put there meanwhile
+    return base.done(entry.drop(), branch=entry.branch)
 
 
 def _again(context: HookContext, tree: worktrees.Linked) -> dict[str, object]:
@@ -213,11 +245,12 @@ def _rename_away(parent: int, name: str, container: int, directory: int) -> str 
         raise
 
 
-def _drop_entry(git: Git, common: str, entry: str, path: str, container: int) -> None:
-    """Let git drop the entry. Raises OwnerCallFailed when it refuses (locked meanwhile)."""
+def _drop_entry(git: Git, common: str, entry: str, path: str, container: int) -> str:
+    """Let git drop the entry; why its lock was none. Raises OwnerCallFailed when it refuses (locked meanwhile)."""
     place = os.path.join(common, "worktrees", entry)
     if os.path.lexists(path):  # with something there git would look into it (`status --ignore-submodules=none`)
         raise OwnerCallFailed("changed", f"something was put at {path} meanwhile")
+    unlocked = _drop_lock(place)
     try:
         git.run("worktree", "remove", path)
     except OwnerCallFailed:
@@ -225,6 +258,18 @@ def _drop_entry(git: Git, common: str, entry: str, path: str, container: int) ->
         if not os.path.lexists(place) or os.path.lexists(os.path.join(place, "gitdir")):
             raise
         os.rename(place, f"{containers.ENTRY}.rest", dst_dir_fd=container)
+    return unlocked
+
+
+def _drop_lock(place: str) -> str:
+    """Take away a lock whose maker is proved to have ended, and say so; any other one stays, and git refuses."""
+    lock = os.path.join(place, "locked")
+    with contextlib.suppress(FileNotFoundError):
+        ended = tree_locks.ended_maker(Path(lock).read_text("utf-8", "replace"), place)
+        if ended:
+            os.unlink(lock)
+        return ended
+    return ""
 
 
 def _entry_there(common: str, entry: str, container: int) -> bool:
@@ -287,9 +332,10 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
             return base.nothing(f"{path} is not there; it was gone before it could be moved")
         trashed_to = os.path.join(paths.real_path(container), trash.TREE)
         git = Git(common, GIT_SECONDS, git_dir=common)
+        unlocked = ""
         if _entry_there(common, entry, container):
             try:
-                _drop_entry(git, common, entry, path, container)
+                unlocked = _drop_entry(git, common, entry, path, container)
             except OwnerCallFailed as refused:
                 os.rename(trash.TREE, os.path.basename(path), src_dir_fd=container, dst_dir_fd=parent)
                 _undo(git, parent, container, common, agent_id)
@@ -298,9 +344,10 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
     _drop_intent(parent, agent_id)
     stays = manifest.ignored or []
     kept = f"; it is kept without limit, as git ignores and nothing rebuilds {rebuildable.told(stays)}" if stays else ""
+    told = f"; {unlocked}" if unlocked else ""
     saved = f"; its work is saved below {containers.RESCUE}{agent_id}/" if manifest.refs else ""
     return base.done(
-        f"moved {path} to {trashed_to}{saved}{kept}; {branch}; `agent-watchdog restore {agent_id}` brings it back",
+        f"moved {path} to {trashed_to}{saved}{kept}{told}; {branch}; `agent-watchdog restore {agent_id}` brings it back",
         trash=trashed_to,
         branch=manifest.branch,
         head=manifest.head,

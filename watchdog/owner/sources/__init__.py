@@ -23,12 +23,13 @@ None of them decides about a process or signals one: what an entry means is aske
 """
 
 import os
+from dataclasses import replace
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner import parsing
+from watchdog.owner import hindrances, parsing
 from watchdog.owner.sources import agent_relay, agent_sessions, claude, fleet_tasks, hcom, orchestrator_db
-from watchdog.owner.sources.base import Source, end_of, entry_json
+from watchdog.owner.sources.base import Entry, Source, end_of, entry_json
 
 SOURCES: dict[str, Source] = {
     "claude": Source("~/.claude", claude.discover, variable="CLAUDE_CONFIG_DIR"),
@@ -40,20 +41,36 @@ SOURCES: dict[str, Source] = {
     ),
     "agent_sessions": Source("", agent_sessions.discover, agent_sessions.forget, variable="AGENT_SESSIONS_YAML"),
     "fleet_tasks": Source("~/.fleet-tasks", fleet_tasks.discover, fleet_tasks.forget, reads=("~/.apra-fleet/data",)),
-    "hcom": Source("~/.hcom", hcom.discover, hcom.forget, variable="HCOM_DIR"),
+    "hcom": Source("~/.hcom", hcom.discover, hcom.forget, variable="HCOM_DIR", written="hcom.db"),
     "orchestrator_db": Source("", orchestrator_db.discover, orchestrator_db.forget),
 }
 
 
 def source_discover(kind: str, path: str) -> list[dict[str, object]]:
-    """The helper's call: who stands in that registry now. Raises OwnerCallFailed."""
+    """The helper's call: who stands in that registry now, and whose beats cannot be written. Raises OwnerCallFailed."""
     source, place = _source(kind), os.path.expanduser(path)
 
     def look() -> list[dict[str, object]]:
-        return [entry_json(entry) for entry in source.discover(place)]
+        found = source.discover(place)
+        if any(entry.promise is not None for entry in found):
+            found = _heard(found, os.path.join(place, source.written) if source.written else place)
+        return [entry_json(entry) for entry in found]
 
     found: Any = parsing.parsed(look, [parsing.place_of(place)], map(os.path.expanduser, source.reads))
     return list(found)
+
+
+def _heard(found: list[Entry], written: str) -> list[Entry]:
+    """Those whose silence is not their own say so: nothing can be written where they beat."""
+    try:
+        why = hindrances.unwritable(written, rights=True)
+        if not why and not os.path.isdir(written):  # a journal is made beside it
+            why = hindrances.unwritable(os.path.dirname(written), rights=True)
+    except OSError as error:
+        why = str(error)
+    if not why:
+        return found
+    return [one if one.unheard or one.promise is None else replace(one, unheard=why) for one in found]
 
 
 def source_forget(kind: str, path: str, key: str, token: str, end: dict[str, object]) -> dict[str, object]:

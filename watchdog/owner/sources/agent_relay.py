@@ -22,7 +22,7 @@ from typing import Any
 from watchdog.core.notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, kernel, relay_runs
-from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten, living_first
+from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten, living_first, unread_entry
 
 MOST_PROJECTS = 64
 _PROJECT = re.compile(r"[0-9a-f]{12}")
@@ -73,7 +73,9 @@ def discover(path: str) -> list[Entry]:
             found += _entries(path, data, running)
         except (OSError, OwnerCallFailed) as error:
             failed.append(error)
-    if failed and not found:
+            if data != path:
+                found.append(unread_entry(f"{os.path.basename(data)}/", str(error)))
+    if failed and all(entry.unread for entry in found):
         raise failed[0]
     return living_first(found)
 

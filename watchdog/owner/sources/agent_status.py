@@ -1,11 +1,10 @@
 """`agent_status/<type>_status.json` beside an orchestrator's database: each agent's own file, with pid and heartbeat.
 
-The agent writes it anew each 30 s at most, and not by a rename: one that is half written is read at the next look.
+The agent writes it anew each 30 s at most, and not by a rename: one that is half written is read at the next look, and
+until then nobody knows whether it beats. So it is with one that is damaged for good.
 Times are naive local ones.
 """
 
-import contextlib
-import json
 import math
 import os
 import zoneinfo
@@ -40,17 +39,31 @@ class Told:
         return str(self.pid)
 
 
-def read(folder: str) -> dict[str, Told]:
-    """By agent type; files that tell no pid are passed over, and there may be no such folder."""
+def read(folder: str) -> tuple[dict[str, Told], dict[str, str]]:
+    """By agent type, and why which entries cannot be read now (the folder itself: all of them).
+
+    Files that tell no pid are passed over, and there may be no such folder.
+    """
     found: dict[str, Told] = {}
-    with contextlib.suppress(OSError):
-        for name in sorted(os.listdir(folder))[: 2 * MOST_ENTRIES]:
-            if name.endswith(ENDING):
-                with contextlib.suppress(OSError, OwnerCallFailed):
-                    told = _told(folder, name)
-                    if told is not None:
-                        found[told.kind] = told
-    return found
+    unread: dict[str, str] = {}
+    try:
+        names = sorted(os.listdir(folder))[: 2 * MOST_ENTRIES]
+    except (FileNotFoundError, NotADirectoryError):
+        return found, unread
+    except OSError as error:
+        return found, {PREFIX: f"{folder}: {error.strerror}"}
+    for name in names:
+        if name.endswith(ENDING):
+            try:
+                told = _told(folder, name)
+            except FileNotFoundError:
+                continue  # it was there a moment ago
+            except (OSError, OwnerCallFailed) as error:
+                unread[f"{PREFIX}{name}"] = str(error)
+                continue
+            if told is not None:
+                found[told.kind] = told
+    return found, unread
 
 
 def forget(folder: str, key: str, token: str, end: End) -> Forgotten:
@@ -121,11 +134,10 @@ def _zone(pid: int | None) -> tzinfo | None:
 
 def _told(folder: str, name: str) -> Told | None:
     text, status = files.read(os.path.join(folder, name), MOST_BYTES)
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(data, dict) or type(data.get("pid")) is not int or data["pid"] <= 1:
+    data = files.parsed(f"{PREFIX}{name}", text)
+    if not isinstance(data, dict):
+        raise OwnerCallFailed("not_understood", f"{PREFIX}{name} is no JSON object")
+    if type(data.get("pid")) is not int or data["pid"] <= 1:
         return None
     beat, kind = data.get("last_heartbeat"), data.get("agent_type")
     beat = beat if isinstance(beat, str) and len(beat) <= 64 else ""

@@ -9,17 +9,22 @@ A source
 4. writes one entry's end (`forget`) in the format and by the locking of the program itself: in one transaction, or a
    file beside it and a rename that keeps mode and owner. All outside of that entry stays byte for byte as it is. A
    layout that is not understood is left alone;
-5. compares before it writes: an entry whose token is another is another run's, and stays as it is.
+5. tells what of it cannot be read now (a file half written, damaged, closed) as an entry that is `unread`, and never
+   leaves it out: who stands there is neither gone nor silent;
+6. compares before it writes: an entry whose token is another is another run's, and stays as it is.
 
 An entry is the word of the uid that owns the file. Which process it means is asked of the kernel, by the daemon.
 
 This module must not touch a file: the daemon imports it too.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any, get_args, get_type_hints
+
+from watchdog.core.notify import printable
 
 MOST_ENTRIES = 256  # of one look: as many as one uid may have agents
 MOST_TOLD = MOST_ENTRIES + 1  # the last one says that there are more
@@ -57,7 +62,8 @@ class Entry:
     beat_at: float | None = None  # when that was, as far as it can be read: one before its process began is none
     promise: float | None = None  # seconds of silence that the program's own rhythm allows; None: none is counted
     holders: tuple[int, ...] = ()  # no agent: nobody reads this registry, as this process, below these, stands still
-    unheard: str = ""  # why no beat could be written now (another's lock is on the file), if so
+    unheard: str = ""  # why no beat could be written or read now (another's lock, a full disk, damage), if so
+    unread: str = ""  # no agent: why nothing of that entry can be read; with "/" or ":" at its end, of all below
     state: str | None = None  # as `core.model.State`,
     state_since: float | None = None  # and since when
     note: str = ""
@@ -111,6 +117,7 @@ Forget = Callable[[str, str, str, End], Forgotten]
 class Source:
     """One kind of registry. Both functions may raise OSError and OwnerCallFailed; both may be called again.
 
+    `written`: the file in there that beats are written to; "": what `path` names.
     `discover(path)`; `forget(path, key, token, end)`, None where an entry is never ours to put in order. `path` is
     where it lies unless told, "~" the owner's home; `variable` names it in his environment. Both work in a process that
     sees nothing but that directory, what `reads` names, and of `removes` only so much that it may remove from there.
@@ -122,11 +129,17 @@ class Source:
     variable: str = ""
     reads: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
+    written: str = ""
 
 
 def living_first(entries: list[Entry]) -> list[Entry]:
-    """As many as one look may tell, and of the ended only whom that leaves a place."""
-    return sorted(entries, key=lambda one: not one.living)[:MOST_TOLD]
+    """As many as one look may tell, and of the ended only whom that leaves a place; first what cannot be read."""
+    return sorted(entries, key=lambda one: (not one.unread, not one.living))[:MOST_TOLD]
+
+
+def unread_entry(key: str, why: str) -> Entry:
+    """What stands for an entry (`a/`, `a:`: for all below) while it cannot be read."""
+    return Entry(key or "/", "unread", printable(key) or "/", os.geteuid(), unread=printable(why))
 
 
 def entry_json(entry: Entry) -> dict[str, object]:

@@ -17,7 +17,7 @@ from watchdog.core.vendors import agent_name, runs_as
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import proc_files
 from watchdog.owner.sources import kernel
-from watchdog.owner.sources.base import LONGEST, MOST_TOLD, Entry
+from watchdog.owner.sources.base import LONGEST, MOST_TOLD, Entry, unread_entry
 
 MOST_BYTES = 65536  # of one file; those that were seen have 400
 _NAME = re.compile(r"(\d{1,9})\.json")
@@ -40,10 +40,14 @@ def discover(directory: str) -> list[Entry]:
     living = [name for name in names if (pid := _NAME.fullmatch(name)) and os.path.exists(f"/proc/{pid.group(1)}")]
     found = []
     for name in sorted(living)[:MOST_TOLD]:
-        with contextlib.suppress(OSError, ValueError, RecursionError):  # just removed, or half written: next time
+        try:
             told = _told(directory, folder, name)
-            if told is not None:
-                found.append(told)
+        except FileNotFoundError:
+            continue  # just removed
+        except (OSError, ValueError, RecursionError) as error:  # half written, or damaged
+            told = unread_entry(name, f"{name}: {error}")
+        if told is not None:
+            found.append(told)
     return found
 
 
@@ -84,7 +88,9 @@ def _told(base: str, folder: str, name: str) -> Entry | None:
     finally:
         os.close(descriptor)
     pid = int(name.removesuffix(".json"))
-    if not isinstance(data, dict) or data.get("pid", pid) != pid or data.get("kind") == "daemon":
+    if not isinstance(data, dict):
+        raise ValueError("it is no JSON object")
+    if data.get("pid", pid) != pid or data.get("kind") == "daemon":
         return None  # its supervisor is no session
     ticks = _ticks(data.get("procStart"))
     if ticks is None:

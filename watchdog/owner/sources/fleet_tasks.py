@@ -21,7 +21,7 @@ from signal import Signals
 
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, fleet_members, kernel
-from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten
+from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten, unread_entry
 from watchdog.owner.sources.fleet_files import (
     ENDED,
     RUNNING,
@@ -118,13 +118,15 @@ def _utc(seconds: float) -> str:
 
 
 def _entry(path: str, top: int, name: str, members: dict[str, str], everybody: Everybody) -> Entry | None:
-    """None: it does not run, or its files are just changing, or not understood."""
+    """None: it does not run; unread while its files are just changing, or are not understood."""
     try:
         with directory_of(top, name) as place:
             task = read_task(place, name)
             beat = _touched(f"{place}/activity")
-    except (OSError, OwnerCallFailed):
+    except FileNotFoundError:
         return None
+    except (OSError, OwnerCallFailed) as error:
+        return unread_entry(name, str(error))
     if task.status not in RUNNING:
         return None
     process = None if task.pid is None else kernel.process(task.pid)

@@ -25,7 +25,7 @@ from watchdog.core.notify import printable
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, hcom_runs, kernel
-from watchdog.owner.sources.base import Became, End, Entry, Forgotten, living_first
+from watchdog.owner.sources.base import Became, End, Entry, Forgotten, living_first, unread_entry
 
 SCHEMAS = range(18, 21)  # `user_version` of the layouts that we write to
 LISTENING, WORKING, IN_A_TOOL = 120.0, 300.0, 660.0  # seconds of silence
@@ -67,7 +67,7 @@ Row = dict[str, Any]
 
 def discover(root: str) -> list[Entry]:
     """Every row, and every process of the pid file that no row has. Raises OSError, OwnerCallFailed."""
-    launched, uid = hcom_runs.launched(root)
+    launched, uid, unread = hcom_runs.launched(root)
     try:
         with files.database(os.path.join(root, "hcom.db")) as database:
             if not {"name", "created_at"} <= files.columns(database, "instances"):
@@ -78,7 +78,7 @@ def discover(root: str) -> list[Entry]:
         return []
     scripts = hcom_runs.scripts(root, [created for row in rows if (created := files.number(row.get("created_at")))])
     shown = {_text(row, "name"): _shown(row) for row in rows}
-    found = []
+    found = [unread_entry(hcom_runs.LEFTOVERS, unread)] if unread else []
     for row in rows:
         with contextlib.suppress(ValueError):
             found.append(_entry(root, row, shown, bound, launched, scripts))

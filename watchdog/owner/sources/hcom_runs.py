@@ -17,18 +17,22 @@ MOST_SCRIPTS = 4096  # looked at in one look; hcom removes those of panes only
 BEFORE, AFTER = 60.0, 900.0  # seconds around a row's birth in which its scripts are written
 LAUNCH = 120.0  # seconds from a row's birth until its pid is written: hcom itself gives up after 30
 _PROCESS = re.compile(r"\bHCOM_PROCESS_ID=([0-9A-Za-z-]{8,64});")
+LEFTOVERS = "pid:"  # begins the key of each
 _LEFTOVER = re.compile(r"pid:(\d{1,9})")
 _IDENTITY = re.compile(r"linux:([0-9a-f-]{36}):(\d{1,20})")
 _TERMINALS = ("tmux", "kitty", "wezterm")
 
 
-def launched(root: str) -> tuple[dict[int, dict[str, Any]], int]:
-    """The pid file, by pid, and whose it is. One that is not whole is none, as for hcom itself."""
+def launched(root: str) -> tuple[dict[int, dict[str, Any]], int, str]:
+    """The pid file, by pid, whose it is, and why nothing of it can be read: hcom itself takes it for none then."""
     try:
         data, status = files.read_json(os.path.join(root, PID_FILE))
-    except (FileNotFoundError, OwnerCallFailed):
-        return {}, os.geteuid()
-    return {int(pid): one for pid, one in _entries(data).items() if 1 < int(pid) <= kernel.pid_max()}, status.st_uid
+    except FileNotFoundError:
+        return {}, os.geteuid(), ""
+    except OwnerCallFailed as error:
+        return {}, os.geteuid(), str(error)
+    pids = {int(pid): one for pid, one in _entries(data).items() if 1 < int(pid) <= kernel.pid_max()}
+    return pids, status.st_uid, ""
 
 
 def _entries(data: object) -> dict[str, dict[str, Any]]:
@@ -54,7 +58,7 @@ def drop(root: str, pid: str, same: Callable[[dict[str, Any]], bool]) -> bool:
 
 def leftover_key(pid: int) -> str:
     """What names a process of the pid file that no row has."""
-    return f"pid:{pid}"
+    return f"{LEFTOVERS}{pid}"
 
 
 def is_leftover(key: str) -> bool:

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from watchdog.core.notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_status, files, sqlite_locks
-from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten
+from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten, unread_entry
 
 AFTER = 120.0  # seconds of silence; agents promise a beat each 60 s, status files one each 30 s
 LIVING = ("spawned", "running", "idle")
@@ -49,10 +49,12 @@ def discover(path: str) -> list[Entry]:
             raise OwnerCallFailed("busy", words) from None
         above = tuple(sqlite_locks.above(blocker))  # it stopped in the middle of its COMMIT: nobody can read
         return [Entry("lock", f"{blocker}", "lock", os.geteuid(), holders=above, note=printable(f"{words}, stopped"))]
-    beats = agent_status.read(_status_files(path))
-    found = []
+    beats, unread = agent_status.read(_status_files(path))
+    found = [unread_entry(key, why) for key, why in unread.items()]
     for row in rows:
         entry = _entry(row, uid, beats)
+        if entry is not None and entry.beat is None and unread:  # its beats may stand in there
+            entry = replace(entry, unheard=printable(next(iter(unread.values()))))
         if entry is not None:
             found.append(entry)
     known = {entry.pid for entry in found}
@@ -81,7 +83,8 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
             _close(database, columns, row, end)
             task = _close_task(database, columns, row, end)
             answer = Forgotten(Became.DONE, f"status {_STATUS.get(end.status, 'failed')}{task}")
-    told = beats.get(str(row["agent_type"])) if (beats := agent_status.read(_status_files(path))) else None
+    beats, _ = agent_status.read(_status_files(path))
+    told = beats.get(str(row["agent_type"]))
     if told is not None and told.pid == _pid(row):
         agent_status.forget(_status_files(path), told.key, told.token, end)  # also where we died right before it
     return answer
@@ -163,7 +166,8 @@ def _unheard(entry: Entry, blocker: int, nearest: int | None) -> Entry:
 
     Where a child holds it, it is the nearest above that does: whoever started that one is hindered as all others are.
     """
-    if (entry.pid is not None and entry.pid == nearest) or entry.key.startswith(agent_status.PREFIX):
+    own = entry.key.startswith(agent_status.PREFIX)
+    if own or entry.unread or (entry.pid is not None and entry.pid == nearest):
         return entry
     return replace(entry, unheard=f"process {blocker} holds the lock of its registry")
 

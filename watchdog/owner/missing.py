@@ -1,0 +1,106 @@
+"""Git's entry of a worktree whose directory was deleted: its branch counts as checked out there for ever.
+
+It goes as `git worktree prune` would have it go, that entry alone, and only when it is the one that the agent's tree had
+(`core.sites`), the directory above is still the same (a disk that is not mounted is no deletion), nobody has locked it,
+and nothing is held by it alone: what was committed there is held by the branch, which stays, or by another ref.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from watchdog.core.sites import Known, is_same
+from watchdog.errors import OwnerCallFailed, PathRefused
+from watchdog.owner import paths, sites, tree_locks, worktrees
+from watchdog.owner.git import Git, checkout_of
+
+SECONDS = 60.0  # for all of git's answers together; with no tree to look through they are few
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry that may go."""
+
+    path: str
+    place: str  # `<common>/worktrees/NAME`
+    branch: str | None
+    git: Git
+
+    def drop(self) -> str:
+        """Let git drop it; what was done, in words. Raises OwnerCallFailed."""
+        if os.path.lexists(self.path):  # git would look into it
+            raise OwnerCallFailed("changed", f"something was put at {self.path} meanwhile")
+        unlocked = ""
+        with suppress(FileNotFoundError):
+            unlocked = tree_locks.ended_maker(_lock(self.place), self.place)
+            if unlocked:
+                os.unlink(os.path.join(self.place, "locked"))
+        self.git.run("worktree", "remove", self.path)
+        stays = "it had no branch" if self.branch is None else f"its branch {worktrees.short(self.branch)} stays"
+        return f"{self.path} was deleted; git's entry of it is dropped; {stays}" + (unlocked and f"; {unlocked}")
+
+
+def proved(known: Known, parent: int, path: str) -> Entry | None:
+    """The entry, when nothing is lost with it; None when there is none, or nothing is known of it.
+
+    `parent`: the open directory above. Raises PathRefused with why it stays; OSError, OwnerCallFailed.
+    """
+    site = known.site
+    if site is None or site.entry is None or site.common is None or site.above is None:
+        return None
+    place = _entry(site.common, path, site.entry)
+    if place is None:
+        return None
+    if not is_same(site.above, sites.made(parent)):
+        words = "the directory above it is another than while the agent lived (a disk that is not mounted?)"
+        raise PathRefused("not_there", f"it is not there, and {words}; git's entry of it stays")
+    git, own = Git(site.common, SECONDS, git_dir=site.common), Git(site.common, SECONDS, git_dir=place)
+    listed = next((one for one in worktrees.listed(git) if one.get("worktree") == path), None)
+    if listed is None:
+        return None
+    head = listed.get("HEAD", "0")
+    tree = worktrees.Linked(path, site.common, place, listed.get("branch"), head if set(head) != {"0"} else None)
+    if reasons := _reasons(git, own, tree):
+        raise PathRefused("entry_stays", f"it was deleted, and git's entry of it stays: {'; '.join(reasons)}")
+    return Entry(path, place, tree.branch, git)
+
+
+def _entry(common: str, path: str, made: tuple[int, int | None]) -> str | None:
+    """The one of that very directory, which points to `path`."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for name in os.listdir(os.path.join(common, "worktrees")):
+            place = os.path.join(common, "worktrees", name)
+            with suppress(FileNotFoundError, PathRefused):
+                directory = paths.open_directory(place)
+                try:
+                    if is_same(made, sites.made(directory)) and checkout_of(place) == path:
+                        return place
+                finally:
+                    os.close(directory)
+    return None
+
+
+def _reasons(git: Git, own: Git, tree: worktrees.Linked) -> list[str]:
+    """Why it stays, in words."""
+    found = []
+    with suppress(FileNotFoundError):
+        if not tree_locks.ended_maker(lock := _lock(tree.git_dir), tree.git_dir):
+            found.append(f"the worktree is locked{': ' + lock if lock else ''}")
+    if os.path.lexists(os.path.join(tree.git_dir, "modules")):
+        found.append("it has submodules")
+    middle = worktrees.UNFINISHED | worktrees.AT_WORK
+    found += [words for name, words in middle.items() if os.path.lexists(os.path.join(tree.git_dir, name))]
+    if tree.head is None:
+        found.append("its branch has no commit, or is gone")
+        return found
+    if tree.branch is None and not worktrees.holders(git, tree.head, None):
+        found.append("HEAD is detached, and nothing else holds its commit")
+    if own.run("diff-index", "--cached", "--name-only", "--diff-filter=d", "HEAD", "--"):
+        found.append("its index holds what was never committed")
+    return found + worktrees.held_by_its_log(own, tree)
+
+
+def _lock(place: str) -> str:
+    """The reason of the lock. Raises FileNotFoundError."""
+    return Path(place, "locked").read_text("utf-8", "replace").strip()
