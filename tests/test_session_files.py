@@ -115,9 +115,27 @@ def test_only_who_may_have_ended_is_asked() -> None:
             setattr(room.agent, key, value)
         asyncio.run(room.look())
         assert not room.asked, change
-    room = Room(vendor="codex")
-    asyncio.run(room.look())
-    assert not room.asked
+    for vendor in ("codex", "gemini", "opencode"):
+        room = Room(vendor=vendor)
+        asyncio.run(room.look())
+        assert not room.asked
+
+
+@pytest.mark.parametrize("vendor", ["codex", "gemini"])
+def test_a_file_that_hooks_told_of_is_asked_about(vendor: str) -> None:
+    """As its vendor writes it; not where one process has many sessions."""
+
+    class Telling(Room):
+        async def call(self, uid: int, call: str, args: object, deadline: float = 0) -> object:
+            assert (call, args) == ("turn_state", {"vendor": vendor, "path": "/t.jsonl"})
+            return {"state": "idle", "since": None}
+
+    for sessions, state in (({"one": 0.0}, State.IDLE), ({"one": 0.0, "other": 0.0}, State.WORKING)):
+        room = Telling(vendor=vendor)
+        room.agent.reg = replace(room.agent.reg, transcript="/t.jsonl")
+        room.agent.sessions.update(sessions)
+        asyncio.run(room.look())
+        assert room.agent.state is state
 
 
 def test_each_in_its_turn_and_now_and_then() -> None:
@@ -134,6 +152,16 @@ def test_each_in_its_turn_and_now_and_then() -> None:
         assert len(room.asked) == 2 * AT_ONCE + 3
 
     asyncio.run(looks(Room(AT_ONCE + 3)))
+
+
+@pytest.mark.parametrize(("listed", "tool"), [(State.WORKING, "Bash"), (State.IDLE, None)])
+def test_a_tool_that_was_allowed_keeps_its_limit(listed: State, tool: str | None) -> None:
+    """A long build behind a dialog; with the turn it is over."""
+    agent = Room().agent
+    clock = Later()
+    agent.beat(Beat(state=State.WAITING, tool="Bash", tool_limit=LIMIT), clock.mono(), clock.now().wall)
+    assert take(agent, listed, None, clock)
+    assert (agent.tool, agent.tool_left) == (tool, LIMIT if tool else timedelta())
 
 
 def test_a_file_wakes_nobody_who_rests() -> None:

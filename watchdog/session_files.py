@@ -1,8 +1,8 @@
 """Vendors' own session files, of agents that beat by hooks: a state that has ended without an event is seen there.
 
-Asked of the owners' helpers beside the sweep: of agents of Claude Code and Codex that said that they work or wait for a
-person and have been silent for a moment, each now and then and few at a time. Claude Code's is found by its process;
-Codex' is the one that its hooks told of, where its process has no other session.
+Asked of the owners' helpers beside the sweep: of agents of Claude Code, Codex and Gemini CLI that said that they work or
+wait for a person and have been silent for a moment, each now and then and few at a time. Claude Code's is found by its
+process; that of the others is the one that their hooks told of, where the process has no other session.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,8 @@ AT_ONCE = 8  # agents that one sweep asks about
 LOOKS = 8  # in the silence that is too long
 SUBJECT = "session"  # of its question to the helper
 PROCESSES = 64  # of one tree that are asked about
-CLAUDE, CODEX = "claude", "codex"  # those that have such files
+CLAUDE = "claude"
+TOLD = ("codex", "gemini")  # whose hooks tell of the file
 NOTE = "its own session file says so"
 
 
@@ -45,9 +46,9 @@ class SessionFiles:
 
     def _silent(self) -> Iterator[Agent]:
         for agent in self._fleet:
-            if agent.reg.agent_type not in (CLAUDE, CODEX) or not agent.hears or agent.status is not Status.RUNNING:
+            if agent.reg.agent_type not in (CLAUDE, *TOLD) or not agent.hears or agent.status is not Status.RUNNING:
                 continue
-            if agent.reg.agent_type == CODEX and (agent.reg.transcript is None or len(agent.sessions) > 1):
+            if agent.reg.agent_type in TOLD and (agent.reg.transcript is None or len(agent.sessions) > 1):
                 continue
             if agent.state in (State.WORKING, State.WAITING) and agent.silence >= quiet_for(agent.after):
                 yield agent
@@ -78,8 +79,8 @@ class SessionFiles:
 
 def _question(agent: Agent, main: Identity) -> tuple[str, dict[str, object]]:
     """The helper's call, and what it is asked with."""
-    if agent.reg.agent_type == CODEX:
-        return "turn_state", {"path": agent.reg.transcript}
+    if agent.reg.agent_type in TOLD:
+        return "turn_state", {"vendor": agent.reg.agent_type, "path": agent.reg.transcript}
     others = [m.identity for m in agent.members if m.uid == agent.reg.owner_uid and m.identity.pid != main.pid]
     processes = [[one.pid, one.start_ticks] for one in (main, *others)][:PROCESSES]
     return "session_state", {"processes": processes}
@@ -92,5 +93,6 @@ def take(agent: Agent, listed: State | None, since: float | None, clock: Clock) 
     if state is None:
         return False
     now = clock.now()
-    agent.beat(Beat(state=state, tool="", note=NOTE, promises=False), now.mono, now.wall)
+    tool = "" if state is State.IDLE else None  # else it is the one that a person has allowed, or is asked about
+    agent.beat(Beat(state=state, tool=tool, note=NOTE, promises=False), now.mono, now.wall)
     return True

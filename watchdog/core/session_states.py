@@ -1,19 +1,20 @@
 """What a vendor's own session file says now, against what its hooks said last. Pure.
 
-Hooks tell of events, and there is none for some ends (Esc in Claude Code, a turn that fails in Codex). The file tells
+Hooks tell of events, and there is none for some ends (Esc in Claude Code, a turn that fails in Codex, Esc in a tool or
+at a dialog of Gemini CLI). The file tells
 of a state: what is so now, and since when. It counts when the hooks have been silent for a while, so that none is on
 its way, and unless it lags behind them. The next hook's word counts again.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from watchdog.core.model import State
 
 QUIET = timedelta(seconds=5)  # a hook that a busy machine delays comes within that
-_BEGUN, _OVER = "task_started", frozenset({"task_complete", "turn_aborted"})  # as Codex 0.171 writes it
+_BEGUN = object()
 # By what was said: what ends it. Nothing here wakes who rests: a hook tells of each prompt.
 _ENDS = {
     State.WORKING: (State.IDLE, State.WAITING),
@@ -30,22 +31,53 @@ def ended_by(said: State | None, said_at: float, listed: State | None, listed_at
     return listed
 
 
-def turn_over(lines: Sequence[str]) -> float | None:
-    """When the last turn ended, by the last lines of Codex' own file of a session (epoch seconds); None: it goes on,
-    or they do not say."""
+def turn_over(vendor: str, lines: Sequence[str]) -> float | None:
+    """When the last turn ended, by the last lines of that vendor's own file of a session (epoch seconds); None: it goes
+    on, or they do not say."""
     for line in reversed(lines):
-        if '"event_msg"' not in line:
-            continue
         try:
-            found: Any = json.loads(line)
-            kind = found["payload"]["type"] if found["type"] == "event_msg" else None
-            if kind == _BEGUN:
+            said = _OF[vendor](line)
+            if said is _BEGUN:
                 return None
-            if kind in _OVER:
-                return datetime.fromisoformat(found["timestamp"]).timestamp()
-        except (ValueError, TypeError, KeyError, RecursionError):  # half of a line, or another format
+            if isinstance(said, str):
+                return datetime.fromisoformat(said).timestamp()
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # half of a line, or another format
             continue
     return None
+
+
+def _codex(line: str) -> str | object | None:
+    """What a line of Codex 0.171 says: when the turn ended, that it goes on (`_BEGUN`), or nothing."""
+    if '"event_msg"' not in line:
+        return None
+    found: Any = json.loads(line)
+    kind = found["payload"]["type"] if found["type"] == "event_msg" else None
+    if kind == "task_started":
+        return _BEGUN
+    return found["timestamp"] if kind in ("task_complete", "turn_aborted") else None
+
+
+def _gemini(line: str) -> str | object | None:
+    """The same of Gemini CLI 0.61, which writes no word of a turn that ends well.
+
+    Behind its word of one that a person broke off follow the calls that this cancelled, and their answers.
+    """
+    if line.startswith('{"$set"'):  # all of it once more
+        return None
+    found: Any = json.loads(line)
+    match found.get("type"):
+        case "info" if found["content"] == "Request cancelled.":
+            return str(found["timestamp"])
+        case "gemini":
+            calls = found.get("toolCalls") or [{}]
+            return None if all(call.get("status") == "cancelled" for call in calls) else _BEGUN
+        case "user":
+            parts = found["content"] or [{}]
+            return None if all("functionResponse" in part for part in parts) else _BEGUN
+    return None
+
+
+_OF: Mapping[str, Callable[[str], str | object | None]] = {"codex": _codex, "gemini": _gemini}
 
 
 def quiet_for(after: timedelta) -> timedelta:
