@@ -1,8 +1,8 @@
 """Vendors' own session files, of agents that beat by hooks: a state that has ended without an event is seen there.
 
-Asked of the owners' helpers beside the sweep: of agents of Claude Code, Codex and Gemini CLI that said that they work or
-wait for a person and have been silent for a moment, each now and then and few at a time. Claude Code's is found by its
-process; that of the others is the one that their hooks told of, where the process has no other session.
+Asked of the owners' helpers beside the sweep: of agents of Claude Code, Codex and Gemini CLI that said that they work
+or wait for a person and have been silent for a moment, each now and then and few at a time. Claude Code's is found by
+its process; that of the others is the one that their hooks told of, where the process has no other session.
 """
 
 from collections.abc import Iterator

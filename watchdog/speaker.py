@@ -109,7 +109,7 @@ class Speaker:
 
     @property
     def asks_itself(self) -> bool:
-        """Whether it is its main thread, which its terminal shows, that waits for a human: a subagent may, elsewhere."""
+        """Whether its main thread waits for a human, which its terminal shows: a subagent may wait elsewhere."""
         told = self.state is State.WAITING and self.state_at is not None
         return told and not self.suspects and all(ask.startswith(" ") for ask in self.asks)
 
@@ -262,8 +262,8 @@ class Speaker:
     def watch(self, last: float, now: float, cap: float) -> None:
         """Reckon the time from `last` to `now` (monotonic seconds), at most `cap`, to everything that ages.
 
-        A lease and a declared tool are used up first: silence begins when they end. Of a tool's limit nothing is used up
-        while a human is asked: it may not have begun.
+        A lease and a declared tool are used up first: silence begins when they end. Of a tool's limit nothing is used
+        up while a human is asked: it may not have begun.
         """
 
         whole = timedelta(seconds=max(0.0, min(now - last, cap)))

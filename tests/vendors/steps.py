@@ -1,5 +1,6 @@
 """Steps that several programs have, each a story with one agent, `a`, and what is right in it."""
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from tests.vendors.stage import AFTER, PAUSE, START, Broken, Stage, dead, right,
 from tests.world import alive, make_repository
 
 SLEEPS = 8 * [Call("shell", "sleep 5")]  # together twice what is too long, each less
+LATE = 35_000  # milliseconds
 SCRIPTS: Scripts = {
     "hello": [Say("Hello.")],
     "shell": [Call("shell", "sleep 4; echo slept"), Say("Slept.")],
@@ -20,6 +22,20 @@ SCRIPTS: Scripts = {
     "limit": [
         Call("shell", f"for i in 1 2 3 4; do sleep {AFTER / 4 + 2:.0f}; done", {"timeout": 90_000}),
         Say("Slept long."),
+    ],
+    # Longer than silence may last, within its limit; that is over before a person says yes.
+    "limit-late": [
+        Call("shell", f"for i in 1 2 3 4; do sleep {AFTER / 4 + 2:.0f}; done", {"timeout": LATE}),
+        Say("Built."),
+    ],
+    "gate": [Call("shell", "touch made.txt; sleep 600"), Say("Never.")],
+    "gate-codex": [
+        Call(
+            "shell",
+            "touch made.txt; sleep 600",
+            {"sandbox_permissions": "require_escalated", "justification": "May I?", "yield_time_ms": 600_000},
+        ),
+        Say("Never."),
     ],
     "yield": [Call("shell", "sleep 30"), Say("It runs on.")],
     "slow": [Say("word", 60)],
@@ -68,6 +84,9 @@ READY = {
     "gemini": "Type your message",
     "opencode": r"ctrl\+p commands",
 }
+# A shell command, or another call, that hangs once a person has said yes; and what the dialog of a call shows.
+GATES = {"claude": "nap-claude", "codex": "gate-codex", "gemini": "gate", "opencode": "gate"}
+CALLS = {**dict.fromkeys(("codex", "opencode"), ""), "claude": "Do you want to proceed", "gemini": "Allow execution of"}
 # What it shows while a turn goes on.
 BUSY = r"esc (?:to interrupt|to cancel|interrupt|again)"
 # What makes the program ask whether it may, the key that says yes, and what its dialog shows.
@@ -294,13 +313,16 @@ def question(seen: str, *keys: str) -> Callable[[Stage], str]:
     return play
 
 
-def escape(script: str, again: str = "") -> Callable[[Stage], str]:
-    """The user breaks a turn off, and leaves it at its prompt; `again`: what it shows when Esc is to come twice."""
+def escape(script: str, again: str = "", *, tool: bool = False) -> Callable[[Stage], str]:
+    """The user breaks a turn off, and leaves it at its prompt; `again`: what it shows when Esc is to come twice.
+
+    `tool`: in the middle of a shell command, for which some programs have another last hook, or none.
+    """
 
     def play(stage: Stage) -> str:
-        pane(stage)
+        pane(stage, command=(*PANE[stage.vendor], *FREE[stage.vendor]))
         stage.prompt("a", script)
-        stage.until_state("a", "working")
+        stage.until_agent("a", "at work", lambda agent: agent["state"] == "working" and (agent["tool"] or not tool))
         stage.until_screen("a", BUSY)
         stage.keys("a", "Escape")
         if again:
@@ -321,6 +343,41 @@ def escape_at_a_dialog(stage: Stage) -> str:
     stage.until_screen("a", READY[stage.vendor])
     stage.until_state("a", "idle", 20)
     return stage.lives("a", AFTER)
+
+
+def gate(stage: Stage, script: str) -> None:
+    """The program asks whether it may run a command, or a tool."""
+    if stage.vendor == "opencode":
+        path = stage.world.home / ".config/opencode/opencode.json"
+        told = json.loads(path.read_text())
+        path.write_text(json.dumps({**told, "permission": {"bash": "ask"}}))
+    if stage.vendor == "claude":
+        stage.serve_nap()
+    pane(stage)
+    stage.prompt("a", script)
+    stage.until_screen("a", CALLS[stage.vendor] or DIALOGS[stage.vendor])
+    stage.until_state("a", "waiting")
+
+
+def stalls_behind_a_dialog(stage: Stage) -> str:
+    """A person says yes, and what that allows hangs."""
+    gate(stage, GATES[stage.vendor])
+    stage.keys("a", YES[stage.vendor])
+    stage.until_gone("a", CALLS[stage.vendor] or DIALOGS[stage.vendor])
+    return stage.stalls("a")
+
+
+def limit_behind_a_dialog(stage: Stage) -> str:
+    """A person says yes late, and the command takes its time, within the limit that was declared for it."""
+    gate(stage, "limit-late")
+    stage.lives("a", LATE / 1000 + 5)
+    stage.keys("a", YES[stage.vendor])
+    began = time.monotonic()
+    stage.lives("a", 120, lambda: stage.model.played("limit-late") > 1)
+    if (took := time.monotonic() - began) < AFTER:
+        raise Broken(f"a story of {took:.0f} s shows nothing")
+    stage.until_state("a", "idle")
+    return stage.lives("a", 3)
 
 
 def failed_turn(within: float) -> Callable[[Stage], str]:

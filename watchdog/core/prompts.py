@@ -92,6 +92,6 @@ def asked(screen: str) -> str | None:
 
 
 def works(screen: str) -> bool:
-    """Whether a screen's last lines show that a turn goes on and asks nobody: only of programs of which that is known."""
+    """Whether a screen's last lines show a turn that goes on and asks nobody: of programs of which that is known."""
     lines = [line for line in (row.strip(_FRAME) for row in screen.splitlines()) if line][-RUNNING:]
     return any(map(_RUNS.search, lines)) and asked(screen) is None
