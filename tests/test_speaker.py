@@ -100,16 +100,17 @@ def test_of_a_tools_limit_nothing_is_used_up_while_a_human_is_asked_for_it() -> 
 
 def test_a_human_is_asked_in_view_by_the_main_thread_alone() -> None:
     """Its terminal shows that one; of a subagent's dialog, or after a restart of ours, nothing is known."""
-    one = speaker()
-    one.beat(Beat(state=State.WAITING, asks=" Bash 1"), 0, WALL)
-    assert one.asks_itself
-    one.beat(Beat(state=State.WAITING, asks="a1 Bash 1"), 1, WALL)
-    assert not one.asks_itself
-    one.beat(Beat(state=State.IDLE), 2, WALL)
-    assert not one.asks_itself
-    one.beat(Beat(thread="a1", tool="Bash", promises=False), 3, WALL)
-    one.beat(Beat(state=State.WAITING), 4, WALL)
-    assert not one.asks_itself
+    main, sub, rests = (
+        Beat(state=State.WAITING, asks=" Bash 1"),
+        Beat(state=State.WAITING, asks="a1 Bash 1"),
+        Beat(state=State.IDLE),
+    )
+    calls, notice = Beat(thread="a1", tool="Bash", promises=False), Beat(state=State.WAITING)
+    for beats, asks in (([main], True), ([main, sub], False), ([sub, rests], False), ([calls, notice], False)):
+        one = speaker()
+        for at, beat in enumerate(beats):
+            one.beat(beat, at, WALL)
+        assert one.asks_itself is asks
     restarted = speaker()
     restarted.state = State.WAITING
     assert not restarted.asks_itself
