@@ -252,7 +252,7 @@ class Stage:
     # -- programs
 
     def until(self, look: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-        """The first true answer. Raises Broken: the story does not go on; or Wrong, as the daemon has ended its agent."""
+        """The first true answer. Raises Broken: the story does not go on; Wrong: the daemon has ended its agent."""
         try:
             return wait_for(look, what, seconds)
         except AssertionError as error:
