@@ -138,6 +138,17 @@ def test_a_file_that_hooks_told_of_is_asked_about(vendor: str) -> None:
         assert room.agent.state is state
 
 
+def test_one_in_a_tool_within_its_limit_is_asked_too() -> None:
+    """Esc in a shell command: else it would be said to run for ten minutes more."""
+    room = Room()
+    room.agent.beat(Beat(state=State.WORKING, tool="Bash", tool_limit=LIMIT), room.clock.mono(), room.clock.now().wall)
+    room.answer = {"state": "idle", "since": None}
+    asyncio.run(room.look(1))
+    assert room.agent.tool == "Bash"
+    asyncio.run(room.look(5))
+    assert (room.agent.state, room.agent.tool) == (State.IDLE, None)
+
+
 def test_each_in_its_turn_and_now_and_then() -> None:
     """Few at a time, whoever was not asked for longest first; not again before an eighth of the limit is over."""
 

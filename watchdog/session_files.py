@@ -6,6 +6,7 @@ its process; that of the others is the one that their hooks told of, where the p
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from watchdog.clock import Clock
@@ -50,8 +51,13 @@ class SessionFiles:
                 continue
             if agent.reg.agent_type in TOLD and (agent.reg.transcript is None or len(agent.sessions) > 1):
                 continue
-            if agent.state in (State.WORKING, State.WAITING) and agent.silence >= quiet_for(agent.after):
+            if agent.state in (State.WORKING, State.WAITING) and self._quiet(agent) >= quiet_for(agent.after):
                 yield agent
+
+    def _quiet(self, agent: Agent) -> timedelta:
+        """How long it has said nothing; within a tool's limit, or on a lease, that is no silence yet."""
+        spoke = agent.spoke  # None: to a daemon that was restarted
+        return agent.silence if spoke is None else max(agent.silence, timedelta(seconds=self._clock.mono() - spoke))
 
     def _ask(self, agent: Agent) -> None:
         main = agent.identity
