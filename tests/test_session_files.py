@@ -165,6 +165,18 @@ def test_each_in_its_turn_and_now_and_then() -> None:
     asyncio.run(looks(Room(AT_ONCE + 3)))
 
 
+@pytest.mark.parametrize(
+    ("vendor", "state"), [("gemini", State.IDLE), ("codex", State.IDLE), ("claude", State.WORKING)]
+)
+def test_a_hook_that_a_busy_machine_delays_is_no_newer_word_than_a_log(vendor: str, state: State) -> None:
+    """Gemini CLI's last hook at Esc in a tool says that it works, and came 10 s later; a list says what is so now."""
+    agent, clock = Room(vendor=vendor).agent, Later()
+    said = agent.last_heartbeat
+    assert said is not None
+    take(agent, State.IDLE, said.timestamp() - 10, clock)
+    assert agent.state is state
+
+
 @pytest.mark.parametrize(("listed", "tool"), [(State.WORKING, "Bash"), (State.IDLE, None)])
 def test_a_tool_that_was_allowed_keeps_its_limit(listed: State, tool: str | None) -> None:
     """A long build behind a dialog; with the turn it is over."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from watchdog.clock import Clock
 from watchdog.core.model import Beat, Identity, State, Status
-from watchdog.core.session_states import ended_by, quiet_for
+from watchdog.core.session_states import LOGGED, QUIET, ended_by, quiet_for
 from watchdog.fleet import Agent, Fleet
 from watchdog.inquiries import Inquiries
 
@@ -95,7 +95,8 @@ def _question(agent: Agent, main: Identity) -> tuple[str, dict[str, object]]:
 def take(agent: Agent, listed: State | None, since: float | None, clock: Clock) -> bool:
     """Whether the file's word is the newer one; then it is the agent's."""
     said = agent.last_heartbeat
-    state = None if said is None else ended_by(agent.state, said.timestamp(), listed, since)
+    lag = LOGGED if agent.reg.agent_type in TOLD else QUIET
+    state = None if said is None else ended_by(agent.state, said.timestamp(), listed, since, lag)
     if state is None:
         return False
     now = clock.now()

@@ -29,14 +29,6 @@ SCRIPTS: Scripts = {
         Say("Built."),
     ],
     "gate": [Call("shell", "touch made.txt; sleep 600"), Say("Never.")],
-    "gate-codex": [
-        Call(
-            "shell",
-            "touch made.txt; sleep 600",
-            {"sandbox_permissions": "require_escalated", "justification": "May I?", "yield_time_ms": 600_000},
-        ),
-        Say("Never."),
-    ],
     "yield": [Call("shell", "sleep 30"), Say("It runs on.")],
     "slow": [Say("word", 60)],
     "slow-then": [Say("word", 20)],
@@ -84,9 +76,6 @@ READY = {
     "gemini": "Type your message",
     "opencode": r"ctrl\+p commands",
 }
-# A shell command, or another call, that hangs once a person has said yes; and what the dialog of a call shows.
-GATES = {"claude": "nap-claude", "codex": "gate-codex", "gemini": "gate", "opencode": "gate"}
-CALLS = {**dict.fromkeys(("codex", "opencode"), ""), "claude": "Do you want to proceed", "gemini": "Allow execution of"}
 # What it shows while a turn goes on.
 BUSY = r"esc (?:to interrupt|to cancel|interrupt|again)"
 # What makes the program ask whether it may, the key that says yes, and what its dialog shows.
@@ -97,6 +86,15 @@ DIALOGS = {
     "codex": "Would you like to run the following command",
     "gemini": "Apply this change",
     "opencode": "Permission required",
+}
+# What hangs once a person has said yes (Codex goes on without a command, and Claude Code refuses it); what its dialog
+# shows, and the key that says yes.
+GATES = {"claude": "nap-claude", "codex": "nap-codex", "gemini": "gate", "opencode": "gate"}
+CALLS = {
+    "claude": ("Do you want to proceed", "1"),
+    "codex": ("Allow the slow MCP server", "Enter"),
+    "gemini": ("Allow execution of", "1"),
+    "opencode": (DIALOGS["opencode"], "Enter"),
 }
 
 
@@ -329,7 +327,7 @@ def escape(script: str, again: str = "", *, tool: bool = False) -> Callable[[Sta
             stage.until_screen("a", again)
             stage.keys("a", "Escape")
         stage.until_gone("a", BUSY)
-        stage.until_state("a", "idle", AFTER)
+        stage.until_state("a", "idle")
         return stage.lives("a", AFTER + 20)
 
     return play
@@ -341,7 +339,7 @@ def escape_at_a_dialog(stage: Stage) -> str:
     stage.until_state("a", "waiting")
     stage.keys("a", "Escape")
     stage.until_screen("a", READY[stage.vendor])
-    stage.until_state("a", "idle", 20)
+    stage.until_state("a", "idle")
     return stage.lives("a", AFTER)
 
 
@@ -351,19 +349,23 @@ def gate(stage: Stage, script: str) -> None:
         path = stage.world.home / ".config/opencode/opencode.json"
         told = json.loads(path.read_text())
         path.write_text(json.dumps({**told, "permission": {"bash": "ask"}}))
-    if stage.vendor == "claude":
+    if "nap" in script:
         stage.serve_nap()
+    if stage.vendor == "codex":
+        settings = stage.world.home / ".codex/config.toml"
+        settings.write_text(settings.read_text().replace('mode = "approve"', 'mode = "prompt"'))
     pane(stage)
     stage.prompt("a", script)
-    stage.until_screen("a", CALLS[stage.vendor] or DIALOGS[stage.vendor])
+    stage.until_screen("a", CALLS[stage.vendor][0])
     stage.until_state("a", "waiting")
 
 
 def stalls_behind_a_dialog(stage: Stage) -> str:
     """A person says yes, and what that allows hangs."""
     gate(stage, GATES[stage.vendor])
-    stage.keys("a", YES[stage.vendor])
-    stage.until_gone("a", CALLS[stage.vendor] or DIALOGS[stage.vendor])
+    dialog, yes = CALLS[stage.vendor]
+    stage.keys("a", yes)
+    stage.until_gone("a", dialog)
     return stage.stalls("a")
 
 
@@ -371,7 +373,7 @@ def limit_behind_a_dialog(stage: Stage) -> str:
     """A person says yes late, and the command takes its time, within the limit that was declared for it."""
     gate(stage, "limit-late")
     stage.lives("a", LATE / 1000 + 5)
-    stage.keys("a", YES[stage.vendor])
+    stage.keys("a", CALLS[stage.vendor][1])
     began = time.monotonic()
     stage.lives("a", 120, lambda: stage.model.played("limit-late") > 1)
     if (took := time.monotonic() - began) < AFTER:

@@ -14,6 +14,8 @@ from typing import Any
 from watchdog.core.model import State
 
 QUIET = timedelta(seconds=5)  # a hook that a busy machine delays comes within that
+# A log has each prompt in its order: a hook of the turn that it calls over may have come as much later.
+LOGGED = timedelta(seconds=60)
 _BEGUN = object()
 # By what was said: what ends it. Nothing here wakes who rests: a hook tells of each prompt.
 _ENDS = {
@@ -22,11 +24,16 @@ _ENDS = {
 }
 
 
-def ended_by(said: State | None, said_at: float, listed: State | None, listed_at: float | None) -> State | None:
-    """The state that the file's word makes of it; None: the hooks' word stands. Times are epoch seconds."""
+def ended_by(
+    said: State | None, said_at: float, listed: State | None, listed_at: float | None, lag: timedelta = QUIET
+) -> State | None:
+    """The state that the file's word makes of it; None: the hooks' word stands. Times are epoch seconds.
+
+    `lag`: so much older than the hooks' last word it may be.
+    """
     if said is None or listed is None or listed not in _ENDS.get(said, ()):
         return None
-    if listed_at is not None and listed_at < said_at - QUIET.total_seconds():
+    if listed_at is not None and listed_at < said_at - lag.total_seconds():
         return None  # from before that word: it is not kept up to date
     return listed
 
