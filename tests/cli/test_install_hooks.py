@@ -350,6 +350,14 @@ def test_the_plugin_of_opencode(home: Path) -> None:
     assert told[-1]["tool_input"] == {"timeout": 9000}
 
 
+def test_a_hook_of_gemini_has_time_on_a_busy_machine() -> None:
+    """The last one of a turn is ended by Gemini CLI when its time is over: then it would be ended at its prompt."""
+    beat = "agent-watchdog beat --from gemini"
+    before = FILES["gemini"].installed(None, beat).replace("30000", "5000")  # as earlier versions had it
+    told = json.loads(FILES["gemini"].installed(before, beat))["hooks"]["AfterAgent"]
+    assert [hook["timeout"] for group in told for hook in group["hooks"]] == [30_000]
+
+
 SLOW = """
 import {{ writeFileSync }} from "node:fs"
 import {{ AgentWatchdog }} from "{plugin}"

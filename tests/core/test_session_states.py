@@ -66,9 +66,17 @@ def told(kind: str, at: str = "2026-11-29T23:43:36.930Z", **more: object) -> str
 PROMPT = told("user", at="2026-11-29T23:43:26.865Z", content=[{"text": "please"}])
 ANSWER = told("gemini", content="", toolCalls=[{"name": "write_file", "status": "success"}])
 RESULT = told("user", content=[{"functionResponse": {"name": "write_file"}}])
+LATER = "2026-11-29T23:43:38.100Z"
+NEXT = told("user", at=LATER, content=[{"text": "please"}])
 ESC = told("info", content="Request cancelled.")
 # What Esc in a tool, or at a dialog, leaves behind it.
 CANCELLED = [told("gemini", content="", toolCalls=[{"name": "write_file", "status": "cancelled"}]), RESULT]
+# What stands behind it after Esc at a dialog.
+AGAIN = [
+    told("user", content=[{"text": "<session_context>"}]),
+    told("gemini", content=[{"functionCall": {"name": "write_file"}}]),
+    RESULT,
+]
 UPDATED = '{"$set":{"lastUpdated":"2026-11-29T23:43:37.180Z"}}'
 
 
@@ -77,10 +85,12 @@ UPDATED = '{"$set":{"lastUpdated":"2026-11-29T23:43:37.180Z"}}'
     [
         ([PROMPT, ESC], 1795995816.93),
         ([PROMPT, UPDATED, ESC, UPDATED, *CANCELLED, UPDATED, '{"id":'], 1795995816.93),
-        ([PROMPT, ESC, *CANCELLED, PROMPT], None),  # the next one
-        ([PROMPT, ESC, *CANCELLED, PROMPT, ANSWER, RESULT], None),
+        ([PROMPT, ESC, UPDATED, *AGAIN, UPDATED], 1795995816.93),
+        ([PROMPT, ESC, *CANCELLED, NEXT], None),
+        ([PROMPT, ESC, *AGAIN, NEXT], None),
+        ([PROMPT, ESC, *CANCELLED, NEXT, ANSWER, RESULT], None),
         ([PROMPT, ANSWER, RESULT, UPDATED], None),
-        ([PROMPT, ESC, told("gemini", content="Words.")], None),
+        ([PROMPT, ESC, told("gemini", at=LATER, content="Words.")], None),
         ([PROMPT, told("info", content="Update available.")], None),
         ([told("user", content=[{"text": "say: Request cancelled."}])], None),
         (["7", "[]", '{"type":"info"}', told("user", content=7), told("gemini", toolCalls=7)], None),

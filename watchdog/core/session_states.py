@@ -8,6 +8,7 @@ its way, and unless it lags behind them. The next hook's word counts again.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,12 +17,20 @@ from watchdog.core.model import State
 QUIET = timedelta(seconds=5)  # a hook that a busy machine delays comes within that
 # A log has each prompt in its order: a hook of the turn that it calls over may have come as much later.
 LOGGED = timedelta(seconds=60)
-_BEGUN = object()
+AGAIN = 0.2  # seconds within which what was there before is written once more; nobody types a prompt so soon
 # By what was said: what ends it. Nothing here wakes who rests: a hook tells of each prompt.
 _ENDS = {
     State.WORKING: (State.IDLE, State.WAITING),
     State.WAITING: (State.IDLE, State.WORKING),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What a line of such a log says: that a turn is over, or goes on (epoch seconds)."""
+
+    over: bool
+    at: float
 
 
 def ended_by(
@@ -41,50 +50,57 @@ def ended_by(
 def turn_over(vendor: str, lines: Sequence[str]) -> float | None:
     """When the last turn ended, by the last lines of that vendor's own file of a session (epoch seconds); None: it goes
     on, or they do not say."""
+    begun = float("-inf")
     for line in reversed(lines):
         try:
             said = _OF[vendor](line)
-            if said is _BEGUN:
-                return None
-            if isinstance(said, str):
-                return datetime.fromisoformat(said).timestamp()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # half of a line, or another format
             continue
+        if said is not None and said.at < begun - AGAIN:
+            return None
+        if said is not None and said.over:
+            return said.at
+        begun = max(begun, begun if said is None else said.at)
     return None
 
 
-def _codex(line: str) -> str | object | None:
-    """What a line of Codex 0.171 says: when the turn ended, that it goes on (`_BEGUN`), or nothing."""
+def _codex(line: str) -> _Said | None:
+    """What a line of Codex 0.171 says of a turn, or None."""
     if '"event_msg"' not in line:
         return None
     found: Any = json.loads(line)
     kind = found["payload"]["type"] if found["type"] == "event_msg" else None
     if kind == "task_started":
-        return _BEGUN
-    return found["timestamp"] if kind in ("task_complete", "turn_aborted") else None
+        return _Said(over=False, at=float("inf"))
+    return _said(found, over=True) if kind in ("task_complete", "turn_aborted") else None
 
 
-def _gemini(line: str) -> str | object | None:
+def _gemini(line: str) -> _Said | None:
     """The same of Gemini CLI 0.61, which writes no word of a turn that ends well.
 
-    Behind its word of one that a person broke off follow the calls that this cancelled, and their answers.
+    Behind its word of one that a person broke off follow the calls that this cancelled, and their answers; and what the
+    turn began with may be written once more, with the time of that word.
     """
     if line.startswith('{"$set"'):  # all of it once more
         return None
     found: Any = json.loads(line)
     match found.get("type"):
         case "info" if found["content"] == "Request cancelled.":
-            return str(found["timestamp"])
+            return _said(found, over=True)
         case "gemini":
             calls = found.get("toolCalls") or [{}]
-            return None if all(call.get("status") == "cancelled" for call in calls) else _BEGUN
+            return None if all(call.get("status") == "cancelled" for call in calls) else _said(found, over=False)
         case "user":
             parts = found["content"] or [{}]
-            return None if all("functionResponse" in part for part in parts) else _BEGUN
+            return None if all("functionResponse" in part for part in parts) else _said(found, over=False)
     return None
 
 
-_OF: Mapping[str, Callable[[str], str | object | None]] = {"codex": _codex, "gemini": _gemini}
+def _said(found: Any, *, over: bool) -> _Said:
+    return _Said(over, datetime.fromisoformat(found["timestamp"]).timestamp())
+
+
+_OF: Mapping[str, Callable[[str], _Said | None]] = {"codex": _codex, "gemini": _gemini}
 
 
 def quiet_for(after: timedelta) -> timedelta:
