@@ -204,9 +204,17 @@ GEMINI_WORKS = """
 """
 
 
-@pytest.mark.parametrize("screen", [CODEX_WORKS, GEMINI_WORKS, CODEX_WORKS.replace("8s", "1h 02m 05s")])
+@pytest.mark.parametrize(
+    "screen",
+    [
+        CODEX_WORKS,
+        CODEX_WORKS.replace("8s", "1h 02m 05s"),
+        GEMINI_WORKS,
+        GEMINI_WORKS.replace("⠦ Thinking... (esc to cancel, 2m 7s)", "! Shell awaiting input (Tab to focus)"),
+    ],
+)
 def test_a_turn_that_goes_on_is_known_by_its_clock(screen: str) -> None:
-    """Which stands in the place of the dialog that was answered."""
+    """Which stands in the place of the dialog that was answered; or by a command that writes nothing."""
     assert works(screen)
     assert not works(screen + "a line of work\n" * 14)
 

@@ -70,8 +70,10 @@ _KEYS = re.compile(
 _MARKED = re.compile(r"^[❯›●] (?:\d+\. )?[^\s/@]")
 RUNNING = 14  # of the last lines, among which that of a running turn stands: the prompt and its footer are below it
 # What Codex 0.171.0 and Gemini CLI 0.61.0 show above their prompt while a turn goes on, with its clock; in the place of
-# both stands a dialog, while there is one (tried).
-_RUNS = re.compile(r"\((?:(?:\d+[hms] ?)+ • esc to interrupt|esc to cancel, (?:\d+[hms] ?)+)\)")
+# both stands a dialog, while there is one (tried). Gemini CLI has other words there for a command that writes nothing.
+_RUNS = re.compile(
+    r"\((?:(?:\d+[hms] ?)+ • esc to interrupt|esc to cancel, (?:\d+[hms] ?)+)\)|^! Shell awaiting input \(Tab to focus\)"
+)
 # apt, pip, ssh, gh, npm, git add -p and many more; the cursor stands behind it.
 _YES_NO = re.compile(
     r"(?:\((?:y/n|yes/no(?:/\[fingerprint\])?|y)\)|\[(?:y/n|yes/no)(?:/\w+)*\]|\[y,n,[^]]*\])\s*[?:>]?$", re.IGNORECASE
