@@ -72,7 +72,7 @@ RUNNING = 14  # of the last lines, among which that of a running turn stands: th
 # What Codex 0.171.0 and Gemini CLI 0.61.0 show above their prompt while a turn goes on, with its clock; in the place of
 # both stands a dialog, while there is one (tried). Gemini CLI has other words there for a command that writes nothing.
 _RUNS = re.compile(
-    r"\((?:(?:\d+[hms] ?)+ • esc to interrupt|esc to cancel, (?:\d+[hms] ?)+)\)|^! Shell awaiting input \(Tab to focus\)"
+    r"\((?:(?:\d+[hms] ?)+ • esc to interrupt|esc to cancel, (?:\d+[hms] ?)+)\)|^! Shell awaiting input \(Tab"
 )
 # apt, pip, ssh, gh, npm, git add -p and many more; the cursor stands behind it.
 _YES_NO = re.compile(
