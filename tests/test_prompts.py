@@ -12,7 +12,7 @@ import pytest
 
 from tests.clocks import Later
 from watchdog.chronicle import Chronicle
-from watchdog.core.model import Policy, Presence, Registration, State, Status, Verdict
+from watchdog.core.model import Beat, Policy, Presence, Registration, State, Status, Verdict
 from watchdog.core.sights import Sight
 from watchdog.core.verdict import judge
 from watchdog.errors import OwnerCallFailed
@@ -20,7 +20,7 @@ from watchdog.fleet import Agent, Fleet
 from watchdog.inquiries import Inquiries
 from watchdog.owners import Owners
 from watchdog.processes.identity import read_identity
-from watchdog.prompts import AT_ONCE, TOLD, Prompts
+from watchdog.prompts import AT_ONCE, NOTE, TOLD, Prompts
 from watchdog.tidings import Tidings
 
 LIMIT = timedelta(minutes=4)  # a look each minute
@@ -47,6 +47,7 @@ class Room(Owners):
         super().__init__()
         self.asked: list[int] = []
         self.asked_about: list[int] = []  # by the number of the agent
+        self.works = False
         self.first = ""  # why it waits for its first prompt
         self.shows: tuple[str, str] | OwnerCallFailed = PROMPT
         self.clock, self.fleet, self.told = Later(), Fleet(), Told()
@@ -75,7 +76,7 @@ class Room(Owners):
         self.asked_about.append(args["start_ticks"] - self.ticks)
         if isinstance(self.shows, OwnerCallFailed):
             raise self.shows
-        return {"pane": "%0", "size": "80x24", "shows": self.shows[0], "asks": self.shows[1]}
+        return {"pane": "%0", "size": "80x24", "shows": self.shows[0], "asks": self.shows[1], "works": self.works}
 
     async def minutes(self, count: int) -> None:
         """A sweep each ten seconds; all of them beat."""
@@ -326,3 +327,76 @@ def test_one_that_has_not_spoken_is_asked_whether_it_was_prompted() -> None:
         assert agent.sights.unprompted is None
 
     story(told)
+
+
+def waiting(room: Room, vendor: str = "codex", beat: Beat | None = None) -> None:
+    """Its hook has told of a dialog, long enough ago."""
+    agent = room.agent
+    agent.reg = replace(agent.reg, agent_type=vendor)
+    agent.beat(beat or Beat(state=State.WAITING, asks=" Bash 1"), room.clock.mono(), room.clock.now().wall)
+    agent.state_age = timedelta(minutes=1)
+    room.shows, room.works = ("screen", ""), True
+
+
+@pytest.mark.parametrize("vendor", ["codex", "gemini"])
+def test_one_that_was_answered_and_works_waits_no_more(vendor: str) -> None:
+    """No hook tells of the yes; what hangs behind it is a stall. Its tool is what it was."""
+
+    async def told(room: Room) -> None:
+        waiting(room, vendor)
+        room.agent.tool, room.agent.needed_human = "Bash", True
+        await room.minutes(1)
+        assert room.agent.state is State.WAITING  # one look may have come before the dialog
+        await room.minutes(1)
+        assert (room.agent.state, room.agent.tool, room.agent.note) == (State.WORKING, "Bash", NOTE)
+        await room.sweep()
+        assert room.told.events == ["human_answered"]
+        room.agent.silence = room.agent.after
+        judgement = judge(room.agent.observe(Presence.ALIVE, 0, 10), room.agent.policy)
+        assert judgement.verdict is Verdict.LATE
+
+    story(told)
+
+
+@pytest.mark.parametrize(
+    "beat",
+    [
+        Beat(state=State.WAITING, asks="a1 Bash 1"),  # a subagent's dialog stands elsewhere
+        Beat(state=State.IDLE),
+    ],
+)
+def test_whom_its_pane_does_not_tell_of_goes_on_waiting(beat: Beat) -> None:
+    """The pane shows the main thread at work beside a subagent that asks; who rests is woken by a hook."""
+
+    async def told(room: Room) -> None:
+        waiting(room, beat=beat)
+        state = room.agent.state
+        await room.minutes(6)
+        assert room.agent.state is state
+
+    story(told)
+
+
+def test_a_dialog_that_still_stands_is_waited_for() -> None:
+    """Also after a look that came before it was drawn, and of a program whose own file tells."""
+
+    async def told(room: Room) -> None:
+        waiting(room)
+        await room.minutes(1)
+        room.works = False
+        await room.minutes(1)
+        room.works = True
+        await room.minutes(1)
+        assert room.agent.state is State.WAITING
+        room.agent.beat(Beat(state=State.WAITING, asks=" Bash 2"), room.clock.mono(), room.clock.now().wall)
+        await room.minutes(1)
+        assert room.agent.state is State.WAITING  # that is another one
+
+    story(told)
+
+    async def claude(room: Room) -> None:
+        waiting(room, "claude")
+        await room.minutes(6)
+        assert (room.agent.state, room.asked) == (State.WAITING, [])
+
+    story(claude)

@@ -115,9 +115,38 @@ def test_only_who_may_have_ended_is_asked() -> None:
             setattr(room.agent, key, value)
         asyncio.run(room.look())
         assert not room.asked, change
-    room = Room(vendor="codex")
-    asyncio.run(room.look())
+    for vendor in ("codex", "gemini", "opencode"):
+        room = Room(vendor=vendor)
+        asyncio.run(room.look())
+        assert not room.asked
+
+
+@pytest.mark.parametrize("vendor", ["codex", "gemini"])
+def test_a_file_that_hooks_told_of_is_asked_about(vendor: str) -> None:
+    """As its vendor writes it; not where one process has many sessions."""
+
+    class Telling(Room):
+        async def call(self, uid: int, call: str, args: object, deadline: float = 0) -> object:
+            assert (call, args) == ("turn_state", {"vendor": vendor, "path": "/t.jsonl"})
+            return {"state": "idle", "since": None}
+
+    for sessions, state in (({"one": 0.0}, State.IDLE), ({"one": 0.0, "other": 0.0}, State.WORKING)):
+        room = Telling(vendor=vendor)
+        room.agent.reg = replace(room.agent.reg, transcript="/t.jsonl")
+        room.agent.sessions.update(sessions)
+        asyncio.run(room.look())
+        assert room.agent.state is state
+
+
+def test_one_in_a_tool_within_its_limit_is_asked_too() -> None:
+    """Esc in a shell command: else it would be said to run for ten minutes more."""
+    room = Room()
+    room.agent.beat(Beat(state=State.WORKING, tool="Bash", tool_limit=LIMIT), room.clock.mono(), room.clock.now().wall)
+    room.answer = {"state": "idle", "since": None}
+    asyncio.run(room.look(1))
     assert not room.asked
+    asyncio.run(room.look(5))
+    assert (room.agent.state, room.agent.tool) == (State.IDLE, None)
 
 
 def test_each_in_its_turn_and_now_and_then() -> None:
@@ -134,6 +163,28 @@ def test_each_in_its_turn_and_now_and_then() -> None:
         assert len(room.asked) == 2 * AT_ONCE + 3
 
     asyncio.run(looks(Room(AT_ONCE + 3)))
+
+
+@pytest.mark.parametrize(
+    ("vendor", "state"), [("gemini", State.IDLE), ("codex", State.IDLE), ("claude", State.WORKING)]
+)
+def test_a_hook_that_a_busy_machine_delays_is_no_newer_word_than_a_log(vendor: str, state: State) -> None:
+    """Gemini CLI's last hook at Esc in a tool says that it works, and came 10 s later; a list says what is so now."""
+    agent, clock = Room(vendor=vendor).agent, Later()
+    said = agent.last_heartbeat
+    assert said is not None
+    take(agent, State.IDLE, said.timestamp() - 10, clock)
+    assert agent.state is state
+
+
+@pytest.mark.parametrize(("listed", "tool"), [(State.WORKING, "Bash"), (State.IDLE, None)])
+def test_a_tool_that_was_allowed_keeps_its_limit(listed: State, tool: str | None) -> None:
+    """A long build behind a dialog; with the turn it is over."""
+    agent = Room().agent
+    clock = Later()
+    agent.beat(Beat(state=State.WAITING, tool="Bash", tool_limit=LIMIT), clock.mono(), clock.now().wall)
+    assert take(agent, listed, None, clock)
+    assert (agent.tool, agent.tool_left) == (tool, LIMIT if tool else timedelta())
 
 
 def test_a_file_wakes_nobody_who_rests() -> None:

@@ -82,3 +82,35 @@ def test_who_was_held_by_a_debugger_has_a_fresh_limit_when_it_goes_on() -> None:
     assert one.counted == seconds(29_000)
     one.beat(Beat(), 30_000, WALL)
     assert one.halted == seconds(0)
+
+
+def test_of_a_tools_limit_nothing_is_used_up_while_a_human_is_asked_for_it() -> None:
+    """Answered after ten minutes it has all of it; and whoever waits is silent meanwhile, so that its file is asked."""
+    one = speaker()
+    one.beat(Beat(state=State.WORKING, tool="Bash", tool_limit=seconds(120)), 0, WALL)
+    one.watch(0, 1, 20)
+    one.beat(Beat(state=State.WAITING, asks=" Bash 1", promises=False), 1, WALL)
+    for at in range(10, 610, 10):
+        one.watch(at - 10, at, 20)
+    assert (one.tool_left, one.silence) == (seconds(119), seconds(599))
+    one.beat(Beat(state=State.WORKING, promises=False), 600, WALL)
+    one.watch(600, 610, 20)
+    assert (one.tool_left, one.silence) == (seconds(109), seconds(0))
+
+
+def test_a_human_is_asked_in_view_by_the_main_thread_alone() -> None:
+    """Its terminal shows that one; of a subagent's dialog, or after a restart of ours, nothing is known."""
+    main, sub, rests = (
+        Beat(state=State.WAITING, asks=" Bash 1"),
+        Beat(state=State.WAITING, asks="a1 Bash 1"),
+        Beat(state=State.IDLE),
+    )
+    calls, notice = Beat(thread="a1", tool="Bash", promises=False), Beat(state=State.WAITING)
+    for beats, asks in (([main], True), ([main, sub], False), ([sub, rests], False), ([calls, notice], False)):
+        one = speaker()
+        for at, beat in enumerate(beats):
+            one.beat(beat, at, WALL)
+        assert one.asks_itself is asks
+    restarted = speaker()
+    restarted.state = State.WAITING
+    assert not restarted.asks_itself

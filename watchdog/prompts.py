@@ -5,6 +5,9 @@ the same however many agents beat; those whose silence, or whose start, may soon
 a screen that shows the same letters from look to look is told to people. A prompt is no activity and renews nothing;
 while it stands, an agent that is silent, or has not spoken yet, waits for a person (`core.verdict`).
 
+One that said itself that it waits is looked at, too: with Codex and Gemini CLI no hook tells that a person has said yes
+and the tool runs, which may hang. Two looks in a row that show it at work are a word of the agent.
+
 Of one that has not spoken yet it is asked, too, whether it was prompted at all.
 """
 
@@ -14,8 +17,9 @@ from itertools import chain
 from typing import Any
 
 from watchdog.clock import Clock
-from watchdog.core.model import State, Status
+from watchdog.core.model import Beat, State, Status
 from watchdog.core.notify import printable
+from watchdog.core.session_states import QUIET
 from watchdog.core.sights import Sight
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
@@ -25,6 +29,8 @@ from watchdog.tidings import Tidings
 
 AT_ONCE = 4  # agents that one sweep asks about, and so many more where it may soon decide
 LOOKS = 4  # in one `prompt_limit`
+UNTOLD = ("codex", "gemini")  # whose hooks do not tell that a person has said yes
+NOTE = "its pane shows that it was answered"
 TOLD = "a prompt that was told of before the daemon was restarted"
 SUBJECT = "prompt"  # of its question to the helper
 FIRST = "first prompt"  # likewise
@@ -43,6 +49,9 @@ class Prompts:
         self._looked: dict[str, float] = {}  # by agent: monotonic instant of the last question
         self._starting: dict[str, float] = {}  # the same of those that have not spoken
         self._shown: dict[str, Screen] = {}  # pane and hash of it, when it asked last
+        self._worked: dict[
+            str, int
+        ] = {}  # by agent that says that it waits, and was seen at work: how often it had beaten
 
     def look(self) -> None:
         """Ask about those that were not looked at for longest, if that is long enough ago."""
@@ -52,6 +61,7 @@ class Prompts:
             self._inquiries.forget((agent_id, SUBJECT))
             del self._looked[agent_id]
             self._shown.pop(agent_id, None)
+            self._worked.pop(agent_id, None)
         soon, due = [], []
         for agent_id, agent in sitting.items():
             then = self._looked.get(agent_id, float("-inf"))
@@ -95,7 +105,8 @@ class Prompts:
             if (pane is None and prompt is None) or agent.status is not Status.RUNNING or agent.request_id is not None:
                 continue  # most sit in none; who is being ended is left alone until that is called off
             states = (None, State.WORKING) if prompt is None else (None, State.WORKING, State.WAITING)
-            if pane is not None and pane.get("terminal") == "tmux" and agent.state in states:
+            open_yet = agent.state in states or (agent.reg.agent_type in UNTOLD and agent.asks_itself)
+            if pane is not None and pane.get("terminal") == "tmux" and open_yet:
                 yield agent
             elif prompt is not None:
                 self._over(agent, f"it says {agent.state}" if agent.state not in states else "it sits in no tmux pane")
@@ -117,6 +128,9 @@ class Prompts:
             return
         screen, asks = (str(answer["pane"]), str(answer["shows"])), printable(str(answer["asks"])[:80])
         prompt = agent.sights.prompt
+        if agent.state is State.WAITING and prompt is None:
+            self._take_answered(agent, works=answer.get("works") is True)
+            return
         before = self._shown.get(agent.agent_id, screen)  # unknown to a daemon that was restarted
         if prompt is not None and (not asks or screen != before):
             self._over(agent, "its pane asks no more, or something else")
@@ -132,6 +146,16 @@ class Prompts:
             limit = span(agent.policy.prompt_limit)
             seen = f"its pane {screen[0]} has shown {asks} for {span(prompt.age)} (limit {limit})"
             self._tidings.needs_human(agent, f"{seen}; it says nothing of that itself")
+
+    def _take_answered(self, agent: Agent, *, works: bool) -> None:
+        """A look at one that says that it waits. The first may have come before its dialog was drawn."""
+        if not works or not agent.asks_itself or agent.state_age < QUIET:
+            self._worked.pop(agent.agent_id, None)
+        elif self._worked.get(agent.agent_id) != agent.beats:
+            self._worked[agent.agent_id] = agent.beats
+        else:
+            now = self._clock.now()
+            agent.beat(Beat(state=State.WORKING, note=NOTE, promises=False), now.mono, now.wall)
 
     def _over(self, agent: Agent, why: str) -> None:
         agent.sights.prompt = None

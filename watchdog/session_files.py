@@ -1,16 +1,17 @@
 """Vendors' own session files, of agents that beat by hooks: a state that has ended without an event is seen there.
 
-Asked of the owners' helpers beside the sweep: of agents of Claude Code and Codex that said that they work or wait for a
-person and have been silent for a moment, each now and then and few at a time. Claude Code's is found by its process;
-Codex' is the one that its hooks told of, where its process has no other session.
+Asked of the owners' helpers beside the sweep: of agents of Claude Code, Codex and Gemini CLI that said that they work
+or wait for a person and have been silent for a moment, each now and then and few at a time. Claude Code's is found by
+its process; that of the others is the one that their hooks told of, where the process has no other session.
 """
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from watchdog.clock import Clock
 from watchdog.core.model import Beat, Identity, State, Status
-from watchdog.core.session_states import ended_by, quiet_for
+from watchdog.core.session_states import LOGGED, QUIET, ended_by, quiet_for
 from watchdog.fleet import Agent, Fleet
 from watchdog.inquiries import Inquiries
 
@@ -18,7 +19,8 @@ AT_ONCE = 8  # agents that one sweep asks about
 LOOKS = 8  # in the silence that is too long
 SUBJECT = "session"  # of its question to the helper
 PROCESSES = 64  # of one tree that are asked about
-CLAUDE, CODEX = "claude", "codex"  # those that have such files
+CLAUDE = "claude"
+TOLD = ("codex", "gemini")  # whose hooks tell of the file
 NOTE = "its own session file says so"
 
 
@@ -45,12 +47,17 @@ class SessionFiles:
 
     def _silent(self) -> Iterator[Agent]:
         for agent in self._fleet:
-            if agent.reg.agent_type not in (CLAUDE, CODEX) or not agent.hears or agent.status is not Status.RUNNING:
+            if agent.reg.agent_type not in (CLAUDE, *TOLD) or not agent.hears or agent.status is not Status.RUNNING:
                 continue
-            if agent.reg.agent_type == CODEX and (agent.reg.transcript is None or len(agent.sessions) > 1):
+            if agent.reg.agent_type in TOLD and (agent.reg.transcript is None or len(agent.sessions) > 1):
                 continue
-            if agent.state in (State.WORKING, State.WAITING) and agent.silence >= quiet_for(agent.after):
+            if agent.state in (State.WORKING, State.WAITING) and self._quiet(agent) >= quiet_for(agent.after):
                 yield agent
+
+    def _quiet(self, agent: Agent) -> timedelta:
+        """How long it has said nothing; within a tool's limit, or on a lease, that is no silence yet."""
+        spoke = agent.spoke  # None: to a daemon that was restarted
+        return agent.silence if spoke is None else max(agent.silence, timedelta(seconds=self._clock.mono() - spoke))
 
     def _ask(self, agent: Agent) -> None:
         main = agent.identity
@@ -78,8 +85,8 @@ class SessionFiles:
 
 def _question(agent: Agent, main: Identity) -> tuple[str, dict[str, object]]:
     """The helper's call, and what it is asked with."""
-    if agent.reg.agent_type == CODEX:
-        return "turn_state", {"path": agent.reg.transcript}
+    if agent.reg.agent_type in TOLD:
+        return "turn_state", {"vendor": agent.reg.agent_type, "path": agent.reg.transcript}
     others = [m.identity for m in agent.members if m.uid == agent.reg.owner_uid and m.identity.pid != main.pid]
     processes = [[one.pid, one.start_ticks] for one in (main, *others)][:PROCESSES]
     return "session_state", {"processes": processes}
@@ -88,9 +95,11 @@ def _question(agent: Agent, main: Identity) -> tuple[str, dict[str, object]]:
 def take(agent: Agent, listed: State | None, since: float | None, clock: Clock) -> bool:
     """Whether the file's word is the newer one; then it is the agent's."""
     said = agent.last_heartbeat
-    state = None if said is None else ended_by(agent.state, said.timestamp(), listed, since)
+    lag = LOGGED if agent.reg.agent_type in TOLD else QUIET
+    state = None if said is None else ended_by(agent.state, said.timestamp(), listed, since, lag)
     if state is None:
         return False
     now = clock.now()
-    agent.beat(Beat(state=state, tool="", note=NOTE, promises=False), now.mono, now.wall)
+    tool = "" if state is State.IDLE else None  # else it is the one that a person has allowed, or is asked about
+    agent.beat(Beat(state=state, tool=tool, note=NOTE, promises=False), now.mono, now.wall)
     return True

@@ -108,6 +108,12 @@ class Speaker:
         return waits or blocked or self.lease_left > ZERO or self.tool_left > ZERO
 
     @property
+    def asks_itself(self) -> bool:
+        """Whether its main thread waits for a human, which its terminal shows: a subagent may wait elsewhere."""
+        told = self.state is State.WAITING and self.state_at is not None
+        return told and not self.suspects and all(ask.startswith(" ") for ask in self.asks)
+
+    @property
     def rests_on(self) -> bool:
         """Whether it rests until what it began wakes it: a subagent, a background task."""
         return self.state is State.IDLE and (self.goes_on or bool(self.threads))
@@ -256,7 +262,8 @@ class Speaker:
     def watch(self, last: float, now: float, cap: float) -> None:
         """Reckon the time from `last` to `now` (monotonic seconds), at most `cap`, to everything that ages.
 
-        A lease and a declared tool are used up first: silence begins when they end.
+        A lease and a declared tool are used up first: silence begins when they end. Of a tool's limit nothing is used
+        up while a human is asked: it may not have begun.
         """
 
         whole = timedelta(seconds=max(0.0, min(now - last, cap)))
@@ -267,10 +274,12 @@ class Speaker:
         quiet, excused = passed(self.touched), ZERO
         self.silence += quiet
         if self.lease_left or self.tool_left:
-            lease, tool = passed(self.lease_since), passed(self.tool_since)
+            asked = self.state is State.WAITING
+            lease, tool = passed(self.lease_since), ZERO if asked else passed(self.tool_since)
             excused = max(min(self.lease_left, lease), min(self.tool_left, tool))
             self.lease_left, self.tool_left = self.lease_left - lease, self.tool_left - tool
-            self.silence -= min(quiet, max(ZERO, self.lease_left + quiet, self.tool_left + quiet))
+            in_tool = ZERO if asked else self.tool_left + quiet
+            self.silence -= min(quiet, max(ZERO, self.lease_left + quiet, in_tool))
             self.lease_left, self.tool_left = max(ZERO, self.lease_left), max(ZERO, self.tool_left)
         self.age += whole
         self.state_age += passed(self.state_since)

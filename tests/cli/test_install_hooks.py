@@ -348,3 +348,36 @@ def test_the_plugin_of_opencode(home: Path) -> None:
     assert [e["was"] for e in told if "was" in e] == ["busy", "busy", "retry"]
     assert told[-2]["parent"] == "a"
     assert told[-1]["tool_input"] == {"timeout": 9000}
+
+
+def test_a_hook_of_gemini_has_time_on_a_busy_machine() -> None:
+    """The last one of a turn is ended by Gemini CLI when its time is over: then it would be ended at its prompt."""
+    beat = "agent-watchdog beat --from gemini"
+    before = FILES["gemini"].installed(None, beat).replace("30000", "5000")  # as earlier versions had it
+    told = json.loads(FILES["gemini"].installed(before, beat))["hooks"]["AfterAgent"]
+    assert [hook["timeout"] for group in told for hook in group["hooks"]] == [30_000]
+
+
+SLOW = """
+import {{ writeFileSync }} from "node:fs"
+import {{ AgentWatchdog }} from "{plugin}"
+const hooks = await AgentWatchdog({{ directory: "/srv", client: {{}} }})
+const status = (type) => ({{ type: "session.status", properties: {{ sessionID: "a", status: {{ type }} }} }})
+await hooks.event({{ event: status("busy") }}) // goes on though its hook has not
+void hooks.event({{ event: status("idle") }})
+writeFileSync("{go}", "")
+"""
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run a plugin")
+def test_a_word_of_opencode_is_not_lost_when_its_hook_is_slow(home: Path) -> None:
+    """Without the last one, of the end of its turn, it would be ended at its prompt. The agent waits no longer."""
+    hook = 'words=$(cat); until [ -e "$HOME/go" ]; do sleep 0.05; done; echo "$words" >>"$HOME/told"'
+    plugin = FILES["opencode"].installed(None, hook)
+    assert "PATIENCE_MS = 2000" in plugin
+    (home / "p.mjs").write_text(plugin.replace("PATIENCE_MS = 2000", "PATIENCE_MS = 100"))
+    (home / "t.mjs").write_text(SLOW.format(plugin=home / "p.mjs", go=home / "go"))
+    subprocess.run(["node", str(home / "t.mjs")], timeout=60, check=True)
+    told = [json.loads(line) for line in (home / "told").read_text().splitlines()]
+    kinds = [e["status"]["type"] for e in told if e["hook_event_name"] == "session.status"]
+    assert kinds == ["busy", "idle"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from watchdog.core.prompts import asked
+from watchdog.core.prompts import asked, works
 
 CLAUDE = """
 ╭──────────────────────────────────────────────╮
@@ -183,3 +183,56 @@ def test_other_screens_ask_for_nothing(screen: str) -> None:
 def test_nothing_of_the_screen_is_told() -> None:
     """It may hold a secret."""
     assert "hunter2" not in str(asked("Do you want to use the password hunter2?\n❯ 1. Yes\n"))
+
+
+CODEX_WORKS = """
+✔ You approved codex to run touch made.txt; sleep 600 this time
+• Running touch made.txt; sleep 600
+◦ Working (8s • esc to interrupt)
+› Ask Codex to do anything
+  played default · /x/w · please play:gate
+"""
+GEMINI_WORKS = """
+│ ⊷  Shell touch made.txt; sleep 600                         (Tab to focus) │
+╰───────────────────────────────────────────────────────────────────────────╯
+ ⠦ Thinking... (esc to cancel, 2m 7s)                         ? for shortcuts
+─────────────────────────────────────────────────────────────────────────────
+ Shift+Tab to accept edits
+ >   Type your message or @path/to/file
+ workspace (/directory)          sandbox                       /model
+ /x/w                            no sandbox                    Auto
+"""
+
+
+@pytest.mark.parametrize(
+    "screen",
+    [
+        CODEX_WORKS,
+        CODEX_WORKS.replace("8s", "1h 02m 05s"),
+        GEMINI_WORKS,
+        GEMINI_WORKS.replace("⠦ Thinking... (esc to cancel, 2m 7s)", "! Shell awaiting input (Tab to focus)"),
+    ],
+)
+def test_a_turn_that_goes_on_is_known_by_its_clock(screen: str) -> None:
+    """Which stands in the place of the dialog that was answered; or by a command that writes nothing."""
+    assert works(screen)
+    assert not works(screen + "a line of work\n" * 14)
+
+
+@pytest.mark.parametrize(
+    "screen",
+    [
+        "",
+        CODEX,
+        GEMINI_EXEC,
+        ASK,  # Esc to cancel
+        CODEX_WORKS + CODEX,
+        GEMINI_WORKS + GEMINI,
+        CODEX_WORKS.replace("◦ Working (8s • esc to interrupt)", "■ Conversation interrupted"),
+        GEMINI_WORKS.replace("Thinking... (esc to cancel, 2m 7s)", ""),
+        "it says (esc to interrupt) or (esc to cancel)\n",
+    ],
+)
+def test_who_asks_or_rests_does_not_work(screen: str) -> None:
+    """Nor does one whose words only look like that."""
+    assert not works(screen)

@@ -1,5 +1,6 @@
 """When a session file's word ends what a hook said, and when the hook's word stands."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -54,7 +55,51 @@ def written(kind: str, at: str = "2026-11-29T20:30:43.328Z", what: str = "event_
 )
 def test_the_last_turn_of_codex_is_over(lines: list[str], since: float | None) -> None:
     """By the last word on a turn; what is no such line says nothing."""
-    assert turn_over(lines) == since
+    assert turn_over("codex", lines) == since
+
+
+def told(kind: str, at: str = "2026-11-29T23:43:36.930Z", **more: object) -> str:
+    """A line as Gemini CLI 0.61.0 writes it."""
+    return json.dumps({"id": "1", "timestamp": at, "type": kind, **more})
+
+
+PROMPT = told("user", at="2026-11-29T23:43:26.865Z", content=[{"text": "please"}])
+ANSWER = told("gemini", content="", toolCalls=[{"name": "write_file", "status": "success"}])
+RESULT = told("user", content=[{"functionResponse": {"name": "write_file"}}])
+LATER = "2026-11-29T23:43:38.100Z"
+NEXT = told("user", at=LATER, content=[{"text": "please"}])
+ESC = told("info", content="Request cancelled.")
+# What Esc in a tool, or at a dialog, leaves behind it.
+CANCELLED = [told("gemini", content="", toolCalls=[{"name": "write_file", "status": "cancelled"}]), RESULT]
+# What stands behind it after Esc at a dialog.
+AGAIN = [
+    told("user", content=[{"text": "<session_context>"}]),
+    told("gemini", content=[{"functionCall": {"name": "write_file"}}]),
+    RESULT,
+]
+UPDATED = '{"$set":{"lastUpdated":"2026-11-29T23:43:37.180Z"}}'
+
+
+@pytest.mark.parametrize(
+    ("lines", "since"),
+    [
+        ([PROMPT, ESC], 1795995816.93),
+        ([PROMPT, UPDATED, ESC, UPDATED, *CANCELLED, UPDATED, '{"id":'], 1795995816.93),
+        ([PROMPT, ESC, UPDATED, *AGAIN, UPDATED], 1795995816.93),
+        ([PROMPT, ESC, *CANCELLED, NEXT], None),
+        ([PROMPT, ESC, *AGAIN, NEXT], None),
+        ([PROMPT, ESC, *CANCELLED, NEXT, ANSWER, RESULT], None),
+        ([PROMPT, ANSWER, RESULT, UPDATED], None),
+        ([PROMPT, ESC, told("gemini", at=LATER, content="Words.")], None),
+        ([PROMPT, told("info", content="Update available.")], None),
+        ([told("user", content=[{"text": "say: Request cancelled."}])], None),
+        (["7", "[]", '{"type":"info"}', told("user", content=7), told("gemini", toolCalls=7)], None),
+        ([told("info", at="soon", content="Request cancelled.")], None),
+    ],
+)
+def test_a_person_broke_off_the_last_turn_of_gemini(lines: list[str], since: float | None) -> None:
+    """What is cancelled by that comes behind it; a prompt, or an answer, is of a turn that goes on."""
+    assert turn_over("gemini", lines) == since
 
 
 def test_a_short_limit_asks_sooner() -> None:

@@ -1,5 +1,6 @@
 """What Claude Code's own session file says of a process now, as its owner's helper reads it."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from tests.e2e.test_claude_sessions import session
 from tests.world import wait_for
 from watchdog.core.model import State
 from watchdog.owner.conversations import start_of
-from watchdog.owner.session_states import session_state
+from watchdog.owner.session_states import session_state, turn_state
 
 
 @pytest.fixture
@@ -59,3 +60,14 @@ def test_another_process_of_that_number_is_not_meant(tmp_path: Path, sleepers: l
     file.write_text("{")
     assert session_state([[pid, ticks]]) is None
     assert session_state([]) is None
+
+
+def test_the_end_of_a_turn_stands_before_all_of_a_session_once_more(tmp_path: Path) -> None:
+    """As Gemini CLI writes it after Esc at a dialog; a file that is none of a session says nothing."""
+    file = tmp_path / "session.jsonl"
+    esc = {"timestamp": "2026-11-29T23:43:36.930Z", "type": "info", "content": "Request cancelled."}
+    whole = {"$set": {"messages": [{"type": "user", "content": [{"text": "please " * 100_000}]}]}}
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in (esc, whole)))
+    assert turn_state("gemini", str(file)) == {"state": "idle", "since": 1795995816.93}
+    assert turn_state("codex", str(file)) is None
+    assert turn_state("gemini", str(tmp_path)) is None

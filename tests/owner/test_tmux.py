@@ -278,12 +278,14 @@ def test_what_a_pane_shows_is_told_as_a_hash(pane: Pane) -> None:
     assert pane_shows(pid, ticks) == before
     pane.shell("some words")
 
-    def other() -> dict[str, str] | None:
+    def other() -> dict[str, object] | None:
         now = pane_shows(pid, ticks)
         return None if now == before else now
 
     after = wait_for(other, "it shows the line")
-    assert (after["pane"], after["size"]) == (before["pane"], "80x24")
+    assert (after["pane"], after["size"], after["works"]) == (before["pane"], "80x24", False)
+    pane.shell("Working (8s • esc to interrupt)")
+    wait_for(lambda: pane_shows(pid, ticks)["works"] or None, "it shows a turn")
 
 
 @pytest.mark.parametrize("use", [_scrolled, _coupled])

@@ -252,10 +252,12 @@ class Stage:
     # -- programs
 
     def until(self, look: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-        """The first true answer. Raises Broken: the story does not go on."""
+        """The first true answer. Raises Broken: the story does not go on; Wrong: the daemon has ended its agent."""
         try:
             return wait_for(look, what, seconds)
         except AssertionError as error:
+            for agent in self.agents():
+                self.spared(agent["name"])
             log = [line for line in self.world.log.read_text().splitlines() if '"sweep.finished"' not in line]
             raise Broken("\n".join([str(error), self.last_screens(), *log[-12:]])) from None
 

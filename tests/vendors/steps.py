@@ -1,5 +1,6 @@
 """Steps that several programs have, each a story with one agent, `a`, and what is right in it."""
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from tests.vendors.stage import AFTER, PAUSE, START, Broken, Stage, dead, right,
 from tests.world import alive, make_repository
 
 SLEEPS = 8 * [Call("shell", "sleep 5")]  # together twice what is too long, each less
+LATE = 35_000  # milliseconds
 SCRIPTS: Scripts = {
     "hello": [Say("Hello.")],
     "shell": [Call("shell", "sleep 4; echo slept"), Say("Slept.")],
@@ -21,6 +23,12 @@ SCRIPTS: Scripts = {
         Call("shell", f"for i in 1 2 3 4; do sleep {AFTER / 4 + 2:.0f}; done", {"timeout": 90_000}),
         Say("Slept long."),
     ],
+    # Longer than silence may last, within its limit; that is over before a person says yes.
+    "limit-late": [
+        Call("shell", f"for i in 1 2 3 4; do sleep {AFTER / 4 + 2:.0f}; done", {"timeout": LATE}),
+        Say("Built."),
+    ],
+    "gate": [Call("shell", "touch made.txt; sleep 600"), Say("Never.")],
     "yield": [Call("shell", "sleep 30"), Say("It runs on.")],
     "slow": [Say("word", 60)],
     "slow-then": [Say("word", 20)],
@@ -78,6 +86,15 @@ DIALOGS = {
     "codex": "Would you like to run the following command",
     "gemini": "Apply this change",
     "opencode": "Permission required",
+}
+# What hangs once a person has said yes (Codex goes on without a command, and Claude Code refuses it); what its dialog
+# shows, and the key that says yes.
+GATES = {"claude": "nap-claude", "codex": "nap-codex", "gemini": "gate", "opencode": "gate"}
+CALLS = {
+    "claude": ("Do you want to proceed", "1"),
+    "codex": ("Allow the slow MCP server", "Enter"),
+    "gemini": ("Allow execution of", "1"),
+    "opencode": (DIALOGS["opencode"], "Enter"),
 }
 
 
@@ -294,20 +311,23 @@ def question(seen: str, *keys: str) -> Callable[[Stage], str]:
     return play
 
 
-def escape(script: str, again: str = "") -> Callable[[Stage], str]:
-    """The user breaks a turn off, and leaves it at its prompt; `again`: what it shows when Esc is to come twice."""
+def escape(script: str, again: str = "", *, tool: bool = False) -> Callable[[Stage], str]:
+    """The user breaks a turn off, and leaves it at its prompt; `again`: what it shows when Esc is to come twice.
+
+    `tool`: in the middle of a shell command, for which some programs have another last hook, or none.
+    """
 
     def play(stage: Stage) -> str:
-        pane(stage)
+        pane(stage, command=(*PANE[stage.vendor], *FREE[stage.vendor]))
         stage.prompt("a", script)
-        stage.until_state("a", "working")
+        stage.until_agent("a", "at work", lambda agent: agent["state"] == "working" and (agent["tool"] or not tool))
         stage.until_screen("a", BUSY)
         stage.keys("a", "Escape")
         if again:
             stage.until_screen("a", again)
             stage.keys("a", "Escape")
         stage.until_gone("a", BUSY)
-        stage.until_state("a", "idle", AFTER)
+        stage.until_state("a", "idle")
         return stage.lives("a", AFTER + 20)
 
     return play
@@ -319,8 +339,47 @@ def escape_at_a_dialog(stage: Stage) -> str:
     stage.until_state("a", "waiting")
     stage.keys("a", "Escape")
     stage.until_screen("a", READY[stage.vendor])
-    stage.until_state("a", "idle", 20)
+    stage.until_state("a", "idle")
     return stage.lives("a", AFTER)
+
+
+def gate(stage: Stage, script: str) -> None:
+    """The program asks whether it may run a command, or a tool."""
+    if stage.vendor == "opencode":
+        path = stage.world.home / ".config/opencode/opencode.json"
+        told = json.loads(path.read_text())
+        path.write_text(json.dumps({**told, "permission": {"bash": "ask"}}))
+    if "nap" in script:
+        stage.serve_nap()
+    if stage.vendor == "codex":
+        settings = stage.world.home / ".codex/config.toml"
+        settings.write_text(settings.read_text().replace('mode = "approve"', 'mode = "prompt"'))
+    pane(stage)
+    stage.prompt("a", script)
+    stage.until_screen("a", CALLS[stage.vendor][0])
+    stage.until_state("a", "waiting")
+
+
+def stalls_behind_a_dialog(stage: Stage) -> str:
+    """A person says yes, and what that allows hangs."""
+    gate(stage, GATES[stage.vendor])
+    dialog, yes = CALLS[stage.vendor]
+    stage.keys("a", yes)
+    stage.until_gone("a", dialog)
+    return stage.stalls("a")
+
+
+def limit_behind_a_dialog(stage: Stage) -> str:
+    """A person says yes late, and the command takes its time, within the limit that was declared for it."""
+    gate(stage, "limit-late")
+    stage.lives("a", LATE / 1000 + 5)
+    stage.keys("a", CALLS[stage.vendor][1])
+    began = time.monotonic()
+    stage.lives("a", 120, lambda: stage.model.played("limit-late") > 1)
+    if (took := time.monotonic() - began) < AFTER:
+        raise Broken(f"a story of {took:.0f} s shows nothing")
+    stage.until_state("a", "idle")
+    return stage.lives("a", 3)
 
 
 def failed_turn(within: float) -> Callable[[Stage], str]:

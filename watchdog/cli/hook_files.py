@@ -15,6 +15,8 @@ from watchdog.cli.jsontext import Node, parse, with_child, without_child
 from watchdog.errors import BadRequest
 
 _CODEX_SECONDS = 3  # the most that it gives SessionEnd and Interrupt; it warns at each start of more
+# No file of its own says that its turn has ended well: the word that a slow hook would have said must not be lost.
+_GEMINI_MILLISECONDS = 30_000
 _PLUGIN_MARK = "agent-watchdog install-hooks opencode"
 
 
@@ -200,7 +202,7 @@ FILES = {
                 "AfterAgent",
                 "SessionEnd",
             ),
-            (("name", "agent-watchdog"), ("timeout", 5000)),  # milliseconds
+            (("name", "agent-watchdog"), ("timeout", _GEMINI_MILLISECONDS)),
             comments=True,
             notes=("Sessions that run already read their hooks when they start anew.",),
         ),

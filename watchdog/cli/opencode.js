@@ -3,14 +3,15 @@
 import { spawn } from "node:child_process"
 
 const HOOK = "@HOOK@"
-const PATIENCE_MS = 2000
+const PATIENCE_MS = 2000 // that the agent waits for an answer
+const LONGEST_MS = 30000 // that a hook may take: on a busy machine one takes ten seconds, and its word is not to be lost
 
-// One event to the hook, as JSON; what it answers, or {}. Never throws: the agent comes first.
+// One event to the hook, as JSON; what it answers, or {}. Never throws.
 const say = (event) =>
   new Promise((resolve) => {
     let answer = ""
     const child = spawn("/bin/sh", ["-c", HOOK], { stdio: ["pipe", "pipe", "ignore"] })
-    const timer = setTimeout(() => child.kill(), PATIENCE_MS)
+    const timer = setTimeout(() => child.kill(), LONGEST_MS)
     child.on("error", () => resolve({}))
     child.stdin.on("error", () => {})
     child.stdout.on("data", (piece) => (answer += piece))
@@ -33,9 +34,13 @@ export const AgentWatchdog = async ({ client, directory }) => {
   const tell = async (name, session, more = {}) => {
     const event = { hook_event_name: name, session_id: session, cwd: directory, busy: busy(), ...more }
     last = last.then(() => say(event))
-    const { stop } = await last
-    if (stop && session) await client.session.abort({ path: { id: session } }).catch(() => {})
-    return stop
+    const answered = last.then(async ({ stop }) => {
+      if (stop && session) await client.session.abort({ path: { id: session } }).catch(() => {})
+      return stop
+    })
+    let timer
+    const patience = new Promise((resolve) => (timer = setTimeout(resolve, PATIENCE_MS))) // the agent comes first
+    return Promise.race([answered, patience]).finally(() => clearTimeout(timer))
   }
 
   void tell("plugin.loaded") // a session begins with its first prompt; until then opencode waits for it

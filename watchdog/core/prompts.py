@@ -4,7 +4,8 @@ A table of each vendor's dialogs, those of its first screens among them: a quest
 offers. A question alone is not enough, since agents ask and quote many; that of a plain program (`[y/N]`) counts in the
 very last line alone. A menu whose question is not known is known by the marked choice and the keys named below it.
 
-Who is shown to ask waits for a person: told to people, not typed at, and not ended for its silence.
+Who is shown to ask waits for a person: told to people, not typed at, and not ended for its silence. Who said that it
+waits, and is shown to work, was answered (`works`).
 """
 
 import re
@@ -67,6 +68,12 @@ _KEYS = re.compile(
     re.IGNORECASE,
 )
 _MARKED = re.compile(r"^[❯›●] (?:\d+\. )?[^\s/@]")
+RUNNING = 14  # of the last lines, among which that of a running turn stands: the prompt and its footer are below it
+# What Codex 0.171.0 and Gemini CLI 0.61.0 show above their prompt while a turn goes on, with its clock; in the place of
+# both stands a dialog, while there is one (tried). Gemini CLI has other words there for a command that writes nothing.
+_RUNS = re.compile(
+    r"\((?:(?:\d+[hms] ?)+ • esc to interrupt|esc to cancel, (?:\d+[hms] ?)+)\)|^! Shell awaiting input \(Tab"
+)
 # apt, pip, ssh, gh, npm, git add -p and many more; the cursor stands behind it.
 _YES_NO = re.compile(
     r"(?:\((?:y/n|yes/no(?:/\[fingerprint\])?|y)\)|\[(?:y/n|yes/no)(?:/\w+)*\]|\[y,n,[^]]*\])\s*[?:>]?$", re.IGNORECASE
@@ -84,3 +91,9 @@ def asked(screen: str) -> str | None:
         if _KEYS.search(line) and any(map(_MARKED.search, lines[max(0, number - MENU) : number])):
             return "a menu of choices"
     return "a question for yes or no" if lines and _YES_NO.search(lines[-1]) else None
+
+
+def works(screen: str) -> bool:
+    """Whether a screen's last lines show a turn that goes on and asks nobody: of programs of which that is known."""
+    lines = [line for line in (row.strip(_FRAME) for row in screen.splitlines()) if line][-RUNNING:]
+    return any(map(_RUNS.search, lines)) and asked(screen) is None

@@ -11,7 +11,8 @@ from watchdog.owner.conversations import MOST, start_of
 from watchdog.owner.session_dirs import claude_directory
 from watchdog.owner.sources import claude
 
-TAIL = 1 << 18  # bytes: what is written at the end of a turn has its last answer in it
+# Bytes: what is written at the end of a turn has its last answer in it, and at some of Gemini CLI's all of the session.
+TAIL = 1 << 22
 
 
 def session_state(processes: list[list[int]]) -> dict[str, object] | None:
@@ -27,11 +28,12 @@ def session_state(processes: list[list[int]]) -> dict[str, object] | None:
     return found[0] if len(found) == 1 else None
 
 
-def turn_state(path: str) -> dict[str, object] | None:
-    """The same of the session whose file (Codex' rollout) that is: `idle` since its last turn ended; None: it works."""
+def turn_state(vendor: str, path: str) -> dict[str, object] | None:
+    """The same of the session whose file (Codex' rollout, Gemini CLI's chat) that is: `idle` since its last turn ended;
+    None: it works, or its file does not say."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         return None
-    since: Any = parsing.parsed(lambda: turn_over(_last_lines(path)), [], [os.path.dirname(path)])
+    since: Any = parsing.parsed(lambda: turn_over(vendor, _last_lines(path)), [], [os.path.dirname(path)])
     return None if since is None else {"state": "idle", "since": since}
 
 

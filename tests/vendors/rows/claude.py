@@ -40,7 +40,10 @@ ROWS = [
         steps.permission_without_hooks,
     ),
     Row("a question of the model", "waiting, told, lives", steps.question("Which way", "1"), recorded=True),
+    Row("a tool hangs behind a dialog", "waiting, then stalled, ended", steps.stalls_behind_a_dialog),
+    Row("a tool within its declared limit, behind a dialog", "lives", steps.limit_behind_a_dialog),
     Row("Esc in a turn", "idle, lives", steps.escape("slow")),
+    Row("Esc in a tool", "idle, lives", steps.escape("long", tool=True)),
     Row("Esc at a dialog", "idle, lives", steps.escape_at_a_dialog, recorded=True),
     Row(
         "trust dialog",

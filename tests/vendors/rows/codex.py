@@ -32,7 +32,9 @@ ROWS = [
     Row("idle", "idle, lives", steps.idle),
     Row("permission dialog", "waiting, told, lives", steps.permission, share=True, recorded=True),
     Row("permission dialog without hooks", "told, lives", steps.permission_without_hooks),
+    Row("a tool hangs behind a dialog", "waiting, then stalled, ended", steps.stalls_behind_a_dialog),
     Row("Esc in a turn", "idle, lives", steps.escape("slow"), recorded=True),
+    Row("Esc in a tool", "idle, lives", steps.escape("long", tool=True)),
     Row("Esc at a dialog", "idle, lives", steps.escape_at_a_dialog),
     Row(
         "trust dialog",

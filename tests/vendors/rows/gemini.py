@@ -28,13 +28,10 @@ ROWS = [
     Row("permission dialog", "waiting, told, lives", steps.permission, share=True, recorded=True),
     Row("permission dialog without hooks", "told, lives", steps.permission_without_hooks),
     Row("a question of the model", "waiting, told, lives", steps.question("Which way", "Enter"), recorded=True),
+    Row("a tool hangs behind a dialog", "waiting, then stalled, ended", steps.stalls_behind_a_dialog),
     Row("Esc in a turn", "idle, lives", steps.escape("slow")),
-    Row(
-        "Esc at a dialog",
-        "idle, lives",
-        steps.escape_at_a_dialog,
-        "no hook and no file of its own tells of it: it counts as waiting for you until the next prompt",
-    ),
+    Row("Esc in a tool", "idle, lives", steps.escape("long", tool=True)),
+    Row("Esc at a dialog", "idle, lives", steps.escape_at_a_dialog),
     Row(
         "trust dialog",
         "told, lives",

@@ -9,7 +9,7 @@ import re
 import time
 from contextlib import suppress
 
-from watchdog.core.prompts import asked
+from watchdog.core.prompts import asked, works
 from watchdog.core.vendors import is_unprompted
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import TERMINALS, panes, sitting
@@ -19,10 +19,11 @@ LOOKING = 2.0  # seconds for the whole look; a living tmux answers in 5 ms
 _COUNTED = re.compile(r"\d[\d.,:]*(?:\s?[^\W\d_]{1,3}(?![^\W\d_]))?(?:\s?(?:second|minute|hour|token)s?(?![^\W\d_]))?")
 
 
-def pane_shows(pid: int, start_ticks: int) -> dict[str, str]:
+def pane_shows(pid: int, start_ticks: int) -> dict[str, object]:
     """The helper's call: what that process's tmux pane shows now; two are compared of the same pane and size alone.
 
-    `asks`: what for its last lines ask a person, in words of ours; empty: for nothing.
+    `asks`: what for its last lines ask a person, in words of ours; empty: for nothing. `works`: they show a turn that
+    goes on.
 
     Raises OwnerCallFailed: `no_pane` where it sits in none; `left` when the pane shows what is neither it nor its
     child; `tmux` when the server does not answer.
@@ -39,7 +40,8 @@ def pane_shows(pid: int, start_ticks: int) -> dict[str, str]:
     with panes.server_of(pane) as server:
         text = TERMINALS[pane.terminal].screen(server, pane.pane, 0, until)
     digest = hashlib.blake2b(essence(text).encode(), digest_size=16).hexdigest()
-    return {"pane": pane.pane, "size": seen.size, "shows": digest, "asks": asked(text) or ""}
+    asks = {"asks": asked(text) or "", "works": works(text)}
+    return {"pane": pane.pane, "size": seen.size, "shows": digest, **asks}
 
 
 def first_prompt(pid: int, start_ticks: int) -> dict[str, str]:
