@@ -17,6 +17,7 @@ from watchdog.reserve import Reserve
 from watchdog.shares import Shares
 from watchdog.sink import Sink
 from watchdog.sweep import Sweeper
+from watchdog.troubles import Troubles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +35,7 @@ class Bulletin:
     sink: Sink
     reserve: Reserve
     shares: Shares
+    troubles: Troubles
 
     def line(self) -> str:
         """STATUS= of sd_notify(3), shown by `systemctl status`."""
@@ -47,6 +49,8 @@ class Bulletin:
             said.append(f"the log ({health.target}) cannot be written: {health.error}")
         if stuck := threads.overdue():
             said.append(f"no answer from: {', '.join(sorted(stuck))}")
+        if errors := sum(one["level"] == "error" for one in self.troubles.facts()):
+            said.append(f"{errors} error{'' if errors == 1 else 's'} of its own (status, doctor)")
         if self.reload.problems:
             said.append("the configuration file cannot be used, the former one holds")
         return "; ".join(said)
@@ -73,6 +77,8 @@ class Bulletin:
             "registry_problem": self.sweeper.recorder.trouble,
             "users_over_share": self.shares.facts(),
             "disk_reserve": self.reserve.facts(),
+            "lasting_doubts": self.sweeper.restraint.lasting(),
+            "troubles": self.troubles.facts(),
             "waits_for": {what: round(seconds) for what, seconds in sorted(threads.overdue().items())},
             "log": dataclasses.asdict(self.sink.health()),
         }

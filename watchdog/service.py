@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
@@ -57,6 +57,7 @@ from watchdog.summons import Summons
 from watchdog.sweep import Sweeper
 from watchdog.systemd import Supervisor
 from watchdog.takeup import TakeUp
+from watchdog.troubles import Troubles
 from watchdog.users import Users
 
 # Seconds that a part may take when the daemon ends. Together they are below `shutdown.LIMIT`, and none is reached
@@ -263,7 +264,8 @@ class Daemon:
         held.push_async_callback(self.owners.close)
         self.notices = Notices(settings.notify, self.owners, clock, log)
         held.push_async_callback(self.notices.close)
-        logs.listen(self.sink, self.notices.hear)
+        self.troubles = Troubles(clock)
+        logs.listen(self.sink, self._hear)
         self.line_limits = LineLimits(clock, log, user_of=self.users.user_of)
         logs.limit(self.line_limits.allows)
         self.metrics = Metrics(
@@ -347,7 +349,7 @@ class Daemon:
         self.schedule = Schedule(clock, log)
         self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
         parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)
-        self.bulletin = Bulletin(lambda: self.settings, *parts, self.reserve, self.shares)
+        self.bulletin = Bulletin(lambda: self.settings, *parts, self.reserve, self.shares, self.troubles)
         self.desk = Desk(
             fleet=self.fleet,
             store=self.store,
@@ -386,6 +388,11 @@ class Daemon:
         self.sources = Sources(self.desk, self.owners)
         self.door = Door(self.desk, self.chronicle, self.locks, self.hearing)
         self.scrape = Scrape(self.metrics.text, log)
+
+    def _hear(self, event: str, fields: Mapping[str, object]) -> None:
+        """An event was logged, in any thread."""
+        self.troubles.hear(event, fields)
+        self.notices.hear(event, fields)
 
     def _adopt(self, settings: Settings) -> None:
         """Every part that keeps settings gets the new ones; no sweep is running, and nothing here waits."""

@@ -23,7 +23,7 @@ from watchdog.cli import trashes
 from watchdog.cli.asking import Json, Verbs, add_verb, socket_of
 from watchdog.cli.diagnosis import diagnose
 from watchdog.cli.output import clean, say, say_json
-from watchdog.cli.seen import Seen
+from watchdog.cli.seen import Seen, sweep_age
 from watchdog.control import client
 from watchdog.errors import WatchdogError
 
@@ -110,9 +110,7 @@ def _ask(seen: Seen) -> None:
         seen.silence = answer
         return
     seen.status = answer
-    last = answer.get("last_sweep")
-    if isinstance(last, str):
-        seen.sweep_age = (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds()
+    seen.sweep_age = sweep_age(answer, datetime.now(UTC))
 
 
 def _status(path: str) -> Json | str:
@@ -125,12 +123,9 @@ def _status(path: str) -> Json | str:
 
 
 def _check_config(seen: Seen, named: str | None, running: str | None) -> None:
-    """What the daemon itself says of the file. Another uid's we may not even read: then what that one said of it."""
+    """What the daemon itself says of the file. Another uid's file we may not even read."""
     if seen.status is not None and named is None and seen.status.get("uid") not in (None, seen.uid):
-        said = seen.status.get("config_problems")
-        words = "its file was not taken over at the last reload"
-        seen.config = [f"{words}: {problem}" for problem in said] if isinstance(said, list) else []
-        return
+        return  # told as what became of its last reload
     daemon = os.path.join(os.path.dirname(sys.executable), "agent-watchdogd")
     file = named or running
     done = _run(daemon, "--check", *(["--config", file] if file else []))

@@ -1,7 +1,9 @@
 """What `doctor` looks at, as values: the looks are in `doctor`, what they mean in `diagnosis`."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 
 Json = dict[str, object]
 
@@ -38,3 +40,11 @@ class Seen:
     registry_bytes: int | None = None
     trash_bytes: int | None = None
     trash: list[str] = field(default_factory=list)
+
+
+def sweep_age(status: Json, now: datetime) -> float | None:
+    """Seconds since the daemon's last sweep, as it says; None: it has ended none yet."""
+    with suppress(ValueError):
+        if isinstance(last := status.get("last_sweep"), str):
+            return (now - datetime.fromisoformat(last)).total_seconds()
+    return None
