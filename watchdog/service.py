@@ -90,6 +90,7 @@ class Daemon:
         self.boot_id = identity.boot_id()
         self.stopping, self.sooner = asyncio.Event(), asyncio.Event()
         self.early: asyncio.Task[None] | None = None  # a look that a reason called for
+        self.reloads: list[asyncio.Future[None]] = []  # who waits for the outcome of the next one
         self.stuck: dict[str, float] = {}  # what does not answer, and for how many seconds: reported
         self.summons = Summons(self._summoned)
         self.exit_timer = ExitTimer(log, self.summons.unheeded, partial(logs.finish, sink))
@@ -174,8 +175,14 @@ class Daemon:
 
     async def _early_look(self, reload: bool) -> None:
         if reload:
-            await self.reload.run(self.settings)
-            self.supervisor.ready(self.bulletin.line())
+            asked, self.reloads = self.reloads, []
+            try:
+                await self.reload.run(self.settings)
+            finally:
+                self.supervisor.ready(self.bulletin.line())
+                for one in asked:
+                    if not one.done():
+                        one.set_result(None)
         await self._sweep()
 
     async def _scheduled_sweep(self) -> None:
@@ -209,6 +216,21 @@ class Daemon:
         if wait < self.settings.interval.total_seconds():
             asyncio.get_running_loop().call_later(wait + 0.02, self.look_soon)
         return True
+
+    async def _reload_now(self) -> dict[str, object]:
+        """Reload for somebody who waits for what comes of it."""
+        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.reloads.append(asked)
+        self.summons.reload = True
+        self.look_soon()
+        await asked
+        problems = list(self.reload.problems)
+        return {
+            "success": not problems,
+            "config": self.settings.file or "defaults",
+            "problems": problems,
+            "waiting": list(self.reload.waiting),
+        }
 
     def look_soon(self) -> None:
         """Make the next look come now."""
@@ -372,6 +394,7 @@ class Daemon:
             orphans=self.reaper.orphans,
             reap=self.reaper.reap,
             shown=lambda: self.sources.shown(),
+            reload=self._reload_now,
             look_soon=self.look_soon,
             ask_owner=self.owners.call_alone,
             admission=self.admission,

@@ -17,7 +17,7 @@ _agent_watchdog() {
     --state) mapfile -t COMPREPLY < <(compgen -W "blocked done idle waiting working" -- "$cur"); return ;;
     esac
     case $verb in
-    "") words="run beat register list status why events kill stop cancel remove purge hold unhold reap restore install-hooks mcp doctor -h --help --socket --version" ;;
+    "") words="run beat register list status why events kill stop cancel remove purge hold unhold reap restore install-hooks mcp reload doctor -h --help --socket --version" ;;
     run) words="-h --help --name --replace --tag --type --task --parent --stall-after --beat-every --ttl --worktree --temp-dir --beat-file --log --transcript --socket" ;;
     beat) words="-h --help --agent --state --progress --silent-for --tool --tool-limit --note --from" ;;
     register) words="-h --help --json --socket --name --pid --replace --tag --type --task --parent --stall-after --beat-every --interval --ttl --worktree --temp-dir --beat-file --log --transcript --queued" ;;
@@ -36,6 +36,7 @@ _agent_watchdog() {
     restore) words="-h --help --json --socket --repository --dry-run" ;;
     install-hooks) words="-h --help --json --socket --uninstall --dry-run" ;;
     mcp) words="-h --help --socket" ;;
+    reload) words="-h --help --json --socket --pid" ;;
     doctor) words="-h --help --json --socket --config" ;;
     *) return ;;
     esac

@@ -21,6 +21,7 @@ _agent_watchdog() {
         'restore:list worktrees in the trash, or bring one back'
         'install-hooks:have a vendor’s program beat by its own hooks'
         'mcp:serve the verbs as MCP tools on stdin and stdout'
+        'reload:have the daemon read its configuration again; fails visibly'
         'doctor:what is wrong with this installation, and what to do'
     )
     if [[ $service == agent-watchdogd ]]; then
@@ -240,6 +241,14 @@ _agent_watchdog() {
                 '*-h[show this help message and exit]' \
                 '*--help[show this help message and exit]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
+                '*::word: ' ;;
+        reload)
+            _arguments \
+                '*-h[show this help message and exit]' \
+                '*--help[show this help message and exit]' \
+                '*--json[JSON for programs]' \
+                '*--socket[the daemon’s control socket]:PATH:_files' \
+                '*--pid[only if the daemon there has that pid (for the unit)]:N: ' \
                 '*::word: ' ;;
         doctor)
             _arguments \

@@ -35,7 +35,10 @@ def install(machine: Machine, drop_in: str = "", **tables: Mapping[str, Any]) ->
     machine.write(f"/etc/systemd/system/{UNIT}", (ROOT / "systemd" / UNIT).read_text())
     machine.write("/etc/agent-watchdog/agent-watchdog.toml", settings(**tables))
     # The checkout may lie below /tmp, which is the service's own.
-    command = f"[Service]\nExecStart=\nExecStart={BIN}/agent-watchdogd\nBindReadOnlyPaths={ROOT}\n"
+    command = (
+        f"[Service]\nExecStart=\nExecStart={BIN}/agent-watchdogd\nBindReadOnlyPaths={ROOT}\n"
+        f"ExecReload=\nExecReload={BIN}/agent-watchdog reload --pid $MAINPID\n"
+    )
     machine.write(f"/etc/systemd/system/{UNIT}.d/test.conf", command + drop_in)
     machine.systemctl("daemon-reload")
 

@@ -15,7 +15,19 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from watchdog.cli import doctor, ending, enrol, health, history, installing, listing, reaping, restoring, serving
+from watchdog.cli import (
+    doctor,
+    ending,
+    enrol,
+    health,
+    history,
+    installing,
+    listing,
+    reaping,
+    reloading,
+    restoring,
+    serving,
+)
 from watchdog.cli.output import clean, warn
 from watchdog.errors import DaemonUnreachable, WatchdogError
 
@@ -54,7 +66,7 @@ def build() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True, parser_class=Parser)
     verbs.add_parser("run", help="start a program as a watched agent: run --name N -- CMD", add_help=False)
     verbs.add_parser("beat", help="say from within an agent that it makes progress", add_help=False)
-    for group in (enrol, listing, health, history, ending, reaping, restoring, installing, serving, doctor):
+    for group in (enrol, listing, health, history, ending, reaping, restoring, installing, serving, reloading, doctor):
         group.add_verbs(verbs)
     return parser
 
