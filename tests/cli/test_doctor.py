@@ -13,6 +13,7 @@ from tests.cli.conftest import PROGRAM
 from tests.world import World, git, make_repository, make_world, wait_for
 from watchdog.cli import trashes
 from watchdog.cli.diagnosis import CHECKS, diagnose
+from watchdog.cli.doctor import _last_words
 from watchdog.cli.seen import Seen
 
 
@@ -30,6 +31,12 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "two packages": ({"distributions": ["agent-watchdogd", "watchdog"]}, "fault", "also holds watchdog"),
     "a trap": ({"socket": "/s", "socket_problem": "/x belongs to uid 7"}, "fault", "/s: /x belongs to uid 7"),
     "no daemon": ({"status": None, "silence": "refused"}, "fault", "no daemon: refused"),
+    "no daemon, as its registry is shut": (
+        {"status": None, "silence": "refused", "places": {"/s/r.db": place(0o100444)}, "last_words": "read-only"},
+        "fault",
+        "no daemon: refused; the last one ended with: read-only",
+    ),
+    "a shut directory": ({"places": {"/r": place(0o40000)}}, "fault", "/r has mode 0000: the daemon's own uid"),
     "two daemons": ({"others": ["/run/x"]}, "warn", "another daemon answers at /run/x"),
     "no sweep": ({"sweep_age": 99.0}, "fault", "the last sweep was 99 s ago; one is due every 10 s"),
     "observing": ({"status": {"mode": "observe"}}, "warn", "the daemon only observes"),
@@ -126,6 +133,49 @@ def test_each_finding_says_what_to_do(seen: dict[str, Any], severity: str, what:
     assert [f.severity for f in found] == [severity]
     assert found[0].meaning
     assert found[0].todo
+
+
+def test_the_first_remedy_is_the_one_that_helps() -> None:
+    """To start a daemon that cannot start is none."""
+    gone = {**WELL, "status": None, "silence": "refused", "places": {}}
+    shut = {"/s/r.db": place(0o100444)}
+    for seen, first in (
+        ({}, "systemctl start"),
+        ({"last_words": "its port is taken"}, "put that right, then systemctl start"),
+        ({"config": ["f: kil"], "last_words": "f: kil"}, "correct the configuration (below), then systemctl start"),
+        ({"places": shut, "last_words": "read-only"}, "chmod u+rw /s/r.db, then systemctl start"),
+    ):
+        found = next(one for one in diagnose(Seen(**{**gone, **seen})) if one.what.startswith("no daemon"))
+        assert found.todo.startswith(first)
+
+
+def test_the_last_words_are_those_of_the_last_start() -> None:
+    """Of a journal with warnings, other lines, and a start in between that went well."""
+    told = "agent-watchdogd: warning: x\nagent-watchdogd: one runs already\nagent.late name=alpha\n"
+    assert _last_words(told) == "one runs already"
+    assert _last_words(told + "daemon.ready pid=7\n") is None
+    assert _last_words("") is None
+
+
+def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: World) -> None:
+    """With the file, its mode and the command; so is a runtime directory that was shut, with a daemon that lives."""
+    world.start()
+    world.stop()
+    registry = world.state / "registry.db"
+    registry.chmod(0o444)
+    done = world.cli("doctor", "--config", str(world.config), check=False)
+    assert f"{registry} has mode 0444: the daemon's own uid may not use it" in done.stdout
+    assert f"do: chmod u+rw {registry}, then systemctl start" in done.stdout
+
+    registry.chmod(0o600)
+    world.start()
+    world.runtime.chmod(0)
+    try:
+        done = world.cli("doctor", check=False)
+        assert f"{world.runtime} has mode 0000" in done.stdout
+        assert f"chmod u+rwx {world.runtime}" in done.stdout
+    finally:
+        world.runtime.chmod(0o700)
 
 
 def test_lingering_is_asked_of_who_has_a_daemon_of_his_own() -> None:

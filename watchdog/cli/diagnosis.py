@@ -5,6 +5,7 @@ Each says what is, what it means, and what to do. `warn` is a matter of taste or
 """
 
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,11 +58,20 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "stop the daemon, look who made that directory, remove it, start the daemon",
         )
     elif seen.status is None:
+        user = " --user" if seen.uid else ""
+        ended = f"; the last one ended with: {seen.last_words}" if seen.last_words else ""
+        first = next(
+            (f"{_open_again(path, found)}, then " for path, found in seen.places.items() if _closed(found)), ""
+        )
+        if not first and seen.config:
+            first = "correct the configuration (below), then "
+        elif not first and seen.last_words:
+            first = "put that right, then "
         yield Finding(
             "fault",
-            f"no daemon: {seen.silence}",
+            f"no daemon: {seen.silence}{ended}",
             "nothing is watched, and no stalled agent will be ended",
-            "systemctl start agent-watchdog (a user: systemctl --user start agent-watchdog, or agent-watchdogd)",
+            f"{first}systemctl{user} start agent-watchdog (without systemd: agent-watchdogd)",
         )
     if seen.status is not None and seen.others:
         yield Finding(
@@ -443,6 +453,27 @@ def _confinement(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _closed(found: os.stat_result) -> bool:
+    """Whether its owner itself may not use it: root's service has no capability that would let it."""
+    wanted = 0o700 if stat.S_ISDIR(found.st_mode) else 0o600
+    return not stat.S_ISLNK(found.st_mode) and found.st_mode & wanted != wanted
+
+
+def _open_again(path: str, found: os.stat_result) -> str:
+    return f"chmod {'u+rwx' if stat.S_ISDIR(found.st_mode) else 'u+rw'} {shlex.quote(path)}"
+
+
+def _shut(seen: Seen) -> Iterator[Finding]:
+    for path, found in seen.places.items():
+        if _closed(found):
+            yield Finding(
+                "fault",
+                f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: the daemon's own uid may not use it",
+                "the daemon cannot start with it, or its clients and agents do not reach it",
+                _open_again(path, found),
+            )
+
+
 def _places(seen: Seen) -> Iterator[Finding]:
     uid = seen.status.get("uid") if seen.status else None
     owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
@@ -529,6 +560,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _kernel,
     _confinement,
     _places,
+    _shut,
     _limits,
     _sizes,
 )

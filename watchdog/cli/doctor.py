@@ -76,7 +76,7 @@ def look(socket_path: str, config: str | None) -> Seen:
     _within(seen, "agent-watchdogd --check", lambda: _check_config(seen, config, running), CHECK + LOOK)
     _within(seen, "systemctl", lambda: _look_at_systemd(seen), 2 * LOOK)
     _look_at_kernel(seen)
-    _look_at_places(seen)
+    _look_at_places(seen, config)
     seen.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if seen.status is None else _limit_of(seen.status)
     seen.git = next((d for d in os.get_exec_path() if os.access(os.path.join(d, "git"), os.X_OK)), None)
     return seen
@@ -146,10 +146,24 @@ def _look_at_systemd(seen: Seen) -> None:
     if all(done is not None for done in words):
         enabled, active = (done.stdout.strip() if done else "" for done in words)
         seen.unit = enabled, active
+    if seen.status is None:
+        done = _run("journalctl", *option, "--quiet", "--output=cat", "--lines=60", f"--unit={_UNIT}")
+        seen.last_words = _last_words(done.stdout if done else "")
     seen.bus = os.path.exists("/run/dbus/system_bus_socket")
     if seen.uid:
         done = _run("loginctl", "show-user", str(seen.uid), "--property=Linger", "--value")
         seen.linger = None if done is None else done.stdout.strip() == "yes"
+
+
+def _last_words(journal: str) -> str | None:
+    """Why the daemon ended by itself: the last fault that it printed, unless it has started since."""
+    said = None
+    for line in journal.splitlines():
+        if line.startswith("agent-watchdogd: ") and not line.startswith("agent-watchdogd: warning: "):
+            said = line.removeprefix("agent-watchdogd: ")
+        elif "daemon.ready" in line:
+            said = None
+    return said
 
 
 def _look_at_kernel(seen: Seen) -> None:
@@ -203,10 +217,12 @@ def _called(number: int, *arguments: int) -> bool:
     return ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM)
 
 
-def _look_at_places(seen: Seen) -> None:
+def _look_at_places(seen: Seen, config: str | None) -> None:
     state = seen.status.get("state_dir") if seen.status else None
-    if not isinstance(state, str):
-        state = _default_state()
+    told = [state] if isinstance(state, str) else []
+    if not told:
+        _within(seen, "the configuration", lambda: told.append(_state_of(config)))
+    state = told[0] if told else _default_state()
     runtime = os.path.dirname(seen.socket)
     registry = os.path.join(state, "registry.db")
     for path in (state, registry, runtime, os.path.join(runtime, "notify")):
@@ -224,6 +240,16 @@ def _look_at_place(seen: Seen, path: str) -> None:
 def _look_at_trash(seen: Seen) -> None:
     seen.trash = trashes.find(seen.socket, seen.status.get("roots") if seen.status else None)
     seen.trash_bytes = sum(map(trashes.bytes_below, seen.trash))
+
+
+def _state_of(config: str | None) -> str:
+    """What the file says, where it can be used."""
+    from watchdog.config import load  # lazily: 0.3 s, where no daemon says it
+
+    try:
+        return load(config).state_dir
+    except WatchdogError:  # told by --check
+        return _default_state()
 
 
 def _default_state() -> str:
