@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from watchdog import threads
 from watchdog.clock import Clock
 from watchdog.config import Settings
+from watchdog.core.model import State
 from watchdog.fleet import Fleet
 from watchdog.holds import Holds
 from watchdog.kill_worker import KillWorker
@@ -63,6 +64,7 @@ class Bulletin:
             "interval_seconds": self.settings().interval.total_seconds(),
             "last_sweep": last.wall.isoformat(timespec="seconds") if last else None,
             "being_ended": self.worker.busy,
+            "needs_person": self.need_a_person(),
             "state_dir": self.settings().state_dir,
             "own_cgroup": str(self.placement),
             "roots": list(self.settings().cleanup.roots),
@@ -86,6 +88,10 @@ class Bulletin:
     def verdicts(self) -> dict[str, int]:
         """Living agents by verdict."""
         return Counter(str(agent.verdict or "none") for agent in self.fleet)
+
+    def need_a_person(self) -> int:
+        """Living agents that wait for a person, by their own word or as was told of their pane."""
+        return sum(agent.state is State.WAITING or agent.needed_human for agent in self.fleet)
 
     def kinds_of_hold(self) -> dict[str, int]:
         """Holds that are on, by what holds."""

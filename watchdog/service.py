@@ -296,6 +296,7 @@ class Daemon:
             log=self.sink.health,
             history_lost=lambda: self.chronicle.lost,
             mass_stalled=lambda: self.sweeper.restraint.mass_stalled(),
+            needs_person=lambda: self.bulletin.need_a_person(),
             hooks=[hook.name for hook in settings.hooks],
         )
         scanner = Scanner(self.fleet, None, self.host)

@@ -8,6 +8,7 @@ import urllib.parse
 
 from watchdog.cli.asking import Json, Verbs, add_verb, ask
 from watchdog.cli.output import ago, clean, entries, refused, say, say_json, table
+from watchdog.core.names import name_problem
 
 _LIST = """\
 The agents that are watched, one a line: what they are (status), what the last look made of it (verdict), how long
@@ -29,6 +30,7 @@ def add_verbs(verbs: Verbs) -> None:
         "--all-hosts", action="store_true", help="other hosts' agents too, where hosts share a registry"
     )
     parser.add_argument("--tag", metavar="T", help="only agents with that tag")
+    parser.add_argument("--names", action="store_true", help="names alone, one a line (for completion and scripts)")
     parser.add_argument("--watch", action="store_true", help="again every 2 seconds, until Ctrl-C")
     parser.set_defaults(call=list_agents)
 
@@ -45,6 +47,11 @@ def list_agents(arguments: argparse.Namespace) -> int:
         code, answer = ask(arguments, "GET", path)
         if code >= 300:
             return refused(code, answer)
+        if arguments.names:
+            for name in dict.fromkeys(str(agent.get("name")) for agent in entries(answer.get("agents"))):
+                if name_problem(name) is None:  # a foreign registry's may be anything, and a shell may expand these
+                    say(name)
+            return 0
         if arguments.watch and sys.stdout.isatty() and not arguments.json:
             sys.stdout.write("\x1b[H\x1b[2J")
         if arguments.json:

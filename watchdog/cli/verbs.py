@@ -8,8 +8,10 @@ to block its agent.
 """
 
 import argparse
+import difflib
 import importlib.metadata
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -46,6 +48,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where to look."""
+        unknown = re.match(r"argument VERB: invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL)
+        if unknown is not None:
+            close = difflib.get_close_matches(unknown[1], re.findall(r"[a-z][a-z-]*", unknown[2]), 1)
+            message = f"there is no verb {unknown[1]!r}" + (f"; did you mean {close[0]!r}?" if close else "")
         warn(f"{clean(message)}\nusage: see {self.prog} --help")
         raise SystemExit(64)
 

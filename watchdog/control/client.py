@@ -104,6 +104,8 @@ def find_socket(explicit: str | None = None) -> str:
     there = _sockets()
     if there:
         return there[0]
+    if os.getuid() == 0:  # the host's daemon is what is missing, not one of root's own in /tmp
+        return SYSTEM_SOCKET
     own = [f"{directory}/control.sock" for directory in user_directories()]
     return own[0] if len(own) == 1 or os.path.isdir(os.path.dirname(os.path.dirname(own[0]))) else own[1]
 
