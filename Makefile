@@ -8,9 +8,11 @@ PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python
 
 # Paths and choices of these three, given to make or in the environment; see systemd/install.py.
 export DESTDIR PREFIX WHEELS EXTRAS
-INSTALLER = test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }; exec $(PYTHON) -sB systemd/install.py
+INSTALLER = test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }; \
+	$(PYTHON) -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	{ echo "PYTHON=$(PYTHON): $(NO_PYTHON)" >&2; exit 1; }; exec $(PYTHON) -sB systemd/install.py
 
-NO_PYTHON := No Python >= 3.11 that can make an environment. On Debian: apt install python3-venv
+NO_PYTHON := no Python >= 3.11 that can make an environment. On Debian: apt install python3-venv
 .PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts attacks fuzz peers vendors
 
 help: ## this list

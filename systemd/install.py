@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from checks import room, tell_who_runs, would_start
 from environments import EXTRAS, Tools, build_environment, drop_environments, users_of
 from places import SOURCE, UNIT, Refused, Target, host_layout, own_layout, refuse_foreign, version
 
@@ -46,6 +47,11 @@ class Manager:
         """Whether the service runs, or is tried again after a failure."""
         state = self._ask("show", "--property=ActiveState", "--value", UNIT).stdout.strip() if self.present else ""
         return state in ("active", "activating", "reloading")
+
+    def main_pid(self) -> int:
+        """The service's process; 0 where it has none."""
+        said = self._ask("show", "--property=MainPID", "--value", UNIT).stdout.strip() if self.present else ""
+        return int(said) if said.isdigit() else 0
 
     def do(self, *words: str) -> bool:
         """One command; nothing where there is no manager."""
@@ -76,8 +82,20 @@ def install(target: Target, wheels: Path, extras: str) -> None:
         raise Refused(f"{before} is there and was not put there by us; move it away first")
     for name in [*new, layout.config]:
         target.refuse_foreign_parents(name)  # before the minutes that the environment takes
+    room(target)
     manager = Manager(target)
+    runs, service = manager.running(), manager.main_pid()
+    if not target.destdir:
+        tell_who_runs(target, service)
     environment = build_environment(target, wheels, wanted)
+    try:
+        if not target.destdir and target.sum_of(layout.config) != target.manifest["config"].get("sum"):
+            would_start(
+                target, environment, service, runs=runs
+            )  # one that nobody edited is replaced by the shipped one
+    except BaseException:
+        shutil.rmtree(target.path(environment), ignore_errors=True)
+        raise
     former = os.readlink(before) if before.is_symlink() else ""
     about |= {"version": version(), "extras": wanted}
     target.manifest["files"] = {**new, **known}  # what is there after a crash in the middle, too
@@ -122,14 +140,14 @@ def restart(target: Target, manager: Manager, former: str) -> None:
     manager.do("daemon-reload")
     if not manager.running() or manager.do("restart", UNIT):
         return
-    said = manager.last_words()
+    said, became = manager.last_words(), ""
     if former:
         target.put(f"{target.layout.base}/bin", b"", link=former)
-        manager.do("restart", UNIT)
-    raise Refused(
-        f"the new daemon did not start{', so the former one was put back and started' if former else ''};"
-        f" what it said:\n{said}"
-    )
+        again = manager.do("restart", UNIT)
+        became = "; the former one was put back and " + (
+            "runs again" if again else "DOES NOT START EITHER: nothing is watched (agent-watchdog doctor)"
+        )
+    raise Refused(f"the new daemon did not start{became}; what it said:\n{said}")
 
 
 def say_what_next(target: Target, manager: Manager, *, new_here: bool) -> None:

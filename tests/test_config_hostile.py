@@ -75,7 +75,10 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "a table is no list": (b"[policy]\nafter_seconds = 300", "policy: "),
     "a list is no table": (b"[[kill]]\ngrace_seconds = 5", "kill: "),
     "twice the same key": (b"[kill]\ngrace_seconds = 1\ngrace_seconds = 2", "not TOML: "),
-    "twice the same section": (b"[kill]\n[kill]", "not TOML: "),
+    "twice the same section": (
+        b"[stall]\n# [stall]\n[kill]\n [ stall ] # again",
+        "not TOML: [stall] is declared at lines 1 and 4; right: one [stall], with the keys of both",
+    ),
     "cut off in the middle": (b"[kill]\ngrace_sec", "not TOML: "),
     "an unended string": (b"[daemon]\nhost = 'x", "not TOML: "),
     "NUL bytes": (b"[daemon]\nhost = 'a\x00b'", "not TOML: "),

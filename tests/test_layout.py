@@ -59,6 +59,7 @@ RANK = {
     "lanes": 2,
     "shutdown": 6,
     "bulletin": 12,
+    "troubles": 3,
     "activity": 6,
     "hearing": 7,
     "copies": 6,

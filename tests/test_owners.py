@@ -323,6 +323,7 @@ def test_a_call_that_hangs_in_a_fifo_changes_nothing_for_others(tmp_path: Path) 
             with pytest.raises(OwnerCallFailed) as failure:
                 await hanging
             assert failure.value.reason == "late"
+            assert f"about {tmp_path / 'fifo'}" in str(failure.value)
             after = await them.call(ME, "ping", {}, 20)
             assert after["pid"] != before["pid"]
             await gone(before["pid"])
@@ -444,8 +445,10 @@ def test_a_hook_ends_with_its_helper_and_its_whole_tree(tmp_path: Path) -> None:
     async def story() -> None:
         async with owners() as them:
             limit = timedelta(seconds=1)
-            result = await one_hook(them, context(), command=("sh", "-c", script), timeout=limit)
+            about = context(worktree=str(tmp_path))
+            result = await one_hook(them, about, command=("sh", "-c", script), timeout=limit)
             assert result.outcome is HookOutcome.TIMEOUT
+            assert result.message.endswith(f"at work in {tmp_path}: does that hang? timeout 5 ls {tmp_path}")
             pids = [int(line) for line in note.read_text().split()]
             assert len(pids) == 2
             for pid in pids:

@@ -74,6 +74,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     users        which user a uid counts for: /etc/subuid
     lanes        whose work a task does; queues in which no user's work stands behind another's
     bulletin     what the daemon says of itself: status line, facts, figures
+    troubles     the daemon's own recent errors, until each is over
     summons      what signals ask of it: stop, read the configuration anew
     shutdown     the end within its limit, whatever hangs: the last resort beside the orderly end
     reloading    SIGHUP: the configuration read anew

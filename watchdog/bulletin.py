@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from watchdog import threads
 from watchdog.clock import Clock
 from watchdog.config import Settings
+from watchdog.core.model import State
 from watchdog.fleet import Fleet
 from watchdog.holds import Holds
 from watchdog.kill_worker import KillWorker
@@ -17,6 +18,7 @@ from watchdog.reserve import Reserve
 from watchdog.shares import Shares
 from watchdog.sink import Sink
 from watchdog.sweep import Sweeper
+from watchdog.troubles import Troubles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +36,7 @@ class Bulletin:
     sink: Sink
     reserve: Reserve
     shares: Shares
+    troubles: Troubles
 
     def line(self) -> str:
         """STATUS= of sd_notify(3), shown by `systemctl status`."""
@@ -47,6 +50,8 @@ class Bulletin:
             said.append(f"the log ({health.target}) cannot be written: {health.error}")
         if stuck := threads.overdue():
             said.append(f"no answer from: {', '.join(sorted(stuck))}")
+        if errors := sum(one["level"] == "error" for one in self.troubles.facts()):
+            said.append(f"{errors} error{'' if errors == 1 else 's'} of its own (status, doctor)")
         if self.reload.problems:
             said.append("the configuration file cannot be used, the former one holds")
         return "; ".join(said)
@@ -59,6 +64,7 @@ class Bulletin:
             "interval_seconds": self.settings().interval.total_seconds(),
             "last_sweep": last.wall.isoformat(timespec="seconds") if last else None,
             "being_ended": self.worker.busy,
+            "needs_person": self.need_a_person(),
             "state_dir": self.settings().state_dir,
             "own_cgroup": str(self.placement),
             "roots": list(self.settings().cleanup.roots),
@@ -73,6 +79,8 @@ class Bulletin:
             "registry_problem": self.sweeper.recorder.trouble,
             "users_over_share": self.shares.facts(),
             "disk_reserve": self.reserve.facts(),
+            "lasting_doubts": self.sweeper.restraint.lasting(),
+            "troubles": self.troubles.facts(),
             "waits_for": {what: round(seconds) for what, seconds in sorted(threads.overdue().items())},
             "log": dataclasses.asdict(self.sink.health()),
         }
@@ -80,6 +88,10 @@ class Bulletin:
     def verdicts(self) -> dict[str, int]:
         """Living agents by verdict."""
         return Counter(str(agent.verdict or "none") for agent in self.fleet)
+
+    def need_a_person(self) -> int:
+        """Living agents that wait for a person, by their own word or as was told of their pane."""
+        return sum(agent.state is State.WAITING or agent.needed_human for agent in self.fleet)
 
     def kinds_of_hold(self) -> dict[str, int]:
         """Holds that are on, by what holds."""

@@ -90,6 +90,7 @@ CATALOGUE: dict[str, Entry] = {
         "one of the daemon's jobs beside the sweep raised; it runs again, and this is said once until a run works",
         "a fault of ours: please report it with its `exception`",
     ),
+    "job.recovered": Entry(INFO, "a job that had failed works again"),
     "clock.stepped": Entry(
         WARNING, "the wall clock was set; nobody's silence changes by it", "nothing; if it comes often, look at NTP"
     ),
@@ -189,6 +190,7 @@ CATALOGUE: dict[str, Entry] = {
         "a [[source]] cannot be read, or not all of it: agents that only it knows are not told of",
         "may the daemon's uid read it? Told again when it was read in between",
     ),
+    "source.readable": Entry(INFO, "all of a [[source]] that could not be read can be read again"),
     "helper.unconfined": Entry(
         WARNING,
         "this host lacks a mechanism that confines the owners' helpers; they work without it; logged once for each",

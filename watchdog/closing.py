@@ -137,10 +137,11 @@ class Closing:
     async def put_aside(self, order: Order, ended: Ended) -> None:
         """Say once that something lives on; no cleanup while it does."""
         agent = order.agent
-        alive = [f"{m.seen.name}[{m.pid}] {m.how()}" for m in ended.members if not m.dead]
+        alive = [f"{m.seen.name}[{m.pid}] {m.lives_on()}" for m in ended.members if not m.dead]
         alive += [f"pid {pid} in its cgroup, which we may not see" for pid in ended.unseen]
         news = Telling(order, self._chronicle, self._logged(agent)).left(str(ended.reason), alive)
         outcome = order.outcome or {}
+        agent.lives_on = str(outcome["message"]).removeprefix("not ended, ")
         if news:
             await self.save(order, order.step, outcome)
         elif agent.status is Status.UNKILLABLE:
@@ -152,7 +153,7 @@ class Closing:
             Status.UNKILLABLE,
             now=self._clock.now().wall,
             who=self._me,
-            why=str(outcome["message"]).removeprefix("not ended, "),
+            why=agent.lives_on,
         ):
             agent.status = Status.UNKILLABLE
 

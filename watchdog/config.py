@@ -158,7 +158,7 @@ def parse(text: bytes, path: str) -> Config:
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: not UTF-8 (byte {error.start})"]) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([f"{path}: not TOML: {error}"]) from None
+        raise ConfigError([f"{path}: not TOML: {_twice(text.decode(), str(error)) or error}"]) from None
     except (RecursionError, ValueError) as error:  # tomllib in Python 3.11: deep nesting; int() of over 4,300 digits
         raise ConfigError([f"{path}: not TOML: {error}"]) from None
     try:
@@ -169,6 +169,19 @@ def parse(text: bytes, path: str) -> Config:
             problems[_MOST:] = [f"and {len(problems) - _MOST} more problems"]
         raise ConfigError([f"{path}: {problem}" for problem in problems]) from None
     return config
+
+
+def _twice(text: str, error: str) -> str | None:
+    """A table that is declared again: both lines, and the remedy; whoever appends to the shipped file meets this."""
+    said = re.match(r"Cannot declare \((.*)\) twice \(at line (\d+)", error)
+    if said is None:
+        return None
+    name = ".".join(re.findall(r"'([^']*)'", said[1]))
+    header = re.compile(r"[ \t]*\[[ \t]*" + re.escape(name) + r"[ \t]*\]")
+    first = next((number for number, line in enumerate(text.split("\n"), 1) if header.match(line)), None)
+    if first is None or first == int(said[2]):
+        return None
+    return f"[{name}] is declared at lines {first} and {said[2]}; right: one [{name}], with the keys of both"
 
 
 def settings_of(config: Config, file: str | None, places: Places) -> Settings:

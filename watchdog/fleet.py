@@ -75,6 +75,7 @@ class Agent(Speaker):
     said: set[str] = field(default_factory=set)  # events of the present condition, told once
     needed_human: bool = False  # told, and not answered yet
     perhaps: dict[str, str] = field(default_factory=dict)  # by id: agents that stand for sessions it may have begun
+    lives_on: str | None = None  # what of it could not be killed, at the last attempt
     expiry_told: bool = False
     cap_told: bool = False
     exit_code: int | None = None

@@ -36,6 +36,10 @@ FIGURES: dict[str, Figure] = {
         ("verdict",),
         "`unknown` for long: `agent-watchdog why AGENT` says which look fails",
     ),
+    "needs_person": Figure(
+        "agents that wait for a person: they say so, or their tmux pane shows a prompt; not those that are only idle",
+        act="`agent-watchdog events` has `agent.needs_human` with who asks since when; answer its prompt",
+    ),
     "kills_total": Figure(
         "orders that were carried out; `gone` and `lost` ended by themselves",
         ("reason", "outcome"),
@@ -61,7 +65,7 @@ FIGURES: dict[str, Figure] = {
     ),
     "last_sweep_timestamp_seconds": Figure(
         "when the last sweep ended, Unix time",
-        act="old: nobody is watched; `systemctl status agent-watchdog`, its journal, then restart it: agents live on",
+        act="No agent is watched: `systemctl status agent-watchdog`, its journal, then restart it: agents live on",
     ),
     "sweep_seconds": Figure("how long sweeps took", act="above the interval: the host is overloaded, or /proc is slow"),
     "sweep_failures_total": Figure("sweeps that raised; nobody was judged by them", act="look for `sweep.failed`"),
@@ -109,6 +113,7 @@ class Metrics:
         log: Callable[[], Health] = lambda: Health("", 0, None),
         history_lost: Callable[[], int] = lambda: 0,
         mass_stalled: Callable[[], Iterable[str]] = list,
+        needs_person: Callable[[], int] = lambda: 0,
         hooks: Iterable[str] = (),
     ) -> None:
         """How many living agents by verdict (`none`: not looked at yet) and holds by kind; asked at each scrape.
@@ -139,7 +144,7 @@ class Metrics:
             buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
             registry=self.registry,
         )
-        self.registry.register(_Now(verdicts, holds, log, history_lost, mass_stalled))
+        self.registry.register(_Now(verdicts, holds, log, history_lost, mass_stalled, needs_person))
 
     def expect(self, hooks: Iterable[str]) -> None:
         """Hooks that may fail: a figure that is not there yet cannot be seen to rise."""
@@ -169,7 +174,9 @@ class _Now(Collector):
         log: Callable[[], Health],
         history_lost: Callable[[], int],
         mass_stalled: Callable[[], Iterable[str]],
+        needs_person: Callable[[], int],
     ) -> None:
+        self._needs_person = needs_person
         self._mass_stalled = mass_stalled
         self._verdicts = verdicts
         self._holds = holds
@@ -179,6 +186,8 @@ class _Now(Collector):
     def collect(self) -> Iterator[Metric]:
         tally = self._verdicts()
         yield _gauges("agents", {str(verdict): tally.get(str(verdict), 0) for verdict in [*Verdict, "none"]})
+        waits = self._needs_person()
+        yield GaugeMetricFamily(PREFIX + "needs_person", FIGURES["needs_person"].text, value=waits)
         yield _gauges("holds", self._holds())
         yield _gauges("mass_stall", {"all": 0} | dict.fromkeys(self._mass_stalled(), 1))
         health = self._log()

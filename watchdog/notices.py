@@ -54,7 +54,9 @@ class Notices:
         self._task = asyncio.create_task(self._work(), name="notify")
 
     def adopt(self, wanted: Notify) -> None:
-        """New settings, also for events that wait."""
+        """New settings, also for events that wait; how another command fails is reported again."""
+        if wanted.command != getattr(self, "_command", wanted.command):
+            self._told.clear()
         self._on, self._command = frozenset(wanted.on), wanted.command
         if not self._command:
             self._waiting.clear()
@@ -91,7 +93,9 @@ class Notices:
             await self._pace()
             if self._waiting:
                 event, text = self._waiting.popleft()
-                self._judge(event, await self._run(event, text))
+                command = self._command
+                result = await self._run(event, text)
+                self._judge(event, result, former=command != self._command)
             if not self._waiting:
                 self._came.clear()
                 self._idle.set()
@@ -112,12 +116,15 @@ class Notices:
         except Exception as error:  # noqa: BLE001 no event may end the passing on of the next
             return HookResult(HookOutcome.FAILED, f"{type(error).__name__}: {error}")
 
-    def _judge(self, event: str, result: HookResult) -> None:
-        """Say each reason of failure once, and the end of a bad time once nothing waits any more."""
+    def _judge(self, event: str, result: HookResult, *, former: bool) -> None:
+        """Say each reason of failure once, and the end of a bad time once nothing waits any more.
+
+        `former`: a reload has put another command in its place meanwhile, so its reason is of no use any more.
+        """
         if result.outcome in FAILED:
             self._failed += 1
             why = result.message[:500]
-            if why not in self._told and len(self._told) < REASONS:
+            if not former and why not in self._told and len(self._told) < REASONS:
                 self._told.add(why)
                 self._log.event("notify.failed", about=event, outcome=result.outcome.value, why=why)
         elif not self._waiting and (self._failed or self._dropped):

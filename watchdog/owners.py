@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import resource
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,7 +126,7 @@ class Owners:
             if helper is not None and not helper.gone:
                 helper.lose("ended", "the helper was late for another call")
                 self._retire(uid, helper, patience=0.0)
-            raise OwnerCallFailed("late", f"no answer to {call} for uid {uid} in {timeout:g} s") from None
+            raise OwnerCallFailed("late", _no_answer(call, args, uid, timeout)) from None
 
     async def call_alone(
         self, uid: int, call: str, args: Mapping[str, object], timeout: float, option: str = "--alone"
@@ -141,7 +142,7 @@ class Owners:
                 self._alone.add(helper)
                 return await self._ask(helper, call, args)
         except TimeoutError:
-            raise OwnerCallFailed("late", f"no answer to {call} for uid {uid} in {timeout:g} s") from None
+            raise OwnerCallFailed("late", _no_answer(call, args, uid, timeout)) from None
         finally:
             if helper is not None:
                 self._alone.discard(helper)
@@ -161,7 +162,7 @@ class Owners:
         else:
             name, args = "hook", args | {"run": spec.run, "settings": base.settings_json(self.settings)}
         async with self._hooks.place(context.owner_uid):
-            return await self._result(context.owner_uid, name, args, seconds)
+            return _with_place(spec, context, await self._result(context.owner_uid, name, args, seconds))
 
     async def type_keys(self, uid: int, pid: int, start_ticks: int, keys: Sequence[str], *, clear: bool = False) -> str:
         """Type into the pane of that process of `uid`; what was done, in words. Raises as `call` does, and as
@@ -381,6 +382,24 @@ class Owners:
         finally:
             self._vacancies.give_back(uid)
         await burial
+
+
+def _no_answer(call: str, args: Mapping[str, object], uid: int, seconds: float) -> str:
+    """What a late helper was asked, and about which path: there a disk, a mount or a server hangs, perhaps."""
+    path = args.get("path")
+    about = f" about {base.printable(path)}" if isinstance(path, str) else ""
+    return f"no answer to {call}{about} for uid {uid} in {seconds:g} s"
+
+
+def _with_place(spec: HookSpec, context: HookContext, result: HookResult) -> HookResult:
+    """A hook that timed out names the path that it was at work in."""
+    places = {"git_locks": context.worktree, "worktree": context.worktree, "temp_dir": context.temp_dir}
+    place = places.get(spec.run or "") or (context.worktree if spec.command is not None else None)
+    if result.outcome is not HookOutcome.TIMEOUT or place is None or place in result.message:
+        return result
+    shown = base.printable(place)
+    words = f"{result.message}; it was at work in {shown}: does that hang? timeout 5 ls {shlex.quote(shown)}"
+    return HookResult(result.outcome, words, {**result.details, "place": place})
 
 
 async def _keep_words(helper: _Helper) -> None:

@@ -185,6 +185,12 @@ class Restraint:
             if not doubt.lifted and (user is None or whose in (None, user))
         ]
 
+    def lasting(self) -> list[str]:
+        """Those of them that do not pass by themselves within two intervals, in words."""
+        return [
+            doubt.why for (veto, _), doubt in self.doubts.items() if not doubt.lifted and veto is not Veto.UNSETTLED
+        ]
+
     def lift(self) -> list[str]:
         """An operator lifts what is on: it counts no more before it has ended and begun anew. Says what it was."""
         lifted = [doubt for doubt in self.doubts.values() if not doubt.lifted]

@@ -34,6 +34,7 @@ class Member:
     sent: list[str] = field(default_factory=list)  # each signal that ends, once
     refused: str | None = None  # why nothing goes out to it: not_permitted, protected, unreadable
     stuck: str | None = None  # why it outlives KILL: frozen, d_state
+    frozen_by: str | None = None  # the directory of the cgroup that holds it, where it is frozen
     stopped: bool = False  # by us, in this attempt
     look: Look = NO_LOOK  # what was read of it for the signals that come next
     owed: bool = False  # SIGCONT, unless it is killed: we stopped it, or an attempt before this one may have
@@ -63,6 +64,12 @@ class Member:
             why = self.refused or self.stuck
             return f"alive ({why})" if why else "alive"
         return f"after {self.sent[-1]}" if self.sent else "by itself"
+
+    def lives_on(self) -> str:
+        """The same for one that lives, with the remedy where a freezer holds it."""
+        if self.frozen_by is None or self.refused:
+            return self.how()
+        return f"alive (frozen by cgroup {self.frozen_by}; thaw it: {cgroups.thaw_command(self.frozen_by)})"
 
 
 class Roll:
@@ -193,11 +200,12 @@ class Roll:
     async def stuck(self) -> str | None:
         """Why it lives after all that was sent, in one word: not_permitted protected unreadable frozen d_state."""
         alive = self.alive()
-        frozen: frozenset[int] = frozenset()
+        frozen: dict[int, str] = {}
         with suppress(OSError):
             frozen = await awaited(None, cgroups.frozen_among, tuple(m.pid for m in alive))
         for member in alive:
             member.stuck = "frozen" if member.pid in frozen else "d_state"
+            member.frozen_by = frozen.get(member.pid)
         reasons = [m.refused for m in alive] + [m.stuck for m in alive]
         return next((reason for reason in reasons if reason), None)
 

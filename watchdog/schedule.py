@@ -79,7 +79,9 @@ class Schedule:
             self._running += watched
             try:
                 await job()
-                self._failed.discard(name)
+                if name in self._failed:
+                    self._failed.discard(name)
+                    self._log.event("job.recovered", job=name)
             except asyncio.CancelledError:
                 return  # by `shutdown`: no fault, and apscheduler would log a traceback of it
             except Exception as error:  # noqa: BLE001 - one run's fault; the next one comes, and says no more of the same

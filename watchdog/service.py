@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
@@ -58,6 +58,7 @@ from watchdog.summons import Summons
 from watchdog.sweep import Sweeper
 from watchdog.systemd import Supervisor
 from watchdog.takeup import TakeUp
+from watchdog.troubles import Troubles
 from watchdog.users import Users
 
 # Seconds that a part may take when the daemon ends. Together they are below `shutdown.LIMIT`, and none is reached
@@ -91,6 +92,7 @@ class Daemon:
         self.stopping, self.sooner = asyncio.Event(), asyncio.Event()
         self.early: asyncio.Task[None] | None = None  # a look that a reason called for
         self.adopted = Adopted()
+        self.reloads: list[asyncio.Future[None]] = []  # who waits for the outcome of the next one
         self.stuck: dict[str, float] = {}  # what does not answer, and for how many seconds: reported
         self.summons = Summons(self._summoned)
         self.exit_timer = ExitTimer(log, self.summons.unheeded, partial(logs.finish, sink))
@@ -175,8 +177,14 @@ class Daemon:
 
     async def _early_look(self, reload: bool) -> None:
         if reload:
-            await self.reload.run(self.settings)
-            self.supervisor.ready(self.bulletin.line())
+            asked, self.reloads = self.reloads, []
+            try:
+                await self.reload.run(self.settings)
+            finally:
+                self.supervisor.ready(self.bulletin.line())
+                for one in asked:
+                    if not one.done():
+                        one.set_result(None)
         await self._sweep()
 
     async def _scheduled_sweep(self) -> None:
@@ -211,6 +219,21 @@ class Daemon:
         if wait < self.settings.interval.total_seconds():
             asyncio.get_running_loop().call_later(wait + 0.02, self.look_soon)
         return True
+
+    async def _reload_now(self) -> dict[str, object]:
+        """Reload for somebody who waits for what comes of it."""
+        asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.reloads.append(asked)
+        self.summons.reload = True
+        self.look_soon()
+        await asked
+        problems = list(self.reload.problems)
+        return {
+            "success": not problems,
+            "config": self.settings.file or "defaults",
+            "problems": problems,
+            "waiting": list(self.reload.waiting),
+        }
 
     def look_soon(self) -> None:
         """Make the next look come now."""
@@ -266,7 +289,8 @@ class Daemon:
         held.push_async_callback(self.owners.close)
         self.notices = Notices(settings.notify, self.owners, clock, log)
         held.push_async_callback(self.notices.close)
-        logs.listen(self.sink, self.notices.hear)
+        self.troubles = Troubles(clock)
+        logs.listen(self.sink, self._hear)
         self.line_limits = LineLimits(clock, log, user_of=self.users.user_of)
         logs.limit(self.line_limits.allows)
         self.metrics = Metrics(
@@ -275,6 +299,7 @@ class Daemon:
             log=self.sink.health,
             history_lost=lambda: self.chronicle.lost,
             mass_stalled=lambda: self.sweeper.restraint.mass_stalled(),
+            needs_person=lambda: self.bulletin.need_a_person(),
             hooks=[hook.name for hook in settings.hooks],
         )
         scanner = Scanner(self.fleet, None, self.host)
@@ -350,7 +375,7 @@ class Daemon:
         self.schedule = Schedule(clock, log)
         self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
         parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)
-        self.bulletin = Bulletin(lambda: self.settings, *parts, self.reserve, self.shares)
+        self.bulletin = Bulletin(lambda: self.settings, *parts, self.reserve, self.shares, self.troubles)
         self.desk = Desk(
             fleet=self.fleet,
             store=self.store,
@@ -373,6 +398,7 @@ class Daemon:
             orphans=self.reaper.orphans,
             reap=self.reaper.reap,
             shown=lambda: self.sources.shown(),
+            reload=self._reload_now,
             look_soon=self.look_soon,
             ask_owner=self.owners.call_alone,
             admission=self.admission,
@@ -389,6 +415,11 @@ class Daemon:
         self.sources = Sources(self.desk, self.owners)
         self.door = Door(self.desk, self.chronicle, self.locks, self.hearing)
         self.scrape = Scrape(self.metrics.text, log)
+
+    def _hear(self, event: str, fields: Mapping[str, object]) -> None:
+        """An event was logged, in any thread."""
+        self.troubles.hear(event, fields)
+        self.notices.hear(event, fields)
 
     def _adopt(self, settings: Settings) -> None:
         """Every part that keeps settings gets the new ones; no sweep is running, and nothing here waits."""

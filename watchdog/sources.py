@@ -103,6 +103,8 @@ class Sources:
         if problems and not place.told:
             why = f"{len(problems)} of its entries are passed over: {problems[0]}"
             self._desk.event("source.unread", source=source.kind, path=path, why=why)
+        if place.told and not problems:
+            self._desk.event("source.readable", source=source.kind, path=path)
         place.late, place.failed, place.told, place.shown, place.lines = 0, 0, bool(problems), [], 0
         place.held_by, place.unheard = (), []
         unread = [one for one in told if one.unread]

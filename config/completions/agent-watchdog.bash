@@ -12,30 +12,31 @@ _agent_watchdog() {
     case $before in
     --) mapfile -t COMPREPLY < <(compgen -c -- "$cur"); return ;;
     --beat-file|--config|--log|--socket|--transcript) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
-    --after|--agent|--beat-every|--for|--from|--grace|--interval|--name|--note|--parent|--pid|--progress|--reason|--silent-for|--stall-after|--tag|--task|--tool|--tool-limit|--ttl|--type) return ;;
+    --after|--agent|--beat-every|--for|--from|--grace|--interval|--name|--note|--parent|--pid|--progress|--reason|--silent-for|--since|--stall-after|--tag|--task|--tool|--tool-limit|--ttl|--type) return ;;
     --repository|--temp-dir|--worktree) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     --state) mapfile -t COMPREPLY < <(compgen -W "blocked done idle waiting working" -- "$cur"); return ;;
     esac
     case $verb in
-    "") words="run beat register list status why events kill stop cancel remove purge hold unhold reap restore install-hooks mcp doctor -h --help --socket --version" ;;
+    "") words="run beat register list status why events kill stop cancel remove purge hold unhold reap restore install-hooks mcp reload doctor -h --help --socket --version" ;;
     run) words="-h --help --name --replace --tag --type --task --parent --stall-after --beat-every --ttl --worktree --temp-dir --beat-file --log --transcript --socket" ;;
     beat) words="-h --help --agent --state --progress --silent-for --tool --tool-limit --note --from" ;;
     register) words="-h --help --json --socket --name --pid --replace --tag --type --task --parent --stall-after --beat-every --interval --ttl --worktree --temp-dir --beat-file --log --transcript --queued" ;;
-    list) words="-h --help --json --socket --all --all-hosts --tag --watch" ;;
+    list) words="-h --help --json --socket --all --all-hosts --tag --names --watch" ;;
     status) words="-h --help --json --socket" ;;
-    why) words="-h --help --json --socket" ;;
-    events) words="-h --help --json --socket --agent --after --follow" ;;
-    kill) words="-h --help --json --socket --reason --force --grace --stall-after --children --go --no-cleanup --dry-run" ;;
-    stop) words="-h --help --json --socket --reason --children --go --dry-run" ;;
+    why) words="-h --help --json --socket $(agent-watchdog list --names 2>/dev/null)" ;;
+    events) words="-h --help --json --socket --agent --after --since -f --follow" ;;
+    kill) words="-h --help --json --socket --reason --force --grace --stall-after --children --go --no-cleanup --dry-run $(agent-watchdog list --names 2>/dev/null)" ;;
+    stop) words="-h --help --json --socket --reason --children --go --dry-run $(agent-watchdog list --names 2>/dev/null)" ;;
     cancel) words="-h --help --json --socket --reason --children --dry-run" ;;
-    remove) words="-h --help --json --socket --reason --with-messages --dry-run" ;;
-    purge) words="-h --help --json --socket --yes" ;;
-    hold) words="-h --help --json --socket --reason --for" ;;
-    unhold) words="-h --help --json --socket" ;;
+    remove) words="-h --help --json --socket --reason --with-messages --dry-run $(agent-watchdog list --names 2>/dev/null)" ;;
+    purge) words="-h --help --json --socket --yes $(agent-watchdog list --names 2>/dev/null)" ;;
+    hold) words="-h --help --json --socket --reason --for $(agent-watchdog list --names 2>/dev/null)" ;;
+    unhold) words="-h --help --json --socket $(agent-watchdog list --names 2>/dev/null)" ;;
     reap) words="-h --help --json --socket --dry-run" ;;
     restore) words="-h --help --json --socket --repository --dry-run" ;;
-    install-hooks) words="-h --help --json --socket --uninstall --dry-run" ;;
+    install-hooks) words="-h --help --json --socket --uninstall --dry-run claude codex gemini opencode" ;;
     mcp) words="-h --help --socket" ;;
+    reload) words="-h --help --json --socket --pid" ;;
     doctor) words="-h --help --json --socket --config" ;;
     *) return ;;
     esac

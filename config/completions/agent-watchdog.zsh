@@ -21,6 +21,7 @@ _agent_watchdog() {
         'restore:list worktrees in the trash, or bring one back'
         'install-hooks:have a vendor’s program beat by its own hooks'
         'mcp:serve the verbs as MCP tools on stdin and stdout'
+        'reload:have the daemon read its configuration again; fails visibly'
         'doctor:what is wrong with this installation, and what to do'
     )
     if [[ $service == agent-watchdogd ]]; then
@@ -113,6 +114,7 @@ _agent_watchdog() {
                 '*--all[agents that have ended, too]' \
                 '*--all-hosts[other hosts’ agents too, where hosts share a registry]' \
                 '*--tag[only agents with that tag]:T: ' \
+                '*--names[names alone, one a line (for completion and scripts)]' \
                 '*--watch[again every 2 seconds, until Ctrl-C]' \
                 '*::word: ' ;;
         status)
@@ -128,7 +130,7 @@ _agent_watchdog() {
                 '*--help[show this help message and exit]' \
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
-                '*::word: ' ;;
+                '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         events)
             _arguments \
                 '*-h[show this help message and exit]' \
@@ -137,6 +139,8 @@ _agent_watchdog() {
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--agent[only this agent’s]:A: ' \
                 '*--after[only events with a higher id]:ID: ' \
+                '*--since[only of that time until now, like 2h]:D: ' \
+                '*-f[wait for more, until Ctrl-C]' \
                 '*--follow[wait for more, until Ctrl-C]' \
                 '*::word: ' ;;
         kill)
@@ -153,7 +157,7 @@ _agent_watchdog() {
                 '*--go[from within an agent  do it also for all, tag X, type X]' \
                 '*--no-cleanup[leave worktree, temp dir and the rest as they are]' \
                 '*--dry-run[say who would be ended, and do nothing]' \
-                '*::word: ' ;;
+                '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         stop)
             _arguments \
                 '*-h[show this help message and exit]' \
@@ -164,7 +168,7 @@ _agent_watchdog() {
                 '*--children[their child agents too, after them]' \
                 '*--go[from within an agent  do it also for all, tag X, type X]' \
                 '*--dry-run[say who would be stopped, and do nothing]' \
-                '*::word: ' ;;
+                '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         cancel)
             _arguments \
                 '*-h[show this help message and exit]' \
@@ -184,7 +188,7 @@ _agent_watchdog() {
                 '*--reason[why; kept in the history]:TEXT: ' \
                 '*--with-messages[what foreign registries keep for them, too]' \
                 '*--dry-run[say which would be closed, and do nothing]' \
-                '*::word: ' ;;
+                '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         purge)
             _arguments \
                 '*-h[show this help message and exit]' \
@@ -192,7 +196,7 @@ _agent_watchdog() {
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--yes[do it; without it this says what would go]' \
-                '*::word: ' ;;
+                '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         hold)
             _arguments \
                 '*-h[show this help message and exit]' \
@@ -201,14 +205,14 @@ _agent_watchdog() {
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--reason[why; kept in the history]:TEXT: ' \
                 '*--for[for that long only, like 2h]:D: ' \
-                '*::word: ' ;;
+                '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         unhold)
             _arguments \
                 '*-h[show this help message and exit]' \
                 '*--help[show this help message and exit]' \
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
-                '*::word: ' ;;
+                '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         reap)
             _arguments \
                 '*-h[show this help message and exit]' \
@@ -234,12 +238,20 @@ _agent_watchdog() {
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--uninstall[take them out again, and nothing else]' \
                 '*--dry-run[only show what would change]' \
-                '*::word: ' ;;
+                '*::word:(claude codex gemini opencode)' ;;
         mcp)
             _arguments \
                 '*-h[show this help message and exit]' \
                 '*--help[show this help message and exit]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
+                '*::word: ' ;;
+        reload)
+            _arguments \
+                '*-h[show this help message and exit]' \
+                '*--help[show this help message and exit]' \
+                '*--json[JSON for programs]' \
+                '*--socket[the daemon’s control socket]:PATH:_files' \
+                '*--pid[only if the daemon there has that pid (for the unit)]:N: ' \
                 '*::word: ' ;;
         doctor)
             _arguments \

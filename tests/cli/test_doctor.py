@@ -14,6 +14,7 @@ from tests.cli.conftest import PROGRAM
 from tests.world import World, git, make_repository, make_world, wait_for
 from watchdog.cli import doctor, trashes
 from watchdog.cli.diagnosis import CHECKS, diagnose
+from watchdog.cli.doctor import _last_words
 from watchdog.cli.seen import Seen
 from watchdog.registry.sqlite import WAL_ROOM
 
@@ -32,11 +33,38 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "two packages": ({"distributions": ["agent-watchdogd", "watchdog"]}, "fault", "also holds watchdog"),
     "a trap": ({"socket": "/s", "socket_problem": "/x belongs to uid 7"}, "fault", "/s: /x belongs to uid 7"),
     "no daemon": ({"status": None, "silence": "refused"}, "fault", "no daemon: refused"),
+    "no daemon, as its registry is shut": (
+        {"status": None, "silence": "refused", "places": {"/s/r.db": place(0o100444)}, "last_words": "read-only"},
+        "fault",
+        "no daemon: refused; the last one ended with: read-only",
+    ),
+    "a shut directory": ({"places": {"/r": place(0o40000)}}, "fault", "/r has mode 0000: the daemon's own uid"),
     "two daemons": ({"others": ["/run/x"]}, "warn", "another daemon answers at /run/x"),
     "no sweep": ({"sweep_age": 99.0}, "fault", "the last sweep was 99 s ago; one is due every 10 s"),
     "observing": ({"status": {"mode": "observe"}}, "warn", "the daemon only observes"),
     "a bad file": ({"config": ["f: kil: unknown key"]}, "fault", "f: kil: unknown key"),
     "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "warn", "not in force: daemon.host"),
+    "a refused reload": ({"status": {"config_problems": ["f: kil"]}}, "fault", "the last reload was refused: f: kil"),
+    "an error of its own": (
+        {"status": {"troubles": [{"event": "x.y", "what": "it failed", "meaning": "m", "todo": "t", "count": 2}]}},
+        "fault",
+        "it failed (2 times, the last at",
+    ),
+    "an agent that lives on": (
+        {"status": {"unkillable": [{"agent_id": "1", "name": "alpha", "why": "frozen: sh[7]"}]}},
+        "fault",
+        "alpha cannot be killed: frozen: sh[7]",
+    ),
+    "a hold on all": (
+        {"status": {"holds": [{"agent_id": None, "reason": "upgrade", "by_uid": 0}, {"agent_id": "a", "by_uid": 0}]}},
+        "warn",
+        "all agents are held: upgrade (by uid 0)",
+    ),
+    "a mass stall": (
+        {"status": {"lasting_doubts": ["3 of 4 fell silent"]}},
+        "warn",
+        "kills for silence: 3 of 4 fell silent",
+    ),
     "a registry that is away": ({"status": {"registry_problem": "FULL"}}, "fault", "registry cannot be used: FULL"),
     "a process that hangs": (
         {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000}]}},
@@ -114,6 +142,49 @@ def test_each_finding_says_what_to_do(seen: dict[str, Any], severity: str, what:
     assert found[0].todo
 
 
+def test_the_first_remedy_is_the_one_that_helps() -> None:
+    """To start a daemon that cannot start is none."""
+    gone = {**WELL, "status": None, "silence": "refused", "places": {}}
+    shut = {"/s/r.db": place(0o100444)}
+    for seen, first in (
+        ({}, "systemctl start"),
+        ({"last_words": "its port is taken"}, "put that right, then systemctl start"),
+        ({"config": ["f: kil"], "last_words": "f: kil"}, "correct the configuration (below), then systemctl start"),
+        ({"places": shut, "last_words": "read-only"}, "chmod u+rw /s/r.db, then systemctl start"),
+    ):
+        found = next(one for one in diagnose(Seen(**{**gone, **seen})) if one.what.startswith("no daemon"))
+        assert found.todo.startswith(first)
+
+
+def test_the_last_words_are_those_of_the_last_start() -> None:
+    """Of a journal with warnings, other lines, and a start in between that went well."""
+    told = "agent-watchdogd: warning: x\nagent-watchdogd: one runs already\nagent.late name=alpha\n"
+    assert _last_words(told) == "one runs already"
+    assert _last_words(told + "daemon.ready pid=7\n") is None
+    assert _last_words("") is None
+
+
+def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: World) -> None:
+    """With the file, its mode and the command; so is a runtime directory that was shut, with a daemon that lives."""
+    world.start()
+    world.stop()
+    registry = world.state / "registry.db"
+    registry.chmod(0o444)
+    done = world.cli("doctor", "--config", str(world.config), check=False)
+    assert f"{registry} has mode 0444: the daemon's own uid may not use it" in done.stdout
+    assert f"do: chmod u+rw {registry}, then systemctl start" in done.stdout
+
+    registry.chmod(0o600)
+    world.start()
+    world.runtime.chmod(0)
+    try:
+        done = world.cli("doctor", check=False)
+        assert f"{world.runtime} has mode 0000" in done.stdout
+        assert f"chmod u+rwx {world.runtime}" in done.stdout
+    finally:
+        world.runtime.chmod(0o700)
+
+
 def test_lingering_is_asked_of_who_has_a_daemon_of_his_own() -> None:
     """Root's goes on without a login and needs no user manager: neither he nor who uses it is told to linger."""
     for seen in ({"linger": False, "uid": 5}, {"own_cgroup": "none: no v2"}):
@@ -175,12 +246,12 @@ def test_a_registry_that_is_away_is_found_wherever_one_looks(world: World) -> No
 
     assert "the registry cannot be used: registry" in world.cli("doctor", check=False).stdout
     wait_for(lambda: "the file was removed" in str(world.json("status")["registry_problem"]), "the next look says so")
-    assert "cannot be used, nobody is ended" in world.cli("status").stdout
+    assert world.cli("status", check=False).stdout.startswith("ATTENTION: the registry cannot be used: registry")
 
     away.rename(database)
     world.wait_event("registry.recovered")
     assert world.json("status")["registry_problem"] is None
-    assert "cannot be used" not in world.cli("status").stdout
+    assert world.cli("status").stdout.startswith("fine: 0 agents watched, ")
 
 
 def test_who_reads_in_the_registry_for_long_is_named(world: World) -> None:

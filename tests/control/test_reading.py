@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.control.office import HOST, ME, Office, wait_for
+import pytest
+
+from tests.control.office import ALICE, HOST, ME, ROOT, Office, wait_for
 from watchdog.control import client
-from watchdog.core.model import State, Verdict
+from watchdog.core.model import State, Status, Verdict
 from watchdog.core.sights import Kind
 
 
@@ -134,6 +136,23 @@ def test_status_says_whether_the_daemon_works(office: Office) -> None:
     assert answer["you"] == {"uid": ME, "admin": True}
     assert answer["verdicts"] == {"none": 1}
     json.dumps(answer)
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root, for another user")
+def test_the_words_of_the_daemon_s_errors_are_for_admins_alone(office: Office) -> None:
+    """They name agents and paths of others; that there are any, and the remedy, everybody sees."""
+    office.register("alpha-secret")
+    trouble = {"event": "notify.failed", "what": "the pager failed for alpha-secret", "todo": "the line has its words"}
+    office.desk.facts = lambda: {"troubles": [trouble]}
+    office.on_loop(lambda: setattr(next(iter(office.desk.fleet)), "status", Status.UNKILLABLE))
+    office.on_loop(lambda: setattr(next(iter(office.desk.fleet)), "lives_on", "frozen: secret[7]"))
+
+    _, mine = office.ask("GET", "/v1/status")
+    _, theirs = office.ask_as(ALICE, "GET", "/v1/status")
+
+    assert mine["troubles"] == [trouble] and mine["unkillable"][0]["why"] == "frozen: secret[7]"
+    assert theirs["troubles"] == [trouble | {"what": "notify.failed (its log has the details)"}]
+    assert theirs["unkillable"][0]["why"] is None
 
 
 def test_metrics_are_prometheus_text_without_names(office: Office) -> None:

@@ -44,3 +44,20 @@ def test_a_kill_a_veto_and_a_failed_hook_are_counted(world: World) -> None:
     assert after["last_sweep_timestamp_seconds"] > before["last_sweep_timestamp_seconds"]
     assert after["sweep_seconds_count"] > before["sweep_seconds_count"]
     assert after["sweep_failures_total"] == after["log_lost_lines_total"] == after["unkillable"] == 0
+
+
+def test_who_needs_a_person_is_not_counted_with_who_is_idle(world: World) -> None:
+    """The verdict of both is `waiting`; only one of them is for somebody to act on."""
+    port = free_port()
+    world.configure(metrics={"listen": f"127.0.0.1:{port}"})
+    world.start()
+    for name in ("asks", "rests"):
+        world.registered(name, "sleep", "600")
+    for name, state in (("asks", "waiting"), ("rests", "idle")):
+        agent_id = world.agents()[name]["agent_id"]
+        assert world.ask("POST", f"/v1/agents/{agent_id}/beat", {"state": state})[0] == 204
+    wait_for(lambda: figures(port).get('agents{verdict="waiting"}') == 2, "both wait")
+
+    assert figures(port)["needs_person"] == 1
+    assert world.json("status")["needs_person"] == 1
+    assert world.cli("status").returncode == 0

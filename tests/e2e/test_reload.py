@@ -54,6 +54,29 @@ def test_new_limits_hold_for_agents_that_live(world: World) -> None:
     assert world.json("status")["interval_seconds"] == 0.25
 
 
+def test_the_verb_waits_for_the_outcome_and_fails_with_a_file_that_cannot_be_used(world: World) -> None:
+    """Its exit status and words are what `systemctl reload` shows; another daemon's pid is refused before anything."""
+    world.start()
+    assert world.daemon is not None
+    world.configure(stall={"after_seconds": 300}, daemon={"host": "another"})
+    done = world.cli("reload", "--pid", str(world.daemon.pid))
+    assert done.stdout.splitlines() == [
+        f"{world.config} was adopted",
+        "daemon.host was changed, too, and waits for a restart",
+    ]
+    assert world.wait_event("config.reloaded")["changed"] == ["stall.after_seconds"]
+
+    world.config.write_text("[kil]\n[kill]\ngrace_seconds = -1\n")
+    done = world.cli("reload", check=False)
+    assert done.returncode == 78
+    assert "kil: unknown key" in done.stderr and "kill.grace_seconds: -1 is wrong" in done.stderr
+
+    before = world.count("config.invalid")
+    done = world.cli("reload", "--pid", "1", check=False)
+    assert done.returncode == 69 and "AGENT_WATCHDOG_SOCKET" in done.stderr
+    assert world.count("config.invalid") == before == 1
+
+
 def test_new_limits_hold_for_who_comes_afterwards(world: World) -> None:
     """Also where the control socket was made anew meanwhile."""
     world.start()
@@ -113,7 +136,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(world: World, text: str, say
 
     assert any(says in problem and str(world.config) in problem for problem in problems)
     assert world.json("status")["config_problems"] == problems
-    assert "unusable" in world.cli("status").stdout
+    assert world.cli("status").stdout.startswith("ATTENTION: the last reload was refused: ")
     world.config.write_text(good)
     assert reload(world, "config.reloaded")["changed"] == []
     assert world.json("status")["config_problems"] == []

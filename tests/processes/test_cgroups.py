@@ -57,6 +57,8 @@ def test_frozen_means_that_nobody_moves_until_thawed(made: Path, family: Family)
     first = cgroups.members(path)
     assert cgroups.events(path).frozen
     assert cgroups.frozen_by(child.pid) == str(made)
+    assert cgroups.frozen_among((child.pid, os.getpid())) == {child.pid: str(made)}
+    assert cgroups.thaw_command(str(made)) == f"echo 0 > {made}/cgroup.freeze"
     assert cgroups.members(path) == first
     cgroups.thaw(path)
     cgroups.thaw(path)

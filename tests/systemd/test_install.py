@@ -89,6 +89,15 @@ def test_a_host_is_installed_upgraded_and_uninstalled(host: Machine) -> None:
     }
     assert (host.root / "etc/agent-watchdog/agent-watchdog.toml").read_text() == SHORT
 
+    pid = host.show(UNIT, "MainPID")["MainPID"]
+    host.write("/etc/agent-watchdog/agent-watchdog.toml", "[kil]\n", 0o640)
+    done = host.run("make", "-C", "/srv/newer", "install", f"WHEELS={WHEELS}", check=False, timeout=240)
+    assert done.returncode != 0
+    assert "nothing was changed and the one that runs goes on" in done.stdout + done.stderr
+    assert "kil: unknown key" in done.stdout + done.stderr
+    assert (host.show(UNIT, "MainPID")["MainPID"], the_agent(host)["agent_id"]) == (pid, before["agent_id"])
+    host.write("/etc/agent-watchdog/agent-watchdog.toml", SHORT, 0o640)
+
     broken = another(host, "broken", "99.0.1", "\nraise RuntimeError('built on a Friday')\n")
     done = host.run("make", "-C", broken, "install", f"WHEELS={WHEELS}", check=False, timeout=240)
     assert done.returncode != 0

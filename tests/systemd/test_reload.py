@@ -11,7 +11,7 @@ FILE = "/etc/agent-watchdog/agent-watchdog.toml"
 
 
 def test_a_reload_is_told_to_systemd_and_to_the_operator(machine: Machine) -> None:
-    """The same process goes on through both; `systemctl status` has the line, the journal each fault by key."""
+    """The same process goes on through both; a bad one fails, `systemctl status` has the line and each fault by key."""
     install(machine)
     first = start(machine)
 
@@ -21,8 +21,10 @@ def test_a_reload_is_told_to_systemd_and_to_the_operator(machine: Machine) -> No
     assert client(machine, "status")["interval_seconds"] == 0.25
 
     machine.write(FILE, settings(kill={"grace_seconds": -1}))
-    machine.systemctl("reload", UNIT)
+    done = machine.run("systemctl", "reload", UNIT, check=False)
+    assert done.returncode != 0, done
     machine.wait_event("config.invalid")
+    assert "kill.grace_seconds: -1 is wrong" in machine.run("systemctl", "status", UNIT, check=False).stdout
     wait_for(lambda: "cannot be used" in machine.show(UNIT, "StatusText")["StatusText"], "the status text")
     assert "kill.grace_seconds: -1 is wrong" in client(machine, "status")["config_problems"][0]
     assert client(machine, "status")["interval_seconds"] == 0.25

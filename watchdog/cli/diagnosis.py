@@ -5,9 +5,11 @@ Each says what is, what it means, and what to do. `warn` is a matter of taste or
 """
 
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
@@ -32,6 +34,12 @@ def diagnose(seen: Seen) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.severity != "fault")
 
 
+def attention(seen: Seen) -> list[Finding]:
+    """What the daemon's own answer shows to be wrong with its work, faults first: the verdict of `status`."""
+    found = [finding for check in ATTENTION for finding in check(seen)]
+    return sorted(found, key=lambda finding: finding.severity != "fault")
+
+
 def _name_clash(seen: Seen) -> Iterator[Finding]:
     if others := [name for name in seen.distributions if name.lower() != "agent-watchdogd"]:
         yield Finding(
@@ -51,11 +59,20 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "stop the daemon, look who made that directory, remove it, start the daemon",
         )
     elif seen.status is None:
+        user = " --user" if seen.uid else ""
+        ended = f"; the last one ended with: {seen.last_words}" if seen.last_words else ""
+        first = next(
+            (f"{_open_again(path, found)}, then " for path, found in seen.places.items() if _closed(found)), ""
+        )
+        if not first and seen.config:
+            first = "correct the configuration (below), then "
+        elif not first and seen.last_words:
+            first = "put that right, then "
         yield Finding(
             "fault",
-            f"no daemon: {seen.silence}",
+            f"no daemon: {seen.silence}{ended}",
             "nothing is watched, and no stalled agent will be ended",
-            "systemctl start agent-watchdog (a user: systemctl --user start agent-watchdog, or agent-watchdogd)",
+            f"{first}systemctl{user} start agent-watchdog (without systemd: agent-watchdogd)",
         )
     if seen.status is not None and seen.others:
         yield Finding(
@@ -77,12 +94,98 @@ def _sweeps(seen: Seen) -> Iterator[Finding]:
             "nobody is judged meanwhile",
             "look for sweep.failed, sweep.overrun and registry.unavailable in the log; then restart the daemon",
         )
-    if seen.status.get("mode") == "observe":
+
+
+def _mode(seen: Seen) -> Iterator[Finding]:
+    if seen.status is not None and seen.status.get("mode") == "observe":
         yield Finding("warn", "the daemon only observes", "it ends and cleans nothing", 'mode = "enforce", then reload')
 
 
+def _reloaded(seen: Seen) -> Iterator[Finding]:
+    """What the daemon says of its last reload; `_config` is what its file is worth now."""
+    said = seen.status.get("config_problems") if seen.status else None
+    for problem in said if isinstance(said, list) else []:
+        yield Finding(
+            "fault",
+            f"the last reload was refused: {problem}",
+            "the former settings are in force; a restart would fail",
+            "correct the file, check it with agent-watchdogd --check, then reload again",
+        )
+
+
+def _waiting(seen: Seen) -> Iterator[Finding]:
+    waiting = seen.status.get("config_waiting") if seen.status else None
+    if isinstance(waiting, list) and waiting:
+        yield Finding(
+            "warn",
+            f"changed, but not in force: {', '.join(map(str, waiting))}",
+            "these keys hold from the next start on",
+            "systemctl restart agent-watchdog (agents go on living)",
+        )
+
+
+def _troubles(seen: Seen) -> Iterator[Finding]:
+    """The daemon's own recent errors."""
+    kept = seen.status.get("troubles") if seen.status else None
+    for one in kept if isinstance(kept, list) else []:
+        if isinstance(one, dict):
+            at = _clock(one.get("last"))
+            often = f"at {at}" if one.get("count") == 1 else f"{one.get('count')} times, the last at {at}"
+            yield Finding(
+                "fault",
+                f"{one.get('what')} ({often})",
+                f"{one.get('event')}: {one.get('meaning')}",
+                str(one.get("todo") or "see the log"),
+            )
+
+
+def _clock(stamp: object) -> str:
+    """A UTC stamp as local time, as the verbs show times."""
+    try:
+        return datetime.fromisoformat(str(stamp)).astimezone().strftime("%H:%M:%S")
+    except ValueError:
+        return str(stamp)
+
+
+def _unkillable(seen: Seen) -> Iterator[Finding]:
+    found = seen.status.get("unkillable") if seen.status else None
+    for one in found if isinstance(found, list) else []:
+        if isinstance(one, dict):
+            yield Finding(
+                "fault",
+                f"{one.get('name')} cannot be killed: {one.get('why') or 'its owner may see why'}",
+                "it is tried again with growing pauses; nothing of it is cleaned up before",
+                str(one.get("todo") or f"agent-watchdog why {one.get('agent_id')}"),
+            )
+
+
+def _held(seen: Seen) -> Iterator[Finding]:
+    """Holds on everything; one agent's is that agent's (`list`, `why`)."""
+    status = seen.status or {}
+    doubts, holds = status.get("lasting_doubts"), status.get("holds")
+    for why in doubts if isinstance(doubts, list) else []:
+        yield Finding(
+            "warn",
+            f"the daemon holds back kills for silence: {why}",
+            "it suspects itself or this host rather than the agents",
+            "look at network, provider and load; agent-watchdog unhold ends it at once",
+        )
+    for one in holds if isinstance(holds, list) else []:
+        if isinstance(one, dict) and not one.get("agent_id"):
+            until = f", until {_clock(one['until'])}" if one.get("until") else ""
+            yield Finding(
+                "warn",
+                f"all agents are held: {one.get('reason') or 'no reason given'} (by uid {one.get('by_uid')}{until})",
+                "the daemon kills no agent meanwhile",
+                "agent-watchdog unhold",
+            )
+
+
 def _config(seen: Seen) -> Iterator[Finding]:
+    told = (seen.status or {}).get("config_problems")
     for problem in seen.config:
+        if isinstance(told, list) and problem in told:
+            continue
         yield Finding(
             "fault",
             problem,
@@ -97,14 +200,6 @@ def _config(seen: Seen) -> Iterator[Finding]:
             else ("perhaps a typing mistake; the daemon starts all the same", "correct it, or make what it names")
         )
         yield Finding("warn", problem, meaning, todo)
-    waiting = seen.status.get("config_waiting") if seen.status else None
-    if isinstance(waiting, list) and waiting:
-        yield Finding(
-            "warn",
-            f"changed, but not in force: {', '.join(map(str, waiting))}",
-            "these keys hold from the next start on",
-            "systemctl restart agent-watchdog (agents go on living)",
-        )
 
 
 def _registry(seen: Seen) -> Iterator[Finding]:
@@ -141,7 +236,11 @@ def _log(seen: Seen) -> Iterator[Finding]:
             "what happens is told nowhere else but in `events` and `why`",
             "make room, or mend the target; the daemon goes on writing by itself",
         )
-    elif log.get("lost"):
+
+
+def _lines_lost(seen: Seen) -> Iterator[Finding]:
+    log = seen.status.get("log") if seen.status else None
+    if isinstance(log, dict) and log.get("lost") and not log.get("error"):
         yield Finding(
             "warn",
             f"{log['lost']} lines of the log were lost since the start",
@@ -355,6 +454,27 @@ def _confinement(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _closed(found: os.stat_result) -> bool:
+    """Whether its owner itself may not use it: root's service has no capability that would let it."""
+    wanted = 0o700 if stat.S_ISDIR(found.st_mode) else 0o600
+    return not stat.S_ISLNK(found.st_mode) and found.st_mode & wanted != wanted
+
+
+def _open_again(path: str, found: os.stat_result) -> str:
+    return f"chmod {'u+rwx' if stat.S_ISDIR(found.st_mode) else 'u+rw'} {shlex.quote(path)}"
+
+
+def _shut(seen: Seen) -> Iterator[Finding]:
+    for path, found in seen.places.items():
+        if _closed(found):
+            yield Finding(
+                "fault",
+                f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: the daemon's own uid may not use it",
+                "the daemon cannot start with it, or its clients and agents do not reach it",
+                _open_again(path, found),
+            )
+
+
 def _places(seen: Seen) -> Iterator[Finding]:
     uid = seen.status.get("uid") if seen.status else None
     owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
@@ -419,26 +539,38 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
         )
 
 
-CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
-    _name_clash,
-    _socket,
+# What the daemon's answer alone shows to be wrong with its work.
+ATTENTION: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _sweeps,
-    _config,
+    _reloaded,
     _registry,
     _disk,
     _log,
-    _limited,
+    _troubles,
+    _unkillable,
     _hangs,
+    _held,
+    _unreadable,
+    _limited,
+    _waiting,
+)
+CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
+    *ATTENTION,
+    _name_clash,
+    _socket,
+    _mode,
+    _config,
+    _lines_lost,
     _unit,
     _bus,
     _linger,
     _interpreter,
     _proc,
-    _unreadable,
     _shared,
     _kernel,
     _confinement,
     _places,
+    _shut,
     _limits,
     _sizes,
 )

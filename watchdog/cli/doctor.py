@@ -23,7 +23,7 @@ from watchdog.cli import trashes
 from watchdog.cli.asking import Json, Verbs, add_verb, socket_of
 from watchdog.cli.diagnosis import diagnose
 from watchdog.cli.output import clean, say, say_json
-from watchdog.cli.seen import Seen
+from watchdog.cli.seen import Seen, sweep_age
 from watchdog.control import client
 from watchdog.errors import WatchdogError
 
@@ -77,7 +77,7 @@ def look(socket_path: str, config: str | None) -> Seen:
     _within(seen, "agent-watchdogd --check", lambda: _check_config(seen, config, running), CHECK + LOOK)
     _within(seen, "systemctl", lambda: _look_at_systemd(seen), 2 * LOOK)
     _look_at_kernel(seen)
-    _look_at_places(seen)
+    _look_at_places(seen, config)
     seen.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if seen.status is None else _limit_of(seen.status)
     seen.git = next((d for d in os.get_exec_path() if os.access(os.path.join(d, "git"), os.X_OK)), None)
     return seen
@@ -111,9 +111,7 @@ def _ask(seen: Seen) -> None:
         seen.silence = answer
         return
     seen.status = answer
-    last = answer.get("last_sweep")
-    if isinstance(last, str):
-        seen.sweep_age = (datetime.now(UTC) - datetime.fromisoformat(last)).total_seconds()
+    seen.sweep_age = sweep_age(answer, datetime.now(UTC))
 
 
 def _status(path: str) -> Json | str:
@@ -126,12 +124,9 @@ def _status(path: str) -> Json | str:
 
 
 def _check_config(seen: Seen, named: str | None, running: str | None) -> None:
-    """What the daemon itself says of the file. Another uid's we may not even read: then what that one said of it."""
+    """What the daemon itself says of the file. Another uid's file we may not even read."""
     if seen.status is not None and named is None and seen.status.get("uid") not in (None, seen.uid):
-        said = seen.status.get("config_problems")
-        words = "its file was not taken over at the last reload"
-        seen.config = [f"{words}: {problem}" for problem in said] if isinstance(said, list) else []
-        return
+        return  # told as what became of its last reload
     daemon = os.path.join(os.path.dirname(sys.executable), "agent-watchdogd")
     file = named or running
     done = _run(daemon, "--check", *(["--config", file] if file else []))
@@ -152,10 +147,24 @@ def _look_at_systemd(seen: Seen) -> None:
     if all(done is not None for done in words):
         enabled, active = (done.stdout.strip() if done else "" for done in words)
         seen.unit = enabled, active
+    if seen.status is None:
+        done = _run("journalctl", *option, "--quiet", "--output=cat", "--lines=60", f"--unit={_UNIT}")
+        seen.last_words = _last_words(done.stdout if done else "")
     seen.bus = os.path.exists("/run/dbus/system_bus_socket")
     if seen.uid:
         done = _run("loginctl", "show-user", str(seen.uid), "--property=Linger", "--value")
         seen.linger = None if done is None else done.stdout.strip() == "yes"
+
+
+def _last_words(journal: str) -> str | None:
+    """Why the daemon ended by itself: the last fault that it printed, unless it has started since."""
+    said = None
+    for line in journal.splitlines():
+        if line.startswith("agent-watchdogd: ") and not line.startswith("agent-watchdogd: warning: "):
+            said = line.removeprefix("agent-watchdogd: ")
+        elif "daemon.ready" in line:
+            said = None
+    return said
 
 
 def _look_at_kernel(seen: Seen) -> None:
@@ -209,10 +218,12 @@ def _called(number: int, *arguments: int) -> bool:
     return ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM)
 
 
-def _look_at_places(seen: Seen) -> None:
+def _look_at_places(seen: Seen, config: str | None) -> None:
     state = seen.status.get("state_dir") if seen.status else None
-    if not isinstance(state, str):
-        state = _default_state()
+    told = [state] if isinstance(state, str) else []
+    if not told:
+        _within(seen, "the configuration", lambda: told.append(_state_of(config)))
+    state = told[0] if told else _default_state()
     runtime = os.path.dirname(seen.socket)
     registry = os.path.join(state, "registry.db")
     for path in (state, registry, runtime, os.path.join(runtime, "notify")):
@@ -247,6 +258,16 @@ def _look_at_wal(seen: Seen, registry: str) -> None:
 def _look_at_trash(seen: Seen) -> None:
     seen.trash = trashes.find(seen.socket, seen.status.get("roots") if seen.status else None)
     seen.trash_bytes = sum(map(trashes.bytes_below, seen.trash))
+
+
+def _state_of(config: str | None) -> str:
+    """What the file says, where it can be used."""
+    from watchdog.config import load  # lazily: 0.3 s, where no daemon says it
+
+    try:
+        return load(config).state_dir
+    except WatchdogError:  # told by --check
+        return _default_state()
 
 
 def _default_state() -> str:

@@ -5,8 +5,9 @@ import json
 import sys
 import time
 import urllib.parse
+from datetime import UTC, datetime, timedelta
 
-from watchdog.cli.asking import Json, Verbs, add_verb, ask, socket_of
+from watchdog.cli.asking import Json, Verbs, add_verb, ask, duration, socket_of
 from watchdog.cli.output import clean, clock, refused, say, say_json, warn
 from watchdog.cli.story import story
 from watchdog.control import client
@@ -14,7 +15,8 @@ from watchdog.errors import DaemonBusy, DaemonUnreachable
 
 _EVENTS = """\
 What happened, one event a line, oldest first. --after ID goes on where you stopped: with --json each line has its id.
---follow waits for what comes next, and goes on by itself when the daemon is restarted.
+--since 2h leaves out what is older. --follow waits for what comes next, and goes on by itself when the daemon is
+restarted.
 """
 _WHY = """\
 One agent's whole story, in the order of time and with the evidence: who registered it, what it said and when, what
@@ -32,7 +34,8 @@ def add_verbs(verbs: Verbs) -> None:
     parser = add_verb(verbs, "events", "what happened, one event a line", _EVENTS)
     parser.add_argument("--agent", metavar="A", help="only this agent's")
     parser.add_argument("--after", type=int, default=0, metavar="ID", help="only events with a higher id")
-    parser.add_argument("--follow", action="store_true", help="wait for more, until Ctrl-C")
+    parser.add_argument("--since", type=duration, metavar="D", help="only of that time until now, like 2h")
+    parser.add_argument("-f", "--follow", action="store_true", help="wait for more, until Ctrl-C")
     parser.set_defaults(call=events)
 
 
@@ -55,6 +58,9 @@ def events(arguments: argparse.Namespace) -> int:
         warn("--after: must be 0 or more")
         return 64
     after, agent = arguments.after, None
+    arguments.begin = None
+    if arguments.since is not None:
+        arguments.begin = (datetime.now(UTC) - timedelta(seconds=arguments.since)).isoformat().replace("+00:00", "Z")
     if arguments.agent:
         code, answer = ask(arguments, "GET", f"/v1/agents/{urllib.parse.quote(arguments.agent, safe='')}")
         if code >= 300:
@@ -88,6 +94,8 @@ def _path(after: int, agent: str | None, *, follow: bool) -> str:
 
 
 def _print(event: Json, arguments: argparse.Namespace) -> None:
+    if arguments.begin is not None and str(event.get("at")) < arguments.begin:  # both UTC, ISO 8601
+        return
     if arguments.json:
         say(json.dumps(event))
     else:

@@ -1,4 +1,4 @@
-"""`list` and `status`: who is watched, and whether the watchdog itself does its work."""
+"""`list`: who is watched."""
 
 import argparse
 import json
@@ -7,7 +7,8 @@ import time
 import urllib.parse
 
 from watchdog.cli.asking import Json, Verbs, add_verb, ask
-from watchdog.cli.output import ago, clean, clock, entries, entry, refused, say, say_json, table
+from watchdog.cli.output import ago, clean, entries, refused, say, say_json, table
+from watchdog.core.names import name_problem
 
 _LIST = """\
 The agents that are watched, one a line: what they are (status), what the last look made of it (verdict), how long
@@ -18,25 +19,20 @@ what other verbs take after an @: `why NAME@HOST`, `kill NAME@HOST`, `hold NAME@
 
 Of other people's agents you see name, id, owner, status and verdict. `why NAME` tells one agent's whole story.
 """
-_STATUS = """\
-Whether the daemon does its work: when it last looked, how many agents in which verdict, holds that are on, kills that
-are open. If this does not answer (exit status 69), nothing is watched.
-"""
-_SHOWN = 8  # processes that cannot be read
 _WATCH_SECONDS = 2.0
 
 
 def add_verbs(verbs: Verbs) -> None:
-    """Add the parsers of `list` and `status`."""
+    """Add the parser of `list`."""
     parser = add_verb(verbs, "list", "who is watched, with verdict and silence", _LIST)
     parser.add_argument("--all", action="store_true", help="agents that have ended, too")
     parser.add_argument(
         "--all-hosts", action="store_true", help="other hosts' agents too, where hosts share a registry"
     )
     parser.add_argument("--tag", metavar="T", help="only agents with that tag")
+    parser.add_argument("--names", action="store_true", help="names alone, one a line (for completion and scripts)")
     parser.add_argument("--watch", action="store_true", help="again every 2 seconds, until Ctrl-C")
     parser.set_defaults(call=list_agents)
-    add_verb(verbs, "status", "whether the watchdog itself is well", _STATUS).set_defaults(call=status)
 
 
 def list_agents(arguments: argparse.Namespace) -> int:
@@ -51,6 +47,11 @@ def list_agents(arguments: argparse.Namespace) -> int:
         code, answer = ask(arguments, "GET", path)
         if code >= 300:
             return refused(code, answer)
+        if arguments.names:
+            for name in dict.fromkeys(str(agent.get("name")) for agent in entries(answer.get("agents"))):
+                if name_problem(name) is None:  # a foreign registry's may be anything, and a shell may expand these
+                    say(name)
+            return 0
         if arguments.watch and sys.stdout.isatty() and not arguments.json:
             sys.stdout.write("\x1b[H\x1b[2J")
         if arguments.json:
@@ -107,59 +108,3 @@ def _row(agent: Json) -> list[object]:
         agent.get("task_id") or "-",
         why[:120],
     ]
-
-
-def status(arguments: argparse.Namespace) -> int:
-    """Print what the daemon says of itself."""
-    code, answer = ask(arguments, "GET", "/v1/status")
-    if code >= 300:
-        return refused(code, answer)
-    if arguments.json:
-        say_json(answer)
-        return 0
-    problem = answer.pop("registry_problem", None)
-    plain = {key: value for key, value in answer.items() if not isinstance(value, dict | list)}
-    width = max((len(key) for key in plain), default=0)
-    for key, value in plain.items():
-        say(f"{clean(key).ljust(width)}  {clock(value) if key.endswith('_at') else clean(value)}")
-    if problem:
-        say(f"{'registry'.ljust(width)}  cannot be used, nobody is ended: {clean(problem)}")
-    for key, what in (("config_problems", "unusable, the former holds"), ("config_waiting", "waits for a restart")):
-        lines = answer.get(key)
-        for line in lines if isinstance(lines, list) else []:
-            say(f"{'config'.ljust(width)}  {what}: {clean(line)}")
-    for path, one in entry(answer.get("disk_reserve")).items():
-        if entry(one).get("disk_full"):
-            left = f"{clean(entry(one).get('bytes'))} bytes of {clean(path)} are left"
-            say(f"{'disk'.ljust(width)}  is full, the reserve is in use: {left}")
-    for one in entries(answer.get("unreadable"))[:_SHOWN]:
-        say(
-            f"{'unreadable'.ljust(width)}  process {clean(one.get('pid'))} of uid {clean(one.get('uid'))}: a read of"
-            f" {clean(one.get('file'))} hangs"
-        )
-    if (more := len(entries(answer.get("unreadable"))) - _SHOWN) > 0:
-        say(f"{'unreadable'.ljust(width)}  and {more} more (--json)")
-    for one in entries(answer.get("limited")):
-        times = f"{clean(one.get('refused'))} times since {clock(one.get('since'))}"
-        say(f"{'limited'.ljust(width)}  uid {clean(one.get('uid'))}: {clean(one.get('why'))}; {times}")
-    for uid, used in entry(answer.get("users_over_share")).items():
-        say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {clean(used)} bytes")
-    log = entry(answer.get("log"))
-    trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
-    say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")
-    for what, seconds in entry(answer.get("waits_for")).items():
-        say(f"{'no answer'.ljust(width)}  {clean(what)}, for {clean(seconds)} s")
-    for key in ("verdicts", "statuses"):
-        tally = ", ".join(f"{clean(count)} {clean(name)}" for name, count in entry(answer.get(key)).items())
-        say(f"{key.ljust(width)}  {tally or 'none'}")
-    holds = entries(answer.get("holds"))
-    doubts = answer.get("doubts")
-    own = doubts if isinstance(doubts, list) else []
-    say(f"{'holds'.ljust(width)}  {'none' if not holds and not own else ''}".rstrip())
-    for why in own:
-        say(f"  the daemon's own: {clean(why)}; kills for silence are held back")
-    for hold in holds:
-        target = f"agent {clean(hold.get('agent_id'))[:8]}" if hold.get("agent_id") else "all agents"
-        until = f", until {clock(hold.get('until'))}" if hold.get("until") else ""
-        say(f"  {target}: {clean(hold.get('reason') or 'held')} (by uid {clean(hold.get('by_uid'))}{until})")
-    return 0

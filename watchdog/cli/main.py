@@ -11,6 +11,7 @@ def main(argv: list[str] | None = None) -> int:
     end_at_interrupt()
     arguments = sys.argv[1:] if argv is None else argv
     socket_path, rest = _leading_socket(arguments)
+    rest = _meant(rest)
     verb = rest[0] if rest else ""
     if verb == "beat":
         from watchdog.cli import beat  # lazily: fast path
@@ -20,7 +21,17 @@ def main(argv: list[str] | None = None) -> int:
         return _run(rest[1:], socket_path)
     from watchdog.cli import verbs  # lazily: brings argparse
 
-    return verbs.main(arguments)
+    return verbs.main(rest if socket_path is None else ["--socket", socket_path, *rest])
+
+
+def _meant(words: list[str]) -> list[str]:
+    """What others call their verbs: `ls` and `ps` are `list`, `help` is --help, `help VERB` that verb's."""
+    first, others = (words[0], words[1:]) if words else ("", [])
+    if first in ("ls", "ps"):
+        return ["list", *others]
+    if first == "help":
+        return [*others[:1], "--help"]
+    return words
 
 
 def _run(arguments: list[str], socket_path: str | None) -> int:

@@ -1,7 +1,9 @@
 """What `doctor` looks at, as values: the looks are in `doctor`, what they mean in `diagnosis`."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 
 Json = dict[str, object]
 
@@ -18,6 +20,7 @@ class Seen:
     socket_problem: str | None = None  # why its directory cannot be trusted
     status: Json | None = None  # the daemon's own answer
     silence: str | None = None  # why there is none
+    last_words: str | None = None  # why the service ended, as its journal has it; where there is no daemon
     others: list[str] = field(default_factory=list)  # further control sockets that a daemon answers on
     config: list[str] = field(default_factory=list)  # problems of the file, as `agent-watchdogd --check` tells them
     config_warnings: list[str] = field(default_factory=list)
@@ -40,3 +43,11 @@ class Seen:
     wal_readers: list[int] = field(default_factory=list)  # other processes than the daemon that hold a part of it
     trash_bytes: int | None = None
     trash: list[str] = field(default_factory=list)
+
+
+def sweep_age(status: Json, now: datetime) -> float | None:
+    """Seconds since the daemon's last sweep, as it says; None: it has ended none yet."""
+    with suppress(ValueError):
+        if isinstance(last := status.get("last_sweep"), str):
+            return (now - datetime.fromisoformat(last)).total_seconds()
+    return None

@@ -8,14 +8,28 @@ to block its agent.
 """
 
 import argparse
+import difflib
 import importlib.metadata
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from watchdog.cli import doctor, ending, enrol, history, installing, listing, reaping, restoring, serving
+from watchdog.cli import (
+    doctor,
+    ending,
+    enrol,
+    health,
+    history,
+    installing,
+    listing,
+    reaping,
+    reloading,
+    restoring,
+    serving,
+)
 from watchdog.cli.output import clean, warn
 from watchdog.errors import DaemonUnreachable, WatchdogError
 
@@ -34,6 +48,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where to look."""
+        unknown = re.match(r"argument VERB: invalid choice: '(.*)' \(choose from (.*)\)", message, re.DOTALL)
+        if unknown is not None:
+            close = difflib.get_close_matches(unknown[1], re.findall(r"[a-z][a-z-]*", unknown[2]), 1)
+            message = f"there is no verb {unknown[1]!r}" + (f"; did you mean {close[0]!r}?" if close else "")
         warn(f"{clean(message)}\nusage: see {self.prog} --help")
         raise SystemExit(64)
 
@@ -54,7 +72,7 @@ def build() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True, parser_class=Parser)
     verbs.add_parser("run", help="start a program as a watched agent: run --name N -- CMD", add_help=False)
     verbs.add_parser("beat", help="say from within an agent that it makes progress", add_help=False)
-    for group in (enrol, listing, history, ending, reaping, restoring, installing, serving, doctor):
+    for group in (enrol, listing, health, history, ending, reaping, restoring, installing, serving, reloading, doctor):
         group.add_verbs(verbs)
     return parser
 

@@ -28,6 +28,7 @@ from watchdog.control import (
     reading,
     reaping,
     registering,
+    reloading,
     restoring,
     sessions,
 )
@@ -57,6 +58,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/remove", holding.remove),
     ("POST", "/purge", purging.purge),
     ("POST", "/reap", reaping.reap),
+    ("POST", "/reload", reloading.reload),
     ("GET", "/restore", restoring.listed),
     ("POST", "/restore", restoring.restore),
     ("POST", "/hold", holding.hold),

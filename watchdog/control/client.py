@@ -104,6 +104,8 @@ def find_socket(explicit: str | None = None) -> str:
     there = _sockets()
     if there:
         return there[0]
+    if os.getuid() == 0:  # the host's daemon is what is missing, not one of root's own in /tmp
+        return SYSTEM_SOCKET
     own = [f"{directory}/control.sock" for directory in user_directories()]
     return own[0] if len(own) == 1 or os.path.isdir(os.path.dirname(os.path.dirname(own[0]))) else own[1]
 
@@ -330,7 +332,7 @@ def _connected(socket_path: str, timeout: float) -> socket:
     except OSError as error:
         connection.close()
         if error.errno in (EACCES, EPERM):
-            raise DaemonUnreachable(f"{socket_path}: not permitted to connect") from None
+            raise DaemonUnreachable(f"{socket_path}: not permitted to connect{_shut(socket_path)}") from None
         if error.errno == EAGAIN:  # unix(7): more wait to be accepted than its backlog holds
             raise DaemonBusy(f"the daemon at {socket_path} has too many connections waiting; try again") from None
         reason = "timed out" if isinstance(error, TimeoutError) else error.strerror or error
@@ -339,6 +341,20 @@ def _connected(socket_path: str, timeout: float) -> socket:
         connection.close()
         raise
     return connection
+
+
+def _shut(socket_path: str) -> str:
+    """The directory above it that we may not enter, with its mode, in words."""
+    parts = socket_path.split("/")
+    for end in range(2, len(parts)):
+        directory = "/".join(parts[:end])
+        if not os.access(directory, os.X_OK):
+            try:
+                found = os.lstat(directory)
+            except OSError:
+                return ""
+            return f"; {directory} of uid {found.st_uid} has mode {stat.S_IMODE(found.st_mode):04o}"
+    return ""
 
 
 def _connect(connection: socket, socket_path: str, timeout: float) -> None:

@@ -79,6 +79,10 @@ class Alone:
         raise DaemonUnreachable(f"{holder} is not known here")
 
 
+async def _nothing() -> Json:
+    return {}
+
+
 async def _none(*_: object, **__: object) -> list[Any]:
     return []
 
@@ -97,6 +101,7 @@ class Desk:
     `ask_owner` (uid, call, arguments, seconds) has a helper of that owner's, started for it, do one thing.
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
     `custodians` knows what other daemons hold.
+    `reload` has the configuration read again, and says what came of it.
     `admission` says what a user may take. `shown` is who stands in a foreign registry and is not watched. `no_space`
     says why nothing optional of that uid's is written.
     """
@@ -128,6 +133,7 @@ class Desk:
     orphans: Callable[[], Awaitable[list[Agent]]] = _none
     reap: Callable[..., Awaitable[list[Json]]] = _none
     shown: Callable[[], list[Json]] = list
+    reload: Callable[[], Awaitable[Json]] = _nothing
     no_space: Callable[[int], str | None] = lambda uid: None
     custodians: Alone = field(default_factory=Alone)
     bell: Bell = field(default_factory=Bell)

@@ -10,6 +10,7 @@ from watchdog.control import elsewhere, views
 from watchdog.control.bodies import flag
 from watchdog.control.desk import Desk, desk_of, peer_at
 from watchdog.control.finding import found, still_may, stored
+from watchdog.core.model import Status
 from watchdog.errors import AgentNotFound
 from watchdog.fleet import Agent
 from watchdog.metrics import CONTENT_TYPE
@@ -86,6 +87,9 @@ async def status(request: web.Request) -> web.Response:
         facts["config_problems"] = ["its log tells"]  # they quote the file
     if facts.get("registry_problem") and not peer.admin:
         facts["registry_problem"] = "its log tells"  # a server's words name its users
+    troubles = facts.get("troubles")
+    if isinstance(troubles, list) and not peer.admin:  # their words name others' agents and paths
+        facts["troubles"] = [{**one, "what": f"{one['event']} (its log has the details)"} for one in troubles]
     unreadable = facts.get("unreadable")
     if isinstance(unreadable, list):
         facts["unreadable"] = [one for one in unreadable if peer.may(one["uid"])]  # a pid and its uid are evidence
@@ -96,6 +100,7 @@ async def status(request: web.Request) -> web.Response:
             "pid": os.getpid(),
             "uid": os.geteuid(),
             "host": desk.host,
+            "hostname": os.uname().nodename,
             "boot_id": desk.boot_id,
             "socket": desk.socket_path,
             "agents": len(desk.fleet),
@@ -107,6 +112,7 @@ async def status(request: web.Request) -> web.Response:
                 for row in desk.holds.current(now)
             ],
             "doubts": desk.doubts(),
+            "unkillable": [views.unkillable(agent, peer) for agent in desk.fleet if agent.status is Status.UNKILLABLE],
             "limited": [
                 one for one in desk.admission.limited() if peer.admin or one["uid"] == desk.admission.user_of(peer.uid)
             ],

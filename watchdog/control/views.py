@@ -82,6 +82,12 @@ def full(
     }
 
 
+def unkillable(agent: Agent, peer: Peer) -> Json:
+    """An agent of which something could not be killed, for `status`; why, for those who may see it."""
+    may = peer.may(agent.reg.owner_uid)
+    return {"agent_id": agent.agent_id, "name": agent.reg.name, "why": agent.lives_on if may else None}
+
+
 def _registration(agent: Agent | AgentRow) -> Registration:
     return agent.reg if isinstance(agent, Agent) else agent.registration
 

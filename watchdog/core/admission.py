@@ -58,6 +58,7 @@ _COSTS = {
     ("POST", "restore"): 20.0,
     ("POST", "purge"): 20.0,
     ("POST", "reap"): 20.0,
+    ("POST", "reload"): 20.0,
     ("GET", "events"): 2.0,
 }
 # Bytes of an answer that cost one more: JSON of half a megabyte, the story of an agent of 2,000 processes, is 35 ms.

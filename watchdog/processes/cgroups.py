@@ -15,6 +15,7 @@ import errno
 import os
 import re
 import select
+import shlex
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -178,10 +179,17 @@ def thaw(path: str) -> None:
 
 
 @bounded
-def frozen_among(pids: tuple[int, ...]) -> frozenset[int]:
-    """Those that a freezer holds still, as far as can be seen: what keeps a process from dying of KILL."""
+def frozen_among(pids: tuple[int, ...]) -> dict[int, str]:
+    """Those that a freezer holds still, as far as can be seen, each with its directory: KILL waits for the thaw."""
     found = bounds.each(pids, frozen_by)
-    return frozenset(pid for pid in pids if isinstance(found[pid], str))
+    return {pid: where for pid in pids if isinstance(where := found[pid], str)}
+
+
+def thaw_command(directory: str) -> str:
+    """What an operator types to have a cgroup go on that `frozen_by` named; its name may be a user's choice."""
+    old = os.path.exists(os.path.join(directory, "freezer.state"))
+    word, file = ("THAWED", "freezer.state") if old else ("0", "cgroup.freeze")
+    return f"echo {word} > {shlex.quote(f'{directory}/{file}')}"
 
 
 def frozen_by(pid: int) -> str | None:

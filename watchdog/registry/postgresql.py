@@ -38,7 +38,10 @@ def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
         bounded = _bounded()
     except ImportError:
         raise ConfigError(
-            ["registry.url: PostgreSQL needs psycopg 3; right: pip install 'agent-watchdogd[postgres]'"]
+            [
+                "registry.url: PostgreSQL needs psycopg 3; right: make install EXTRAS=postgres"
+                " (an environment of your own: pip install 'agent-watchdogd[postgres]')"
+            ]
         ) from None
     for key, value in url.query.items():
         if key not in _keywords() or (not isinstance(value, str) and key != "host"):  # SQLAlchemy takes several hosts
@@ -137,6 +140,17 @@ def is_heard(connection: Connection, host: str) -> bool:
     return connection.execute(_HOLDER, _halves(_key(host))).first() is not None
 
 
+def _address(url: URL) -> str:
+    """The server, as a person would look for it."""
+    return f"PostgreSQL {url.host or 'on this host'}{f':{url.port}' if url.port else ''}, {url.database}"
+
+
+def _reason(error: DBAPIError) -> str:
+    """The server's own words in a line, without what libpq was doing when they came."""
+    said = " ".join(str(error.orig).split())
+    return said.removeprefix("consuming input failed: ").removeprefix("sending query failed: ")
+
+
 class Heard:
     """A lock of the server's own that says: a daemon of this host is connected. It ends with its connection.
 
@@ -166,9 +180,7 @@ class Heard:
                 time.sleep(0.25)
         except DBAPIError as error:
             self.close()
-            raise RegistryUnavailable(
-                f"registry: whether we are the only daemon of {self._host}: {error.orig}"
-            ) from error
+            raise RegistryUnavailable(f"registry {_address(self._engine.url)}: {_reason(error)}") from error
 
     def close(self) -> None:
         """Let go of it."""

@@ -87,7 +87,7 @@ def reported(run: Run) -> None:
             assert (event["file"], event["uid"]) == (f"/proc/{pid}/stat", 0)
             said = world.json("status")["unreadable"]
             assert said == [{"pid": pid, "file": f"/proc/{pid}/stat", "uid": 0}]
-            assert f"process {pid} of uid 0: a read of /proc/{pid}/stat hangs" in world.cli("status").stdout
+            assert f"reads of files of uid 0 hang (/proc/{pid}/stat): process {pid}" in world.cli("status").stdout
             assert f"process {pid}" in world.cli("doctor", check=False).stdout
             assert "agent_watchdog_unreadable_processes 1.0" in _metrics(world)
             world.wait_sweeps(5)
