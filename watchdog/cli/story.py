@@ -118,19 +118,27 @@ def _time_left(seconds: object) -> str:
 
 
 def _timeline(answer: Json) -> Iterator[str]:
-    """Events and cleanup runs, one after the other as they happened; a hook's end is told once, by its run."""
-    moments: list[tuple[str, int, list[str]]] = []
-    hooks = {run.get("hook") for run in entries(answer.get("cleanup"))}
-    for event in entries(answer.get("events")):
-        if event.get("event") == "cleanup.hook_finished" and entry(event.get("evidence")).get("hook") in hooks:
-            continue
-        identifier = event.get("id")
-        moments.append((str(event.get("at")), identifier if isinstance(identifier, int) else 0, _event(event)))
-    for number, run in enumerate(entries(answer.get("cleanup"))):
-        moments.append((str(run.get("finished_at") or run.get("started_at")), 1 << 62 | number, _run(run)))
+    """Events in the order in which they were written down, which is that of happening whatever the clocks did.
+
+    A hook's end is told once, by its run: in the place of its last event, else by its time.
+    """
+    runs = {clean(run.get("hook")): run for run in entries(answer.get("cleanup"))}
+    moments: list[tuple[str, list[str]]] = []
+    for event in reversed(entries(answer.get("events"))):
+        hook = clean(entry(event.get("evidence")).get("hook")) if event.get("event") == "cleanup.hook_finished" else ""
+        run = runs.pop(hook, None)
+        if run is not None:
+            moments.append((str(run.get("finished_at") or event.get("at")), _run(run)))
+        elif not any(hook == clean(one.get("hook")) for one in entries(answer.get("cleanup"))):
+            moments.append((str(event.get("at")), _event(event)))
+    moments.reverse()
+    for run in runs.values():
+        at = str(run.get("finished_at") or run.get("started_at"))
+        place = next((number for number, (other, _) in enumerate(moments) if other > at), len(moments))
+        moments.insert(place, (at, _run(run)))
     if not moments:
         yield "  (its history is older than the registry keeps)"
-    for at, _, lines in sorted(moments, key=lambda moment: moment[:2]):
+    for at, lines in moments:
         yield f"  {clock(at)}  {lines[0]}"
         for line in lines[1:]:
             yield f"  {'':19}  {line}"

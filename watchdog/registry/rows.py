@@ -131,8 +131,20 @@ class End:
     outcome: Json
     error: str | None  # why it is no success
     task: tuple[str, str, str | None] | None  # id, new status, error message
-    say: bool  # also that the request is done
+    say: bool  # also that the request is done, where no `Proof` has said it before the hooks
     unsaved: Json  # of members and evidence, what the request's row lacks yet
+    cancelled: bool = False  # its task was, which is said
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """That an agent is proved dead, as its history says it."""
+
+    agent_id: str
+    owner_uid: int
+    who: str
+    why: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
