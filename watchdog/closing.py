@@ -21,7 +21,7 @@ from watchdog.journal import Cleanup
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.order_rows import member_json
-from watchdog.orders import Order, by_itself, end_words, status_of, task_of, told
+from watchdog.orders import Order, by_itself, end_words, error_of, status_of, task_of, told
 from watchdog.owners import Owners
 from watchdog.processes import procfs
 from watchdog.processes.exits import exit_status
@@ -64,8 +64,11 @@ class Closing:
         self._reports = Reports(owners)
         self._me = f"daemon {os.getpid()}"
 
-    async def proved(self, order: Order) -> None:
-        """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""
+    async def proved(self, order: Order, silence: timedelta) -> None:
+        """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing.
+
+        `silence`: the agent's, to this moment.
+        """
         agent = order.agent
         if agent.status is Status.UNKILLABLE and await self._store.write(
             self._store.store.transition,
@@ -93,7 +96,7 @@ class Closing:
             "killed_at": now.wall.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "grace_period_seconds": order.plan.grace.total_seconds() if order.plan else None,
             "killed_gracefully": not order.killed,
-            "seconds_since_heartbeat": round(agent.silence.total_seconds(), 1) if agent.beats else None,
+            "seconds_since_heartbeat": round(silence.total_seconds(), 1) if agent.beats else None,
             "message": told(order)
             + _left(order.ended)
             + _reused(agent)
@@ -107,6 +110,7 @@ class Closing:
             "exit_signal": agent.exit_signal,
             "processes": processes,
         }
+        order.outcome["task_status"] = task_of(order, agent, status)[0]
 
     async def _prove(self, order: Order) -> None:
         """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
@@ -187,7 +191,7 @@ class Closing:
             row_of(agent),
             by=order.by,
             outcome=outcome,
-            error=None if status is Status.COMPLETED else task[1],
+            error=error_of(order, status),
             task=None if agent.reg.task_id is None else (agent.reg.task_id, *task),
             say=order.step != "cleanup" and _worth_saying(order),
             unsaved=_unsaved(order),

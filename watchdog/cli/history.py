@@ -3,18 +3,17 @@
 import argparse
 import json
 import sys
-import time
 import urllib.parse
 
 from watchdog.cli.asking import Json, Verbs, add_verb, ask, socket_of
-from watchdog.cli.output import clean, clock, refused, say, say_json, warn
+from watchdog.cli.output import clean, clock, read_on, refused, say, say_json, warn
 from watchdog.cli.story import story
 from watchdog.control import client
 from watchdog.errors import DaemonBusy, DaemonUnreachable
 
 _EVENTS = """\
 What happened, one event a line, oldest first. --after ID goes on where you stopped: with --json each line has its id.
---follow waits for what comes next, and goes on by itself when the daemon is restarted.
+--follow waits for what comes next, and goes on by itself when the daemon is restarted; it ends with its reader.
 """
 _WHY = """\
 One agent's whole story, in the order of time and with the evidence: who registered it, what it said and when, what
@@ -69,7 +68,7 @@ def events(arguments: argparse.Namespace) -> int:
     begun = False
     while True:
         try:
-            for event in client.stream(_path(after, agent, follow=True), socket_of(arguments)):
+            for event in client.stream(_path(after, agent, follow=True), socket_of(arguments), wait=read_on):
                 _print(event, arguments)
                 identifier = event.get("id")
                 after, begun = identifier if isinstance(identifier, int) else after, True
@@ -79,7 +78,7 @@ def events(arguments: argparse.Namespace) -> int:
                 raise
         except DaemonUnreachable:
             pass
-        time.sleep(_RETRY_SECONDS)
+        read_on(seconds=_RETRY_SECONDS)
 
 
 def _path(after: int, agent: str | None, *, follow: bool) -> str:

@@ -23,12 +23,13 @@ def story(answer: Json) -> Iterator[str]:
     agent = entry(answer.get("agent"))
     yield from _heading(agent)
     yield ""
-    yield "signals at the last look" if agent.get("completed_at") is None else "signals when it ended"
+    yield "signals now" if agent.get("completed_at") is None else "signals when it ended"
     yield from _signals(agent)
     members = entries(agent.get("members"))
     if members:
         yield ""
-        yield "its processes at the last scan"
+        age = agent.get("members_age_seconds")
+        yield "its processes at the last scan" + ("" if age is None else f", {ago(age)} ago")
         for member in members:
             yield (
                 f"  {clean(member.get('pid')):>8} {clean(member.get('name')):<16} state {clean(member.get('state'))}, "
@@ -94,8 +95,9 @@ def _signals(agent: Json) -> Iterator[str]:
         if signal.get("says") is None:
             yield f"{name} no evidence: {clean(signal.get('missing'))}"
         else:
-            since = "" if age is None else f", {ago(age)} ago"
-            yield f"{name} {clean(signal.get('says'))}{since} [{clean(signal.get('trust'))}]"
+            says, more = clean(signal.get("says")), clean(signal.get("more"))
+            since = "" if age is None else f"{'' if says.endswith('the last') else ','} {ago(age)} ago"
+            yield f"{name} {says}{since}{'; ' if more else ''}{more} [{clean(signal.get('trust'))}]"
     if agent.get("completed_at") is not None:
         beats, last = clean(agent.get("beats")), clock(agent.get("last_heartbeat"))
         silent = ago(agent.get("silence_seconds"))
