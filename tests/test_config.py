@@ -341,3 +341,14 @@ def test_systemd_and_xdg_name_the_places() -> None:
     assert places_for(0, {}).state_dir == "/var/lib/agent-watchdog"
     user = places_for(7, {"HOME": "/h", "STATE_DIRECTORY": "/h/.config/x", "XDG_STATE_HOME": "relative"})
     assert (user.state_dir, user.runtime_dir) == ("/h/.local/state/agent-watchdog", "/tmp/agent-watchdog-7")
+
+
+def test_a_section_that_is_appended_to_the_shipped_file_is_named_with_both_lines() -> None:
+    """O19: its headers stand there already, with their keys as comments below."""
+    text = SHIPPED.read_text(encoding="utf-8")
+    first = text.splitlines().index("[stall]") + 1
+    last = len(text.splitlines()) + 1
+    assert problems(text + "[stall]\nafter_seconds = 60\n") == [
+        f"[stall] is declared at lines {first} and {last}; right: once, with the keys of both below it"
+    ]
+    assert problems("a = 1\na = 2\n")[0].startswith("not TOML: Cannot overwrite a value")

@@ -277,8 +277,8 @@ def test_what_the_file_leads_to_is_looked_at(tmp_path: Path) -> None:
 
     done = subprocess.run([DAEMON, "--check", "--config", path], capture_output=True, text=True, timeout=30)
 
-    assert done.returncode == 78
-    assert "hook 'x': command: /nowhere/prog is no program" in done.stderr
+    assert (done.returncode, done.stdout) == (0, f"{path}: fine\n")
+    assert f"warning: {path}: hook 'x': command: /nowhere/prog is no program" in done.stderr
     path.write_text("")
     environ = {**os.environ, "WATCHDOG_USEC": "5000000", "NOTIFY_SOCKET": "/nowhere/at/all"}
     done = subprocess.run(
@@ -301,13 +301,40 @@ def test_directories_that_a_start_would_refuse_are_told_before_it() -> None:
 
         assert done.returncode == 78
         assert done.stderr == (
+            f"agent-watchdogd: warning: {path}: log.file: {directory} is a link or a directory; the log goes to stderr"
+            " meanwhile; right: a file\n"
             f"agent-watchdogd: {path}: daemon.state_dir: {open_to_all}: mode 0777, others may write there;"
             " right: 0700\n"
             f"{path}: daemon.runtime_dir: {file}: a link or a file; right: a directory of uid {os.geteuid()}\n"
-            f"{path}: log.file: {directory} is a link or a directory; right: a file\n"
         )
         assert check(path, text.format(f"{directory}/x", f"{directory}/y")).returncode == 0
         assert not Path(directory, "x").exists()
+
+
+def test_a_slip_in_the_file_hides_nothing_else(tmp_path: Path) -> None:
+    """O14: what several keys come to, and what they lead to, is told beside an unknown key, and nothing that follows
+    from the slip alone."""
+    path = tmp_path / "f.toml"
+    path.touch(0o600)
+    done = check(
+        path,
+        '[stall]\nafter_seconds = 5\nbusy = 3\n[cleanup]\nroots = ["/"]\n[log]\nlevel = "loud"\n'
+        '[notify]\non = ["agent.ended"]\ncommand = ["/nowhere"]\n[daemon]\nstate_dir = "/dev/null/x"\n'
+        '[[hook]]\ncommand = ["x"]\n[[hook]]\nname = "b"\nrun = "pane"\nneeds = ["a"]\n',
+    )
+    assert done.returncode == 78
+    words = ("stall.busy: unknown", "log.level:", "hook[0].name: is missing", "stall.after_seconds: 5 is less")
+    for word in (
+        *words,
+        "cleanup.roots: must",
+        "warning: ",
+        "notify.command: /nowhere",
+        "daemon.state_dir: /dev/null/x",
+    ):
+        assert word in done.stderr, done.stderr
+    assert "needs" not in done.stderr, "the hook that it names is there, but has a fault"
+    done = check(path, '[stall]\nafter_seconds = 5\n[sweep]\ninterval_seconds = "x"\n')
+    assert done.stderr.count("after_seconds") == 0, "by an interval that nobody gave"
 
 
 def check(path: Path, text: str) -> subprocess.CompletedProcess[str]:

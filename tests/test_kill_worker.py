@@ -526,8 +526,8 @@ def test_a_retry_of_what_cannot_be_ended_writes_no_history(
             assert [event for event in after if event != "kill.signal_sent"] == [
                 *stuck,
                 "agent.ending",
-                "agent.ended",
                 "kill.finished",
+                "agent.ended",
             ]
 
     asyncio.run(story())

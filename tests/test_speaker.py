@@ -114,3 +114,21 @@ def test_a_human_is_asked_in_view_by_the_main_thread_alone() -> None:
     restarted = speaker()
     restarted.state = State.WAITING
     assert not restarted.asks_itself
+
+
+def test_only_who_says_it_of_its_work_has_finished() -> None:
+    """P14: STOPPING=1 and a session's end tell of the process, which may be told to end in the middle of its work."""
+    for beat, finished in (
+        (Beat(state=State.DONE), True),
+        (Beat(state=State.DONE, promises=False), False),
+        (Beat(state=State.DONE, tool="", session_ended="s1"), False),
+        (Beat(state=State.WORKING), False),
+    ):
+        agent = speaker()
+        agent.beat(beat, 1.0, WALL)
+        assert agent.finished is finished, beat
+    agent.beat(Beat(state=State.DONE), 2.0, WALL)
+    agent.beat(Beat(state=State.DONE, promises=False), 3.0, WALL)
+    assert agent.finished, "what it says on its way out takes nothing back"
+    agent.beat(Beat(), 4.0, WALL)
+    assert not agent.finished, "it works again"

@@ -124,7 +124,9 @@ CATALOGUE: dict[str, Entry] = {
         "silent for longer than agreed; not confirmed, or other activity is seen",
         "nothing yet; `agent-watchdog why AGENT`",
     ),
-    "agent.recovered": Entry(INFO, "an agent that was late or stalled beats again"),
+    "agent.recovered": Entry(
+        INFO, "an agent that was late or stalled beats again, or an unknown one can be judged"
+    ),
     "agent.stalled": Entry(
         WARNING,
         "silent for longer than agreed, confirmed, with no sign of activity",
@@ -237,6 +239,7 @@ CATALOGUE: dict[str, Entry] = {
         " fresh limit",
         "who tidies up the runtime directory of a running daemon?",
     ),
+    "agent.spared": Entry(INFO, "an order to end the agent was called off after it was claimed; it was not signalled"),
     "agent.ending": Entry(INFO, "the agent is being ended, or put in order after its end"),
     "agent.unkillable": Entry(
         ERROR, "processes of the agent cannot be ended; says which and why", "as with `kill.unkillable`"
@@ -280,7 +283,7 @@ CATALOGUE: dict[str, Entry] = {
     "stop.keys": Entry(INFO, "an agent that is to stop got its exit keys typed into its tmux pane, or why not"),
     "stop.program": Entry(INFO, "an agent that is to stop was stopped by its own program's command first; says how"),
     "stop.asked": Entry(INFO, "an agent is asked to end by itself, in the answer to its heartbeats over HTTP"),
-    "kill.withdrawn": Entry(INFO, "a kill was called off before the first signal, as a beat came"),
+    "kill.withdrawn": Entry(INFO, "a kill was called off before the first signal; says why"),
     "kill.signal_sent": Entry(INFO, "a signal went to a process whose identity was proved"),
     "kill.refused": Entry(
         WARNING,

@@ -1,4 +1,7 @@
-"""`agent-watchdogd --check`: what the file says is fine; is what it leads to there, and can nobody else change it?"""
+"""`agent-watchdogd --check`: what the file says is fine; is what it leads to there, and can nobody else change it?
+
+A problem keeps the daemon from starting, or gives others' hands to somebody. With all else it starts: a warning.
+"""
 
 import os
 import pwd
@@ -29,7 +32,9 @@ NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody 
 
 def problems(settings: Settings) -> list[str]:
     """What would go wrong, or give others' hands to somebody, one line each: `file: key: what; right: ...`."""
-    found = [f"{key}: {words}" for key, program in _programs(settings) for words in _program(program)]
+    found = [
+        f"{key}: {words}" for key, program in _programs(settings) if (words := _changeable_program(program)) is not None
+    ]
     for key, directory, mode in (
         ("state_dir", settings.state_dir, 0o700),
         ("runtime_dir", settings.runtime_dir, 0o755),
@@ -44,8 +49,6 @@ def problems(settings: Settings) -> list[str]:
             found += [f"daemon.{key}: {directory} cannot be made: {words}"] if words is not None else []
     with noted(registry := sqlite_file(settings.registry_url)):
         found += _registry(settings, registry)
-    with noted(settings.log.file):
-        found += _log(settings.log.file)
     return [f"{where(settings)}: {words}" for words in found]
 
 
@@ -65,16 +68,18 @@ def _registry(settings: Settings, registry: str) -> Iterator[str]:
 
 def _log(log: str) -> Iterator[str]:
     if os.path.islink(log) or os.path.isdir(log):
-        yield f"log.file: {log} is a link or a directory; right: a file"
+        yield f"log.file: {log} is a link or a directory; the log goes to stderr meanwhile; right: a file"
     elif log and not os.access(log if os.path.exists(log) else os.path.dirname(log), os.W_OK):
-        yield f"log.file: {log} cannot be written by uid {os.geteuid()}"
+        yield f"log.file: {log} cannot be written by uid {os.geteuid()}; the log goes to stderr meanwhile"
 
 
 def warnings(settings: Settings) -> list[str]:
     """What is perhaps a slip, and stops nothing."""
-    found = []
+    found = [f"{key}: {words}" for key, name in _programs(settings) if (words := _missing_program(name)) is not None]
+    with noted(settings.log.file):
+        found += _log(settings.log.file)
     if "roots" in settings.cleanup.model_fields_set:
-        found = [
+        found += [
             f"cleanup.roots[{number}]: {root} is no directory here; no temp dir can lie in it"
             for number, root in enumerate(settings.cleanup.roots)
             if not _is_directory(root)
@@ -169,14 +174,23 @@ def _programs(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "notify.command", settings.notify.command[0]
 
 
-def _program(name: str) -> Iterator[str]:
-    with noted(name if "/" in name else f"{name} on PATH ({os.environ.get('PATH', os.defpath)})"):
+def _missing_program(name: str) -> str | None:
+    with noted(_sought(name)):
+        found = which(name)
+    return None if found else f"{name} is no program that can be executed; right: an absolute path, or a name on PATH"
+
+
+def _changeable_program(name: str) -> str | None:
+    with noted(_sought(name)):
         found = which(name)
         words = None if found is None else _changeable(found)
-    if found is None:
-        yield f"{name} is no program that can be executed; right: an absolute path, or a name on PATH"
-    elif words is not None:
-        yield f"{words}: others could change what runs; right: chmod go-w, owner root or uid {os.geteuid()}"
+    if words is None:
+        return None
+    return f"{words}: others could change what runs; right: chmod go-w, owner root or uid {os.geteuid()}"
+
+
+def _sought(name: str) -> str:
+    return name if "/" in name else f"{name} on PATH ({os.environ.get('PATH', os.defpath)})"
 
 
 def _changeable(program: str) -> str | None:

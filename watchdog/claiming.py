@@ -137,7 +137,7 @@ class Claiming:
             now=self._clock.now().wall,
             who=self._me,
             why=why,
-            event="agent.recovered",
+            event="agent.recovered" if order.spoke() else "agent.spared",
         )
         agent.status = former
         return await self._withdraw(order, why)

@@ -21,13 +21,13 @@ from watchdog.journal import Cleanup
 from watchdog.logs import Log
 from watchdog.metrics import Metrics
 from watchdog.order_rows import member_json
-from watchdog.orders import Order, by_itself, end_words, status_of, task_of, told
+from watchdog.orders import Order, by_itself, end_words, error_of, status_of, task_of, told
 from watchdog.owners import Owners
 from watchdog.processes import procfs
 from watchdog.processes.exits import exit_status
 from watchdog.processes.identity import boot_id, passed_on
 from watchdog.recording import row_of
-from watchdog.registry.rows import End
+from watchdog.registry.rows import End, Proof
 from watchdog.registry.store import AsyncStore
 from watchdog.reports import Reports
 from watchdog.telling import Telling
@@ -64,8 +64,11 @@ class Closing:
         self._reports = Reports(owners)
         self._me = f"daemon {os.getpid()}"
 
-    async def proved(self, order: Order) -> None:
-        """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""
+    async def proved(self, order: Order, silence: timedelta) -> None:
+        """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing.
+
+        `silence`: the agent's, to this moment.
+        """
         agent = order.agent
         if agent.status is Status.UNKILLABLE and await self._store.write(
             self._store.store.transition,
@@ -93,7 +96,7 @@ class Closing:
             "killed_at": now.wall.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "grace_period_seconds": order.plan.grace.total_seconds() if order.plan else None,
             "killed_gracefully": not order.killed,
-            "seconds_since_heartbeat": round(agent.silence.total_seconds(), 1) if agent.beats else None,
+            "seconds_since_heartbeat": round(silence.total_seconds(), 1) if agent.beats else None,
             "message": told(order)
             + _left(order.ended)
             + _reused(agent)
@@ -107,15 +110,22 @@ class Closing:
             "exit_signal": agent.exit_signal,
             "processes": processes,
         }
+        order.outcome["task_status"] = task_of(order, agent, status)[0]
 
     async def _prove(self, order: Order) -> None:
         """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
         if order.step == "cleanup":
             return
-        if not await self.save(order, "cleanup", order.outcome):
+        if not await self.save(order, "cleanup", order.outcome, proof=self._proof(order)):
             raise _not_ours(order)
         order.prove()  # no sooner: an attempt that finds the step goes on with the hooks, and tells no more of the end
         self._tell_end(order)
+
+    def _proof(self, order: Order) -> Proof | None:
+        agent, outcome = order.agent, order.outcome or {}
+        if not _worth_saying(order):
+            return None
+        return Proof(agent.agent_id, agent.reg.owner_uid, self._me, str(outcome["message"]), self._clock.now().wall)
 
     def _tell_end(self, order: Order) -> None:
         """Once it is committed."""
@@ -182,10 +192,11 @@ class Closing:
             row_of(agent),
             by=order.by,
             outcome=outcome,
-            error=None if status is Status.COMPLETED else task[1],
+            error=error_of(order, status),
             task=None if agent.reg.task_id is None else (agent.reg.task_id, *task),
-            say=_worth_saying(order),
+            say=order.step != "cleanup" and _worth_saying(order),
             unsaved=_unsaved(order),
+            cancelled=order.options.cancel,
         )
         now, owner_uid = self._clock.now().wall, agent.reg.owner_uid
         close = self._store.store.close_agent
@@ -194,7 +205,7 @@ class Closing:
         if order.step != "cleanup":
             self._tell_end(order)
         if agent.reg.task_id is not None and order.options.cancel:
-            self._chronicle.tell("task.cancelled", agent, str(task[1]), order.by, {"task_id": agent.reg.task_id})
+            self._chronicle.log("task.cancelled", agent, str(task[1]), {"task_id": agent.reg.task_id})
         self._metrics.kills.labels(order.reason.value, status.value).inc()
         self._hearing.forget(agent)
         self._logged(agent).event("agent.ended", status=status, why=outcome["message"])
@@ -246,10 +257,12 @@ class Closing:
             say=_worth_saying(order),
         )
 
-    async def save(self, order: Order, step: str, outcome: dict[str, object] | None = None) -> bool:
+    async def save(
+        self, order: Order, step: str, outcome: dict[str, object] | None = None, proof: Proof | None = None
+    ) -> bool:
         """Commit a step, with the outcome so far and whatever else its row lacks. False: done, or somebody else's."""
-        save, by = self._store.store.save_step, order.holders
-        saved = await self._store.write(save, order.request_id, step, by=by, outcome=outcome, **_unsaved(order))
+        more = {"by": order.holders, "outcome": outcome, "proof": proof, **_unsaved(order)}
+        saved = await self._store.write(self._store.store.save_step, order.request_id, step, **more)
         if saved:
             order.stored, order.evidence = (step, order.members), None
         return saved
@@ -285,7 +298,7 @@ def _not_ours(order: Order) -> NotOurs:
 
 def _worth_saying(order: Order) -> bool:
     """Whether the end of the request is; where nobody was killed `agent.ended` tells it."""
-    return order.reason not in (Reason.GONE, Reason.LOST)
+    return order.touched or order.reason not in (Reason.GONE, Reason.LOST)
 
 
 def _started(identity: Identity, now: Instant) -> str | None:

@@ -138,15 +138,18 @@ def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ
         return settings_of(Config(), None, places)
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
-    return settings_of(parse(text, path), path, places)
+    return settings_of(parse(text, path, places), path, places)
 
 
 def _open(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a FIFO would wait for a writer
 
 
-def parse(text: bytes, path: str) -> Config:
-    """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; right: ...`."""
+def parse(text: bytes, path: str, places: Places | None = None) -> Config:
+    """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; right: ...`.
+
+    `places`: where the daemon's files would lie; then also what contradicts itself in the rest of a file with faults.
+    """
     if len(text) > _LARGEST:
         raise ConfigError([f"{path}: is larger than {_LARGEST} bytes; right: what config/agent-watchdog.toml shows"])
     if text.startswith(b"\xef\xbb\xbf"):
@@ -167,7 +170,8 @@ def parse(text: bytes, path: str) -> Config:
         problems = [explain(dict(problem)) for problem in error.errors(include_url=False)]
         if len(problems) > _MOST:
             problems[_MOST:] = [f"and {len(problems) - _MOST} more problems"]
-        raise ConfigError([f"{path}: {problem}" for problem in problems]) from None
+        told = [f"{path}: {problem}" for problem in problems]
+        raise ConfigError(told, None if places is None else _rest(data, path, places, told)) from None
     return config
 
 
@@ -184,8 +188,54 @@ def _twice(text: str, error: str) -> str | None:
     return f"[{name}] is declared at lines {first} and {said[2]}; right: one [{name}], with the keys of both"
 
 
+def _rest(data: dict[str, Any], path: str, places: Places, problems: list[str]) -> Settings | None:
+    """The settings that a file would come to without its faults, where it comes to any; adds what is wrong with those.
+
+    What speaks of a key with a fault, or of a list in which something is left out, is no finding of its own.
+    """
+    faulty: set[str] = set()
+    for _ in range(_MOST):
+        try:
+            config = Config.model_validate(data)
+            break
+        except ValidationError as still:
+            for one in still.errors(include_url=False):
+                faulty.add(_left_out(data, one["loc"], missing=one["type"] == "missing"))
+    else:
+        return None
+    settings, more = _resolved(config, path, places)
+    lists, keys = {one for one in faulty if "." not in one}, [one for one in faulty if "." in one]
+    for problem in more:
+        if re.split(r"[\[:]", problem)[0] not in lists and not any(key in problem for key in keys):
+            problems.append(f"{path}: {problem}")
+    return settings
+
+
+def _left_out(data: dict[str, Any], place: tuple[int | str, ...], *, missing: bool) -> str:
+    """Take what stands at that place out of the file's data; its key, or the list of tables in which it stood."""
+    *above, last = place[:-1] if missing and len(place) > 1 else place
+    at: Any = data
+    try:
+        for part in above:
+            at = at[part]
+        del at[last]
+    except (LookupError, TypeError):  # it is none of the file's own words: the branch of a union
+        data.pop(str(place[0]), None)
+        return str(place[0])
+    in_section = len(place) > 1 and isinstance(place[1], str)
+    return f"{place[0]}.{place[1]}" if in_section else str(place[0])
+
+
 def settings_of(config: Config, file: str | None, places: Places) -> Settings:
     """Resolve paths, check what depends on several keys. Raises ConfigError."""
+    settings, problems = _resolved(config, file, places)
+    if problems:
+        raise ConfigError([f"{file or 'defaults'}: {problem}" for problem in problems], settings)
+    return settings
+
+
+def _resolved(config: Config, file: str | None, places: Places) -> tuple[Settings, list[str]]:
+    """The settings, and what contradicts itself in them."""
     state_dir = config.daemon.state_dir or places.state_dir
     runtime_dir = config.daemon.runtime_dir or places.runtime_dir
     problems = list(_contradictions(config))
@@ -204,10 +254,8 @@ def settings_of(config: Config, file: str | None, places: Places) -> Settings:
             f"log.file: {config.log.file!r} is or may become a file that the daemon works by; right: a name that ends"
             " in .log, outside of the runtime directory"
         )
-    if problems:
-        raise ConfigError([f"{file or 'defaults'}: {problem}" for problem in problems])
     hooks = DEFAULT_HOOKS if config.hook is None else config.hook
-    return Settings(
+    settings = Settings(
         config=config,
         file=file,
         mode=config.daemon.mode,
@@ -232,6 +280,7 @@ def settings_of(config: Config, file: str | None, places: Places) -> Settings:
         ),
         sources=(USERS_SOURCES if places.uid else ()) if config.source is None else config.source,
     )
+    return settings, problems
 
 
 def _policy(config: Config, agent_type: str, name: str, tags: tuple[str, ...], source: str) -> Policy:

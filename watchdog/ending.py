@@ -29,7 +29,7 @@ RESEND = 0.2  # seconds between two rounds of the end phase; teardown of 100 pro
 class Ended:
     """What became of a tree.
 
-    `reason` is set when something of it lives: not_permitted, protected, unreadable, frozen, d_state, outrun.
+    `reason` is set when something of it lives: not_permitted, protected, unreadable, frozen, traced, d_state, outrun.
     """
 
     members: tuple[Member, ...] = ()

@@ -18,9 +18,11 @@ class ConfigError(WatchdogError):
 
     exit_code = 78
 
-    def __init__(self, problems: list[str]) -> None:
+    def __init__(self, problems: list[str], rest: object = None) -> None:
+        """`rest`: the settings (`config.Settings`) that the file would come to without these, where it would."""
         super().__init__("\n".join(problems))
         self.problems = problems
+        self.rest = rest
 
 
 class AlreadyRunning(WatchdogError):

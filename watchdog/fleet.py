@@ -7,6 +7,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from operator import attrgetter
@@ -28,7 +29,7 @@ from watchdog.core.model import (
 from watchdog.core.sessions import SESSION, shared_words
 from watchdog.core.sites import Site
 from watchdog.core.usage import Used
-from watchdog.core.verdict import Judgement, Observation, quiet
+from watchdog.core.verdict import Judgement, Observation, quiet, span
 from watchdog.errors import Conflict
 from watchdog.processes.signals import Guard
 from watchdog.speaker import Speaker
@@ -59,6 +60,9 @@ class Agent(Speaker):
     # what was made of it
     verdict: Verdict | None = None
     line: str = ""
+    presence: Presence = Presence.ALIVE  # by the last look
+    beats_judged: int = 0  # its count then
+    scan_age: timedelta | None = None  # of a copy that is shown: how old what is known of its processes is
     silence_written: timedelta = ZERO
     renewed_judged: int = 0  # `renewed` at the last look: one more since then makes the verdict old
     doomed_since: float | None = None  # monotonic instant from which on its silence asks for its end
@@ -74,6 +78,7 @@ class Agent(Speaker):
     ordering: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an order to end it is committed
     said: set[str] = field(default_factory=set)  # events of the present condition, told once
     needed_human: bool = False  # told, and not answered yet
+    recovering: bool = False  # it was late, and is well for no word of its own: what it says next is its recovery
     perhaps: dict[str, str] = field(default_factory=dict)  # by id: agents that stand for sessions it may have begun
     lives_on: str | None = None  # what of it could not be killed, at the last attempt
     expiry_told: bool = False
@@ -164,13 +169,13 @@ class Agent(Speaker):
     @property
     def settled(self) -> bool:
         """Whether a look could find nothing new as long as its process lives."""
-        return self.verdict is Verdict.HEALTHY and self.age < self.settled_until
+        return self.verdict is Verdict.HEALTHY and self.age < self.settled_until and not self.recovering
 
     @property
     def why(self) -> str:
         """The line of its verdict; that of a healthy one goes on counting while nobody needs to look."""
         counts = self.verdict is Verdict.HEALTHY and self.promised and self.line
-        return quiet(self.counted, self.after) if counts else self.line
+        return quiet(self.counted, self.after, self.forgiven) if counts else self.line
 
     @property
     def ttl_left(self) -> timedelta | None:
@@ -230,11 +235,29 @@ class Agent(Speaker):
         """Whether it counts as not started, if no process of it lives: nobody has told a pid, and it may need none."""
         return presence is Presence.NO_PID and not self.promised and self.age >= self.policy.start_limit
 
+    def copy(self) -> "Agent":
+        """One whose ages go on by themselves, to be shown; it holds what this one holds, and must not be closed."""
+        shown = copy(self)
+        shown.sights = self.sights.copy()
+        return shown
+
+    def shown(self, judgement: Judgement, since: timedelta) -> None:
+        """Of a copy: what its ages of now make of its verdict. `since`: the last look.
+
+        A verdict that only time has changed is for a look, which tells it; a word since then counts at once.
+        """
+        spoke = self.beats != self.beats_judged
+        if judgement.verdict is self.verdict or (spoke and judgement.verdict in (Verdict.HEALTHY, Verdict.WAITING)):
+            self.verdict, self.line = judgement.verdict, judgement.line
+        elif self.verdict is not Verdict.HEALTHY and self.line:
+            self.line += f" ({span(since)} ago)"
+
     def judged(self, judgement: Judgement, now: float, interval: float) -> None:
         """Remember a verdict and count the look."""
         self.settled_until = self.age + judgement.stands
         self.changed = self.changed or judgement.verdict is not self.verdict
         self.verdict, self.line, self.renewed_judged = judgement.verdict, judgement.line, self.renewed
+        self.beats_judged = self.beats
         if judgement.verdict is not Verdict.STALLED and not judgement.overdue:
             self.doomed_since = None
         elif self.doomed_since is None:

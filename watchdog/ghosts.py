@@ -121,6 +121,7 @@ class Ghosts:
         ended_at = now if row.completed_at is None else row.completed_at.timestamp()
         reason = (row.error_message or why).removeprefix(f"Agent {row.status}: ")
         task = {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(row.status)
+        task = "completed" if row.finished and row.status is not Status.FAILED else task
         task = task or self._desk.settings.policy_for(row.registration).task_status
         return End(row.status.value, reason, "daemon", ended_at, row.exit_code, task_status=task)
 

@@ -68,6 +68,7 @@ class KillWorker:
         observe: bool,
         parallel: int,
         user_of: Callable[[int], int] = lambda uid: uid,  # whose share an agent's kill counts for
+        present: Callable[[Agent], Agent] = lambda agent: agent,  # as it is now, for what is told of it
     ) -> None:
         self._store = store
         self._clock = clock
@@ -83,6 +84,7 @@ class KillWorker:
         self._log = log
         self.observe = observe
         self._user_of = user_of
+        self._present = present
         self.allow(parallel)
         self._orders: dict[str, Order] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,7 +143,7 @@ class KillWorker:
                 by=by,
                 now=self._clock.now().wall,
                 identity=agent.identity,
-                options=to_json(options, beats, why),
+                options=to_json(options, beats, why, finished=agent.finished),
                 why=why,
                 owner_uid=agent.reg.owner_uid,
                 event=event,
@@ -149,7 +151,7 @@ class KillWorker:
             if not opened:
                 words = "is open already; one that the log calls row.quarantined has to be mended or deleted"
                 raise Conflict(f"another kill request for {agent.reg.name} {words}")
-            order = Order(request_id, agent, reason, options, by, why, beats)
+            order = Order(request_id, agent, reason, options, by, why, beats, finished=agent.finished)
             if reason is Reason.ORPHANED:
                 self._scanner.ghosts[agent.agent_id] = agent
             self._begin(order)
@@ -164,6 +166,8 @@ class KillWorker:
         order.step, order.outcome = row.step or "", dict(row.outcome)
         order.members = tuple(member_of(member) for member in row.members)
         order.former = row.claimed_by
+        finished = row.options.get("finished")
+        order.finished = agent.finished if finished is None and not order.step else finished is True
         order.conversation = conversation_of(row.evidence.get("conversation"))
         order.take_over(self._clock.mono())
         if lost and order.step != "cleanup":
@@ -285,7 +289,7 @@ class KillWorker:
             return True
         try:
             if order.step != "cleanup":
-                await self._closing.proved(order)
+                await self._closing.proved(order, self._present(order.agent).silence)
             await self._closing.put_in_order(order)
         except NotOurs:
             if not await self._closing.let_go(order.agent):
@@ -311,7 +315,7 @@ class KillWorker:
                 return  # all that a successor needs to know: whom to let go on, or kill
             if snapshot is not None:
                 held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
-                said = await testimony(agent, held, self._owners, self._panes)
+                said = await testimony(self._present(agent), held, self._owners, self._panes)
                 order.evidence = {**snapshot, **order.kept, "said": said}
                 return  # it goes with the first intent, or with the proof where nobody is left to signal
             if not await self._closing.save(order, step):

@@ -8,7 +8,8 @@ from watchdog.core.model import Identity, KillOptions, TreeMember
 _MEMBER, _IDENTITY = (tuple(field.name for field in fields(kind)) for kind in (TreeMember, Identity))
 
 
-def to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:
+def to_json(options: KillOptions, beats: int, why: str, *, finished: bool | None = None) -> dict[str, object]:
+    """`finished`: whether the agent's work was done by then; None: who orders does not know."""
     return {
         "force": options.force,
         "grace_seconds": None if options.grace is None else options.grace.total_seconds(),
@@ -20,6 +21,7 @@ def to_json(options: KillOptions, beats: int, why: str) -> dict[str, object]:
         "by_root": options.by_root,
         "beats": beats,
         "why": why,
+        "finished": finished,
     }
 
 

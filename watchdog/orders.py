@@ -55,6 +55,7 @@ class Order:
     begun: bool = False  # the first signal was on its way: no beat withdraws it any more
     killed: bool = False  # and it may have been KILL
     asked: bool = False  # it was asked to end by itself
+    finished: bool = False  # its work was done before any of this began
     pressed: bool = False  # somebody wants it ended without asking any longer
     wanted: bool = False  # by a person too, whoever ordered it first
     vetoed: str | None = None  # why it is called off, if nothing was signalled yet
@@ -224,7 +225,7 @@ class Order:
                 self.plan.hurry.set()
         changed = mine != self.options or self.reason is not former
         self.options = mine
-        return to_json(mine, self.beats, self.why) if changed else None
+        return to_json(mine, self.beats, self.why, finished=self.finished) if changed else None
 
     def reprieve(self, holds: Holds, now: datetime) -> str | None:
         """Why it is called off before the claim, if it is: a heartbeat since the look that decided, or a hold.
@@ -339,27 +340,42 @@ def _force(order: Order) -> str:
 
 
 def task_of(order: Order, agent: Agent, status: Status) -> tuple[str, str | None]:
-    """The task's new status and error message."""
+    """The task's new status and error message.
+
+    Work that was finished is completed, whatever became of its agent afterwards; an exit status that is not 0 is its
+    own later word.
+    """
     if order.options.cancel:
         return "cancelled", f"cancelled by {order.by}: {order.why}"
+    if status is Status.COMPLETED or (order.finished and not (status is Status.FAILED and agent.exit_code)):
+        return "completed", None
+    failed = status not in (Status.LOST, Status.KILLED, Status.STOPPED)
+    return "failed" if failed else agent.policy.task_status, error_of(order, status)
+
+
+def error_of(order: Order, status: Status) -> str | None:
+    """Why the agent is no success, in words; None: it is one."""
     match status:
         case Status.COMPLETED:
-            return "completed", None
+            return None
         case Status.LOST:
-            return agent.policy.task_status, "Agent lost: its host was restarted"
+            return "Agent lost: its host was restarted"
+        case Status.KILLED | Status.STOPPED if order.options.cancel:
+            return f"cancelled by {order.by}: {order.why}"
         case Status.KILLED:
-            return agent.policy.task_status, f"Agent killed: {order.why}"
+            return f"Agent killed: {order.why}"
         case Status.STOPPED:
-            return agent.policy.task_status, f"Agent stopped: {order.why}"
+            return f"Agent stopped: {order.why}"
         case _:
-            return "failed", f"Agent failed: {(order.outcome or {}).get('message', order.why)}"
+            return f"Agent failed: {(order.outcome or {}).get('message', order.why)}"
 
 
 def end_words(
     agent: Agent, status: Status, options: KillOptions, by: str, why: str, outcome: Mapping[str, object]
 ) -> dict[str, Any]:
     """How it ended, as hooks are told of it beside `outcome` and `reason`; the same after a restart."""
-    task = "cancelled" if options.cancel else {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(status)
+    task = "cancelled" if options.cancel else outcome.get("task_status")  # none: of an earlier version
+    task = task or {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(status)
     try:
         ended_at = datetime.fromisoformat(str(outcome.get("killed_at"))).timestamp()
     except ValueError:

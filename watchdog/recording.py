@@ -108,6 +108,8 @@ def row_of(agent: Agent) -> SweepRow:
         last_heartbeat=agent.last_heartbeat,
         # To a daemon after us it is blocked, which is bound as this is: what goes on is not written down.
         state=State.BLOCKED if agent.rests_on else agent.state,
+        state_seconds=0.0 if agent.rests_on else agent.state_age.total_seconds(),
+        finished=agent.finished,
         verdict=agent.verdict,
         note=agent.note and hide_secrets(agent.note),
         last_progress=agent.progress,
@@ -124,8 +126,10 @@ def row_of(agent: Agent) -> SweepRow:
 def restore(agent: Agent, row: AgentRow) -> None:
     """Take over what an earlier daemon watched; the time without one does not count."""
     agent.beats, agent.last_heartbeat = row.beats, row.last_heartbeat
+    agent.beats_judged = row.beats
     agent.promised = row.promised or agent.reg.stall_after is not None
     agent.state, agent.note, agent.tool, agent.progress = row.state, row.note, row.tool, row.last_progress
+    agent.state_age, agent.finished = timedelta(seconds=row.state_seconds), row.finished
     if row.verdict is Verdict.WAITING:  # told; of silence we begin anew, and so does what is told of it
         agent.verdict = row.verdict
     agent.age = timedelta(seconds=row.watched_seconds)

@@ -21,6 +21,7 @@ from watchdog.processes.bounded import Unreadable
 from watchdog.processes.identity import pin
 from watchdog.processes.reader import awaited
 from watchdog.processes.signals import NO_LOOK, Guard, Look, SendResult, carry_on, send
+from watchdog.processes.stops import tracers_of
 
 SPARE_DESCRIPTORS = 64  # for looks at /proc, the registry, and each signal's own pidfd
 
@@ -33,8 +34,9 @@ class Member:
     pidfd: int
     sent: list[str] = field(default_factory=list)  # each signal that ends, once
     refused: str | None = None  # why nothing goes out to it: not_permitted, protected, unreadable
-    stuck: str | None = None  # why it outlives KILL: frozen, d_state
+    stuck: str | None = None  # why it outlives KILL: frozen, traced, d_state
     frozen_by: str | None = None  # the directory of the cgroup that holds it, where it is frozen
+    tracer: int = 0  # the process that holds it, if it is traced
     stopped: bool = False  # by us, in this attempt
     look: Look = NO_LOOK  # what was read of it for the signals that come next
     owed: bool = False  # SIGCONT, unless it is killed: we stopped it, or an attempt before this one may have
@@ -62,6 +64,8 @@ class Member:
         """How it ended, in one word for people and JSON."""
         if not self.dead:
             why = self.refused or self.stuck
+            if why == "traced":
+                return f"alive (held by a debugger, process {self.tracer})"
             return f"alive ({why})" if why else "alive"
         return f"after {self.sent[-1]}" if self.sent else "by itself"
 
@@ -198,14 +202,23 @@ class Roll:
                 member.owed = True
 
     async def stuck(self) -> str | None:
-        """Why it lives after all that was sent, in one word: not_permitted protected unreadable frozen d_state."""
+        """Why it lives after all that was sent, in one word: not_permitted protected unreadable frozen traced d_state.
+
+        Who is traced dies when its tracer lets it go: at its exit, too, it waits for one that asked for that
+        (PTRACE_O_TRACEEXIT of ptrace(2)).
+        """
         alive = self.alive()
+        pids = tuple(m.pid for m in alive)
         frozen: dict[int, str] = {}
+        tracers: dict[int, int] = {}
         with suppress(OSError):
-            frozen = await awaited(None, cgroups.frozen_among, tuple(m.pid for m in alive))
+            frozen = await awaited(None, cgroups.frozen_among, pids)
+        with suppress(OSError):
+            tracers = await awaited(None, tracers_of, pids)
         for member in alive:
-            member.stuck = "frozen" if member.pid in frozen else "d_state"
+            member.tracer = tracers.get(member.pid, 0)
             member.frozen_by = frozen.get(member.pid)
+            member.stuck = "frozen" if member.pid in frozen else "traced" if member.tracer else "d_state"
         reasons = [m.refused for m in alive] + [m.stuck for m in alive]
         return next((reason for reason in reasons if reason), None)
 

@@ -90,6 +90,7 @@ class Daemon:
         self.host = identity.this_host(settings.host)
         self.boot_id = identity.boot_id()
         self.stopping, self.sooner = asyncio.Event(), asyncio.Event()
+        self.looked = asyncio.Event()  # the first sweep has ended, however
         self.early: asyncio.Task[None] | None = None  # a look that a reason called for
         self.adopted = Adopted()
         self.reloads: list[asyncio.Future[None]] = []  # who waits for the outcome of the next one
@@ -176,27 +177,36 @@ class Daemon:
             end.cancel()
 
     async def _early_look(self, reload: bool) -> None:
-        if reload:
-            asked, self.reloads = self.reloads, []
-            try:
-                await self.reload.run(self.settings)
-            finally:
+        try:
+            if reload:
+                await self._reload()
+            await self._sweep()
+        finally:
+            if reload:  # what is shown from now on was judged by the new settings
                 self.supervisor.ready(self.bulletin.line())
-                for one in asked:
-                    if not one.done():
-                        one.set_result(None)
-        await self._sweep()
+
+    async def _reload(self) -> None:
+        asked, self.reloads = self.reloads, []
+        try:
+            await self.reload.run(self.settings)
+        finally:
+            for one in asked:
+                if not one.done():
+                    one.set_result(None)
 
     async def _scheduled_sweep(self) -> None:
         """The sweep of each interval; only its success feeds systemd's watchdog."""
-        self._report_stuck()
-        self.adopted.look()
-        self.users.look()
-        self.admission.look()
-        await self.door.keep()
-        await self.scrape.keep(self.settings.metrics.listen)
-        if await self._sweep():
-            self.supervisor.swept(self.bulletin.line())
+        try:
+            self._report_stuck()
+            self.adopted.look()
+            self.users.look()
+            self.admission.look()
+            await self.door.keep()
+            await self.scrape.keep(self.settings.metrics.listen)
+            if await self._sweep():
+                self.supervisor.swept(self.bulletin.line())
+        finally:
+            self.looked.set()
 
     def _report_stuck(self) -> None:
         """What does not answer is said once, and once that it has."""
@@ -326,6 +336,7 @@ class Daemon:
             observe=settings.observe,
             parallel=settings.kill.parallel,
             user_of=self.users.user_of,
+            present=lambda agent: self.sweeper.present(agent),
         )
         held.push_async_callback(self.worker.close)  # also where the start is given up
         self.recorder = Recorder(self.fleet, self.store, clock, log)
@@ -402,6 +413,7 @@ class Daemon:
             look_soon=self.look_soon,
             ask_owner=self.owners.call_alone,
             admission=self.admission,
+            present=self.sweeper.present,
             facts=self.bulletin.facts,
             doubts=self.sweeper.restraint.on,
             lift_doubts=self.sweeper.restraint.lift,
@@ -456,7 +468,8 @@ class Daemon:
         self.schedule.every(reaper.EVERY, "reap", self.reaper.round)
         self.schedule.every(reaper.EVERY, "reports", Latecomers(self.desk, self.owners).round)
         self.schedule.start()
-        if self.stopping.is_set():
+        await self._first_look()
+        if self.stopping.is_set() or self.schedule.dead.is_set():
             return  # told to stop before we were ready: who waits for it is not told that we are
         self.supervisor.ready(self.bulletin.line())
         log = self.log.bind(socket=self.door.desk.socket_path, config=self.settings.file or "defaults")
@@ -464,6 +477,16 @@ class Daemon:
         if not self.supervisor.present:
             words = invitation(self.settings) + "\n"
             threads.begin("standard output", lambda: print(words, end="", flush=True))  # its reader may have stopped
+
+    async def _first_look(self) -> None:
+        """Who is told that we are ready may ask what we see: until the first sweep has ended we have seen nobody."""
+        self.supervisor.stepped()
+        ends = [asyncio.create_task(one.wait()) for one in (self.looked, self.stopping, self.schedule.dead)]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
 
     def _no_space(self, uid: int) -> str | None:
         """Why nothing that this user can do without is written, or None."""

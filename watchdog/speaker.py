@@ -35,6 +35,7 @@ class Speaker:
     promised: bool = False
     after_said: timedelta | None = None
     state: State | None = None
+    finished: bool = False  # it said in so many words that its work is done; the end of a session or process is no such
     note: str | None = None  # as it was said; kept and shown only by `hide_secrets`
     speaker_pid: int | None = None  # who sent its last word through a socket of ours
     tool: str | None = None  # likewise
@@ -139,6 +140,7 @@ class Speaker:
         self.promised = self.promised or beat.promises
         if beat.promises or beat.state is not None:
             state, self.state_at = beat.state or State.WORKING, wall
+            self.finished = state is State.DONE and (self.finished or _is_done(beat))
             if state is not self.state:
                 self.state, self.state_age, self.state_since = state, ZERO, mono
                 if self.progress_age is not None:
@@ -342,3 +344,11 @@ class Speaker:
     def unread_now(self) -> None:
         """Its only beat, a file, cannot be read: how long that lasts is watched until its next word."""
         self.unread, self.settled_until = ZERO, ZERO
+
+
+def _is_done(beat: Beat) -> bool:
+    """Whether `done` is said of the work: STOPPING=1, which promises nothing, and a session's end mean the process.
+
+    A program that is told to end says these as well, in the middle of its work.
+    """
+    return beat.promises and beat.session_ended is None

@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         descriptors.refuse_too_few()
         read = _reader(options)
         if options.check:
-            return _answered(lambda: _check(read(), Supervisor(os.environ)))
+            return _answered(lambda: _check(read, Supervisor(os.environ)))
         settings = _answered(read)
         from watchdog.service import Daemon  # lazily: half a second that `--check` need not take
 
@@ -56,8 +56,13 @@ def main(argv: list[str] | None = None) -> int:
             return background.run_detached(settings, options.pidfile, run)
         return run(settings, Supervisor(os.environ))
     except WatchdogError as error:
-        print(f"agent-watchdogd: {error}", file=sys.stderr)
+        if not isinstance(error.__cause__, _Logged):
+            print(f"agent-watchdogd: {error}", file=sys.stderr)
         return error.exit_code
+
+
+class _Logged(Exception):
+    """The cause of an error that the log has told where the command would print it: it is said once, in its format."""
 
 
 def _answered(look: Callable[[], T]) -> T:
@@ -106,16 +111,27 @@ def build() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(settings: config.Settings, supervisor: Supervisor) -> int:
+def _check(read: Callable[[], config.Settings], supervisor: Supervisor) -> int:
     """`--check`, fit for ExecStartPre=: what the file says is fine; is what it leads to there?"""
+    try:
+        settings = read()
+    except ConfigError as error:
+        if isinstance(error.rest, config.Settings):  # the rest of it is looked at all the same
+            _warn(error.rest)
+            raise ConfigError([*error.problems, *checkup.problems(error.rest)]) from None
+        raise
     _refuse_name_clash()
     supervisor.refuse_interval(settings.interval)
-    for words in checkup.warnings(settings):
-        print(f"agent-watchdogd: warning: {words}", file=sys.stderr)
+    _warn(settings)
     if problems := checkup.problems(settings):
         raise ConfigError(problems)
     print(f"{checkup.where(settings)}: fine")
     return 0
+
+
+def _warn(settings: config.Settings) -> None:
+    for words in checkup.warnings(settings):
+        print(f"agent-watchdogd: warning: {words}", file=sys.stderr)
 
 
 def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
@@ -163,7 +179,12 @@ def _run(
         return asyncio.run(live(settings, supervisor, log, sink, pid_file))
     except WatchdogError as error:
         log.event("daemon.failed", error=str(error))
-        raise
+        if settings.log.file and sink.health().error is None:
+            raise
+        raise error from _Logged()
+    except Exception as error:  # noqa: BLE001 - a fault of ours is told by the log, too, where Python would print it
+        log.event("daemon.failed", error=repr(error), exc_info=error)
+        return 1
     finally:
         logs.finish(sink)
 

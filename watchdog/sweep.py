@@ -152,6 +152,22 @@ class Sweeper:
             self.account.swept(began, self._interval)
             self.took = self._clock.mono() - began.mono
 
+    def present(self, agent: Agent) -> Agent:
+        """A copy of it as it is now, for whoever asks: all ages of this moment, and what they make of its verdict.
+
+        Nothing is decided by it. What waits on its socket is heard first.
+        """
+        self._hearing.sockets.drain(agent.agent_id)
+        now, shown = self._clock.mono(), agent.copy()
+        since = timedelta(seconds=max(0.0, now - agent.reckoned))
+        self._reckon([shown], self.restraint.last)
+        shown.scan_age = timedelta(seconds=now - self._scanned) if shown.members else None
+        if shown.verdict is None or shown.status in (Status.ENDING, Status.UNKILLABLE):
+            return shown
+        shown.looked = None if shown.looked is None else now  # this is no further look
+        shown.shown(judge(shown.observe(shown.presence, now, self._interval), shown.policy), since)
+        return shown
+
     async def close(self) -> None:
         """Give up what was asked of helpers beside the sweep."""
         await self.inquiries.close()
@@ -275,6 +291,7 @@ class Sweeper:
         if agent.status in (Status.ENDING, Status.UNKILLABLE) or self._fleet.get(agent.agent_id) is not agent:
             return None
         try:
+            agent.presence = presence
             judgement = judge(agent.observe(presence, now.mono, self._interval), agent.policy)
             self._tidings.judged(agent, judgement)
             self._climbing.look(agent, judgement)

@@ -87,7 +87,8 @@ class TakeUp:
                 last = await self._store.read(store.last_event, agent.agent_id, HUMAN)
                 agent.needed_human = last == HUMAN[0]
                 if agent.state is State.WAITING:
-                    agent.state_age = agent.policy.prompt_limit if agent.needed_human else ZERO
+                    told = agent.policy.prompt_limit if agent.needed_human else ZERO
+                    agent.state_age = max(agent.state_age, told)
                 elif agent.needed_human:
                     agent.sights.prompt = Sight(TOLD, agent.policy.prompt_limit)
             if agent.expires_soon:

@@ -51,6 +51,7 @@ def _heartbeat(agent: Agent) -> dict[str, object]:
         "beats": agent.beats,
         "last_at": agent.last_heartbeat.isoformat(timespec="seconds") if agent.last_heartbeat else None,
         "silent_seconds": _seconds(agent.silence),
+        "not_counted_seconds": _seconds(agent.forgiven) if agent.forgiven else None,
         "allowed_seconds": _seconds(agent.after),
         "promised": agent.promised,
         "state": agent.state.value if agent.state else None,

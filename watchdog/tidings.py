@@ -38,6 +38,11 @@ class Tidings:
         if agent.asked_too_much and not agent.cap_told:
             agent.cap_told = True
             self._chronicle.tell("agent.wait_capped", agent, agent.asked_too_much)
+        spoke = agent.beats != agent.beats_judged
+        if agent.recovering and (spoke or judgement.verdict is not Verdict.HEALTHY):
+            agent.recovering = False
+            if judgement.verdict is Verdict.HEALTHY:
+                self.once(agent, "agent.recovered", "agent.recovered", judgement.line)
         if judgement.verdict is agent.verdict:
             return
         former = agent.verdict
@@ -47,7 +52,9 @@ class Tidings:
         if judgement.verdict is Verdict.LATE:
             event = "agent.channel_lost" if agent.channel_lost else "agent.late"
         if judgement.verdict is Verdict.HEALTHY and former in (Verdict.LATE, Verdict.STALLED, Verdict.UNKNOWN):
-            event = "agent.recovered"
+            # Who is only given more time, since we could not hear it, has not recovered before it speaks.
+            agent.recovering = not spoke and former is not Verdict.UNKNOWN
+            event = None if agent.recovering else "agent.recovered"
         if event is not None:
             self.once(agent, event, event, judgement.line)
 

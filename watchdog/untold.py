@@ -5,7 +5,8 @@ UNTOLD: dict[str, str] = {
     "daemon.stopped": "daemon.stopping",
     "daemon.failed": "OnFailure= in the unit, as the daemon has ended by then",
     "agent.starting": "agent.registered",
-    "agent.ending": "kill.requested",  # these three stand in the history only
+    "agent.ending": "kill.requested",  # these four stand in the history only
+    "agent.spared": "kill.withdrawn",
     "agent.unkillable": "kill.unkillable",
     "log.message": "an event of ours, as these are libraries' own words",
     "notify.failed": "none: the command would be told of itself",

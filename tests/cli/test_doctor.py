@@ -43,6 +43,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "no sweep": ({"sweep_age": 99.0}, "fault", "the last sweep was 99 s ago; one is due every 10 s"),
     "observing": ({"status": {"mode": "observe"}}, "warn", "the daemon only observes"),
     "a bad file": ({"config": ["f: kil: unknown key"]}, "fault", "f: kil: unknown key"),
+    "a file of which nothing is known": ({"config_unknown": "no answer"}, "fault", "not be checked: no answer"),
     "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "warn", "not in force: daemon.host"),
     "a refused reload": ({"status": {"config_problems": ["f: kil"]}}, "fault", "the last reload was refused: f: kil"),
     "an error of its own": (
@@ -224,6 +225,34 @@ def test_without_a_daemon_it_says_so_and_still_looks(world: World) -> None:
     assert "no daemon" in done.stdout
     assert f"{world.config}: kil: unknown key; did you mean 'kill'?" in done.stdout
     assert "do: " in done.stdout
+
+
+def test_a_check_that_gives_no_answer_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O17: nothing is known of the file then, which is not that nothing is wrong with it."""
+    file = tmp_path / "f.toml"
+    file.touch(0o600)
+    seen = Seen()
+    monkeypatch.setattr(doctor, "CHECK", 0.001)
+    doctor._check_config(seen, str(file), None)
+    assert "gave no answer within 0.001 s" in str(seen.config_unknown)
+    assert not seen.config
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    doctor._check_config(seen, str(file), None)
+    assert "cannot be run" in str(seen.config_unknown)
+
+
+def test_what_the_daemon_starts_with_is_not_said_to_keep_it_from_starting(tmp_path: Path) -> None:
+    """O13: a command that is not there is a warning, a program that others may change a fault of another kind."""
+    seen = Seen(config=["f: notify.command: /x has mode 0777 and owner uid 0: others could change what runs; right: y"])
+    (finding,) = (one for one in diagnose(seen) if "notify.command" in one.what)
+    assert "starts all the same" in finding.meaning
+    file = tmp_path / "f.toml"
+    file.write_text('[notify]\non = ["agent.ended"]\ncommand = ["/nowhere"]\n')
+    file.chmod(0o600)
+    seen = Seen()
+    doctor._check_config(seen, str(file), None)
+    assert seen.config == []
+    assert "/nowhere is no program" in seen.config_warnings[0]
 
 
 def test_a_bad_reload_and_a_stopped_daemon_are_found(world: World) -> None:

@@ -368,3 +368,12 @@ def test_activity_delays_a_first_beat_as_it_delays_a_late_one(age: float, activi
     """Case Q2: up to busy_limit beyond the start limit."""
     judgement = judge(seen(has_beaten=False, age=seconds(age), silence=seconds(age), activity=activity), POLICY)
     assert (judgement.verdict, judgement.overdue) == (Verdict.STARTING, overdue)
+
+
+def test_a_mute_agent_whose_child_works_on_is_stalled_busy_limit_after_its_own_limit() -> None:
+    """P17: with the defaults an hour and two minutes after its last beat, as README and manual say."""
+    policy = Policy()
+    assert (policy.after, policy.busy_limit) == (seconds(120), seconds(3600))
+    for silence, verdict in ((3719, Verdict.LATE), (3720, Verdict.STALLED)):
+        found = judge(seen(silence=seconds(silence), late_looks=9, activity="child agent b at work"), policy)
+        assert found.verdict is verdict, silence

@@ -287,3 +287,17 @@ def test_what_is_no_checkout_of_this_uid_is_left_alone(repository: Repository, t
     if os.geteuid() == 0:
         os.chown(tree, 12345, 12345)
         assert run(tree).details["refused"] == "not_yours"
+
+
+def test_git_that_says_nothing_is_not_a_worktree_that_is_not_there(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q10: its locks may lie there all the same."""
+    path = repository.worktree()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    result = run(path)
+    assert result.outcome is HookOutcome.FAILED
+    assert "not there" not in result.message

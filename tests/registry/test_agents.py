@@ -232,3 +232,12 @@ def test_what_lay_at_its_places_is_remembered(store: Store) -> None:
         connection.exec_driver_sql("""UPDATE agent_lifecycle SET sites = '{"worktree": {"directory": 1}}'""")
     with pytest.raises(Conflict, match="sites: worktree"):
         store.agent("a1")
+
+
+def test_how_long_a_state_lasts_and_that_its_work_is_done_come_back(store: Store) -> None:
+    """Both are the next daemon's to go on with; a new row has neither."""
+    add(store)
+    store.save_sweep([SweepRow("a1", 7.0, 9.0, 3, True, state=State.DONE, state_seconds=5.0, finished=True)])
+    row = store.agent("a1")
+    assert row is not None
+    assert (row.state, row.state_seconds, row.finished) == (State.DONE, 5.0, True)

@@ -183,13 +183,25 @@ def _held(seen: Seen) -> Iterator[Finding]:
 
 def _config(seen: Seen) -> Iterator[Finding]:
     told = (seen.status or {}).get("config_problems")
+    if seen.config_unknown is not None:
+        yield Finding(
+            "fault",
+            f"the configuration could not be checked: {seen.config_unknown}",
+            "whether the daemon starts with it is not known; a file, a mount, a disk or a directory service may hang",
+            "run agent-watchdogd --check by hand: it names what it waits for",
+        )
     for problem in seen.config:
         if isinstance(told, list) and problem in told:
             continue
+        meaning = (
+            "whoever may write there decides what the daemon runs, with its rights; it starts all the same"
+            if "others could change what runs" in problem
+            else "the daemon does not start with this file; one that runs keeps its former settings"
+        )
         yield Finding(
             "fault",
             problem,
-            "the daemon does not start with this file; one that runs keeps its former settings",
+            meaning,
             "mend it, check it by agent-watchdogd --check, then systemctl reload agent-watchdog",
         )
     for problem in seen.config_warnings:
@@ -197,7 +209,7 @@ def _config(seen: Seen) -> Iterator[Finding]:
         meaning, todo = (
             ("others than its owner know it", "change it, and put it where its owner alone can read it")
             if secret
-            else ("perhaps a typing mistake; the daemon starts all the same", "correct it, or make what it names")
+            else ("perhaps a slip; the daemon starts all the same, without what it names", "correct it, or make it")
         )
         yield Finding("warn", problem, meaning, todo)
 

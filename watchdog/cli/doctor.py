@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -129,14 +129,21 @@ def _check_config(seen: Seen, named: str | None, running: str | None) -> None:
         return  # told as what became of its last reload
     daemon = os.path.join(os.path.dirname(sys.executable), "agent-watchdogd")
     file = named or running
-    done = _run(daemon, "--check", *(["--config", file] if file else []))
-    if done is None:
-        seen.config = [f"{daemon} cannot be run"]
+    argv = [daemon, "--check", *(["--config", file] if file else [])]
+    try:
+        done = _ran(argv)
+    except subprocess.TimeoutExpired:
+        seen.config_unknown = f"{daemon} --check gave no answer within {CHECK:g} s"
+        return
+    except OSError as error:
+        seen.config_unknown = f"{daemon} cannot be run: {error.strerror}"
         return
     mark = "warning: "
     lines = [line.removeprefix("agent-watchdogd: ") for line in done.stderr.splitlines()]
     seen.config_warnings = [line.removeprefix(mark) for line in lines if line.startswith(mark)]
     seen.config = [line for line in lines if not line.startswith(mark)] if done.returncode else []
+    if done.returncode and not seen.config:
+        seen.config_unknown = f"{daemon} --check ended with status {done.returncode} and said nothing"
 
 
 def _look_at_systemd(seen: Seen) -> None:
@@ -305,8 +312,10 @@ def _read(path: str) -> str:
 
 def _run(*argv: str) -> subprocess.CompletedProcess[str] | None:
     try:
-        return subprocess.run(
-            argv, capture_output=True, text=True, timeout=CHECK, stdin=subprocess.DEVNULL, check=False
-        )
+        return _ran(argv)
     except (OSError, subprocess.TimeoutExpired):
         return None
+
+
+def _ran(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(argv, capture_output=True, text=True, timeout=CHECK, stdin=subprocess.DEVNULL, check=False)

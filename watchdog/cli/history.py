@@ -3,12 +3,11 @@
 import argparse
 import json
 import sys
-import time
 import urllib.parse
 from datetime import UTC, datetime, timedelta
 
 from watchdog.cli.asking import Json, Verbs, add_verb, ask, duration, socket_of
-from watchdog.cli.output import clean, clock, refused, say, say_json, warn
+from watchdog.cli.output import clean, clock, read_on, refused, say, say_json, warn
 from watchdog.cli.story import story
 from watchdog.control import client
 from watchdog.errors import DaemonBusy, DaemonUnreachable
@@ -16,7 +15,7 @@ from watchdog.errors import DaemonBusy, DaemonUnreachable
 _EVENTS = """\
 What happened, one event a line, oldest first. --after ID goes on where you stopped: with --json each line has its id.
 --since 2h leaves out what is older. --follow waits for what comes next, and goes on by itself when the daemon is
-restarted.
+restarted; it ends with its reader.
 """
 _WHY = """\
 One agent's whole story, in the order of time and with the evidence: who registered it, what it said and when, what
@@ -75,7 +74,7 @@ def events(arguments: argparse.Namespace) -> int:
     begun = False
     while True:
         try:
-            for event in client.stream(_path(after, agent, follow=True), socket_of(arguments)):
+            for event in client.stream(_path(after, agent, follow=True), socket_of(arguments), wait=read_on):
                 _print(event, arguments)
                 identifier = event.get("id")
                 after, begun = identifier if isinstance(identifier, int) else after, True
@@ -85,7 +84,7 @@ def events(arguments: argparse.Namespace) -> int:
                 raise
         except DaemonUnreachable:
             pass
-        time.sleep(_RETRY_SECONDS)
+        read_on(seconds=_RETRY_SECONDS)
 
 
 def _path(after: int, agent: str | None, *, follow: bool) -> str:

@@ -3,16 +3,16 @@
 import argparse
 import json
 import sys
-import time
 import urllib.parse
 
 from watchdog.cli.asking import Json, Verbs, add_verb, ask
-from watchdog.cli.output import ago, clean, entries, refused, say, say_json, table
+from watchdog.cli.output import ago, clean, entries, read_on, refused, say, say_json, table
 from watchdog.core.names import name_problem
 
 _LIST = """\
-The agents that are watched, one a line: what they are (status), what the last look made of it (verdict), how long
-they have been silent of what is allowed, and in the last column why.
+The agents that are watched, one a line: what they are (status), what is made of it (verdict), how long they have been
+silent of what is allowed, and in the last column why. All ages are of now; a verdict that time alone changes is that of
+the last look, one interval old at most.
 
 With --all-hosts other hosts' agents too, as their daemons last wrote them; HOST (a machine-id's first 8 characters) is
 what other verbs take after an @: `why NAME@HOST`, `kill NAME@HOST`, `hold NAME@HOST`.
@@ -60,8 +60,7 @@ def list_agents(arguments: argparse.Namespace) -> int:
             _print(entries(answer.get("agents")), arguments)
         if not arguments.watch:
             return 0
-        sys.stdout.flush()
-        time.sleep(_WATCH_SECONDS)
+        read_on(seconds=_WATCH_SECONDS)
 
 
 def _print(agents: list[Json], arguments: argparse.Namespace) -> None:
@@ -92,7 +91,8 @@ def _short(host: object) -> str:
 def _row(agent: Json) -> list[object]:
     silent = ""
     if agent.get("promised") and agent.get("after_seconds") is not None:
-        silent = f"{ago(agent.get('silence_seconds'))} of {ago(agent.get('after_seconds'))}"
+        counted = agent.get("counted_seconds", agent.get("silence_seconds"))  # another host's row has the latter alone
+        silent = f"{ago(counted)} of {ago(agent.get('after_seconds'))}"
     why = str(agent.get("why") or "")
     for word, value in (("held", agent.get("held")), ("note", agent.get("note"))):
         if value:

@@ -4,11 +4,14 @@ Names, notes and messages are other people's words: control characters and every
 or reverses its text is shown, never sent.
 """
 
+import errno
 import json
 import os
+import select
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from watchdog.core.verdict import span
@@ -51,6 +54,23 @@ def say(text: str = "") -> None:
 def warn(text: str) -> None:
     """One line to stderr, with our name."""
     sys.stderr.write(f"agent-watchdog: {text}\n")
+
+
+def read_on(other: int | None = None, seconds: float | None = None) -> None:
+    """Wait until that descriptor can be read, or so many seconds. Raises BrokenPipeError once nobody reads our stdout.
+
+    A write would tell that too, but the next thing to be written may take days. A pipe without a reader says POLLERR,
+    a terminal that was closed POLLHUP (poll(2)); a file has no reader and says nothing.
+    """
+    sys.stdout.flush()
+    look = select.poll()
+    with suppress(OSError, ValueError):
+        look.register(sys.stdout.fileno(), 0)
+    if other is not None:
+        look.register(other, select.POLLIN)
+    found = dict(look.poll(None if seconds is None else seconds * 1000))
+    if any(descriptor != other for descriptor in found):
+        raise BrokenPipeError(errno.EPIPE, "nobody reads what is printed")
 
 
 def say_json(value: object) -> None:

@@ -24,6 +24,7 @@ class Seen:
     others: list[str] = field(default_factory=list)  # further control sockets that a daemon answers on
     config: list[str] = field(default_factory=list)  # problems of the file, as `agent-watchdogd --check` tells them
     config_warnings: list[str] = field(default_factory=list)
+    config_unknown: str | None = None  # why that told nothing
     unanswered: list[str] = field(default_factory=list)  # looks of our own that did not come back
     sweep_age: float | None = None  # seconds since the last sweep
     unit: tuple[str, str] | None = None  # is-enabled, is-active; None: no systemd here

@@ -23,12 +23,13 @@ def story(answer: Json) -> Iterator[str]:
     agent = entry(answer.get("agent"))
     yield from _heading(agent)
     yield ""
-    yield "signals at the last look" if agent.get("completed_at") is None else "signals when it ended"
+    yield "signals now" if agent.get("completed_at") is None else "signals when it ended"
     yield from _signals(agent)
     members = entries(agent.get("members"))
     if members:
         yield ""
-        yield "its processes at the last scan"
+        age = agent.get("members_age_seconds")
+        yield "its processes at the last scan" + ("" if age is None else f", {ago(age)} ago")
         for member in members:
             yield (
                 f"  {clean(member.get('pid')):>8} {clean(member.get('name')):<16} state {clean(member.get('state'))}, "
@@ -94,8 +95,9 @@ def _signals(agent: Json) -> Iterator[str]:
         if signal.get("says") is None:
             yield f"{name} no evidence: {clean(signal.get('missing'))}"
         else:
-            since = "" if age is None else f", {ago(age)} ago"
-            yield f"{name} {clean(signal.get('says'))}{since} [{clean(signal.get('trust'))}]"
+            says, more = clean(signal.get("says")), clean(signal.get("more"))
+            since = "" if age is None else f"{'' if says.endswith('the last') else ','} {ago(age)} ago"
+            yield f"{name} {says}{since}{'; ' if more else ''}{more} [{clean(signal.get('trust'))}]"
     if agent.get("completed_at") is not None:
         beats, last = clean(agent.get("beats")), clock(agent.get("last_heartbeat"))
         silent = ago(agent.get("silence_seconds"))
@@ -118,19 +120,27 @@ def _time_left(seconds: object) -> str:
 
 
 def _timeline(answer: Json) -> Iterator[str]:
-    """Events and cleanup runs, one after the other as they happened; a hook's end is told once, by its run."""
-    moments: list[tuple[str, int, list[str]]] = []
-    hooks = {run.get("hook") for run in entries(answer.get("cleanup"))}
-    for event in entries(answer.get("events")):
-        if event.get("event") == "cleanup.hook_finished" and entry(event.get("evidence")).get("hook") in hooks:
-            continue
-        identifier = event.get("id")
-        moments.append((str(event.get("at")), identifier if isinstance(identifier, int) else 0, _event(event)))
-    for number, run in enumerate(entries(answer.get("cleanup"))):
-        moments.append((str(run.get("finished_at") or run.get("started_at")), 1 << 62 | number, _run(run)))
+    """Events in the order in which they were written down, which is that of happening whatever the clocks did.
+
+    A hook's end is told once, by its run: in the place of its last event, else by its time.
+    """
+    runs = {clean(run.get("hook")): run for run in entries(answer.get("cleanup"))}
+    moments: list[tuple[str, list[str]]] = []
+    for event in reversed(entries(answer.get("events"))):
+        hook = clean(entry(event.get("evidence")).get("hook")) if event.get("event") == "cleanup.hook_finished" else ""
+        run = runs.pop(hook, None)
+        if run is not None:
+            moments.append((str(run.get("finished_at") or event.get("at")), _run(run)))
+        elif not any(hook == clean(one.get("hook")) for one in entries(answer.get("cleanup"))):
+            moments.append((str(event.get("at")), _event(event)))
+    moments.reverse()
+    for run in runs.values():
+        at = str(run.get("finished_at") or run.get("started_at"))
+        place = next((number for number, (other, _) in enumerate(moments) if other > at), len(moments))
+        moments.insert(place, (at, _run(run)))
     if not moments:
         yield "  (its history is older than the registry keeps)"
-    for at, _, lines in sorted(moments, key=lambda moment: moment[:2]):
+    for at, lines in moments:
         yield f"  {clock(at)}  {lines[0]}"
         for line in lines[1:]:
             yield f"  {'':19}  {line}"

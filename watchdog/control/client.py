@@ -190,10 +190,13 @@ def request(
         connection.close()
 
 
-def stream(path: str, socket_path: str, *, timeout: float = 5.0) -> Iterator[dict[str, object]]:
+def stream(
+    path: str, socket_path: str, *, timeout: float = 5.0, wait: Callable[[int], object] | None = None
+) -> Iterator[dict[str, object]]:
     """Yield the JSON objects of an answer that comes line by line (`/v1/events`), until the daemon ends it.
 
-    `timeout` in seconds is for the first byte only; with `follow` the next line may take days. Raises
+    `timeout` in seconds is for the first byte only; with `follow` the next line may take days. `wait` is called before
+    each further piece is read, with the connection's descriptor: it may end the wait by BrokenPipeError. Raises
     DaemonUnreachable, DaemonBusy for 429 and 503, and BadRequest for another error status.
     """
     import json  # lazily: not for `run` and `beat`
@@ -201,7 +204,7 @@ def stream(path: str, socket_path: str, *, timeout: float = 5.0) -> Iterator[dic
     connection = _connected(socket_path, timeout)
     try:
         _send(connection, encode_request("GET", path))
-        source = _received(connection)
+        source = _received(connection, wait)
         head, rest = _head_of(source, socket_path)
         status, headers = parse_head(head)
         pieces = _unchunked(rest, source) if headers.get("transfer-encoding") == "chunked" else _joined(rest, source)
@@ -215,6 +218,8 @@ def stream(path: str, socket_path: str, *, timeout: float = 5.0) -> Iterator[dic
             for line in lines:
                 if line.strip():
                     yield json.loads(line)
+    except BrokenPipeError:  # of `wait`: receiving raises none
+        raise
     except TimeoutError:
         raise DaemonUnreachable(f"the daemon at {socket_path} did not answer within {timeout:g} s") from None
     except OSError as error:
@@ -397,13 +402,15 @@ def receive(connection: socket, *, first: bool) -> bytes:
         return b""
 
 
-def _received(connection: socket) -> Iterator[bytes]:
+def _received(connection: socket, wait: Callable[[int], object] | None) -> Iterator[bytes]:
     """Pieces as they come; after the first one without a deadline."""
     begun = False
     while piece := receive(connection, first=not begun):
         begun = True
         connection.settimeout(None)
         yield piece
+        if wait is not None:
+            wait(connection.fileno())
 
 
 def _head_of(source: Iterator[bytes], socket_path: str) -> tuple[bytes, bytes]:

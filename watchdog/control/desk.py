@@ -102,6 +102,7 @@ class Desk:
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
     `custodians` knows what other daemons hold.
     `reload` has the configuration read again, and says what came of it.
+    `present` gives a copy of an agent of this host with its ages of now.
     `admission` says what a user may take. `shown` is who stands in a foreign registry and is not watched. `no_space`
     says why nothing optional of that uid's is written.
     """
@@ -127,6 +128,7 @@ class Desk:
     look_soon: Callable[[], None]
     ask_owner: Callable[[int, str, Json, float], Awaitable[Any]]
     admission: Admission
+    present: Callable[[Agent], Agent] = lambda agent: agent
     facts: Callable[[], Json] = dict
     doubts: Callable[..., list[str]] = lambda *_: []
     lift_doubts: Callable[[], list[str]] = list

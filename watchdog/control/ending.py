@@ -110,9 +110,11 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list
         _with_children(desk, peer, chosen)
     if order.dry_run:
         agents = [(agent, _without_pid(agent, order)) for agent in chosen.agents.values()]
-        return chosen.results + [dry(a) if why is None else failure(a.agent_id, why, a) for a, why in agents]
+        return chosen.results + [
+            dry(desk.present(a)) if why is None else failure(a.agent_id, why, a) for a, why in agents
+        ]
     if not order.go and any(map(is_wide, targets)) and (tree := await in_whose_tree(peer, desk.fleet)) is not None:
-        return chosen.results + [preview(agent, tree) for agent in chosen.agents.values()]
+        return chosen.results + [preview(desk.present(agent), tree) for agent in chosen.agents.values()]
     desk.charge(peer, "kill", len(chosen.agents))
     patience = Patience(peer)
     for generation in _generations(chosen.agents):

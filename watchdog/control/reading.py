@@ -33,7 +33,8 @@ async def agents(request: web.Request) -> web.Response:
         reg = agent.reg if isinstance(agent, Agent) else agent.registration
         # A tag is evidence: it must not be found out by asking for it.
         if (tag is None or (tag in reg.tags and peer.may(reg.owner_uid))) and name in (None, reg.name):
-            entry = views.listed(agent, peer)
+            shown = desk.present(agent) if isinstance(agent, Agent) else agent
+            entry = views.listed(shown, peer)
             if peer.may(reg.owner_uid):
                 entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
             listed.append(entry)
@@ -63,6 +64,8 @@ async def agent(request: web.Request) -> web.Response:
     agent_id, store = one.agent_id, desk.store
     owner_uid = (one.reg if isinstance(one, Agent) else one.registration).owner_uid
     doubts, observes = (desk.doubts(owner_uid), desk.settings.observe) if where.host == desk.host else ([], False)
+    if isinstance(one, Agent) and where.host == desk.host:
+        one = desk.present(one)
     rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
     requests = await store.read(store.store.requests_of, agent_id)
     runs = await store.read(store.store.runs_of, agent_id)
@@ -129,5 +132,6 @@ async def metrics(request: web.Request) -> web.Response:
 
 
 def _tally(desk: Desk, what: str) -> dict[str, int]:
-    values = (agent.verdict if what == "verdict" else agent.status for agent in desk.fleet)
+    agents = map(desk.present, desk.fleet) if what == "verdict" else desk.fleet
+    values = (agent.verdict if what == "verdict" else agent.status for agent in agents)
     return dict(Counter(str(value) if value else "none" for value in values))

@@ -39,14 +39,16 @@ def _words(agent: Agent) -> list[Json]:
 
 
 def _heartbeat(agent: Agent) -> Json:
-    text = f"{agent.beats} so far" if agent.beats else None
-    if text and agent.forgiven:
-        text += f", {span(agent.forgiven)} of its silence forgiven: we could not hear it"
-    if text and agent.channel_lost:
-        text += ", and others could not reach us (its socket or the way to us was gone, or too many connections)"
-    if text and agent.late_looks:
-        text += f"; {agent.late_looks} looks in a row found it too silent"
-    return _word("heartbeat", text, agent.silence, f"none yet in {span(agent.age)} of watched time")
+    more = []
+    if agent.forgiven:
+        more.append(f"{span(agent.forgiven)} of that are not counted: we could not hear it")
+    if agent.channel_lost:
+        more.append("others could not reach us (its socket or the way to us was gone, or too many connections)")
+    if agent.late_looks:
+        more.append(f"{agent.late_looks} look{'s' if agent.late_looks != 1 else ''} in a row found it too silent")
+    text = f"{agent.beats} so far, the last" if agent.beats else None
+    missing = f"none yet in {span(agent.age)} of watched time"
+    return _word("heartbeat", text, agent.silence, missing) | {"more": "; ".join(more) if text else ""}
 
 
 def _promise(agent: Agent) -> Json:

@@ -78,6 +78,7 @@ def full(
         "line": None if agent.verdict is None else [*Verdict].index(agent.verdict) + 1,
         "signals": signals(agent),
         "members": members,
+        "members_age_seconds": seconds(agent.scan_age),
         "outlook": outlook(agent, holds, now, doubts, observes=observes),
     }
 
@@ -131,6 +132,7 @@ def _living(agent: Agent) -> Json:
         "last_heartbeat": stamp(agent.last_heartbeat),
         "seconds_since_heartbeat": seconds(agent.silence) if agent.beats else None,
         "silence_seconds": seconds(agent.silence),
+        "counted_seconds": seconds(agent.counted),
         "forgiven_seconds": seconds(agent.forgiven),
         "after_seconds": seconds(agent.after),
         "watched_seconds": seconds(agent.age),

@@ -3,7 +3,7 @@
 It delays a verdict and never renews a promise. What is missing is no evidence, neither for the agent nor against it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -69,6 +69,11 @@ class Sights:
             self.failed.pop(kind, None)
         else:
             self.failed[kind] = failure
+
+    def copy(self) -> "Sights":
+        """One whose ages go on by themselves."""
+        seen = {kind: replace(sight) for kind, sight in self.seen.items()}
+        return replace(self, seen=seen, prompt=None if self.prompt is None else replace(self.prompt))
 
     def watch(self, passed: timedelta) -> None:
         """So much time was watched."""

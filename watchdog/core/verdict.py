@@ -186,7 +186,7 @@ def _healthy(seen: Observation, policy: Policy) -> Judgement | None:
         stands = min(stands, seen.after - seen.silence)
         if seen.progress_age is not None:
             stands = min(stands, policy.progress_limit - seen.progress_age)
-        return Judgement(Verdict.HEALTHY, quiet(seen.silence, seen.after), stands=stands)
+        return Judgement(Verdict.HEALTHY, quiet(seen.silence, seen.after, seen.forgiven), stands=stands)
     return None
 
 
@@ -227,12 +227,16 @@ def _silent(seen: Observation, policy: Policy) -> str:
         return (
             f"beats, but its progress stands still for {span(seen.progress_age)} (limit {span(policy.progress_limit)})"
         )
-    return f"silent for {span(seen.silence)}, promised {span(seen.after)}"
+    return f"silent for {span(seen.silence)}, promised {span(seen.after)}{_not_counted(seen.forgiven)}"
 
 
-def quiet(silence: timedelta, after: timedelta) -> str:
-    """The line of a healthy agent that promised beats."""
-    return f"silent for {span(silence)} of {span(after)}"
+def quiet(silence: timedelta, after: timedelta, forgiven: timedelta = ZERO) -> str:
+    """The line of a healthy agent that promised beats; `silence` without what is forgiven of it."""
+    return f"silent for {span(silence)} of {span(after)}{_not_counted(forgiven)}"
+
+
+def _not_counted(forgiven: timedelta) -> str:
+    return f"; {span(forgiven)} before are not counted: we could not hear it" if forgiven else ""
 
 
 def span(duration: timedelta) -> str:

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from watchdog.errors import PathRefused
+from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import lfs, occupancy, paths, repositories, tree_locks
 from watchdog.owner.git import Git
 
@@ -103,13 +103,20 @@ def listed(git: Git) -> list[dict[str, str]]:
         lines = [line for line in block.split("\0") if line]
         if lines:
             entries.append({key: value for key, _, value in (line.partition(" ") for line in lines)})
+    if not all("worktree" in entry for entry in entries or [{}]):
+        raise OwnerCallFailed("not_understood", "git worktree list names no worktree")
     return entries
 
 
 def places(git: Git) -> tuple[str, str, str]:
-    """Its entry, the git common dir, the top of the checkout: asked one by one, as a name may hold newlines."""
+    """Its entry, the git common dir, the top of the checkout: asked one by one, as a name may hold newlines.
+
+    Raises OwnerCallFailed for an answer that is no path: an empty one would name nothing, which is not "not there".
+    """
     asked = ("--absolute-git-dir", "--git-common-dir", "--show-toplevel")
     own, common, top = (git.run("rev-parse", "--path-format=absolute", place).removesuffix("\n") for place in asked)
+    if not all(map(os.path.isabs, (own, common, top))):
+        raise OwnerCallFailed("not_understood", "git rev-parse does not say where the repository is")
     return own, common, top
 
 

@@ -15,6 +15,19 @@ def stops(pids: tuple[int, ...]) -> dict[int, Stop]:
     return {pid: stop for pid, stop in found.items() if isinstance(stop, Stop) and stop.state in "tT"}
 
 
+@bounded
+def tracers_of(pids: tuple[int, ...]) -> dict[int, int]:
+    """Of each that is traced now, the process that holds it. Who is gone, or cannot be read, is left out."""
+    found = bounds.each(pids, _tracer)
+    return {pid: tracer for pid, tracer in found.items() if isinstance(tracer, int) and tracer > 0}
+
+
+def _tracer(pid: int) -> int:
+    """Raises OSError."""
+    status = dict(line.partition(b":")[::2] for line in read_of(pid, "status").splitlines())
+    return int(status.get(b"TracerPid", b"0"))
+
+
 def _stop(pid: int) -> Stop:
     """Field 52 of stat is the signal that stopped it, for who may know it, until its parent has asked (seen on 6.18).
 
@@ -23,8 +36,7 @@ def _stop(pid: int) -> Stop:
     fields = read_of(pid, "stat").rpartition(b")")[2].split()
     if fields[0] not in (b"t", b"T"):
         return Stop(fields[0].decode("ascii", "replace"))
-    status = dict(line.partition(b":")[::2] for line in read_of(pid, "status").splitlines())
-    tracer = int(status.get(b"TracerPid", b"0"))
+    tracer = _tracer(pid)
     number = int(fields[49]) & 0x7F if len(fields) > 49 else 0
     name = signal.Signals(number).name if number in signal.valid_signals() else ""
     return Stop(fields[0].decode(), tracer, name, fields[4] != b"0", fields[5] == fields[2])

@@ -79,6 +79,8 @@ def to_agent(raw: Raw) -> AgentRow:
         version=whole(raw, "version", 0),
         created_at=created_at,
         state=None if raw["state"] is None else word(raw, "state", State),
+        state_seconds=seconds(raw, "state_seconds"),
+        finished=bool(raw["finished"]),
         verdict=None if raw["verdict"] is None else word(raw, "verdict", Verdict),
         notify_socket=optional(raw, "notify_socket", text),
         promised=bool(raw["promised"]),

@@ -14,7 +14,7 @@ from watchdog.registry.changes import change_status, write_task, write_watched
 from watchdog.registry.codec import dump, to_request
 from watchdog.registry.engines import Duplicate
 from watchdog.registry.querying import Queries, write_event
-from watchdog.registry.rows import End, Problem, RequestRow
+from watchdog.registry.rows import End, Problem, Proof, RequestRow
 from watchdog.registry.schema import OPEN_SQL, OPEN_STATUSES, agent_lifecycle, kill_request
 
 _columns = kill_request.columns
@@ -132,11 +132,19 @@ class RequestQueries(Queries):
         members: Sequence[Mapping[str, object]] | None = None,
         evidence: Mapping[str, object] | None = None,
         outcome: Mapping[str, object] | None = None,
+        proof: Proof | None = None,
     ) -> bool:
-        """The intent, before the act. False when it is not claimed any more, or not by one of `by`: then do not act."""
+        """The intent, before the act. False when it is not claimed any more, or not by one of `by`: then do not act.
+
+        `proof`: with this step the agent is proved dead, which its history says before what is cleaned up next.
+        """
         stored = {"key": request_id, "step": step, **_stored(members=members, evidence=evidence, outcome=outcome)}
         with self.engines.begin(self.engines.durable) as connection:
-            return connection.execute(_STEP if by is None else _HELD_STEP, {**stored, **_holders(by)}).rowcount == 1
+            changed = connection.execute(_STEP if by is None else _HELD_STEP, {**stored, **_holders(by)}).rowcount == 1
+            if changed and proof is not None:
+                facts = proof.agent_id, proof.who, proof.why, proof.at, outcome or {}, proof.owner_uid
+                _finished(connection, "kill.finished", request_id, *facts)
+            return changed
 
     def change_request(self, request_id: str, reason: Reason, by: str, options: Mapping[str, object]) -> bool:
         """Why, by whom and how it is to be done from now on. False when it is not open."""
@@ -178,6 +186,7 @@ class RequestQueries(Queries):
     def close_agent(self, agent_id: str, end: End, *, now: datetime, who: str, owner_uid: int) -> bool:
         """All that follows the proof of death, in one transaction: its task, its last words, its row, the request.
 
+        Its history has them in the order of happening: the kill is finished, the task cancelled, the agent ended last.
         False when the request is closed or somebody else's: then nothing is written.
         """
         why = str(end.outcome["message"])
@@ -191,6 +200,12 @@ class RequestQueries(Queries):
                 task_id, status, message = end.task
                 write_task(connection, task_id, status, message, agent_id, now)
             write_watched(connection, [end.watched])
+            if end.say:
+                _finished(connection, "kill.finished", end.request_id, agent_id, who, why, now, end.outcome, owner_uid)
+            if end.task is not None and end.cancelled:
+                facts = {"task_id": end.task[0]}
+                words = agent_id, end.by, str(end.task[2]), now
+                write_event(connection, "task.cancelled", *words, evidence=facts, owner_uid=owner_uid)
             change_status(
                 connection,
                 agent_id,
@@ -204,8 +219,6 @@ class RequestQueries(Queries):
                 exit_signal=end.outcome.get("exit_signal"),
                 error_message=end.error,
             )
-            if end.say:
-                _finished(connection, "kill.finished", end.request_id, agent_id, who, why, now, end.outcome, owner_uid)
             return True
 
 

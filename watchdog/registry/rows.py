@@ -28,6 +28,8 @@ class AgentRow:
     version: int  # grows with every change of status; not with a sweep
     created_at: datetime
     state: State | None = None
+    state_seconds: float = 0.0  # for so long it was watched in it
+    finished: bool = False  # it said of its work that it is done
     verdict: Verdict | None = None
     notify_socket: str | None = None
     promised: bool = False
@@ -76,6 +78,8 @@ class SweepRow:
     stall_after_seconds: float | None = None  # may have been changed by the agent's own word
     last_heartbeat: datetime | None = None
     state: State | None = None
+    state_seconds: float = 0.0
+    finished: bool = False
     verdict: Verdict | None = None
     note: str | None = None
     speaker_pid: int | None = None
@@ -131,8 +135,20 @@ class End:
     outcome: Json
     error: str | None  # why it is no success
     task: tuple[str, str, str | None] | None  # id, new status, error message
-    say: bool  # also that the request is done
+    say: bool  # also that the request is done, where no `Proof` has said it before the hooks
     unsaved: Json  # of members and evidence, what the request's row lacks yet
+    cancelled: bool = False  # its task was, which is said
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """That an agent is proved dead, as its history says it."""
+
+    agent_id: str
+    owner_uid: int
+    who: str
+    why: str
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)

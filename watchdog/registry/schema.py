@@ -32,7 +32,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from watchdog.core.model import LIVE, Status
 
-REVISION = "0011"
+REVISION = "0012"
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 
 
@@ -119,6 +119,8 @@ agent_lifecycle = Table(
     Column("parent_id", CleanText),
     Column("status", CleanText, nullable=False),
     Column("state", CleanText),
+    Column("state_seconds", Float(53), nullable=False, server_default="0"),  # watched since it began
+    Column("finished", Boolean, nullable=False, server_default=text("false")),  # it said that its work is done
     Column("verdict", CleanText),
     Column("source", CleanText, nullable=False, server_default="register"),
     Column("command", CleanText),

@@ -214,6 +214,23 @@ def test_without_git_it_is_kept(repository: Repository, monkeypatch: pytest.Monk
     assert path.is_dir()
 
 
+def test_git_that_says_nothing_is_not_a_worktree_that_is_not_there(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Q10: exit status 0 and no word is no answer."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "git").chmod(0o755)
+    path = repository.worktree()
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+
+    result = run(path)
+
+    assert result.outcome is HookOutcome.FAILED
+    assert result.details["reason"] == "not_understood"
+    assert path.is_dir()
+
+
 def test_git_that_fails_at_any_question_keeps_the_tree(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

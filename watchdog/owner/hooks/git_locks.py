@@ -24,7 +24,9 @@ def git_locks(context: HookContext, settings: base.CleanupSettings) -> HookResul
         _refuse_stranger(context, context.worktree)
         for _, repository in locks.checkouts(context.worktree):
             outcome.add(locks.put_aside(repository, holder, ended))
-    except FileNotFoundError:
+    except FileNotFoundError as missing:
+        if os.path.lexists(context.worktree):
+            return base.failed(f"left {context.worktree} alone: {missing.filename or 'a part of it'} is not there")
         return base.nothing(f"{context.worktree} is not there")
     except PathRefused as refused:
         return base.kept(f"left {context.worktree} alone: {refused}", refused=refused.reason)

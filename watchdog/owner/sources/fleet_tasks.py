@@ -101,9 +101,9 @@ def _with_values(text: str, values: dict[str, object]) -> str:
 
 
 def _status(end: End) -> str:
-    if end.task_status == "cancelled" or end.status in ("stopped", "killed"):
-        return "cancelled"
-    return "completed" if end.status == "completed" else "failed"
+    if end.task_status == "completed" or end.status == "completed":
+        return "completed"
+    return "cancelled" if end.task_status == "cancelled" or end.status in ("stopped", "killed") else "failed"
 
 
 def _exit_code(end: End) -> int | None:

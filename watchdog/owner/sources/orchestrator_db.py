@@ -261,7 +261,8 @@ def _close_task(database: sqlite3.Connection, columns: set[str], row: Row, end: 
         return f"; another agent works on task {task}"
     stamp = _stamp(end, local="spawned_at" in columns)
     values: Row = {"status": end.task_status, "updated_at": stamp, "updated_by": "agent-watchdog"}
-    values["error_message"] = f"Agent {end.status}: {end.reason}"
+    if end.task_status != "completed":
+        values["error_message"] = f"Agent {end.status}: {end.reason}"
     if end.task_status != "ready_for_retry":
         values["completed_at"] = stamp
     values = {name: value for name, value in values.items() if name in there}
