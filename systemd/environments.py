@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -152,11 +153,19 @@ def users_of(target: Target, environment: str) -> list[User]:
 def _look(entry: Path, beginning: str, found: list[User]) -> None:
     try:
         words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        if words[0].startswith(beginning):
+        if words[0].startswith(beginning) and not _is_set_id(entry):
             line = re.search(r"^Uid:\s+(\d+)", (entry / "status").read_text(errors="replace"), re.MULTILINE)
             found.append(User(int(entry.name), int(line[1]) if line else -1, words))
     except OSError:
         return  # it has ended
+
+
+def _is_set_id(entry: Path) -> bool:
+    """Whether its words are those of somebody who may be nobody there: of who started a set-uid program (sudo)."""
+    try:
+        return bool((entry / "exe").stat().st_mode & (stat.S_ISUID | stat.S_ISGID))
+    except PermissionError:  # another user's, and we are not root
+        return False
 
 
 def drop_environments(target: Target) -> None:

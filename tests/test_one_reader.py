@@ -36,6 +36,8 @@ ALLOWED = {
     ("processes/occupants.py", "_names"): INSIDE,
     ("processes/occupants.py", "_uses"): INSIDE,
     ("processes/occupants.py", "_is_former"): INSIDE,
+    ("processes/occupants.py", "_is_set_id"): INSIDE,
+    ("processes/occupants.py", "_lies_in"): INSIDE,
     ("processes/identity.py", "pid_namespace"): NO_LOCK,
     ("processes/reader_main.py", "uid_of"): NO_LOCK,
     ("processes/reader_main.py", "hung"): NO_LOCK,

@@ -72,4 +72,5 @@ def _place(owner: int, answer: Any, by_name: bool) -> Place | None:
     path, born = answer["path"], answer["born"]
     if not isinstance(path, str) or not path.startswith("/") or not (born is None or type(born) is int):
         raise ValueError("the helper's answer is no place")
-    return Place(path, owner, str(answer["device"]), str(answer["inside"]), born, answer["open"] is not False, by_name)
+    where = str(answer["device"]), str(answer["inside"])
+    return Place(path, owner, *where, born, answer["open"] is not False, by_name, answer["writable"] is not False)

@@ -151,6 +151,25 @@ LATER: dict[str, tuple[str, ...]] = {
     "lines of the log that no request caused": (
         "tests/test_line_limits.py::test_what_agents_send_counts_for_their_owner",
     ),
+    # These at 6db03c2.
+    "a member of the group that shares a repository has the owner's helper run a program, or lose work": (
+        "tests/attacks/test_shared_repositories.py::test_no_program_runs_that_another_member_of_the_group_names",
+        "tests/attacks/test_shared_repositories.py::test_a_repository_that_a_group_may_write_to_is_left_alone",
+    ),
+    "a restore writes where a link in the trash leads": (
+        "tests/attacks/test_shared_repositories.py::test_a_restore_writes_through_no_link_that_lies_in_the_trash",
+        "tests/attacks/test_shared_repositories.py::test_whatever_is_put_at_its_place_a_restore_writes_nothing_there",
+    ),
+    "who puts a twin at a worktree's place has git delete it, by name": (
+        "tests/attacks/test_shared_repositories.py::test_whenever_a_twin_is_put_at_its_place_it_stays_as_it_is",
+        "tests/attacks/test_shared_repositories.py::test_a_worktree_that_is_locked_at_the_last_moment_comes_back",
+    ),
+    "a user's process seems to use everybody's places, which are never put in order": (
+        "tests/attacks/test_feigned_use.py",
+    ),
+    "a user keeps root from uninstalling by what root's set-uid program is called": (
+        "tests/attacks/test_installing.py::test_no_user_keeps_an_installation_by_a_set_uid_program",
+    ),
 }
 
 # Attacks that held.

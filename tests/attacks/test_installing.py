@@ -8,6 +8,7 @@ a wheel is written through.
 
 import contextlib
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from tests.systemd.machine import ROOT
 
 sys.path.insert(0, str(ROOT / "systemd"))
+from environments import users_of
 from install import uninstall
 from places import Layout, Refused, Target
 
@@ -159,6 +161,27 @@ def test_no_user_keeps_an_installation(tmp_path: Path, uid: int, refused: bool) 
         finally:
             process.kill()
     assert target.path("/opt/x/env-1").exists() is refused
+
+
+def test_no_user_keeps_an_installation_by_a_set_uid_program(tmp_path: Path) -> None:
+    """`sudo`, while it asks for a password, is root's by all its uids, and called what its caller likes."""
+    target, program = installed(tmp_path), Path(f"/var/tmp/set-uid-{os.getpid()}")
+    shutil.copy("/usr/bin/python3", program)
+    try:
+        program.chmod(0o4755)
+        code = "import os, sys; os.setresuid(0, 0, 0); print(flush=True); sys.stdin.read()"
+        with subprocess.Popen(
+            [target.path(PYTHON), "-c", code, "/agent-watchdogd"], executable=program, user=OTHER, group=OTHER,
+            extra_groups=(), cwd="/", env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None and process.stdout.readline() == b"\n"
+            assert b"\nUid:\t0\t0\t0\t0\n" in Path(f"/proc/{process.pid}/status").read_bytes()
+            assert users_of(target, "/opt/x/env-1") == []
+            process.kill()
+    finally:
+        program.unlink()
+    uninstall(target)
+    assert not target.path("/opt/x/env-1").exists()
 
 
 def test_a_process_that_cannot_be_read_holds_nothing_up(tmp_path: Path) -> None:

@@ -2,7 +2,15 @@
 
 import pytest
 
-from watchdog.core.mounts import Mount, mounts_of, names_by, names_place, variable_naming
+from watchdog.core.mounts import (
+    Mount,
+    lies_in,
+    mapped_files,
+    mounts_of,
+    names_by,
+    names_place,
+    variable_naming,
+)
 
 
 def test_one_directory_has_the_names_that_mounts_give_it() -> None:
@@ -16,10 +24,41 @@ def test_one_directory_has_the_names_that_mounts_give_it() -> None:
     assert list(names_by(mounts, "8:1", "/a/wt")) == ["/a/wt", "/mnt", "/part"]
 
 
+def test_what_another_mount_hides_has_no_name() -> None:
+    """/tmp in a namespace with another /tmp, and a bind mount below a directory that was mounted over since."""
+    root = Mount(1, "8:1", "/", "/", "ext4", 0)
+    over = Mount(2, "0:9", "/", "/tmp", "tmpfs", 1)
+    assert list(names_by([root, over], "8:1", "/tmp/t")) == []
+    bound = Mount(3, "8:1", "/tmp", "/a/b", "ext4", 1)
+    assert list(names_by([root, over, bound], "8:1", "/tmp/t")) == ["/a/b/t"]
+    assert list(names_by([root, over, bound, Mount(4, "0:9", "/", "/a", "tmpfs", 1)], "8:1", "/tmp/t")) == []
+    on_top = Mount(5, "8:1", "/tmp", "/tmp", "ext4", 2)
+    assert list(names_by([root, over, on_top], "8:1", "/tmp/t")) == ["/tmp/t"]
+
+
+def test_what_has_a_name_lies_where_its_mount_says() -> None:
+    """Another device, another part of the same one, and a mount that nobody knows."""
+    bound = Mount(3, "8:1", "/home/m/fake", "/tmp", "ext4", 1)
+    assert not lies_in("/tmp/t/x", bound, "8:1", "/tmp/t")
+    assert lies_in("/tmp/t/x", bound, "8:1", "/home/m/fake/t")
+    assert not lies_in("/tmp/t/x", bound, "8:2", "/home/m/fake/t")
+    assert not lies_in("/tmp/t/x", None, "8:1", "/tmp/t")
+
+
+def test_files_are_told_from_what_a_program_calls_its_memory() -> None:
+    """proc(5), maps; PR_SET_VMA_ANON_NAME."""
+    maps = """\
+7f0000000000-7f0000001000 r--p 00000000 08:01 42                         /usr/lib/a b.so
+7f0000001000-7f0000002000 rw-p 00000000 00:00 0                          [anon:x /tmp/t/y]
+7f0000002000-7f0000003000 rw-p 00000000 00:00 0
+"""
+    assert mapped_files(maps) == {"/usr/lib/a b.so"}
+
+
 def test_escapes_of_mountinfo_are_undone() -> None:
     """proc(5)."""
     line = rb"36 35 98:0 / /mnt/a\040b rw,noatime shared:1 - ext3 /dev/root rw"
-    assert list(mounts_of(line)) == [Mount(36, "98:0", "/", "/mnt/a b", "ext3")]
+    assert list(mounts_of(line)) == [Mount(36, "98:0", "/", "/mnt/a b", "ext3", 35)]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ def there(path: Path, *, by_name: bool = False, open_: bool = True) -> Place:
     told = place(str(path))
     assert told is not None
     assert isinstance(told["born"], int | None)
-    return Place(str(told["path"]), OWNER, str(told["device"]), str(told["inside"]), told["born"], open_, by_name)
+    where = str(told["device"]), str(told["inside"])
+    return Place(str(told["path"]), OWNER, *where, told["born"], open_, by_name, writable=True)
 
 
 def user(where: Place) -> str | None:

@@ -4,7 +4,7 @@ Names are the kernel's (`/proc/PID/cwd` and the like); nothing here looks at a f
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 DELETED = " (deleted)"  # at the end of a name of what has none any more (proc(5))
@@ -12,13 +12,14 @@ DELETED = " (deleted)"  # at the end of a name of what has none any more (proc(5
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of mountinfo: which directory `root` of which device is seen at `point`."""
+    """One line of mountinfo: which directory `root` of which device is seen at `point`, a place on `parent`."""
 
     number: int
     device: str
     root: str
     point: str
     kind: str  # of the file system
+    parent: int = 0  # 0, or one that is not listed: none is known
 
 
 def mounts_of(mountinfo: bytes) -> Iterator[Mount]:
@@ -27,7 +28,8 @@ def mounts_of(mountinfo: bytes) -> Iterator[Mount]:
         fields = line.split(b" ")
         escaped = *fields[3:5], fields[fields.index(b"-") + 1]
         words = (re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), word) for word in escaped)
-        yield Mount(int(fields[0]), fields[2].decode(), *map(text, words))
+        root, point, kind = map(text, words)
+        yield Mount(int(fields[0]), fields[2].decode(), root, point, kind, int(fields[1]))
 
 
 def text(name: bytes) -> str:
@@ -45,15 +47,52 @@ def joined(top: str, below: str) -> str:
     return top.rstrip("/") + below or "/"
 
 
-def names_by(mounts: Iterable[Mount], device: str, inside: str) -> Iterator[str]:
-    """What the directory `inside` of that device is called by those mounts."""
+def names_by(mounts: Collection[Mount], device: str, inside: str) -> Iterator[str]:
+    """What the directory `inside` of that device is called by those mounts, where no other mount hides it.
+
+    Whoever may mount something (every user, in a namespace of its own) can have anything else by any name.
+    """
     for mount in mounts:
         if mount.device != device:
             continue
         if is_below(inside, mount.root):
-            yield joined(mount.point, inside[len(mount.root.rstrip("/")) :])
+            name = joined(mount.point, inside[len(mount.root.rstrip("/")) :])
         elif is_below(mount.root, inside):  # a part of it only
-            yield mount.point
+            name = mount.point
+        else:
+            continue
+        if _seen_at(mounts, name) is mount:
+            yield name
+
+
+def _seen_at(mounts: Collection[Mount], name: str) -> Mount | None:
+    """The mount that a name leads to: on the way down each one hides what lies below it."""
+    numbers = {mount.number for mount in mounts}
+    over = [mount for mount in mounts if is_below(name, mount.point)]
+    found = max((mount for mount in over if mount.parent not in numbers), key=lambda one: len(one.point), default=None)
+    left = len(over)
+    while found is not None and left:
+        on_it = [mount for mount in over if mount.parent == found.number]
+        if not on_it:
+            break
+        found, left = min(on_it, key=lambda one: len(one.point)), left - 1
+    return found
+
+
+def lies_in(name: str, mount: Mount | None, device: str, inside: str) -> bool:
+    """Whether what is called `name` by that mount, on which it lies, lies in the directory `inside` of the device.
+
+    No mount (the process has it from another namespace, or it was unmounted since): its name means nothing.
+    """
+    if mount is None or mount.device != device or not is_below(name, mount.point):
+        return False
+    return is_below(joined(mount.root, name[len(mount.point.rstrip("/")) :]), inside)
+
+
+def mapped_files(maps: str) -> set[str]:
+    """The names of mapped files in /proc/PID/maps. What a program calls its own memory (`[anon:...]`) is none."""
+    fields = (line.split(None, 5) for line in maps.split("\n"))
+    return {words[5] for words in fields if len(words) == 6 and words[5].startswith("/")}
 
 
 def names_place(value: str, path: str) -> bool:

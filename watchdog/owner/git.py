@@ -25,8 +25,8 @@ A repository's config is written by the agents that work in it. What could run a
     GIT_* of the environment           left out
     core.worktree, a .git file that    refused by `worktrees.find` and `git_locks.of_worktree`: git must call that very
     leads elsewhere                    directory its top, and the entry must point back
-    commondir, .git or config that is  refused here, before git reads it (`_refuse_foreign`)
-    another user's
+    commondir, .git or config that     refused here, before git reads it (`_refuse_foreign`): with include.path another
+    another user owns or may write to  user could even answer each of our questions differently
     include.path, includeIf            read with the same settings as the rest
     alternates                         data only; each object that a rescue writes is read back and compared
 
@@ -37,14 +37,17 @@ What remains: a living process of the same uid may add a filter between our list
 programs as that uid anyway; a dead agent cannot.
 """
 
+import grp
 import hashlib
 import os
+import pwd
 import re
 import stat
 import subprocess
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import IO
 
 from watchdog.errors import OwnerCallFailed, PathRefused
@@ -78,6 +81,7 @@ OFF = (
 FILTER_OFF = {"clean": "", "smudge": "", "process": "", "required": "false"}
 HOOK_OFF = {"enabled": "false"}
 NAMED = r"^(filter|hook)\."  # sections whose subsections each may name a program
+ACL = "system.posix_acl_access"  # of a file that has more than its mode bits (acl(5))
 POINTER_LIMIT = 4096  # bytes of a .git file or a commondir file
 WRITER = "agent-watchdog"  # author of what a rescue commits: the owner may have no name configured
 # Where git finds itself for a part of what it does (`worktree remove` runs `status`); often links to one file.
@@ -261,8 +265,29 @@ def _refuse_foreign(place: str) -> None:
             continue
         if status.st_uid != os.geteuid():
             raise PathRefused("not_yours", f"{path} of its repository belongs to uid {status.st_uid}")
-        if status.st_mode & stat.S_IWOTH:
-            raise PathRefused("not_yours", f"any user may write to {path} of its repository")
+        if writers := _other_writers(path, status):
+            raise PathRefused("not_yours", f"{writers} may write to {path} of its repository")
+
+
+def _other_writers(path: str, status: os.stat_result) -> str | None:
+    """Who beside its owner may write to it, in words. With an ACL the bits of the group are its mask (acl(5))."""
+    if status.st_mode & stat.S_IWOTH:
+        return "any user"
+    if not status.st_mode & stat.S_IWGRP:
+        return None
+    with suppress(OSError):  # a file system without
+        if ACL in os.listxattr(path):
+            return "others, by its access control list,"
+    return None if _is_private(status.st_gid) else f"group {status.st_gid}"
+
+
+def _is_private(gid: int) -> bool:
+    """Whether that is the group that this user alone is in: of its own name, as pam_umask(8) knows it (usergroups)."""
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return group.gr_gid == user.pw_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
 def _digest(answers: IO[bytes], size: int) -> bytes:

@@ -1,6 +1,8 @@
 """Who still uses a directory: a process's cwd, root, program, open or mapped file in it, a bound socket, a held lock.
 
-A process in a container has another name for it: the names come from what is mounted there.
+A process in a container has another name for it: the names come from what is mounted there. Of another user's process
+(root's helper sees them) neither names nor words are believed: what is called so has to lie on the place's own mount,
+and a name in its environment is use only of a place where others may make files.
 Only what this uid may see in /proc can be seen: processes of other uids are not (proc(5), ptrace access), and their
 files are not even opened: that may hang. Of one whose files hang nobody knows what it uses: it counts as an occupant
 where its user can reach the place. It signals nobody and changes nothing.
@@ -15,7 +17,7 @@ import socket
 import stat
 from collections.abc import Iterator, Sequence
 
-from watchdog.core.mounts import DELETED, is_below, joined, names_by, variable_naming
+from watchdog.core.mounts import DELETED, Mount, is_below, joined, lies_in, mapped_files, names_by, variable_naming
 from watchdog.owner import paths, proc_files
 
 ENVIRON_LIMIT = 4 << 20
@@ -33,16 +35,34 @@ class _Names:
         finally:
             os.close(directory)
         self.inside = joined(self._mount.root, path[len(self._mount.point.rstrip("/")) :])
-        self._known: dict[str, set[str]] = {}  # by mount namespace
+        self._known: dict[str, list[Mount]] = {}  # by mount namespace
+        self.writable = _is_writable(path)
 
     def of(self, pid: str) -> set[str]:
         """Its names where that process lives; what cannot be looked at is not seen."""
+        mounts = self._mounts(pid)
+        return set(names_by(mounts, self.device, self.inside)) if mounts else {self._path}
+
+    def has(self, pid: str, link: str, name: str) -> bool:
+        """Whether what that link leads to lies in it, by the mount that it lies on: the process's, or one of ours."""
+        try:
+            fd = os.open(link, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            return False  # gone
+        try:
+            number = paths.mount_id(fd)
+        finally:
+            os.close(fd)
+        mount = next((one for who in (pid, "self") for one in self._mounts(who) if one.number == number), None)
+        return lies_in(name, mount, self.device, self.inside)
+
+    def _mounts(self, pid: str) -> list[Mount]:
         try:
             namespace = os.readlink(f"/proc/{pid}/ns/mnt")
             if namespace not in self._known:
-                self._known[namespace] = {self._path, *names_by(paths.mounts(pid), self.device, self.inside)}
+                self._known[namespace] = list(paths.mounts(pid))
         except OSError:  # of one that hangs its maps will say so
-            return {self._path}
+            return []
         return self._known[namespace]
 
     @property
@@ -66,7 +86,13 @@ def place(path: str) -> dict[str, object] | None:
     finally:
         os.close(directory)
     names = _Names(real)
-    return {"path": real, "device": names.device, "inside": names.inside, "born": born, "open": _is_open(real)}
+    where = {"path": real, "device": names.device, "inside": names.inside}
+    return {**where, "born": born, "open": _is_open(real), "writable": names.writable}
+
+
+def _is_writable(path: str) -> bool:
+    """Whether others than its owner may make files in it. With an ACL the bits of the group are its mask (acl(5))."""
+    return bool(os.stat(path).st_mode & (stat.S_IWGRP | stat.S_IWOTH)) and _is_open(path)
 
 
 def _is_open(path: str) -> bool:
@@ -118,7 +144,7 @@ def _mapped(pid: str) -> set[str]:
 
     Raises Hung.
     """
-    return {"/" + line.partition(" /")[2] for line in _maps(pid) if " /" in line}
+    return mapped_files("\n".join(_maps(pid)))
 
 
 def _maps(pid: str) -> list[str]:
@@ -180,13 +206,18 @@ def occupant(path: str, *, by_name: bool = False) -> str | None:
         try:
             links = _links(pid)
             variable = _variable(pid, known) if by_name else None
+            if variable is not None and not names.writable and not _speaks_for_us(pid):
+                variable = None
         except proc_files.Hung as error:
             if _can_reach(pid, path):
                 return f"{error.strerror}; what it uses is not known"
             continue
         former: set[str] = set()
         for kind, link, target in links:
-            if any(is_below(target.removesuffix(DELETED), name) for name in known):
+            called = {*known, path} if link else known
+            if any(is_below(target.removesuffix(DELETED), name) for name in called) and (
+                not link or names.has(pid, link, target.removesuffix(DELETED))
+            ):
                 if target.endswith(DELETED) and _is_former(link, target, known, made, former):
                     former.add(target)
                     continue
@@ -196,9 +227,28 @@ def occupant(path: str, *, by_name: bool = False) -> str | None:
     with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
             _, slash, bound = line.rstrip("\n").partition(" /")
-            if slash and is_below("/" + bound, path):
+            if slash and is_below("/" + bound, path) and _is_socket_in(path, "/" + bound):
                 return f"a socket is in use at /{bound}"
     return None
+
+
+def _is_socket_in(path: str, name: str) -> bool:
+    """Whether there is one. A name that was bound among other mounts, or through `..`, is another place's here."""
+    try:
+        real = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
+        return is_below(real, path) and stat.S_ISSOCK(os.lstat(real).st_mode)
+    except OSError:
+        return False
+
+
+def _speaks_for_us(pid: str) -> bool:
+    """Whether the environment of a process is our user's: not another user's, nor of who started a set-uid program."""
+    try:
+        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+            return False
+        return not os.stat(f"/proc/{pid}/exe").st_mode & (stat.S_ISUID | stat.S_ISGID)
+    except OSError:  # gone, or a thread of the kernel
+        return False
 
 
 def _born(path: str) -> int | None:

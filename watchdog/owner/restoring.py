@@ -5,10 +5,12 @@ It works from what lies in the repository, no registry and no daemon's memory: a
    meanwhile they are `PATH.restored` and `BRANCH.restored`: nothing of anybody's is replaced.
 2. The branch comes back if it is gone, by compare-and-set.
 3. The entry comes back by one rename, locked meanwhile, so that nobody's `git worktree prune` takes it.
-4. The tree comes back by one rename; `git worktree repair` and git's own list confirm it; the lock goes.
+4. The tree comes back by one rename; git's own list confirms it; the lock goes.
 5. The rest of the container goes. The rescue refs stay: they cost little, and deleting them is the owner's to do.
 
-A run killed at any point is finished by the next.
+A run killed at any point is finished by the next. Both of git's pointers are written in the container, where nobody
+else comes, and through no link, since an entry may have come there with links in it. `git worktree repair` writes to
+what whatever lies at the path by then leads to.
 """
 
 import errno
@@ -286,7 +288,6 @@ class _Restoring:
 
     def _confirm(self, plan: Plan) -> None:
         """Git says that it is the worktree at that place. Raises OwnerCallFailed; asked again, it is gone on with."""
-        self._git.run("worktree", "repair", plan.path)
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(self._entry(plan.entry), "locked"))
         tree = worktrees.find(Git(plan.path, GIT_SECONDS), plan.path)
@@ -320,14 +321,34 @@ def _text(value: object) -> str | None:
 
 
 def _point(file: str, before: str, place: str, target: str) -> None:
-    """One of git's pointers, read at `place`; one that leads to `target`, by a relative way too, stays as it is."""
-    with suppress(FileNotFoundError, UnicodeDecodeError), open(file, encoding="utf-8") as now:
-        if os.path.normpath(os.path.join(place, now.read().removeprefix(before).rstrip("\n"))) == target:
-            return
+    """One of git's pointers, read at `place`; one that leads to `target`, by a relative way too, stays as it is.
+
+    A link in its place is no pointer: it is replaced, not followed.
+    """
+    with suppress(OSError, UnicodeDecodeError):
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, encoding="utf-8") as now:
+            if os.path.normpath(os.path.join(place, now.read().removeprefix(before).rstrip("\n"))) == target:
+                return
     _write(file, f"{before}{target}\n")
 
 
 def _write(path: str, words: str) -> None:
-    """One line of git's own, as it writes them."""
-    with open(path, "wb") as file:
+    """One line of git's own, as it writes them; what lies there by that name is replaced, a link not followed."""
+    beside = f"{path}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(beside)
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _mode(path))
+    with open(fd, "wb") as file:
+        os.fchmod(fd, _mode(path))
         file.write(os.fsencode(words))
+    os.rename(beside, path)
+
+
+def _mode(path: str) -> int:
+    """Of the file that is replaced; of a new one as git gives it."""
+    with suppress(FileNotFoundError):
+        status = os.lstat(path)
+        if stat.S_ISREG(status.st_mode):
+            return stat.S_IMODE(status.st_mode)
+    return 0o644

@@ -3,19 +3,33 @@
 The owner's helper sees its own uid's processes alone (`owner.occupancy`). Root sees every process's cwd, root, program
 and mapped files, and the open files of root's own; those of others only where nothing keeps root from listing them
 (the unit leaves out CAP_DAC_READ_SEARCH, which opens every file of the host). No path of an owner's is opened: names
-are compared. Of a process whose files hang nobody knows what it uses.
+are compared, and on which mount what is called so lies: in a mount namespace of its own any user has what it likes at
+any name, and can pass it on. Of a process whose files hang nobody knows what it uses.
+
+A name in an environment is only words. It is use of a place where its user may make a file, or where root says so.
 
 A descriptor that nobody has received yet (SCM_RIGHTS) is not seen: the kernel tells that there are some, not of what,
 and a process that never receives its own would keep every tree of the host.
 """
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from watchdog.core.mounts import DELETED, is_below, mounts_of, names_by, text, variable_naming
-from watchdog.owner.paths import born
+from watchdog.core.mounts import (
+    DELETED,
+    Mount,
+    is_below,
+    lies_in,
+    mapped_files,
+    mounts_of,
+    names_by,
+    text,
+    variable_naming,
+)
+from watchdog.owner.paths import born, mount_id, mounts
 from watchdog.processes import bounded as bounds
 from watchdog.processes import procfs
 from watchdog.processes.bounded import Reading, Unreadable, bounded
@@ -27,7 +41,8 @@ ENVIRON_LIMIT = 4 << 20
 class Place(NamedTuple):
     """A directory, as its owner's helper names it: `device` and `inside` say where it lies, `born` when it was made.
 
-    `open`: others than its owner may pass to it. `by_name`: a process that names it in its environment uses it.
+    `open`: others than its owner may pass to it; `writable`: and make files there. `by_name`: a process that names it
+    in its environment uses it.
     """
 
     path: str
@@ -37,6 +52,7 @@ class Place(NamedTuple):
     born: int | None = None
     open: bool = True
     by_name: bool = False
+    writable: bool = False
 
 
 @bounded
@@ -79,14 +95,17 @@ def _used_by(pid: int, places: tuple[Place, ...], here: str, *, by_name: bool) -
     others = [place for place in places if uid is not None and place.owner != uid]
     if not others:
         return {}
-    names = _names(pid, others, here)
+    names, mounted = _names(pid, others, here)
     found: dict[str, str] = {}
     former: set[tuple[str, str]] = set()
     for kind, link, target in _uses(pid):
         for place in others:
             if place.path in found:
                 continue
-            if any(is_below(target.removesuffix(DELETED), name) for name in names[place]):
+            called = {*names[place], place.path} if link else names[place]
+            if any(is_below(target.removesuffix(DELETED), name) for name in called) and (
+                not link or _lies_in(pid, link, target.removesuffix(DELETED), place, mounted)
+            ):
                 if target.endswith(DELETED) and _is_former(pid, link, target, names[place], place.born, former):
                     former.add((place.path, target))
                 elif (place.path, target) not in former:
@@ -96,22 +115,53 @@ def _used_by(pid: int, places: tuple[Place, ...], here: str, *, by_name: bool) -
             environ = _environ(pid)
             for place in others:
                 variable = variable_naming(environ, names[place]) if place.by_name else None
-                if variable is not None:
+                if variable is not None and (place.writable or (uid == 0 and not _is_set_id(pid))):
                     found.setdefault(place.path, f"process {pid} of uid {uid} names it in its environment: {variable}")
     return found
 
 
-def _names(pid: int, places: list[Place], here: str) -> dict[Place, set[str]]:
-    """What the places are called where that process lives."""
+def _names(pid: int, places: list[Place], here: str) -> tuple[dict[Place, set[str]], list[Mount]]:
+    """What the places are called where that process lives, and what is mounted there, where that is not here."""
     try:
         with Reading(pid, "ns"):
             there = os.readlink(f"{PROC}/{pid}/ns/mnt")
-        mounts = [] if there == here else list(mounts_of(procfs.read_of(pid, "mountinfo")))
+        mounted = [] if there == here else list(mounts_of(procfs.read_of(pid, "mountinfo")))
     except Unreadable:
         raise
     except (OSError, ValueError):
-        mounts = []
-    return {place: {place.path, *names_by(mounts, place.device, place.inside)} for place in places}
+        mounted = []
+    if not mounted:
+        return {place: {place.path} for place in places}, []
+    return {place: set(names_by(mounted, place.device, place.inside)) for place in places}, mounted
+
+
+def _lies_in(pid: int, link: str, name: str, place: Place, mounted: list[Mount]) -> bool:
+    """Whether what that link leads to lies in the place, by its mount: one of the process's, or of ours."""
+    try:
+        with Reading(pid, link.partition("/")[0]):
+            fd = os.open(f"{PROC}/{pid}/{link}", os.O_PATH | os.O_CLOEXEC)
+    except Unreadable:
+        raise
+    except OSError:
+        return False  # gone
+    try:
+        number = mount_id(fd)
+    finally:
+        os.close(fd)
+    mount = next((mount for mount in [*mounted, *mounts()] if mount.number == number), None)
+    return lies_in(name, mount, place.device, place.inside)
+
+
+def _is_set_id(pid: int) -> bool:
+    """Whether its program runs with rights that whoever started it may lack: then its environment is not root's."""
+    try:
+        with Reading(pid, "exe"):
+            mode = os.stat(f"{PROC}/{pid}/exe").st_mode
+    except Unreadable:
+        raise
+    except OSError:
+        return False  # gone, or a thread of the kernel
+    return bool(mode & (stat.S_ISUID | stat.S_ISGID))
 
 
 def _uses(pid: int) -> Iterator[tuple[str, str, str]]:
@@ -128,8 +178,7 @@ def _uses(pid: int) -> Iterator[tuple[str, str, str]]:
                 target = os.readlink(f"{PROC}/{pid}/fd/{fd}")
             yield "open file", f"fd/{fd}", target
     with suppress(FileNotFoundError, PermissionError, ProcessLookupError):
-        lines = text(procfs.read_of(pid, "maps", limit=1 << 24)).split("\n")
-        for name in {"/" + line.partition(" /")[2] for line in lines if " /" in line}:
+        for name in mapped_files(text(procfs.read_of(pid, "maps", limit=1 << 24))):
             yield "mapped file", "", name
 
 

@@ -6,8 +6,9 @@
    (`Reasons.work`) do not keep it: the work is first saved and compared, `rescue`.
 3. A copy of its entry `<common>/worktrees/NAME` and a manifest go to its container (`containers`), then the intent
    beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
-4. `git worktree remove PATH` drops that one entry: with the tree away git deletes nothing else, and it refuses a locked
-   one (builtin/worktree.c, 2.39); a lock whose maker is proved to have ended goes before (`tree_locks`). Never `prune`, which takes bystanders' entries; never --force.
+4. That one entry goes to the container by one rename, unless it is locked (a lock whose maker is proved to have ended
+   goes before: `tree_locks`): what `git worktree remove PATH` does, but for its look at what lies at PATH, which it
+   deletes, by name, when it calls that clean. Never `prune`, which takes bystanders' entries; never --force.
    Where the tree was deleted, or emptied, by somebody, that entry goes when nothing is held by it alone (`missing`).
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
@@ -245,20 +246,30 @@ def _rename_away(parent: int, name: str, container: int, directory: int) -> str 
         raise
 
 
-def _drop_entry(git: Git, common: str, entry: str, path: str, container: int) -> str:
-    """Let git drop the entry; why its lock was none. Raises OwnerCallFailed when it refuses (locked meanwhile)."""
-    place = os.path.join(common, "worktrees", entry)
-    if os.path.lexists(path):  # with something there git would look into it (`status --ignore-submodules=none`)
+def _drop_entry(common: str, entry: str, path: str, container: int) -> str:
+    """Take the entry out of git's list; why its lock was none.
+
+    Raises OwnerCallFailed when it was locked, or its path taken, meanwhile.
+    """
+    place, rest = os.path.join(common, "worktrees", entry), f"{containers.ENTRY}.rest"
+    if os.path.lexists(path):
         raise OwnerCallFailed("changed", f"something was put at {path} meanwhile")
     unlocked = _drop_lock(place)
-    try:
-        git.run("worktree", "remove", path)
-    except OwnerCallFailed:
-        # A git that was killed while it deleted the entry leaves one that it does not list any more.
-        if not os.path.lexists(place) or os.path.lexists(os.path.join(place, "gitdir")):
-            raise
-        os.rename(place, f"{containers.ENTRY}.rest", dst_dir_fd=container)
-    return unlocked
+    if not _locked(place):
+        trash.remove_container(container, rest, trash.Freed())
+        os.rename(place, rest, dst_dir_fd=container)
+        if not _locked(os.path.join(paths.real_path(container), rest)):
+            trash.sync(container)
+            with contextlib.suppress(OSError):  # others have entries there
+                os.rmdir(os.path.dirname(place))
+            return unlocked
+        os.rename(rest, place, src_dir_fd=container)
+    raise OwnerCallFailed("locked", "the worktree was locked meanwhile")
+
+
+def _locked(entry: str) -> bool:
+    """As git knows it (git-worktree(1), lock)."""
+    return os.path.lexists(os.path.join(entry, "locked"))
 
 
 def _drop_lock(place: str) -> str:
@@ -335,7 +346,7 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
         unlocked = ""
         if _entry_there(common, entry, container):
             try:
-                unlocked = _drop_entry(git, common, entry, path, container)
+                unlocked = _drop_entry(common, entry, path, container)
             except OwnerCallFailed as refused:
                 os.rename(trash.TREE, os.path.basename(path), src_dir_fd=container, dst_dir_fd=parent)
                 _undo(git, parent, container, common, agent_id)
@@ -347,7 +358,8 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
     told = f"; {unlocked}" if unlocked else ""
     saved = f"; its work is saved below {containers.RESCUE}{agent_id}/" if manifest.refs else ""
     return base.done(
-        f"moved {path} to {trashed_to}{saved}{kept}{told}; {branch}; `agent-watchdog restore {agent_id}` brings it back",
+        f"moved {path} to {trashed_to}{saved}{kept}{told}; {branch};"
+        f" `agent-watchdog restore {agent_id}` brings it back",
         trash=trashed_to,
         branch=manifest.branch,
         head=manifest.head,
