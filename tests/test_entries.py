@@ -70,6 +70,22 @@ def test_the_start_proves_which_process_it_is(child: Entry) -> None:
     assert standing(replace(child, since=time.time() - 3600)) is Standing.GONE
 
 
+def test_what_was_perhaps_is_proved_by_a_heartbeat_that_tells_the_zone_and_not_by_a_second_look(child: Entry) -> None:
+    """Case Q7: a row that was there when we began to look, in words that may mean two times."""
+    assert child.pid is not None
+    one, seen, now = read_identity(child.pid, "host"), asyncio.run(entries.looks([child], "host")), Clock().now()
+    assert one is not None
+    agent: Any = SimpleNamespace(identity=one, reg=SimpleNamespace(boot_id=one.boot_id))
+    wall, zone = now.wall.timestamp(), 4 * 3600.0
+    behind = replace(child, since=wall - zone, since_local=wall, started=wall - zone, started_local=wall)
+    ahead = replace(child, since_ahead=wall + zone, started_ahead=wall + zone)
+    for entry, by in ((behind, zone), (ahead, -zone)):
+        assert standing(entry) is Standing.UNPROVED
+        assert not entries.proves(entry, agent, one.boot_id, now, seen)
+        assert entries.proves(entry, agent, one.boot_id, now, seen, entries.Arrival(zone=by))
+        assert not entries.proves(entry, agent, "another boot", now, seen, entries.Arrival(zone=by))
+
+
 def test_the_number_of_a_thread_is_no_process_and_is_not_gone() -> None:
     """Some programs note a thread's own number; one that a thread got later was another's."""
     code = "import threading, time; threading.Thread(target=lambda: (print(threading.get_native_id(), flush=True),"

@@ -145,11 +145,7 @@ def look(
         if entry.ticks != taken.identity.start_ticks:
             return Found(Standing.GONE, f"process {entry.pid} is another than the one that it names")
         return Found(Standing.PROVED, taken=taken)
-    told = Told(entry.since, entry.since_local, entry.started, entry.started_local)
-    began_at, epoch = began(taken.identity, now), now.wall.timestamp() - now.boot
-    came = None if arrival.came is None else epoch + arrival.came
-    first, leads = epoch + arrival.first, _leads(seen[entry.pid])
-    whom, why = named(told, began_at, came=came, first=first, leads=leads, zone=arrival.zone)
+    whom, why = _named(entry, taken.identity, seen, now, arrival)
     if whom in (Named.IT, Named.PERHAPS) and isinstance(double, OSError):
         return Found(Standing.UNSEEN, f"whether process {entry.pid} is the one that it means: {double}")
     if whom in (Named.IT, Named.PERHAPS) and double is not None:
@@ -167,7 +163,25 @@ def look(
     assert_never(whom)
 
 
-def _leads(seen: Look) -> bool:
+def _named(
+    entry: Entry, identity: Identity, seen: Mapping[int, Look], now: Instant, arrival: Arrival
+) -> tuple[Named, str]:
+    """Whether it means that process, and why not."""
+    told = Told(
+        entry.since,
+        entry.since_local,
+        entry.started,
+        entry.started_local,
+        since_ahead=entry.since_ahead,
+        started_ahead=entry.started_ahead,
+    )
+    epoch = now.wall.timestamp() - now.boot
+    came = None if arrival.came is None else epoch + arrival.came
+    first, leads = epoch + arrival.first, _leads(seen.get(identity.pid))
+    return named(told, began(identity, now), came=came, first=first, leads=leads, zone=arrival.zone)
+
+
+def _leads(seen: Look | None) -> bool:
     """Whether it leads a session of its own."""
     return isinstance(seen, Seen) and seen.stat.session == seen.identity.pid
 
@@ -188,12 +202,28 @@ def tells(entry: Entry) -> bool:
 
 def names(entry: Entry, agent: Agent, boot_id: str, now: Instant) -> bool:
     """Whether it names the main process of that agent."""
-    one = agent.identity
-    if one is None or one.pid != entry.pid or entry.ticks not in (None, one.start_ticks):
-        return False
-    if entry.boot_id not in (None, one.boot_id) or agent.reg.boot_id != boot_id:
+    one = _numbered(entry, agent, boot_id)
+    if one is None:
         return False
     return entry.since is None or began(one, now) <= max(entry.since, entry.since_local or 0.0) + SLACK
+
+
+def proves(
+    entry: Entry, agent: Agent, boot_id: str, now: Instant, seen: Mapping[int, Look], arrival: Arrival = Arrival()
+) -> bool:
+    """Whether it means the main process of that agent and no other: it says which, or its beats have told its zone."""
+    one = _numbered(entry, agent, boot_id)
+    if one is None:
+        return False
+    return entry.ticks is not None or _named(entry, one, seen, now, arrival)[0] is Named.IT
+
+
+def _numbered(entry: Entry, agent: Agent, boot_id: str) -> Identity | None:
+    """The main process of that agent, where the entry tells its number, whenever that was."""
+    one = agent.identity
+    if one is None or one.pid != entry.pid or entry.ticks not in (None, one.start_ticks):
+        return None
+    return None if entry.boot_id not in (None, one.boot_id) or agent.reg.boot_id != boot_id else one
 
 
 def before_its_process(entry: Entry, agent: Agent, now: Instant) -> bool:

@@ -231,6 +231,10 @@ class Sources:
     def _names(self, entry: Entry, agent: Agent) -> bool:
         return entries.names(entry, agent, self._desk.boot_id, self._desk.clock.now())
 
+    def _proves(self, place: Place, entry: Entry, agent: Agent) -> bool:
+        arrival = place.arrivals.get((entry.key, entry.token), entries.Arrival())
+        return entries.proves(entry, agent, self._desk.boot_id, self._desk.clock.now(), place.seen, arrival)
+
     async def _register(self, place: Place, kind: str, path: str, entry: Entry, found: Found) -> None:
         desk, uid = self._desk, place.uid
         peer, proved = Peer(uid, uid, os.getpid()), found.standing is Standing.PROVED
@@ -266,7 +270,7 @@ class Sources:
         new = replace(
             own,
             token=entry.token,
-            proved=own.proved or (entries.tells(entry) and self._names(entry, agent)),
+            proved=own.proved or self._proves(place, entry, agent),
             conversation=entry.conversation,
             resume=entry.resume,
             stop=entry.stop,

@@ -1,7 +1,9 @@
 """Agents of an orchestrator that only knows SQL: they beat by UPDATE, by a file of their own, or not at all.
 
-orchestrated.py DB ID [beat=SECONDS] [beats=N] [stop=inside|commit] [file=PATH] [deaf] [wait]
+orchestrated.py DB ID [beat=SECONDS] [beats=N] [until=PATH] [zone=NAME] [stop=inside|commit] [file=PATH] [deaf] [wait]
 
+`until`: beats no more once that file is there. `zone`: its beats are nothing but times, in that zone, and its
+environment does not tell which that is.
 `wait`: for a line on its input, before anything else.
 `stop=inside`: after its beats it stops itself between an UPDATE and its COMMIT, and holds the lock of all writers.
 `stop=commit`: likewise within COMMIT, and holds that of all readers; half of it is written, and a journal lies there.
@@ -16,6 +18,7 @@ import sys
 import time
 from datetime import datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 BEAT = "UPDATE agent_lifecycle SET last_heartbeat = ? WHERE agent_id = ?"
 
@@ -27,11 +30,12 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if "wait" in told:
         sys.stdin.readline()
+    zone = ZoneInfo(told["zone"]) if "zone" in told else None
     number = 0
-    while number < int(told.get("beats", 1_000_000)):
+    while number < int(told.get("beats", 1_000_000)) and not ("until" in told and Path(told["until"]).exists()):
         time.sleep(float(told.get("beat", 1_000_000)))
         number += 1
-        stamp = f"{datetime.now()} {number}"
+        stamp = f"{datetime.now()} {number}" if zone is None else str(datetime.now(zone).replace(tzinfo=None))
         if "file" in told:
             file = Path(told["file"])
             file.write_text(json.dumps({**json.loads(file.read_text()), "last_heartbeat": datetime.now().isoformat()}))

@@ -1,11 +1,15 @@
 """Whom a row of a foreign registry means by its pid."""
 
+from dataclasses import replace
+
 import pytest
 
 from watchdog.core.provenance import Named, Told, named, zone_of
 
 NOW, HOUR = 1_900_000_000.0, 3600.0
 IN_NEW_YORK = Told(since=NOW - 4 * HOUR, since_local=NOW, started=NOW - 4 * HOUR, started_local=NOW)
+AHEAD = Told(since_ahead=NOW + 13 * HOUR, started_ahead=NOW + 13 * HOUR)  # Auckland's
+IN_AUCKLAND = replace(AHEAD, since_local=NOW, started_local=NOW)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +37,16 @@ IN_NEW_YORK = Told(since=NOW - 4 * HOUR, since_local=NOW, started=NOW - 4 * HOUR
         (IN_NEW_YORK, NOW - 2, {"zone": 0.0}, Named.ANOTHER),
         (IN_NEW_YORK, NOW - 25, {"zone": 4 * HOUR}, Named.STRANGER),
         (IN_NEW_YORK, NOW + 2, {"came": NOW}, Named.ANOTHER),
+        # Words that lie ahead tell nothing, until it is known by how much they do.
+        (AHEAD, NOW - 2, {}, Named.PERHAPS),
+        (AHEAD, NOW - 2, {"came": NOW - 5}, Named.PERHAPS),
+        (AHEAD, NOW - 2, {"zone": -13 * HOUR}, Named.IT),
+        (AHEAD, NOW + 2, {"zone": -13 * HOUR}, Named.ANOTHER),
+        (AHEAD, NOW - 25, {"zone": -13 * HOUR}, Named.STRANGER),
+        (IN_AUCKLAND, NOW - 2, {}, Named.PERHAPS),
+        (IN_AUCKLAND, NOW - 2, {"came": NOW - 5}, Named.IT),
+        (IN_AUCKLAND, NOW + 2, {"came": NOW - 5}, Named.PERHAPS),
+        (IN_AUCKLAND, NOW - 25, {"came": NOW - 5}, Named.STRANGER),
         # In Kolkata the words look later than they are: older by five and a half hours it is not.
         (Told(NOW, NOW - 5.5 * HOUR, NOW, NOW - 5.5 * HOUR), NOW - 5.5 * HOUR, {}, Named.IT),
     ],

@@ -25,13 +25,24 @@ class Named(StrEnum):
 class Told:
     """When, by a row, in epoch seconds. `since`: its pid stood there at the latest; `started`: it began, by its word.
 
-    The `_local` ones are the same words read in another zone, where they do not say in which they were written.
+    The `_local` ones are the same words read in another zone, where they do not say in which they were written. The
+    `_ahead` ones are those that lie ahead as they are read, and mean nothing until it is known by how much.
     """
 
     since: float | None = None
     since_local: float | None = None
     started: float | None = None
     started_local: float | None = None
+    since_ahead: float | None = None
+    started_ahead: float | None = None
+
+    def moved(self, zone: float | None) -> tuple[float | None, float | None]:
+        """Since when and when it began, by the zone that its heartbeats show; None where nothing tells."""
+        if zone is None:
+            return None, None
+        since = self.since_ahead if self.since is None else self.since
+        started = self.started_ahead if self.started is None else self.started
+        return (None if since is None else since + zone), (None if started is None else started + zone)
 
 
 def named(
@@ -43,22 +54,23 @@ def named(
     we began to look. `first`: when we saw it first. `leads`: the process leads a session of its own. `zone`: seconds by
     which its words differ from what they mean, as its heartbeats show; None: not known.
     """
+    since, started = told.moved(zone)
     readings = [when for when in (told.started, told.started_local) if when is not None]
-    if zone is not None and told.started is not None:
-        readings = [told.started + zone]
+    if started is not None:
+        readings = [started]
     if readings and began < min(readings) - OLDER:
         return Named.STRANGER, f"is {min(readings) - began:.0f} s older than its row"
     before = first if came is None and told.since is None else came
     if not readings and before is not None and leads and began < before - OLDER:
         return Named.STRANGER, f"was there {before - began:.0f} s before its row came, in a session of its own"
-    if told.since is None:
-        return Named.PERHAPS, "its registry tells neither when nor which process"
-    if began <= told.since + SLACK or (zone is not None and began <= told.since + zone + SLACK):
+    if any(when is not None and began <= when + SLACK for when in (told.since, since)):
         return Named.IT, ""
     if zone is None and told.since_local is not None and began <= told.since_local + SLACK:
         if came is not None:
             return Named.IT, ""
         return Named.PERHAPS, "its registry does not tell in which zone it writes times"
+    if told.since is None and since is None:
+        return Named.PERHAPS, "its registry tells neither when nor which process"
     return Named.ANOTHER, "began after the entry was written"
 
 

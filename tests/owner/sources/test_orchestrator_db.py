@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -442,3 +442,12 @@ def test_words_without_a_zone_are_told_in_both(documented: Orchestrator, monkeyp
         time.tzset()
     assert one.since is not None and one.started == one.since
     assert one.since_local == one.started_local == one.since + 5 * 3600
+
+
+def test_a_time_that_lies_ahead_is_told_as_such(documented: Orchestrator) -> None:
+    """Case Q7: of another zone, as the heartbeats will tell."""
+    ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=13)
+    documented.sql("UPDATE agent_lifecycle SET started_at = ?", f"{ahead:%F %T}")
+    one = found(documented)["code-developer-20300102-001"]
+    assert one.since is one.started is None
+    assert one.since_ahead == one.started_ahead == ahead.timestamp() + 1  # seconds are cut off: it was up to one later

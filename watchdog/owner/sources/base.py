@@ -47,6 +47,8 @@ class Entry:
     since_local: float | None = None  # the same words read in the process's own zone, where they tell none
     started: float | None = None  # when it began, by its registry's word: a process that is older is another
     started_local: float | None = None
+    since_ahead: float | None = None  # those two where they lie ahead: their zone is another, or the clock was
+    started_ahead: float | None = None
     also: tuple[int, ...] = ()  # further processes of the same agent; the end of any is its end
     living: bool = True  # False: its registry says that it has ended
     gone: str = ""  # why nobody is behind it, where its program tells no pid: its entry is closed

@@ -124,16 +124,20 @@ def _entry(row: Row, uid: int, beats: dict[str, agent_status.Told]) -> Entry | N
     when = _epoch(row["last_heartbeat"], pid) if beat and beat == _said(row["last_heartbeat"]) else None
     if pid is None and row["pid"] is not None:
         note = f"its pid column holds {row['pid']!r}, which is no pid: a thread of another process perhaps"
+    since, since_ahead = _split(_since(row, pid))
+    started, started_ahead = _split(_started(row, pid))
     return Entry(
         key=str(agent_id),
         token=_token(row),
         name=f"{kind or 'agent'}-{agent_id}" if isinstance(agent_id, int) else printable(agent_id),
         uid=uid,
         pid=pid,
-        since=_since(row, pid),
+        since=since,
         since_local=_local(row, pid, _TIMES),
-        started=_started(row, pid),
+        started=started,
         started_local=_local(row, pid, _STARTS),
+        since_ahead=since_ahead,
+        started_ahead=started_ahead,
         type=kind,
         task=_text(row["task_id"]) or None,
         worktree=_text(row["worktree_path"]) or None,
@@ -178,17 +182,21 @@ def _token(row: Row) -> str:
 
 
 def _since(row: Row, pid: int | None) -> float | None:
-    """When the pid stood there at the latest. None as well where that lies ahead: its clock or zone is another."""
-    times = [when for name in _TIMES if (when := _epoch(row[name], pid)) is not None]
-    latest = max(times, default=None)
-    return None if latest is None or not _is_past(latest) else latest
+    """When the pid stood there at the latest."""
+    return max((when for name in _TIMES if (when := _epoch(row[name], pid)) is not None), default=None)
 
 
 def _started(row: Row, pid: int | None) -> float | None:
     """When it began, by the first of its times that says so; the row's own where none does."""
     values = [row[name] for name in (*_STARTS, "created_at") if row[name]]
-    when = _epoch(values[0], pid) if values else None
-    return when if when is not None and _is_past(when) else None
+    return _epoch(values[0], pid) if values else None
+
+
+def _split(when: float | None) -> tuple[float | None, float | None]:
+    """That time, if it is past, and if it lies ahead: its clock or zone is another. Neither where it is endless."""
+    if when is None or when == math.inf:
+        return None, None
+    return (when, None) if _is_past(when) else (None, when)
 
 
 def _local(row: Row, pid: int | None, names: tuple[str, ...]) -> float | None:
