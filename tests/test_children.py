@@ -210,7 +210,11 @@ def test_a_daemon_that_is_pid_1_of_a_container_leaves_no_zombie() -> None:
         unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         done = subprocess.run(
             [*unshare, sys.executable, "-c", INSIDE, *map(str, words)],
-            capture_output=True, text=True, env=world.environ, timeout=200, check=False,
+            capture_output=True,
+            text=True,
+            env=world.environ,
+            timeout=200,
+            check=False,
         )
         assert "left 0" in done.stdout, done.stdout + done.stderr
         assert done.returncode == 0

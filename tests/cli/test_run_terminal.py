@@ -338,7 +338,9 @@ def test_what_an_agent_switched_on_at_its_terminal_is_off_after_its_death(
             wait_for(lambda: "drawn" in screen.text())
             assert screen.do("display-message", "-p", MODES) != before
             agent = agent_of(daemon)
-            (drawing,) = [one for one in (agent, *_children(agent, 1)) if b"draws.py" in _command(one).split(b"\0")[1:2]]
+            (drawing,) = [
+                one for one in (agent, *_children(agent, 1)) if b"draws.py" in _command(one).split(b"\0")[1:2]
+            ]
             os.kill(drawing, signal.SIGKILL)
         wait_for(lambda: "status=" in screen.text())
         assert screen.do("display-message", "-p", MODES) == before

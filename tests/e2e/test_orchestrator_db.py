@@ -268,7 +268,9 @@ def test_who_beats_in_a_file_that_was_damaged_is_unknown_until_it_is_whole(world
     for kind, file in files.items():
         processes[kind] = world.spawn("sleep", "1000")
         write_file(file, kind, processes[kind].pid)
-    made.insert(agent_id="row", agent_type="architect", status="running", pid=processes["architect"].pid, created_at=...)
+    made.insert(
+        agent_id="row", agent_type="architect", status="running", pid=processes["architect"].pid, created_at=...
+    )
     world.start()
     names = {"row", f"assistant-{processes['assistant'].pid}"}
     wait_for(lambda: names <= shown(world).keys(), "both are known")
@@ -300,7 +302,7 @@ def write_file(file: Path, kind: str, pid: int) -> None:
 @pytest.mark.faults
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to mount a file system that can be filled")
 @pytest.mark.parametrize("fault", ["full", "read-only"])
-def test_who_cannot_beat_since_the_disk_takes_nothing_is_unknown_as_long_as_that_lasts(world: World, fault: str) -> None:
+def test_who_cannot_beat_since_the_disk_takes_nothing_is_unknown_meanwhile(world: World, fault: str) -> None:
     """Case P3: held as a mass stall, all were killed when that was over."""
     place = world.dir / "data"
     place.mkdir()

@@ -25,7 +25,9 @@ WORDS = {
     errno.ESTALE: ("stale_handle", "its network file system has lost it"),
     errno.ENOTCONN: ("not_connected", "the program behind its file system has gone"),
 }
-ROOM = 1 << 15  # bytes: the journal of one row's change in an SQLite file is five pages or so (sqlite.org/fileformat.html)
+ROOM = (
+    1 << 15
+)  # bytes: the journal of one row's change in an SQLite file is five pages or so (sqlite.org/fileformat.html)
 PROTECTED = {
     "immutable": "it, or its directory, was made immutable (chattr +i)",
     "append_only": "it, or its directory, was made append-only (chattr +a)",
@@ -62,7 +64,9 @@ def unwritable(path: str, *, rights: bool) -> str:
     if disk.f_files > 0 and (disk.f_favail if os.geteuid() else disk.f_ffree) == 0:
         return "its file system has no inode left"
     if rights and not os.access(path, os.W_OK):
-        return f"{os.path.basename(path)} may not be written by its owner (mode {stat.S_IMODE(os.stat(path).st_mode):04o})"
+        return (
+            f"{os.path.basename(path)} may not be written by its owner (mode {stat.S_IMODE(os.stat(path).st_mode):04o})"
+        )
     return ""
 
 

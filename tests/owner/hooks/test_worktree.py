@@ -318,7 +318,9 @@ def test_a_lock_whose_maker_has_ended_keeps_nothing(repository: Repository) -> N
     assert f"process {maker.pid}, which made its lock, has ended" in result.message
     assert repository.listed() == [str(repository.main), str(other)]
     restore(AGENT, [str(repository.main / ".git")])
-    assert "locked" not in git(repository.main, "worktree", "list", "--porcelain").partition(str(path))[2].split("\n\n")[0]
+    assert (
+        "locked" not in git(repository.main, "worktree", "list", "--porcelain").partition(str(path))[2].split("\n\n")[0]
+    )
 
 
 def test_a_lock_that_comes_in_between_brings_the_tree_back(

@@ -7,7 +7,8 @@
 3. A copy of its entry `<common>/worktrees/NAME` and a manifest go to its container (`containers`), then the intent
    beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
 4. `git worktree remove PATH` drops that one entry: with the tree away git deletes nothing else, and it refuses a locked
-   one (builtin/worktree.c, 2.39); a lock whose maker is proved to have ended goes before (`tree_locks`). Never `prune`, which takes bystanders' entries; never --force.
+   one (builtin/worktree.c, 2.39); a lock whose maker is proved to have ended goes before (`tree_locks`). Never `prune`,
+   which takes bystanders' entries; never --force.
    Where the tree was deleted, or emptied, by somebody, that entry goes when nothing is held by it alone (`missing`).
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
@@ -347,7 +348,8 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
     told = f"; {unlocked}" if unlocked else ""
     saved = f"; its work is saved below {containers.RESCUE}{agent_id}/" if manifest.refs else ""
     return base.done(
-        f"moved {path} to {trashed_to}{saved}{kept}{told}; {branch}; `agent-watchdog restore {agent_id}` brings it back",
+        f"moved {path} to {trashed_to}{saved}{kept}{told}; {branch};"
+        f" `agent-watchdog restore {agent_id}` brings it back",
         trash=trashed_to,
         branch=manifest.branch,
         head=manifest.head,
