@@ -261,7 +261,7 @@ HALVES = {"half": '{"agent_type": "architect", "pi', "empty": "", "list": "[1, 2
 @pytest.mark.faults
 @pytest.mark.parametrize("damage", HALVES)
 def test_who_beats_in_a_file_that_was_damaged_is_unknown_until_it_is_whole(world: World, damage: str) -> None:
-    """Case P2: a row without a heartbeat of its own, and an agent that has a file alone. Told once, and judged again."""
+    """Case P2: a row without a heartbeat of its own, and an agent that has a file alone. Told once, judged again."""
     made = orchestrated_world(world, after=1.5)
     files = {kind: made.status / f"{kind}_status.json" for kind in ("architect", "assistant")}
     processes = {}

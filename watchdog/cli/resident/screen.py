@@ -32,7 +32,7 @@ class Screen:
     """Our controlling terminal as it was before the agent had it; of none nothing is kept or done."""
 
     def __init__(self) -> None:
-        self._before: "list[Any] | None" = None
+        self._before: list[Any] | None = None
         try:
             terminal = _open()
         except OSError:
