@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import resource
-import shutil
 import stat
 import subprocess
 import sys
@@ -81,9 +80,14 @@ def look(socket_path: str, config: str | None) -> Seen:
     _look_at_kernel(seen)
     _look_at_places(seen)
     seen.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if seen.status is None else _limit_of(seen.status)
-    seen.containers = [name for name in CONTAINERS if shutil.which(name)]
-    seen.git = next((d for d in os.get_exec_path() if os.access(os.path.join(d, "git"), os.X_OK)), None)
+    seen.containers = [name for name in CONTAINERS if _on_path(name)]
+    seen.git = _on_path("git")
     return seen
+
+
+def _on_path(program: str) -> str | None:
+    """The directory that it is found in."""
+    return next((place for place in os.get_exec_path() if os.access(os.path.join(place, program), os.X_OK)), None)
 
 
 def _within(seen: Seen, what: str, look: Callable[[], object], seconds: float = LOOK) -> None:
