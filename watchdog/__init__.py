@@ -91,7 +91,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     panes        the panes of terminals that agents sit in: found once, their last screen
     inquiries    questions to them beside the sweep, one at a time for each thing
     units        a helper as a transient unit of systemd
-    children     child processes of the loop, whose start may hang
+    children     child processes of the loop, whose start may hang; and those that nobody of ours started
     owner/       all that touches an owner's files, git or terminals; runs as that uid in a helper process
     config       strict TOML -> frozen settings
     keys         what each section of it may hold

@@ -166,7 +166,7 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "agent.beat_file_unread": Entry(
         WARNING,
-        "a heartbeat file cannot be read; its agent is unknown until wait_limit",
+        "a heartbeat file cannot be read or written; its agent is unknown until wait_limit",
         "may its owner read the file, and is its disk there?",
     ),
     "source.ghost": Entry(
@@ -187,8 +187,10 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "source.unread": Entry(
         WARNING,
-        "a [[source]] cannot be read, or not all of it: agents that only it knows are not told of",
-        "may the daemon's uid read it? Told again when it was read in between",
+        "a [[source]] cannot be read or written, or not all of it: agents that only it knows are not reported, and"
+        " those whose heartbeats it holds are unknown until wait_limit",
+        "the line says why: is its disk full or read-only, a file damaged, locked, or closed to the daemon's uid?"
+        " Reported again when it was read in between",
     ),
     "source.readable": Entry(INFO, "all of a [[source]] that could not be read can be read again"),
     "helper.unconfined": Entry(

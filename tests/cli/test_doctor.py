@@ -67,6 +67,12 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "kills for silence: 3 of 4 fell silent",
     ),
     "a registry that is away": ({"status": {"registry_problem": "FULL"}}, "fault", "registry cannot be used: FULL"),
+    "a registry that was damaged": (
+        {"status": {"registry_problem": "SQLITE_CORRUPT; the file is damaged: restart the daemon"}},
+        "fault",
+        "the file is damaged: restart",
+    ),
+    "containers": ({"containers": ["docker"]}, "warn", "docker is here: what agents run in containers is not looked"),
     "a process that hangs": (
         {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000}]}},
         "warn",

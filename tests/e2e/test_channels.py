@@ -137,16 +137,18 @@ def test_a_run_whose_socket_cannot_be_made_still_ends_a_stalled_agent_once_it_ca
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to become a user whom modes bind")
-def test_a_runtime_directory_that_was_closed_for_a_moment_is_open_again(world: World) -> None:
-    """chmod 000 and back: the socket still lies there, and answered nobody any more."""
+@pytest.mark.parametrize("closed", ["runtime", "dir"])
+def test_a_runtime_directory_that_was_closed_for_a_moment_is_open_again(world: World, closed: str) -> None:
+    """Case O2: chmod 000 and back, also of the one above: the socket still lies there, and answered nobody any more."""
     world.configure(**TIMES)
     uid = 12001
     for path in (world.dir, world.runtime, world.state, world.config):
         os.chown(path, uid, uid)
     world.start(prefix=("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"))
-    world.runtime.chmod(0)
+    place = getattr(world, closed)
+    place.chmod(0)
     world.wait_event("control.lost")
-    world.runtime.chmod(0o700)
+    place.chmod(0o700)
     world.wait_event("control.reopened")
     status = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "agent-watchdog", "status")
     assert world.spawn(*status).wait(60) == 0

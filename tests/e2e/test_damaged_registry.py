@@ -47,3 +47,25 @@ def test_a_damaged_registry_is_put_aside_and_the_daemon_watches(world: World, da
     world.cli("unhold")
     world.wait_status("alpha", "killed", seconds=30)
     assert world.agents()["beta"]["state"] == "working"
+
+
+def test_a_registry_that_is_damaged_while_the_daemon_runs_is_told_with_what_to_do(world: World) -> None:
+    """Nobody is ended by what cannot be written down; `status` names the remedy, and a restart is it."""
+    world.start()
+    agent = world.registered("alpha", *world.script("agent.py", "by=systemd-notify", "beat=0.3/hush"))
+    world.wait_event("agent.first_beat", name="alpha")
+    for file in (world.state / "registry.db", world.state / "registry.db-wal"):
+        with file.open("r+b") as damaged:
+            damaged.write(b"damage" * (file.stat().st_size // 6))
+    (world.dir / "hush").touch()
+    told = world.wait_event("registry.unavailable")
+    wait_for(
+        lambda: "the file is damaged: restart the daemon" in world.cli("status", check=False).stdout, "status says so"
+    )
+    assert "is put aside" in world.cli("doctor", check=False).stdout, told
+    assert alive(agent.pid)
+    world.stop()
+    world.start()
+    assert Path(world.wait_event("registry.begun_anew")["kept_as"]).exists()
+    wait_for(lambda: world.agents().get("alpha"), "it is watched again")
+    assert alive(agent.pid)

@@ -261,7 +261,7 @@ HALVES = {"half": '{"agent_type": "architect", "pi', "empty": "", "list": "[1, 2
 @pytest.mark.faults
 @pytest.mark.parametrize("damage", HALVES)
 def test_who_beats_in_a_file_that_was_damaged_is_unknown_until_it_is_whole(world: World, damage: str) -> None:
-    """Case P2: a row without a heartbeat of its own, and an agent that has a file alone. Told once, and judged again."""
+    """Case P2: a row without a heartbeat of its own, and an agent that has a file alone. Told once, judged again."""
     made = orchestrated_world(world, after=1.5)
     files = {kind: made.status / f"{kind}_status.json" for kind in ("architect", "assistant")}
     processes = {}
@@ -302,9 +302,7 @@ def write_file(file: Path, kind: str, pid: int) -> None:
 @pytest.mark.faults
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to mount a file system that can be filled")
 @pytest.mark.parametrize("fault", ["full", "read-only"])
-def test_who_cannot_beat_since_the_disk_takes_nothing_is_unknown_as_long_as_that_lasts(
-    world: World, fault: str
-) -> None:
+def test_who_cannot_beat_since_the_disk_takes_nothing_is_unknown_meanwhile(world: World, fault: str) -> None:
     """Case P3: held as a mass stall, all were killed when that was over."""
     place = world.dir / "data"
     place.mkdir()

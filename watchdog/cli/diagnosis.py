@@ -217,11 +217,15 @@ def _config(seen: Seen) -> Iterator[Finding]:
 def _registry(seen: Seen) -> Iterator[Finding]:
     problem = seen.status.get("registry_problem") if seen.status else None
     if problem:
+        damaged = "the file is damaged" in str(problem)
         yield Finding(
             "fault",
             f"the registry cannot be used: {problem}",
             "the daemon ends nobody meanwhile, and takes no new agent in; `run` tries again until it does",
-            "make room, put the file back, or mend the server; the daemon goes on by itself",
+            "systemctl restart agent-watchdog (agents go on living): the damaged file is put aside, and registered"
+            " agents are watched again; then hold again what was held, and agent-watchdog unhold"
+            if damaged
+            else "make room, put the file back, or mend the server; the daemon goes on by itself",
         )
 
 
@@ -385,6 +389,16 @@ def _unreadable(seen: Seen) -> Iterator[Finding]:
             "what they do is unknown; an agent whose main process is among them is neither dead nor stale, and can be"
             " killed",
             "end these processes, or the file system (FUSE, NFS) that they wait for",
+        )
+
+
+def _containers(seen: Seen) -> Iterator[Finding]:
+    if seen.containers:
+        yield Finding(
+            "warn",
+            f"{', '.join(seen.containers)} is here: what agents run in containers is not looked at",
+            "work there counts as no activity, and what runs there is neither ended nor cleaned up with its agent",
+            "have the agent beat while it waits for a container, and end containers by a [[hook]] of your own",
         )
 
 
@@ -579,6 +593,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     _interpreter,
     _proc,
     _shared,
+    _containers,
     _kernel,
     _confinement,
     _places,

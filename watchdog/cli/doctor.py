@@ -35,6 +35,7 @@ Changes nothing.
 Exit status: 0 no fault (warnings or nothing), 1 a fault.
 """
 LOOK = 10.0  # seconds for one look at a file, a directory or a server that may hang
+CONTAINERS = ("docker", "podman", "nerdctl", "apptainer")
 WAL_READ = range(123, 128)  # bytes of the `-shm` that readers lock (sqlite.org/walformat.html, 2.3.2)
 CHECK = 30.0  # seconds for `agent-watchdogd --check`, which has 20 of its own
 _UNIT = "agent-watchdog.service"
@@ -79,8 +80,14 @@ def look(socket_path: str, config: str | None) -> Seen:
     _look_at_kernel(seen)
     _look_at_places(seen, config)
     seen.open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if seen.status is None else _limit_of(seen.status)
-    seen.git = next((d for d in os.get_exec_path() if os.access(os.path.join(d, "git"), os.X_OK)), None)
+    seen.containers = [name for name in CONTAINERS if _on_path(name)]
+    seen.git = _on_path("git")
     return seen
+
+
+def _on_path(program: str) -> str | None:
+    """The directory that it is found in."""
+    return next((place for place in os.get_exec_path() if os.access(os.path.join(place, program), os.X_OK)), None)
 
 
 def _within(seen: Seen, what: str, look: Callable[[], object], seconds: float = LOOK) -> None:

@@ -39,6 +39,7 @@ class Seen:
     private: tuple[str, ...] = ()  # of these, what nobody else may look into
     open_files: int | None = None  # soft limit of the daemon, else ours
     git: str | None = "git"  # where the program is
+    containers: list[str] = field(default_factory=list)  # programs that run some
     registry_bytes: int | None = None
     wal_bytes: int | None = None  # of the registry's write-ahead log
     wal_readers: list[int] = field(default_factory=list)  # other processes than the daemon that hold a part of it

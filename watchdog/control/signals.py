@@ -15,7 +15,8 @@ Json = dict[str, object]
 
 def signals(agent: Agent) -> list[Json]:
     """Its own words first, then what is seen from outside."""
-    return [*_words(agent), *(_sight(agent, kind) for kind in Kind), _prompt(agent)]
+    inside = _word("containers", None, None, "what it runs in a container is not looked at, nor ended with it")
+    return [*_words(agent), *(_sight(agent, kind) for kind in Kind), _prompt(agent), inside]
 
 
 def _words(agent: Agent) -> list[Json]:

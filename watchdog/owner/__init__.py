@@ -22,6 +22,8 @@
     gits        which living git works where, who holds a lock file
     git_locks   lock files of a dead git, moved aside
     worktrees   what git and the disk say of one linked worktree
+    tree_locks  whose lock of one is none: its maker is proved to have ended
+    missing     git's entry of one whose directory was deleted
     held        what git holds for one worktree alone
     rescue      a verified copy of its work in its repository
     containers  the trash of a repository's worktrees

@@ -1,8 +1,8 @@
 """Git's entry of a worktree whose directory was deleted: its branch counts as checked out there for ever.
 
-It goes as `git worktree prune` would have it go, that entry alone, and only when it is the one that the agent's tree had
-(`core.sites`), the directory above is still the same (a disk that is not mounted is no deletion), nobody has locked it,
-and nothing is held by it alone: what was committed there is held by the branch, which stays, or by another ref.
+It goes as `git worktree prune` would have it go, that entry alone. Only when it is the one that the agent's tree had
+(`core.sites`), the directory above is still the same (a disk that is not mounted is no deletion), nobody has locked
+it, and nothing is held by it alone: what was committed there the branch holds, which stays, or another ref.
 """
 
 import os

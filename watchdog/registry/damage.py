@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 
 from watchdog.config import sqlite_file
 from watchdog.registry.schema import REVISION, metadata
+from watchdog.registry.sqlite import DAMAGE
 
-_DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")  # sqlite.org/rescode.html; any other failure may pass
 _HEADER = b"SQLite format 3\0"  # sqlite.org/fileformat.html, 1.3
 PATIENCE = 5.0  # seconds for somebody else's lock
 
@@ -64,7 +64,7 @@ def damage_of(path: str) -> str | None:
             return next(_missing(database), None)
     except sqlite3.Error as error:
         name = getattr(error, "sqlite_errorname", None) or ""
-        return f"SQLite cannot read it: {name}: {error}" if name.startswith(_DAMAGE) else None
+        return f"SQLite cannot read it: {name}: {error}" if name.startswith(DAMAGE) else None
 
 
 def _missing(database: sqlite3.Connection) -> Iterator[str]:

@@ -175,7 +175,7 @@ class Engines:
             name = _name(error)
             if name.startswith(_STALE) or error.connection_invalidated:
                 engine.dispose()
-            unavailable = RegistryUnavailable(f"registry {self.place}: {name}: {error.orig}")
+            unavailable = RegistryUnavailable(f"registry {self.place}: {name}: {error.orig}{sqlite.advice(name)}")
             unavailable.full = name in _FULL
             raise unavailable from error
         except PoolTimeout as error:  # every connection is in use, each waiting for the database

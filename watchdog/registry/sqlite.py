@@ -29,8 +29,16 @@ _NEVER_A_FILE = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.EN
 # Bytes that a write-ahead log has from the start: it goes on at its beginning after each checkpoint (each 4 MB), so
 # on a full disk some dozen kills can still be committed, and no other program can take that room.
 WAL_ROOM = 8 << 20
+DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB")  # sqlite.org/rescode.html; any other failure may pass
 PART = 8  # no more than such a part of a small file system
 CACHE_KB = 256  # of pages, for each connection (SQLite's own: 2,000; seven of them filled 12 MB as the file grew)
+
+
+def advice(name: str) -> str:
+    """What follows SQLite's own words of that failure: no later try mends a damaged file, and only a start looks."""
+    if not name.startswith(DAMAGE):
+        return ""
+    return "; the file is damaged: restart the daemon, which puts it aside, begins another and watches on"
 
 
 def make_engine(path: str, busy_timeout: timedelta, pragma: str, begin: str) -> Engine:
@@ -161,7 +169,7 @@ class Files:
             yield
         except sqlite3.Error as error:
             name = getattr(error, "sqlite_errorname", None) or type(error).__name__
-            raise RegistryUnavailable(f"registry {self._path}: {name}: {error}") from error
+            raise RegistryUnavailable(f"registry {self._path}: {name}: {error}{advice(name)}") from error
 
 
 def _connect(path: str, busy_timeout: timedelta, pragma: str) -> sqlite3.Connection:

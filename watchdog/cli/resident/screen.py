@@ -1,15 +1,19 @@
-"""What an agent that was ended leaves switched on at the terminal, switched off: `run` holds it still, its shell is next.
+"""What an agent that was ended leaves switched on at the terminal, switched off: `run` holds it still.
 
-A program that draws its own screen switches the line discipline to keys one by one (no ICANON or no ECHO), and back when
-it ends. Where the terminal is still like that after a death, and was not before, the program could not put it in order:
-the kernel's part gets its former settings, and the emulator what every such program says when it ends well. Nothing is
-written for any other program. Each sequence leaves a terminal alone that did not have that mode on
+A program that draws its own screen switches the line discipline to keys one by one (no ICANON or no ECHO), and back
+when it ends. Where the terminal is still like that after a death, and was not before, the program could not put it in
+order: the kernel's part gets its former settings, and the emulator what every such program says when it ends well.
+Nothing is written for any other program. Each sequence leaves a terminal alone that did not have that mode on
 (xterm's ctlseqs; tried with tmux 3.3a).
 """
 
 import os
 import termios
 from os import WIFEXITED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _LFLAG = 3  # of tcgetattr's list
 _KEYS = termios.ICANON | termios.ECHO
@@ -28,7 +32,7 @@ class Screen:
     """Our controlling terminal as it was before the agent had it; of none nothing is kept or done."""
 
     def __init__(self) -> None:
-        self._before: list[object] | None = None
+        self._before: list[Any] | None = None
         try:
             terminal = _open()
         except OSError:
@@ -52,7 +56,7 @@ class Screen:
             left = termios.tcgetattr(terminal)
             if not _switched_off(self._before, left) or not _is_ours(terminal):
                 return
-            termios.tcsetattr(terminal, termios.TCSANOW, self._before)  # type: ignore[arg-type]  SIGTTOU is blocked
+            termios.tcsetattr(terminal, termios.TCSANOW, self._before)  # SIGTTOU is blocked
             os.write(terminal, RESET)
             termios.tcflush(terminal, termios.TCIFLUSH)  # what the mouse said meanwhile would be typed into the shell
         except (OSError, termios.error):
@@ -65,9 +69,8 @@ def _open() -> int:
     return os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def _switched_off(before: list[object], left: list[object]) -> bool:
-    was, now = before[_LFLAG], left[_LFLAG]
-    return isinstance(was, int) and isinstance(now, int) and bool(was & _KEYS & ~now)
+def _switched_off(before: "list[Any]", left: "list[Any]") -> bool:
+    return bool(before[_LFLAG] & _KEYS & ~left[_LFLAG])
 
 
 def _is_ours(terminal: int) -> bool:
