@@ -123,9 +123,7 @@ CATALOGUE: dict[str, Entry] = {
         "silent for longer than agreed; not confirmed, or other activity is seen",
         "nothing yet; `agent-watchdog why AGENT`",
     ),
-    "agent.recovered": Entry(
-        INFO, "an agent that was late or stalled beats again, or an unknown one can be judged"
-    ),
+    "agent.recovered": Entry(INFO, "an agent that was late or stalled beats again, or an unknown one can be judged"),
     "agent.stalled": Entry(
         WARNING,
         "silent for longer than agreed, confirmed, with no sign of activity",

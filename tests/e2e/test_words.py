@@ -130,7 +130,7 @@ def test_how_long_somebody_has_waited_is_kept_over_a_restart(world: World) -> No
 
 def test_ready_is_said_when_the_first_look_is_over(world: World) -> None:
     """P13: who waits for READY=1 and asks then sees each agent judged."""
-    world.configure(log={"level": "debug"}, sweep={"interval_seconds": 5})
+    world.configure(log={"level": "debug"}, sweep={"interval_seconds": 5}, stall={"after_seconds": 60})
     world.start()
     world.run("alpha", "sleep", "600")
     world.wait_status("alpha", "running")
@@ -177,7 +177,8 @@ def test_who_follows_ends_with_its_terminal_and_while_the_daemon_is_away(world: 
     os.close(terminal)
     assert b"alpha" in os.read(master, 65536) + os.read(master, 65536)
     os.close(master)
-    assert follower.wait(PATIENCE) == 0
+    follower.communicate(timeout=PATIENCE)  # and close its pipe
+    assert follower.returncode == 0
     if verb == "list --watch":
         return
     reading, writing = os.pipe()
@@ -188,7 +189,8 @@ def test_who_follows_ends_with_its_terminal_and_while_the_daemon_is_away(world: 
     assert follower.stderr is not None
     assert b"the daemon stops" in follower.stderr.readline()
     os.close(reading)
-    assert follower.wait(PATIENCE) == 0
+    follower.communicate(timeout=PATIENCE)  # and close its pipe
+    assert follower.returncode == 0
 
 
 def test_a_daemon_that_cannot_start_says_so_in_the_format_of_its_log(world: World) -> None:
