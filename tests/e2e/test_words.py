@@ -44,6 +44,13 @@ def follow(world: World, verb: str, output: int) -> subprocess.Popen[bytes]:
     return follower
 
 
+def read_until(descriptor: int, word: bytes) -> None:
+    """pytest-timeout bounds it."""
+    text = b""
+    while word not in text:
+        text += os.read(descriptor, 65536)
+
+
 def has_spoken(world: World, name: str) -> bool:
     return bool(world.agents()[name]["beats"])
 
@@ -175,7 +182,7 @@ def test_who_follows_ends_with_its_terminal_and_while_the_daemon_is_away(world: 
     master, terminal = pty.openpty()
     follower = follow(world, verb, terminal)
     os.close(terminal)
-    assert b"alpha" in os.read(master, 65536) + os.read(master, 65536)
+    read_until(master, b"alpha")
     os.close(master)
     follower.communicate(timeout=PATIENCE)  # and close its pipe
     assert follower.returncode == 0
@@ -184,7 +191,7 @@ def test_who_follows_ends_with_its_terminal_and_while_the_daemon_is_away(world: 
     reading, writing = os.pipe()
     follower = follow(world, verb, writing)
     os.close(writing)
-    assert b"alpha" in os.read(reading, 65536)
+    read_until(reading, b"alpha")
     world.crash()
     assert follower.stderr is not None
     assert b"the daemon stops" in follower.stderr.readline()
