@@ -23,7 +23,8 @@ from watchdog.core.model import (
     Verdict,
 )
 from watchdog.core.sessions import SESSION
-from watchdog.core.verdict import judge
+from watchdog.core.sights import Kind
+from watchdog.core.verdict import Judgement, judge
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict
 from watchdog.fleet import Agent, Fleet
 
@@ -479,3 +480,23 @@ def test_an_order_remembers_a_bounded_number_of_what_it_told() -> None:
     ]
     assert sum(order.first(f"SIGKILL {list(range(n, n + 1000))}") for n in range(2000)) < 1000
     assert sum(map(len, order.said)) < 200_000
+
+
+def test_what_is_shown_of_an_agent_is_a_copy_of_now() -> None:
+    """Its ages go on alone; a word counts at once where it makes the verdict better, time alone makes none worse."""
+    known = agent(stall_after=60 * S)
+    known.sights.see(Kind.CPU, "cpu 50 %")
+    known.judged(Judgement(Verdict.STARTING, "it promised a heartbeat and none has come yet: 2s of 5m"), 0.0, 10.0)
+
+    shown = known.copy()
+    shown.watch(0.0, 5.0, 20.0)
+    assert (known.age, known.sights.seen[Kind.CPU].age) == (0 * S, 0 * S)
+    assert (shown.age, shown.sights.seen[Kind.CPU].age) == (5 * S, 5 * S)
+    shown.shown(Judgement(Verdict.LATE, "silent"), 5 * S)
+    assert (shown.verdict, shown.why) == (known.verdict, f"{known.line} (5s ago)")
+
+    known.beat(Beat(), 5.0, WALL)
+    shown = known.copy()
+    shown.shown(Judgement(Verdict.HEALTHY, "silent for 0s of 1m"), 5 * S)
+    assert (shown.verdict, known.verdict) == (Verdict.HEALTHY, Verdict.STARTING)
+    assert shown.why == "silent for 0s of 1m"

@@ -13,13 +13,15 @@ import pytest
 
 from tests.readme import README, VERSIONS_BEGIN, VERSIONS_END, block, table, versions
 from tests.world import World, make_world
-from watchdog import config
+from watchdog import config, lock
 from watchdog.catalogue import CATALOGUE, ERROR, WARNING
 from watchdog.cli import verbs
 from watchdog.core.model import Polite
 from watchdog.core.notify import words_of
+from watchdog.keys import Config
 from watchdog.metrics import FIGURES, PREFIX, Metrics
 from watchdog.owner.sources import SOURCES
+from watchdog.places import places_for
 
 TEXT = README.read_text()
 PACKAGE = README.parent / "watchdog"
@@ -209,3 +211,12 @@ def test_links_lead_somewhere() -> None:
     """Every relative link is a file of the repository."""
     for target in re.findall(r"\]\(([^)#:]+)\)", TEXT):
         assert (README.parent / target).exists(), target
+
+
+def test_the_lines_of_make_run_and_of_the_start_go_together() -> None:
+    """O18: who has pasted the daemon's invitation can go on with the README: no name is taken."""
+    invited = re.findall(r"--name (\w+)", lock.invitation(config.settings_of(Config(), None, places_for(0, {}))))
+    started = re.findall(r"--name (\w+)", section("Start"))
+    assert invited
+    assert started
+    assert not set(invited) & set(started)

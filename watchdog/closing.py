@@ -64,11 +64,8 @@ class Closing:
         self._reports = Reports(owners)
         self._me = f"daemon {os.getpid()}"
 
-    async def proved(self, order: Order, silence: timedelta) -> None:
-        """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing.
-
-        `silence`: the agent's, to this moment.
-        """
+    async def proved(self, order: Order) -> None:
+        """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""
         agent = order.agent
         if agent.status is Status.UNKILLABLE and await self._store.write(
             self._store.store.transition,
@@ -96,7 +93,7 @@ class Closing:
             "killed_at": now.wall.strftime("%Y-%m-%dT%H:%M:%SZ"),
             "grace_period_seconds": order.plan.grace.total_seconds() if order.plan else None,
             "killed_gracefully": not order.killed,
-            "seconds_since_heartbeat": round(silence.total_seconds(), 1) if agent.beats else None,
+            "seconds_since_heartbeat": round(agent.silence.total_seconds(), 1) if agent.beats else None,
             "message": told(order)
             + _left(order.ended)
             + _reused(agent)

@@ -68,7 +68,7 @@ class KillWorker:
         observe: bool,
         parallel: int,
         user_of: Callable[[int], int] = lambda uid: uid,  # whose share an agent's kill counts for
-        present: Callable[[Agent], Agent] = lambda agent: agent,  # as it is now, for what is told of it
+        reckon: Callable[[Agent], object] = lambda agent: None,  # its watched time to this moment, before it is told
     ) -> None:
         self._store = store
         self._clock = clock
@@ -84,7 +84,7 @@ class KillWorker:
         self._log = log
         self.observe = observe
         self._user_of = user_of
-        self._present = present
+        self._reckon = reckon
         self.allow(parallel)
         self._orders: dict[str, Order] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -289,7 +289,8 @@ class KillWorker:
             return True
         try:
             if order.step != "cleanup":
-                await self._closing.proved(order, self._present(order.agent).silence)
+                self._reckon(order.agent)
+                await self._closing.proved(order)
             await self._closing.put_in_order(order)
         except NotOurs:
             if not await self._closing.let_go(order.agent):
@@ -315,7 +316,8 @@ class KillWorker:
                 return  # all that a successor needs to know: whom to let go on, or kill
             if snapshot is not None:
                 held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
-                said = await testimony(self._present(agent), held, self._owners, self._panes)
+                self._reckon(agent)
+                said = await testimony(agent, held, self._owners, self._panes)
                 order.evidence = {**snapshot, **order.kept, "said": said}
                 return  # it goes with the first intent, or with the proof where nobody is left to signal
             if not await self._closing.save(order, step):

@@ -218,7 +218,8 @@ class Roll:
         for member in alive:
             member.tracer = tracers.get(member.pid, 0)
             member.frozen_by = frozen.get(member.pid)
-            member.stuck = "frozen" if member.pid in frozen else "traced" if member.tracer else "d_state"
+            # One that is traced counts as frozen in a v2 cgroup, our own freeze included (cgroup_enter_frozen, 6.18).
+            member.stuck = "traced" if member.tracer else "frozen" if member.pid in frozen else "d_state"
         reasons = [m.refused for m in alive] + [m.stuck for m in alive]
         return next((reason for reason in reasons if reason), None)
 

@@ -336,7 +336,7 @@ class Daemon:
             observe=settings.observe,
             parallel=settings.kill.parallel,
             user_of=self.users.user_of,
-            present=lambda agent: self.sweeper.present(agent),
+            reckon=lambda agent: self.sweeper.catch_up(agent),
         )
         held.push_async_callback(self.worker.close)  # also where the start is given up
         self.recorder = Recorder(self.fleet, self.store, clock, log)

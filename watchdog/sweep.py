@@ -152,6 +152,10 @@ class Sweeper:
             self.account.swept(began, self._interval)
             self.took = self._clock.mono() - began.mono
 
+    def catch_up(self, agent: Agent) -> None:
+        """Reckon its watched time up to now, between two looks at everybody."""
+        self._reckon([agent], self.restraint.last)
+
     def present(self, agent: Agent) -> Agent:
         """A copy of it as it is now, for whoever asks: all ages of this moment, and what they make of its verdict.
 

@@ -44,6 +44,13 @@ def follow(world: World, verb: str, output: int) -> subprocess.Popen[bytes]:
     return follower
 
 
+def read_until(descriptor: int, word: bytes) -> None:
+    """pytest-timeout bounds it."""
+    text = b""
+    while word not in text:
+        text += os.read(descriptor, 65536)
+
+
 def has_spoken(world: World, name: str) -> bool:
     return bool(world.agents()[name]["beats"])
 
@@ -130,7 +137,7 @@ def test_how_long_somebody_has_waited_is_kept_over_a_restart(world: World) -> No
 
 def test_ready_is_said_when_the_first_look_is_over(world: World) -> None:
     """P13: who waits for READY=1 and asks then sees each agent judged."""
-    world.configure(log={"level": "debug"}, sweep={"interval_seconds": 5})
+    world.configure(log={"level": "debug"}, sweep={"interval_seconds": 5}, stall={"after_seconds": 60})
     world.start()
     world.run("alpha", "sleep", "600")
     world.wait_status("alpha", "running")
@@ -175,20 +182,22 @@ def test_who_follows_ends_with_its_terminal_and_while_the_daemon_is_away(world: 
     master, terminal = pty.openpty()
     follower = follow(world, verb, terminal)
     os.close(terminal)
-    assert b"alpha" in os.read(master, 65536) + os.read(master, 65536)
+    read_until(master, b"alpha")
     os.close(master)
-    assert follower.wait(PATIENCE) == 0
+    follower.communicate(timeout=PATIENCE)  # and close its pipe
+    assert follower.returncode == 0
     if verb == "list --watch":
         return
     reading, writing = os.pipe()
     follower = follow(world, verb, writing)
     os.close(writing)
-    assert b"alpha" in os.read(reading, 65536)
+    read_until(reading, b"alpha")
     world.crash()
     assert follower.stderr is not None
     assert b"the daemon stops" in follower.stderr.readline()
     os.close(reading)
-    assert follower.wait(PATIENCE) == 0
+    follower.communicate(timeout=PATIENCE)  # and close its pipe
+    assert follower.returncode == 0
 
 
 def test_a_daemon_that_cannot_start_says_so_in_the_format_of_its_log(world: World) -> None:

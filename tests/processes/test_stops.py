@@ -8,7 +8,7 @@ import time
 
 from tests.processes.conftest import Family, until
 from watchdog.core.halts import Stop
-from watchdog.processes.stops import stops
+from watchdog.processes.stops import stops, tracers_of
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 
@@ -31,6 +31,7 @@ def test_whom_a_debugger_holds_is_told_with_the_debugger(family: Family) -> None
         os.waitpid(held.pid, 0)
         found = stops((held.pid,))[held.pid]
         assert (found.state, found.tracer) == ("t", os.getpid())
+        assert tracers_of((held.pid, os.getpid())) == {held.pid: os.getpid()}
     finally:
         libc.ptrace(PTRACE_DETACH, held.pid, None, None)
 

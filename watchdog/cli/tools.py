@@ -44,12 +44,13 @@ _PAGE = 100  # agents in one answer: 1,000 with all that is known of each were 2
 _WORDS = 200  # characters of one word of an agent in a list
 _BRIEF = (
     *("agent_id", "name", "status", "verdict", "type", "pid", "owner_uid", "task_id", "parent_id", "tags", "state"),
-    *("note", "why", "held", "silence_seconds", "after_seconds", "exit_code", "exit_signal", "source", "host"),
+    *("note", "why", "held", "silence_seconds", "counted_seconds", "after_seconds"),
+    *("exit_code", "exit_signal", "source", "host"),
 )
 # Of another user's agent: what the daemon measured. Its words are to be asked for, one agent at a time.
 _BRIEF_OF_OTHERS = (
-    *("agent_id", "name", "status", "verdict", "pid", "owner_uid", "silence_seconds", "after_seconds"),
-    *("exit_code", "exit_signal"),
+    *("agent_id", "name", "status", "verdict", "pid", "owner_uid", "silence_seconds"),
+    *("counted_seconds", "after_seconds", "exit_code", "exit_signal"),
 )
 _SECONDS = 10.0
 _END_SECONDS = 900.0

@@ -17,15 +17,19 @@ def stops(pids: tuple[int, ...]) -> dict[int, Stop]:
 
 @bounded
 def tracers_of(pids: tuple[int, ...]) -> dict[int, int]:
-    """Of each that is traced now, the process that holds it. Who is gone, or cannot be read, is left out."""
-    found = bounds.each(pids, _tracer)
-    return {pid: tracer for pid, tracer in found.items() if isinstance(tracer, int) and tracer > 0}
+    """Of each in a tracing stop, the process that holds it. Who is gone, or cannot be read, is left out."""
+    found = {pid: _traced(status) for pid, status in bounds.each(pids, _status).items() if isinstance(status, dict)}
+    return {pid: tracer for pid, (state, tracer) in found.items() if state == b"t" and tracer > 0}
 
 
-def _tracer(pid: int) -> int:
+def _status(pid: int) -> dict[bytes, bytes]:
     """Raises OSError."""
-    status = dict(line.partition(b":")[::2] for line in read_of(pid, "status").splitlines())
-    return int(status.get(b"TracerPid", b"0"))
+    return dict(line.partition(b":")[::2] for line in read_of(pid, "status").splitlines())
+
+
+def _traced(status: dict[bytes, bytes]) -> tuple[bytes, int]:
+    """Its state, and its tracer (0: none)."""
+    return status.get(b"State", b"").strip()[:1], int(status.get(b"TracerPid", b"0"))
 
 
 def _stop(pid: int) -> Stop:
@@ -36,7 +40,7 @@ def _stop(pid: int) -> Stop:
     fields = read_of(pid, "stat").rpartition(b")")[2].split()
     if fields[0] not in (b"t", b"T"):
         return Stop(fields[0].decode("ascii", "replace"))
-    tracer = _tracer(pid)
+    _, tracer = _traced(_status(pid))
     number = int(fields[49]) & 0x7F if len(fields) > 49 else 0
     name = signal.Signals(number).name if number in signal.valid_signals() else ""
     return Stop(fields[0].decode(), tracer, name, fields[4] != b"0", fields[5] == fields[2])
