@@ -103,6 +103,7 @@ class Log:
 
 
 _STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
+_AT_TERMINAL = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts")  # local, as the verbs have times
 _FIELD = {"event": "event_", "level": "level_", "ts": "ts_"}  # names that a line already has
 
 
@@ -216,7 +217,7 @@ def _plan(
         foreign_pre_chain=[structlog.stdlib.add_log_level, _from_library],
         processors=[
             ProcessorFormatter.remove_processors_meta,
-            _STAMP,
+            _AT_TERMINAL if at_terminal and not file and form == "text" else _STAMP,
             structlog.processors.format_exc_info,
             _without_secrets,
             *_rendering(form, colours=colours),

@@ -383,3 +383,15 @@ def test_an_agent_that_drops_from_root_is_the_users_for_good(office: Office) -> 
         assert office.agent("alpha").reg == reg
         row = office.desk.store.store.agent(alpha)
         assert row is not None and (row.registration.owner_uid, row.registration.dropped) == (ALICE, True)
+
+
+def test_a_temp_dir_that_would_never_be_removed_is_told_at_once(office: Office) -> None:
+    """Not hours later, when nothing was; where the configuration has it removed, nothing is said."""
+    status, answer = office.ask("POST", "/v1/agents", {"name": "alpha", "temp_dir": "/etc"})
+    assert status == 201
+    assert answer["notes"] == [
+        "temp_dir: /etc lies below none of cleanup.roots (/tmp, /var/tmp), so it is never removed"
+    ]
+    for name, temp in (("beta", "/tmp/x"), ("gamma", "/scratch/agent-watchdog-gamma-1a2b3c4d")):
+        status, answer = office.ask("POST", "/v1/agents", {"name": name, "temp_dir": temp})
+        assert status == 201 and not answer.get("notes"), answer

@@ -253,5 +253,6 @@ def _tell(result: Json) -> None:
         warn(f"{name}{short}: it is dead, but its pane remains; this command closes it:")
         say(f"  {clean(result['pane_retry_command'])}")
     for hook in entries(result.get("cleanup")):
-        if hook.get("outcome") != "nothing" or hook.get("needs"):  # who had nothing to do is told of by `why`
+        left_open = "was not made for the agent" in str(hook.get("message"))  # the shell that it was typed in
+        if (hook.get("outcome") != "nothing" and not left_open) or hook.get("needs"):  # `why` has these
             say(f"  {ran(hook)}")

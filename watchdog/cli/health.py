@@ -39,7 +39,8 @@ def status(arguments: argparse.Namespace) -> int:
     else:
         say(_verdict(answer, found))
         for one in found:
-            say(f"  {clean(one.what)}")
+            if len(found) > 1:  # else the verdict has said it
+                say(f"  {clean(one.what)}")
             say(f"    {clean(one.meaning)}")
             say(f"    do: {clean(one.todo)}")
         _figures(answer)

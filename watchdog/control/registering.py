@@ -41,7 +41,7 @@ from watchdog.fleet import ZERO, Agent
 from watchdog.hearing import WRAPPER
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import Store
-from watchdog.sharing import refuse_temp_dir, working_in
+from watchdog.sharing import refuse_temp_dir, within, working_in
 from watchdog.targets import is_number
 
 _OF_RUN = re.compile("notify/run-[0-9a-f]{32}")  # `cli.resident.inbox`
@@ -419,6 +419,10 @@ def _notes(desk: Desk, agent: Agent) -> list[str]:
         notes.append(
             f"{agent.reg.worktree} is also the worktree of {', '.join(others)}; it stays until the last has ended"
         )
+    temp, roots = agent.reg.temp_dir, desk.settings.cleanup.roots
+    made_by_run = temp is not None and os.path.basename(temp).startswith("agent-watchdog-")  # with a mark in it
+    if temp is not None and not made_by_run and not any(within(temp, root) for root in roots):
+        notes.append(f"temp_dir: {temp} lies below none of cleanup.roots ({', '.join(roots)}), so it is never removed")
     return notes
 
 

@@ -140,7 +140,11 @@ def close(pane: Pane) -> Closed:
                 return Closed("failed", f"{words(pane)} cannot be looked at: {error}", retry)
         time.sleep(AGAIN)
     if not pane.own:
-        return Closed("kept", f"{words(pane)} stays: its first process, pid {pane.pid}, is not the agent's launcher")
+        return Closed(
+            "kept",
+            f"{words(pane)} was left open: it was not made for the agent (its first process is pid {pane.pid}, your"
+            " shell, perhaps)",
+        )
     if users:
         return Closed("kept", f"{words(pane)} stays: in use by {users}")
     try:
