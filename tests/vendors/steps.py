@@ -87,9 +87,9 @@ DIALOGS = {
     "gemini": "Apply this change",
     "opencode": "Permission required",
 }
-# What hangs once a person has said yes (Codex goes on without a command, and Claude Code refuses it); what its dialog
-# shows, and the key that says yes.
-GATES = {"claude": "nap-claude", "codex": "nap-codex", "gemini": "gate", "opencode": "gate"}
+# What hangs once a person has said yes; what its dialog shows, and the key that says yes. Codex goes on without a
+# command, Claude Code refuses it, and opencode ends it, and tells of the yes.
+GATES = {"claude": "nap-claude", "codex": "nap-codex", "gemini": "gate"}
 CALLS = {
     "claude": ("Do you want to proceed", "1"),
     "codex": ("Allow the slow MCP server", "Enter"),

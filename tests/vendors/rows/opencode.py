@@ -27,7 +27,6 @@ ROWS = [
     Row("permission dialog", "waiting, told, lives", steps.permission, share=True, recorded=True),
     Row("permission dialog without hooks", "told, lives", steps.permission_without_hooks),
     Row("a question of the model", "waiting, told, lives", steps.question("Which way", "Enter")),
-    Row("a tool hangs behind a dialog", "waiting, then stalled, ended", steps.stalls_behind_a_dialog),
     Row("a tool within its declared limit, behind a dialog", "lives", steps.limit_behind_a_dialog),
     Row("Esc in a turn", "idle, lives", steps.escape("slow", "again to interrupt")),
     Row("Esc in a tool", "idle, lives", steps.escape("long", "again to interrupt", tool=True)),
