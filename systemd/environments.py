@@ -100,6 +100,8 @@ def _fill(target: Target, environment: str, wheels: Path, extras: str) -> None:
             print("no wheels here (make wheels): downloading", flush=True)
             wheels = Path(scratch) / "wheels"
             tools.download(wheels)
+        else:
+            wheels = own_copy(wheels, Path(scratch) / "wheels")
         ours = tools.build(wheels, Path(scratch))
         run(sys.executable, "-m", "venv", "--without-pip", place)
         offline = ["--no-index", "--find-links", str(wheels), "--no-compile"]
@@ -114,6 +116,21 @@ def _fill(target: Target, environment: str, wheels: Path, extras: str) -> None:
     staged = ["-s", target.destdir, "-p", "/"] if target.destdir else []  # what tracebacks will name
     run(place / "bin/python", "-m", "compileall", "-q", *staged, place / "lib")
     run(place / "bin/python", "-c", "import watchdog.start, watchdog.cli.verbs", cwd=place)
+
+
+def own_copy(wheels: Path, into: Path) -> Path:
+    """The wheels where nobody else can exchange one: pip compares its hash, and opens it again later to unpack it.
+
+    They may lie in a directory of who downloaded them. What is no plain file is left out.
+    """
+    into.mkdir(0o700)
+    for wheel in wheels.glob("*.whl"):
+        descriptor = os.open(wheel, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as found:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                with (into / wheel.name).open("xb") as copy:
+                    shutil.copyfileobj(found, copy)
+    return into
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ pass to them: by a variable of its environment, and by whatever lay at the same 
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +18,7 @@ import pytest
 
 from tests.owner.repositories import context
 from watchdog.core.model import HookOutcome
-from watchdog.owner import occupancy
+from watchdog.owner import gits, occupancy, session_dirs
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.temp_dir import temp_dir
 from watchdog.processes.occupants import Place, users_of
@@ -146,14 +148,17 @@ def test_a_variable_is_use_of_a_place_only_where_its_user_may_make_files(
         assert (found is not None and f"process {process.pid} " in found) is (mode == 0o777)
 
 
-def test_a_set_uid_program_says_what_its_caller_says(alices: Path) -> None:
-    """Root's by its uids, Mallory's by its environment: `su` while it asks for a password."""
-    program = Path(f"/var/tmp/set-uid-{os.getpid()}")
-    subprocess.run(["cp", "/bin/cat", program], check=True)
+@contextmanager
+def set_uid(name: str, **environment: str) -> Iterator[int]:
+    """Root's by its uids, Mallory's by its name and its environment: as `su` is while it asks for a password."""
+    place = Path(f"/var/tmp/set-uid-{os.getpid()}")
+    place.mkdir()
+    program = place / name
     try:
+        shutil.copy("/bin/cat", program)
         program.chmod(0o4755)
         with subprocess.Popen(
-            [program], env={"TMPDIR": str(alices)}, user=MALLORY, group=MALLORY, extra_groups=(),
+            [program], env=environment, user=MALLORY, group=MALLORY, extra_groups=(),
             cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         ) as process:  # fmt: skip
             assert process.stdin is not None and process.stdout is not None
@@ -161,10 +166,29 @@ def test_a_set_uid_program_says_what_its_caller_says(alices: Path) -> None:
             process.stdin.flush()
             assert process.stdout.readline() == b"ready\n"
             assert os.stat(f"/proc/{process.pid}").st_uid == 0
-            assert (to_the_daemon(alices), to_the_helper(alices)) == (None, None)
+            yield process.pid
             process.stdin.close()
     finally:
-        program.unlink()
+        shutil.rmtree(place)
+
+
+def test_a_set_uid_program_says_what_its_caller_says(alices: Path) -> None:
+    with set_uid("su", TMPDIR=str(alices)):
+        assert (to_the_daemon(alices), to_the_helper(alices)) == (None, None)
+
+
+def test_a_set_uid_program_is_no_git_at_work(alices: Path) -> None:
+    """It kept the lock that a dead git of root's had left, for ever: called git, with GIT_DIR in its environment."""
+    subprocess.run(["git", "init", "-q", alices], check=True)
+    with set_uid("git", GIT_DIR=str(alices / ".git")) as pid:
+        assert str(pid) not in {git.pid for git in gits.at_work()}
+
+
+def test_an_id_that_another_user_carries_is_no_living_session(alices: Path) -> None:
+    """It kept the temp dir of a dead session of Claude Code, and its files from `purge`."""
+    session = str(uuid.uuid4())
+    with mallorys("sh", "-c", "echo ready; exec cat", session, SESSION=session), set_uid("x", SESSION=session):
+        assert session not in session_dirs.living().ids
 
 
 def test_a_temp_dir_of_roots_goes_whatever_is_feigned(alices: Path) -> None:

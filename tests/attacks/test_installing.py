@@ -20,7 +20,8 @@ import pytest
 from tests.systemd.machine import ROOT
 
 sys.path.insert(0, str(ROOT / "systemd"))
-from environments import users_of
+import environments
+from environments import build_environment, users_of
 from install import uninstall
 from places import Layout, Refused, Target
 
@@ -161,6 +162,33 @@ def test_no_user_keeps_an_installation(tmp_path: Path, uid: int, refused: bool) 
         finally:
             process.kill()
     assert target.path("/opt/x/env-1").exists() is refused
+
+
+def test_nobody_exchanges_a_wheel_after_its_hash_was_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """WHEELS may be a directory of whoever downloaded them; here each program that is run finds other bytes there."""
+    wheels = tmp_path / "wheels"
+    seen: list[dict[str, bytes]] = []
+    wheels.mkdir()
+    (wheels / "one-1-py3-none-any.whl").write_bytes(b"as locked")
+    os.mkfifo(wheels / "two-1-py3-none-any.whl")
+    os.chown(wheels, OTHER, OTHER)
+
+    def ran(*words: object, cwd: Path | None = None) -> None:
+        text = [str(word) for word in words]
+        if "--find-links" in text:
+            (wheels / "one-1-py3-none-any.whl").write_bytes(b"exchanged")
+            place = Path(text[text.index("--find-links") + 1])
+            seen.append({found.name: found.read_bytes() for found in place.iterdir() if found.is_file()})
+        if "wheel" in text:
+            Path(text[text.index("-w") + 1], "agent_watchdogd-0-py3-none-any.whl").touch()
+        if "--without-pip" in text:
+            Path(text[-1], "bin").mkdir(parents=True)
+            Path(text[-1], "pyvenv.cfg").touch()
+
+    monkeypatch.setattr(environments, "run", ran)
+    build_environment(Target(LAYOUT, str(tmp_path / "stage")), wheels, "")
+    assert len(seen) == 4
+    assert all(found == {"one-1-py3-none-any.whl": b"as locked"} for found in seen)
 
 
 def test_no_user_keeps_an_installation_by_a_set_uid_program(tmp_path: Path) -> None:

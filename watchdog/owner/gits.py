@@ -50,7 +50,10 @@ def _processes() -> Iterator[str]:
 
 
 def _is_git(pid: str) -> bool:
-    """By its name or its program's; of this uid, and no zombie. One of ours that hangs may be one."""
+    """By its name or its program's; of this uid, and no zombie. One of ours that hangs may be one.
+
+    A set-uid program is none: what it is called, and where it seems to work, its caller says.
+    """
     try:
         status = dict(line.partition(b":")[::2] for line in proc_files.read(pid, "status").splitlines())
     except (FileNotFoundError, ProcessLookupError):
@@ -62,7 +65,8 @@ def _is_git(pid: str) -> bool:
     names = [os.fsdecode(status[b"Name"].strip())]
     with contextlib.suppress(OSError):  # not ours to look at: its name has to do
         names.append(os.readlink(f"/proc/{pid}/exe").rpartition("/")[2])
-    return any(name.startswith(NAMES[0]) or name in NAMES for name in names)
+    called_so = any(name.startswith(NAMES[0]) or name in NAMES for name in names)
+    return called_so and proc_files.speaks_for_us(pid)
 
 
 def _working(pid: str) -> Working | None:

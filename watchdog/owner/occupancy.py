@@ -206,7 +206,7 @@ def occupant(path: str, *, by_name: bool = False) -> str | None:
         try:
             links = _links(pid)
             variable = _variable(pid, known) if by_name else None
-            if variable is not None and not names.writable and not _speaks_for_us(pid):
+            if variable is not None and not names.writable and not proc_files.speaks_for_us(pid):
                 variable = None
         except proc_files.Hung as error:
             if _can_reach(pid, path):
@@ -238,16 +238,6 @@ def _is_socket_in(path: str, name: str) -> bool:
         real = os.path.join(os.path.realpath(os.path.dirname(name)), os.path.basename(name))
         return is_below(real, path) and stat.S_ISSOCK(os.lstat(real).st_mode)
     except OSError:
-        return False
-
-
-def _speaks_for_us(pid: str) -> bool:
-    """Whether the environment of a process is our user's: not another user's, nor of who started a set-uid program."""
-    try:
-        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
-            return False
-        return not os.stat(f"/proc/{pid}/exe").st_mode & (stat.S_ISUID | stat.S_ISGID)
-    except OSError:  # gone, or a thread of the kernel
         return False
 
 

@@ -5,8 +5,11 @@ So each is read by a thread that can be left to it. `Hung` says that nothing is 
 in use". A file that hung is not read again before that read has returned.
 """
 
+import ctypes
 import errno
 import os
+import stat
+import sys
 import threading
 import time
 from queue import SimpleQueue
@@ -19,6 +22,10 @@ OF_ONE_USER = 256  # threads that may be left to reads of one uid's processes,
 OF_ALL = 512  # and of all; beyond, only processes of root and of our own uid are read
 STACK = 256 * 1024  # bytes; by default 8 MiB each, and 300 are more than the address space that a helper may have
 
+# statx(2); Python has no call for it before 3.15.
+AT_FDCWD, AT_STATX_DONT_SYNC, STATX_MODE = -100, 0x4000, 0x2
+
+_libc = ctypes.CDLL(None, use_errno=True)
 _Answer = tuple[bytes | None, OSError | None]
 
 
@@ -147,6 +154,26 @@ def is_ours(pid: int | str) -> bool:
     except OSError:  # another uid's, or gone
         return False
     return True
+
+
+def speaks_for_us(pid: int | str) -> bool:
+    """Whether the words of a process (name, arguments, environment) are our user's: not another user's, and not those
+    of who started a set-uid program, which has our uid and is called and told what its caller likes.
+    """
+    try:
+        return uid_of(pid) == os.geteuid() and not _mode(f"/proc/{pid}/exe") & (stat.S_ISUID | stat.S_ISGID)
+    except OSError:  # gone, or a thread of the kernel
+        return False
+
+
+def _mode(path: str) -> int:
+    """As stat(2) says it, and no file system is asked for it: a program may lie on one that is away."""
+    found = ctypes.create_string_buffer(256)
+    if not hasattr(_libc, "statx"):
+        return os.stat(path).st_mode
+    if _libc.statx(AT_FDCWD, os.fsencode(path), AT_STATX_DONT_SYNC, STATX_MODE, found):
+        raise OSError(ctypes.get_errno(), "statx")
+    return int.from_bytes(found.raw[28:30], sys.byteorder)  # after mask, blksize, attributes, nlink, uid and gid
 
 
 def _read(path: str, limit: int) -> bytes:

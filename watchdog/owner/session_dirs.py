@@ -56,6 +56,8 @@ def living() -> Living:
     unknown = None
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
+            if not proc_files.speaks_for_us(pid):
+                continue  # anybody may carry any id
             words, environment = _read(pid, "cmdline"), _read(pid, "environ") if proc_files.is_ours(pid) else b""
         except proc_files.Hung as error:
             if proc_files.uid_of(pid) == os.geteuid():

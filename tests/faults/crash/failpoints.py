@@ -171,8 +171,6 @@ def in_a_helper(plan: Plan, daemon: int) -> None:
         words = event if event in CHANGES else ""
         if event == "open" and not isinstance(arguments[0], int) and arguments[2] & WRITING:
             words = "write"
-        if event == "subprocess.Popen" and "remove" in arguments[1]:
-            words = "git worktree remove"
         if words:
             with points.effect(f"{name}: {words} {masked(arguments[0])}"):
                 pass

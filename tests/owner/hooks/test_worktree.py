@@ -16,9 +16,7 @@ import pytest
 from tests.owner.repositories import Repository, context, git, hashes
 from tests.owner.states import STATES, State, commit
 from watchdog.core.model import HookOutcome, HookResult
-from watchdog.errors import OwnerCallFailed
 from watchdog.owner import paths, trash, worktrees
-from watchdog.owner.git import Git
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 from watchdog.owner.restoring import restore
@@ -378,17 +376,16 @@ def test_an_open_socket_in_the_tree_keeps_it(repository: Repository) -> None:
 def test_an_entry_that_a_killed_git_left_half_deleted_is_finished(
     repository: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Git no longer lists it, so it would refuse for ever; the rest is moved to the trash."""
+    """Git no longer lists it (somebody's `worktree remove`, or one of ours of a former version); the rest goes, too."""
     path, other = repository.worktree("wt"), repository.worktree("other")
-    real = Git.run
+    module = sys.modules[worktree.__module__]
+    real = vars(module)["_drop_entry"]
 
-    def half(self: Git, *arguments: str, **options: object) -> str:
-        if arguments[:2] == ("worktree", "remove"):
-            (repository.main / ".git" / "worktrees" / "wt" / "gitdir").unlink()
-            raise OwnerCallFailed("git_failed", "killed")
-        return real(self, *arguments, **options)  # type: ignore[arg-type]
+    def half(*given: object) -> None:
+        (repository.main / ".git" / "worktrees" / "wt" / "gitdir").unlink()
+        real(*given)
 
-    monkeypatch.setattr(Git, "run", half)
+    monkeypatch.setattr(module, "_drop_entry", half)
 
     assert run(path).outcome is HookOutcome.DONE
     assert repository.listed() == [str(repository.main), str(other)]
