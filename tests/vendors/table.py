@@ -126,5 +126,5 @@ def written(lines: Iterable[Result]) -> str:
 
 def _day() -> str:
     """What was written below the table by hand, of `make day`."""
-    before, heading, after = RESULTS.read_text().partition(DAY)
+    _, heading, after = RESULTS.read_text().partition(DAY)
     return f"\n{heading}{after}" if heading else ""

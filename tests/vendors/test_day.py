@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tests.vendors.day import day, story
+from tests.vendors.day import day, play, story
 from tests.vendors.programs import PINNED, versions
 
 MINUTES = float(os.environ.get("MINUTES", "30"))
@@ -22,9 +22,9 @@ def test_a_day_in_the_life() -> None:
     assert len({version.vendor for version in there}) == 4, "not all four programs are there: make vendors"
     seed = os.environ.get("SEED") or str(random.SystemRandom().randrange(10**6))
     print(f"SEED={seed}", flush=True)
-    with day(there, seed, MINUTES) as made:
-        ledger = made.play()
-        print("\n".join(story(made)), flush=True)
+    with day(there, seed, MINUTES) as host:
+        ledger = play(host)
+        print("\n".join(story(host)), flush=True)
     wrong = [f"{one.agent}, {one.situation}:\n{one.why}" for one in ledger.wrong]
     assert not wrong, "\n\n".join(wrong)
     assert len(ledger.verdicts) > len(ledger.broken), "more broke off than was judged"
