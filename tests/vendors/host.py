@@ -66,6 +66,7 @@ class Agent:
     held: float = 0.0  # seconds of operators' holds
     holding: bool = False  # one of them has its hand on it: the other's release would be of both
     tree: dict[int, str | None] = field(default_factory=dict)
+    script: str = ""  # that it, or its subagent, plays now
     draft: str = ""  # the script whose prompt stands unsent
     free: bool = False  # its shell commands need no yes
 

@@ -157,7 +157,6 @@ class Operator:
                 code = seat.world.stop()
                 if code != 0:
                     self.host.note(f"{whose}'s daemon ended with {code}")
-            self.host.interrupted.append(time.time())
             time.sleep(away)
             seat.start()
             self.host.interrupted.append(time.time())

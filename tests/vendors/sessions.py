@@ -191,6 +191,7 @@ class Session:
         self.until_screen(agent, re.escape(words[-14:]))
 
     def prompt(self, agent: Agent, script: str) -> None:
+        agent.script = script
         self.write(agent, f"please play:{script}")
         self.keys(agent, "Enter")
         self.until(agent, lambda: self.host.model.played(script), f"the model is asked to play {script}")
@@ -319,8 +320,7 @@ class Session:
         script = self.script("long", Say(f"{WORDS}/{over}", len(WORDS.split("/")) * 3 + 3))
         with self.host.turning:
             self.prompt(agent, script)
-            self.until(agent, lambda: re.search(BUSY, self.screen(agent)), "it is at work", 30)
-            self.rest(agent, 50)
+            self.until_screen(agent, rf"{over}\s+50")  # the last second: Codex shows no more beside its words
             self.until_gone(agent, BUSY)
 
     def subagent(self, agent: Agent) -> None:
@@ -387,7 +387,9 @@ class Session:
     def tool_hangs(self, agent: Agent) -> None:
         names = {"claude": "mcp__slow__nap", "codex": "nap", "gemini": "mcp_slow_nap", "opencode": "slow_nap"}
         nap: Move = Call(names[self.vendor], more={"seconds": 1500})
-        if self.vendor in ("codex", "gemini") and self.random.random() < 0.5:
+        if (
+            self.vendor == "gemini" and self.random.random() < 0.5
+        ):  # Codex goes on without its answer after half a minute
             nap = self.shell("sleep 1500")
         self.prompt(agent, self.script("hang", nap, Say("Never.")))
 
@@ -395,6 +397,7 @@ class Session:
         part = self.script("stall", Stall())
         self.prompt(agent, self.script("sub", Call("agent", f"play:{part}"), Say("It is begun.")))
         self.until(agent, lambda: self.host.model.played(part), "the subagent asks the model")
+        agent.script = part
 
     # -- headless
 
@@ -416,7 +419,7 @@ class Session:
         if self.vendor != "codex":  # its `exec` ends with its turn, and its subagents with it
             choices.append(("a subagent works, headless", False, (Call("agent", f"play:{part}"), over)))
         situation[0], must_end, moves = self.random.choice(choices)
-        script = self.script("headless", *moves)
+        script = agent.script = self.script("headless", *moves)
         command = [
             word.format(f"please play:{script}").replace("Bash,Agent", "Bash,Agent,Task")
             for word in HEADLESS[self.vendor]
@@ -447,11 +450,13 @@ class Session:
         self.remember(agent)
         day = self.host
         held, away = agent.held, day.idle_daemons
+        rests = WAIT if "subagent" in situation else 0.0
 
         def deadline() -> float:
+            # A daemon that begins anew knows neither since when it rests nor since when its end is held back.
             anew = sum(at > began for at in day.interrupted)
-            more = AFTER * min(anew, 4) + (agent.held - held) + (day.idle_daemons - away)
-            return hung + max(AFTER, WAIT if "subagent" in situation else 0) + BUSY_LIMIT + HOLD + LOAD + more
+            more = (AFTER + HOLD + rests) * anew + (agent.held - held) + (day.idle_daemons - away)
+            return hung + max(AFTER, rests) + BUSY_LIMIT + HOLD + LOAD + more
 
         while not (orders := own_orders(day.by_name[agent.name], began, time.time())):
             if agent.ordered:
@@ -461,6 +466,8 @@ class Session:
                 if not own_orders(day.by_name[agent.name], began, time.time()):
                     raise Died("while it hung")
                 continue
+            if (agent.script, 1) in day.model.asked:
+                raise Broken("it did not hang: the model was asked to go on")
             if time.time() > deadline():
                 day.verdict(agent, situation, must_end=True, ended=False)
                 return
