@@ -126,6 +126,7 @@ def restore(agent: Agent, row: AgentRow) -> None:
     agent.beats, agent.last_heartbeat = row.beats, row.last_heartbeat
     agent.promised = row.promised or agent.reg.stall_after is not None
     agent.state, agent.note, agent.tool, agent.progress = row.state, row.note, row.tool, row.last_progress
+    agent.inherited = row.state is State.BLOCKED
     if row.verdict is Verdict.WAITING:  # told; of silence we begin anew, and so does what is told of it
         agent.verdict = row.verdict
     agent.age = timedelta(seconds=row.watched_seconds)
