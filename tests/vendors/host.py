@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.household import UID, Household, Seat
-from tests.vendors.ledger import Ledger, Verdict
+from tests.vendors.ledger import Ledger, Verdict, moment
 from tests.vendors.model import Model, Move
 from tests.vendors.programs import Version
 from tests.vendors.stage import configure, environment, serve_nap, words_of
@@ -218,16 +218,19 @@ class Host:
 
     def look_for_others_dead(self) -> None:
         """A signal to a process of another agent than the order names is a wrong kill, whatever came of it."""
-        owner = {(pid, at): agent for agent in self.past for pid, at in agent.tree.items()}
-        at_pid: dict[int, list[Agent]] = defaultdict(list)
-        for (pid, _), agent in owner.items():
-            at_pid[pid].append(agent)
+        boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        tick = os.sysconf("SC_CLK_TCK")
+        began: dict[int, list[tuple[float, str]]] = defaultdict(list)  # of each pid, as numbers come again
+        for agent in self.past:
+            for pid, ticks in agent.tree.items():
+                if ticks is not None:
+                    began[pid].append((boot + int(ticks) / tick, agent.name))
         for name in list(self.by_name):
             for event in self.events(name, "kill.signal_sent"):
                 for pid in event.get("pids", []):
-                    owners = at_pid.get(pid, [])
-                    if owners and all(agent.name != name for agent in owners):
-                        self.note(f"pid {pid} of {[agent.name for agent in owners]} got a signal for {name}")
+                    older = [one for one in began[pid] if one[0] <= moment(event)]
+                    if older and max(older)[1] != name:
+                        self.note(f"pid {pid} of {max(older)[1]} got a signal for {name}, or its number came again")
 
     def close(self) -> None:
         self.done.set()

@@ -450,7 +450,9 @@ class Session:
         self.remember(agent)
         day = self.host
         held, away = agent.held, day.idle_daemons
-        rests = WAIT if "subagent" in situation else 0.0
+        # Claude Code takes a call of an MCP tool to the background after two minutes, and rests.
+        claude = self.vendor == "claude" and "tool" in situation
+        rests = WAIT if "subagent" in situation or claude else 0.0
 
         def deadline() -> float:
             # A daemon that begins anew knows neither since when it rests nor since when its end is held back.
@@ -466,7 +468,7 @@ class Session:
                 if not own_orders(day.by_name[agent.name], began, time.time()):
                     raise Died("while it hung")
                 continue
-            if (agent.script, 1) in day.model.asked:
+            if (agent.script, 1) in day.model.asked and not rests:
                 raise Broken("it did not hang: the model was asked to go on")
             if time.time() > deadline():
                 day.verdict(agent, situation, must_end=True, ended=False)
