@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.vendors import table
 from tests.vendors.ledger import Ledger, Verdict, moment, own_orders
 
 
@@ -45,3 +46,10 @@ def test_a_matrix_has_what_is_off_its_diagonal() -> None:
         "all||1|1|1|1|21/21/21",
     ]
     assert "1 wrong kills, 1 missed stalls" in ledger.summary()
+
+
+def test_what_was_written_of_a_day_stays_when_the_table_is_written_anew() -> None:
+    """It stands below the table, and nothing writes it again."""
+    page = table.written([])
+    assert page.count(table.DAY) == 1
+    assert page.endswith(table.RESULTS.read_text().partition(table.DAY)[2])
