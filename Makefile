@@ -13,7 +13,7 @@ INSTALLER = test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }; \
 	{ echo "PYTHON=$(PYTHON): $(NO_PYTHON)" >&2; exit 1; }; exec $(PYTHON) -sB systemd/install.py
 
 NO_PYTHON := no Python >= 3.11 that can make an environment. On Debian: apt install python3-venv
-.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts attacks fuzz peers vendors
+.PHONY: help run test demo check install uninstall wheels lint format events lock bench faults verdicts attacks fuzz peers vendors day
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,3 +82,7 @@ peers: $(BIN)/.ready ## ours beside real hcom and agent-relay, installed below /
 vendors: $(BIN)/.ready ## the vendors' own programs from npm, step by step (VENDORS=DIR; 15 minutes; SHARE=1: 3; FULL=1: into tests/vendors/RESULTS.md)
 	@$(BIN)/python -m tests.vendors.programs $(VERSIONS)
 	@RESULTS=$(FULL:1=vendors) $(BIN)/python -m pytest -q -r fE -n $(if $(SHARE),4,3) --dist worksteal -m vendors tests/vendors $(ARGS)
+
+day: $(BIN)/.ready ## twenty sessions of these programs, two daemons, operators (root; SEED=N MINUTES=30: as told in tests/vendors/RESULTS.md)
+	@$(BIN)/python -m tests.vendors.programs pinned
+	@SEED=$(SEED) MINUTES=$(or $(MINUTES),30) $(BIN)/python -m pytest -q -r fE -n 0 -s -m day tests/vendors/test_day.py $(ARGS)

@@ -17,7 +17,8 @@ from tests.world import BIN, PATIENCE, World, make_world, wait_for
 
 UID = 30_000 + os.getpid() % 30_000  # its places below /tmp are of no other test that runs beside this one
 _PLACE = 'mount -t tmpfs -o mode=755 x /run && mkdir -p "/run/user/$1" && chown "$1:$1" "/run/user/$1" && '
-_PLACE += 'chmod 700 "/run/user/$1" && echo made && exec sleep infinity'
+_PLACE += 'chmod 700 "/run/user/$1" && { [ -z "$2" ] || mount --bind "$2" /etc/passwd; } && '
+_PLACE += "echo made && exec sleep infinity"
 _ASK = """
 import json, sys
 from watchdog.control.client import request
@@ -113,12 +114,18 @@ class Household:
 
 
 @contextmanager
-def household() -> Iterator[Household]:
-    """For the time of one test; needs root."""
+def household(name: str = "") -> Iterator[Household]:
+    """For the time of one test; needs root. `name`: what the user is called in this host's /etc/passwd."""
     with ExitStack() as held:
         host, user = (held.enter_context(contextmanager(make_world)()) for _ in range(2))
         host.dir.chmod(0o755)
-        namespace = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _PLACE, "sh", str(UID)]
+        passwd = host.dir / "passwd" if name else None
+        if passwd is not None:
+            line = f"{name}:x:{UID}:{UID}::{user.dir}/h:/bin/bash\n"
+            passwd.write_text(Path("/etc/passwd").read_text() + line)
+            passwd.chmod(0o644)
+        namespace = ["unshare", "--mount", "--propagation", "private"]
+        namespace += ["sh", "-c", _PLACE, "sh", str(UID), str(passwd or "")]
         keeper = subprocess.Popen(namespace, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         try:
             assert keeper.stdout is not None

@@ -1,5 +1,6 @@
 """What an agent says, and what is held against it: pauses, debuggers."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -132,3 +133,28 @@ def test_only_who_says_it_of_its_work_has_finished() -> None:
     assert agent.finished, "what it says on its way out takes nothing back"
     agent.beat(Beat(), 4.0, WALL)
     assert not agent.finished, "it works again"
+
+
+OVER = Beat(thread="t", goes_on=False, promises=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        ([OVER], State.IDLE),
+        ([Beat(thread="u", goes_on=True, promises=False), OVER], State.BLOCKED),
+        ([Beat(thread="u", goes_on=True, promises=False), OVER, replace(OVER, thread="u")], State.IDLE),
+        ([Beat(state=State.BLOCKED), OVER], State.BLOCKED),
+        ([Beat(promises=False)], State.BLOCKED),
+    ],
+    ids=["the last one is over", "another one goes on", "then that is over", "it says so itself", "a mere sign"],
+)
+def test_who_rested_when_the_daemon_was_restarted_rests_when_its_subagent_is_over(
+    words: list[Beat], state: State
+) -> None:
+    """No word of the main thread comes: it sat at its prompt, `blocked` to us, and was ended after `wait_limit`."""
+    one = speaker()
+    one.state, one.inherited, one.promised = State.BLOCKED, True, True
+    for at, word in enumerate(words):
+        one.beat(word, at, WALL)
+    assert one.state is state

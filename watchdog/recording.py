@@ -130,6 +130,7 @@ def restore(agent: Agent, row: AgentRow) -> None:
     agent.promised = row.promised or agent.reg.stall_after is not None
     agent.state, agent.note, agent.tool, agent.progress = row.state, row.note, row.tool, row.last_progress
     agent.state_age, agent.finished = timedelta(seconds=row.state_seconds), row.finished
+    agent.inherited = row.state is State.BLOCKED
     if row.verdict is Verdict.WAITING:  # told; of silence we begin anew, and so does what is told of it
         agent.verdict = row.verdict
     agent.age = timedelta(seconds=row.watched_seconds)

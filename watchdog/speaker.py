@@ -46,6 +46,7 @@ class Speaker:
     suspects: set[str] = field(default_factory=set)  # those of them that a human may be asked for
     threads: set[str] = field(default_factory=set)  # subagents whose turn has begun and not ended
     goes_on: bool = False  # what it began goes on while it rests
+    inherited: bool = False  # `blocked` as a daemon before us wrote it down, which perhaps stands for such a rest
     hears: bool = False  # it beats over HTTP itself, and so reads our answers
     asked: StopAsked | None = None
     asked_too_much: str = ""  # to be told
@@ -128,6 +129,7 @@ class Speaker:
         """Take one word of the agent. The same content again is a new beat."""
         beat = self._answered(self._of_session(beat, mono))
         self._of_thread(beat)
+        beat = self._at_rest(beat)
         former = (self.promised, self.state, self.note)
         self.beats += 1
         self._note_pause(mono)
@@ -226,6 +228,18 @@ class Speaker:
             self.threads.add(beat.thread)
         elif beat.goes_on is False:
             self.threads.discard(beat.thread)
+
+    def _at_rest(self, beat: Beat) -> Beat:
+        """What it rested on when a daemon before us wrote it down is over with the end of a subagent, if none is known.
+
+        That there was another one which hangs is possible; then it is missed, and nobody is ended at its prompt.
+        """
+        if beat.promises or beat.state is not None:
+            self.inherited = False
+        elif self.inherited and beat.thread is not None and beat.goes_on is False and not self.threads:
+            self.inherited = False
+            return replace(beat, state=State.IDLE)
+        return beat
 
     def newer_word(self, state: State | None, changed: float | None) -> Beat | None:
         """The word that its vendor's own list of sessions is, where that is newer than what its hooks said last.

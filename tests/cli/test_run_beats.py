@@ -1,5 +1,6 @@
 """How an agent under `agent-watchdog run` speaks: real sd_notify clients, and what reaches the daemon of it."""
 
+import json
 import shutil
 import sys
 import textwrap
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import PROGRAM, Answer, FakeDaemon, Request, Start, wait_for
+from tests.fake_vendor import AGENT
 
 needs_systemd_notify = pytest.mark.skipif(
     shutil.which("systemd-notify") is None, reason="systemd-notify is not installed"
@@ -126,6 +128,33 @@ def test_the_last_word_waits_for_a_daemon_that_is_away(
     assert float(str(beat.body["silent_for_seconds"])) > 3590
     assert float(str(beat.body["age_seconds"])) == pytest.approx(beat.at - said, abs=0.5)
     assert [r.method for r in absent_daemon.requests] == ["POST", "POST"]
+
+
+def test_what_subagents_do_waits_for_a_daemon_that_is_away(
+    start: Start, absent_daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    """One that was begun then, and hangs, was never known: its agent counted as idle without limit."""
+    turn = [
+        {"hook_event_name": "SubagentStart", "agent_id": "before"},
+        {"hook_event_name": "UserPromptSubmit", "prompt": "go"},
+        {"hook_event_name": "SubagentStart", "agent_id": "short"},
+        {"hook_event_name": "SubagentStart", "agent_id": "long"},
+        {"hook_event_name": "SubagentStop", "agent_id": "short"},
+        {"hook_event_name": "Stop"},
+    ]
+    orders = tmp_path / "orders"
+    orders.write_text("".join(json.dumps({"session_id": "s", "cwd": "/srv", **event}) + "\n" for event in turn))
+    hook = f"{PROGRAM} beat --from codex; echo >>{tmp_path}/told"
+    program = f"exec -a codex {sys.executable} {AGENT} '{hook}'"
+    start("run", "--", "bash", "-c", f"(cat {orders}; exec sleep 60) | ({program})")
+    wait_for(lambda: (tmp_path / "told").exists() and len((tmp_path / "told").read_bytes()) == len(turn))
+    absent_daemon.start()
+    wait_for(lambda: len(absent_daemon.beats()) > 3)
+    beats = absent_daemon.beats()
+    assert (beats[0]["state"], beats[0]["promises"]) == ("idle", True)
+    ended = {"promises": False, "goes_on": False, "thread": "short"}
+    begun = [{"promises": False, "goes_on": True, "thread": name} for name in ("before", "long")]
+    assert sorted(beats[1:], key=lambda beat: str(beat["thread"])) == [*begun, ended]
 
 
 def test_a_beat_that_was_under_way_when_the_daemon_died_is_told_again(start: Start, daemon: FakeDaemon) -> None:

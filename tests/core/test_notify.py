@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from watchdog.core.model import State
-from watchdog.core.notify import MAX_BYTES, MAX_SECONDS, STATES, merge_words, parse_datagram, words_of
+from watchdog.core.notify import MAX_BYTES, MAX_SECONDS, STATES, Words, merge_words, parse_datagram, words_of
 
 
 def test_states_are_those_of_the_model() -> None:
@@ -114,6 +114,35 @@ def test_merging_forgets_the_limit_of_a_tool_that_has_ended() -> None:
     assert tool is not None
     assert ended is not None
     assert merge_words(tool, ended, 1.0) == {"tool": "", "promises": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"X_AGENT_SIGN": "1"}, {"promises": False}),
+        (
+            {"X_AGENT_SIGN": "1", "X_AGENT_THREAD": "t", "X_AGENT_GOES_ON": "1"},
+            {"thread": "t", "goes_on": True, "promises": False},
+        ),
+        (
+            {"X_AGENT_SIGN": "1", "X_AGENT_THREAD": "t", "X_AGENT_TOOL": "Bash"},
+            {"thread": "t", "tool": "Bash", "promises": False},
+        ),
+        ({"X_AGENT_STATE": "idle", "X_AGENT_GOES_ON": "1"}, {"state": "idle", "goes_on": True, "promises": True}),
+        ({"X_AGENT_GOES_ON": "1"}, None),
+    ],
+)
+def test_what_a_hook_tells_a_run_while_no_daemon_is_there(fields: dict[str, str], words: Words | None) -> None:
+    """A sign of life promises nothing."""
+    assert words_of(fields, from_main=False) == words
+
+
+def test_merging_forgets_what_went_on_when_it_works_again() -> None:
+    """It says anew what it leaves."""
+    rests: Words = {"state": "idle", "goes_on": True, "promises": True}
+    works: Words = {"state": "working", "promises": True}
+    assert merge_words(rests, works, 1.0) == works
+    assert merge_words(works, rests, 1.0) == rests
 
 
 def test_merging_keeps_a_promise() -> None:

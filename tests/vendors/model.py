@@ -23,7 +23,7 @@ LONGEST = 120.0  # seconds that a silent answer may last: no row takes longer
 
 @dataclass(frozen=True)
 class Say:
-    """Words; `seconds`: one a second."""
+    """Words; `seconds`: one a second, of those between `/` in turn."""
 
     words: str
     seconds: int = 0
@@ -64,8 +64,9 @@ OVER = Say("The script is over.")
 class Model:
     """The server; `asked`: script and number of the move, of each request that was answered."""
 
-    def __init__(self, scripts: Scripts) -> None:
-        self.scripts = scripts
+    def __init__(self, scripts: Scripts, longest: float = LONGEST) -> None:
+        """`longest`: seconds that a silent answer may last."""
+        self.scripts, self.longest = scripts, longest
         self.asked: list[tuple[str, int]] = []
         self.closing = threading.Event()
         self.refused: Counter[tuple[str, int]] = Counter()
@@ -165,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _silent(self) -> None:
         """Until the program leaves, or we do."""
-        end = time.monotonic() + LONGEST
+        end = time.monotonic() + self.server_of.longest
         while time.monotonic() < end and not self.server_of.closing.is_set():
             if select.select([self.connection], [], [], 0.2)[0]:
                 break
@@ -201,9 +202,10 @@ _ERRORS = {
 def _pieces(words: str, seconds: int) -> Iterator[str]:
     if not seconds:
         yield words
+    each = words.split("/")
     for second in range(seconds):
         time.sleep(1)  # the pace of the story, not a wait for anything
-        yield f"{words} {second} "
+        yield f"{each[second % len(each)]} {second} "
 
 
 def _place(turns: Iterator[tuple[bool, str]]) -> tuple[str, int]:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -82,9 +82,9 @@ class VendorWorld(World):
             "TERM": "xterm-256color",
             "WORLD": str(directory),
             "AGENT_WATCHDOG_SOCKET": self.socket,
-            **_environment(version.vendor, model.url),
+            **environment(version.vendor, model.url),
         }
-        _configure(version.vendor, self)
+        configure(version.vendor, self.home, model.url, (self.work, self.beside))
         self.own(directory)
 
     def configure(self, **tables: Mapping[str, Any]) -> None:
@@ -228,26 +228,7 @@ class Stage:
 
     def serve_nap(self) -> None:
         """The MCP server `slow`, in the program's own configuration."""
-        # Codex gives its servers a clean environment: so they are known by their words.
-        command = [sys.executable, str(Path(__file__).with_name("nap.py")), str(self.world.dir)]
-        home = self.world.home
-        match self.vendor:
-            case "claude":
-                path = home / ".claude.json"
-                servers = {"slow": {"type": "stdio", "command": command[0], "args": command[1:]}}
-                path.write_text(json.dumps({**json.loads(path.read_text()), "mcpServers": servers}))
-            case "codex":
-                with (home / ".codex/config.toml").open("a") as config:
-                    config.write(f'[mcp_servers.slow]\ncommand = "{command[0]}"\nargs = {json.dumps(command[1:])}\n')
-                    config.write('default_tools_approval_mode = "approve"\ntool_timeout_sec = 900\n')
-            case "gemini":
-                path = home / ".gemini/settings.json"
-                server: dict[str, Any] = {"command": command[0], "args": command[1:], "trust": True}
-                path.write_text(json.dumps({**json.loads(path.read_text()), "mcpServers": {"slow": server}}))
-            case _:
-                path = home / ".config/opencode/opencode.json"
-                server = {"type": "local", "command": command, "enabled": True, "timeout": 900_000}
-                path.write_text(json.dumps({**json.loads(path.read_text()), "mcp": {"slow": server}}))
+        serve_nap(self.vendor, self.world.home, self.world.dir)
 
     # -- programs
 
@@ -506,7 +487,30 @@ def redacted(events: list[dict[str, Any]], words: Mapping[str, str]) -> list[str
 # -- what each program needs so that it asks nothing, and speaks to our model
 
 
-def _environment(vendor: str, url: str) -> dict[str, str]:
+def serve_nap(vendor: str, home: Path, world: Path) -> None:
+    """The MCP server `slow`, in that program's own configuration."""
+    # Codex gives its servers a clean environment: so they are known by their words.
+    command = [sys.executable, str(Path(__file__).with_name("nap.py")), str(world)]
+    match vendor:
+        case "claude":
+            path = home / ".claude.json"
+            servers = {"slow": {"type": "stdio", "command": command[0], "args": command[1:]}}
+            path.write_text(json.dumps({**json.loads(path.read_text()), "mcpServers": servers}))
+        case "codex":
+            with (home / ".codex/config.toml").open("a") as config:
+                config.write(f'[mcp_servers.slow]\ncommand = "{command[0]}"\nargs = {json.dumps(command[1:])}\n')
+                config.write('default_tools_approval_mode = "approve"\ntool_timeout_sec = 900\n')
+        case "gemini":
+            path = home / ".gemini/settings.json"
+            server: dict[str, Any] = {"command": command[0], "args": command[1:], "trust": True}
+            path.write_text(json.dumps({**json.loads(path.read_text()), "mcpServers": {"slow": server}}))
+        case _:
+            path = home / ".config/opencode/opencode.json"
+            server = {"type": "local", "command": command, "enabled": True, "timeout": 900_000}
+            path.write_text(json.dumps({**json.loads(path.read_text()), "mcp": {"slow": server}}))
+
+
+def environment(vendor: str, url: str) -> dict[str, str]:
     match vendor:
         case "claude":
             quiet = ("AUTOUPDATER", "TELEMETRY", "ERROR_REPORTING")
@@ -522,10 +526,9 @@ def _environment(vendor: str, url: str) -> dict[str, str]:
             return {"OPENAI_API_KEY": _KEY, **{f"OPENCODE_DISABLE_{each}": "1" for each in quiet}}
 
 
-def _configure(vendor: str, world: VendorWorld) -> None:
-    """The files of a user who has been asked all there is to ask."""
+def configure(vendor: str, home: Path, url: str, trusted: Sequence[Path]) -> None:
+    """The files of a user who has been asked all there is to ask, about these directories too."""
     files: dict[str, str] = {}
-    url = world.model.url
     match vendor:
         case "claude":
             project = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
@@ -534,10 +537,11 @@ def _configure(vendor: str, world: VendorWorld) -> None:
                     "hasCompletedOnboarding": True,
                     "theme": "dark",
                     "customApiKeyResponses": {"approved": [_KEY[-20:]], "rejected": []},
-                    "projects": {str(world.work): project},
+                    "projects": {str(path): project for path in trusted},
                 }
             )
         case "codex":
+            trust = "".join(f'[projects."{path}"]\ntrust_level = "trusted"\n' for path in trusted)
             files[".codex/config.toml"] = f"""\
 model = "played"
 model_provider = "played"
@@ -549,11 +553,7 @@ env_key = "OPENAI_API_KEY"
 wire_api = "responses"
 [analytics]
 enabled = false
-[projects."{world.work}"]
-trust_level = "trusted"
-[projects."{world.beside}"]
-trust_level = "trusted"
-"""
+{trust}"""
         case "gemini":
             files[".gemini/settings.json"] = json.dumps(
                 {
@@ -583,7 +583,7 @@ trust_level = "trusted"
                 }
             )
     for below, text in files.items():
-        path = world.home / below
+        path = home / below
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 

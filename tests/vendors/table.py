@@ -15,6 +15,7 @@ from tests.vendors.programs import PROGRAMS, Version
 from tests.vendors.stage import Stage
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
+DAY = "## A day in the life\n"
 COLUMNS = ("program", "version", "step", "right", "what the daemon did", "result")
 SHARE = os.environ.get("SHARE") == "1"
 
@@ -120,4 +121,10 @@ def written(lines: Iterable[Result]) -> str:
         "Written by `FULL=1 make vendors`; each row is a step of `tests/vendors/rows`, played by the vendor's own\n"
         "program from npm against a model server on loopback. A known gap is a row that is expected to fail, strictly."
     )
-    return page("Vendors", by, total(lines), [COLUMNS, *(line.cells for line in lines)])
+    return page("Vendors", by, total(lines), [COLUMNS, *(line.cells for line in lines)]) + _day()
+
+
+def _day() -> str:
+    """What was written below the table by hand, of `make day`."""
+    _, heading, after = RESULTS.read_text().partition(DAY)
+    return f"\n{heading}{after}" if heading else ""

@@ -11,8 +11,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
 import tomllib
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime

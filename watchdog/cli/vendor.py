@@ -249,11 +249,20 @@ class _Speech:
 
 
 def _fields(words: Words) -> dict[str, str]:
-    """The same as sd_notify fields, for a `run`; a mere sign is not passed on, for there it would be a promise."""
+    """The same as sd_notify fields, for a `run`."""
+    keys = {
+        "state": "X_AGENT_STATE",
+        "tool": "X_AGENT_TOOL",
+        "tool_limit_seconds": "X_AGENT_TOOL_LIMIT",
+        "note": "X_AGENT_NOTE",
+        "thread": "X_AGENT_THREAD",
+    }
+    fields = {name: str(words[key]) for key, name in keys.items() if key in words}
+    if "goes_on" in words:
+        fields["X_AGENT_GOES_ON"] = "1" if words["goes_on"] else "0"
     if words.get("promises") is False:
-        return {}
-    keys = {"state": "X_AGENT_STATE", "tool": "X_AGENT_TOOL", "tool_limit_seconds": "X_AGENT_TOOL_LIMIT"}
-    return {name: str(words[key]) for key, name in {**keys, "note": "X_AGENT_NOTE"}.items() if key in words}
+        fields["X_AGENT_SIGN"] = "1"
+    return fields
 
 
 def ancestors() -> list[Process]:

@@ -40,13 +40,20 @@ def words_of(fields: dict[str, str], *, from_main: bool) -> Words | None:
     `from_main`: sent by the agent's main process; only then systemd's own words count (`READY=1`, `STATUS=`,
     `STOPPING=1`, `EXTEND_TIMEOUT_USEC=`, `WATCHDOG_USEC=`), because any child that was itself written as a service
     sends them, and means itself. The first three promise nothing. `WATCHDOG=1` counts from any process of the tree.
+    `X_AGENT_SIGN=1` is a vendor hook's, where it finds no daemon: a sign of life, which promises nothing either, of the
+    agent or of one of its subagents (`X_AGENT_THREAD=`), and whether what that one began goes on (`X_AGENT_GOES_ON=`).
     """
     words = _promising_words(fields, from_main=from_main)
-    promises = bool(words)
+    sign = fields.get("X_AGENT_SIGN") == "1"
+    promises = bool(words) and not sign
+    if sign and fields.get("X_AGENT_THREAD"):
+        words["thread"] = printable(fields["X_AGENT_THREAD"])
+    if words and fields.get("X_AGENT_GOES_ON") in ("0", "1"):
+        words["goes_on"] = fields["X_AGENT_GOES_ON"] == "1"
     if fields.get("WATCHDOG") == "1":
         promises = True
         words.setdefault("state", "working")
-    counts = promises
+    counts = promises or sign
     if from_main:
         if fields.get("STATUS"):
             words.setdefault("note", printable(fields["STATUS"]))
@@ -99,6 +106,8 @@ def merge_words(old: Words, new: Words, elapsed: float) -> Words:
             merged[key] = max(0.0, left - elapsed)
     if "tool" in new:
         merged.pop("tool_limit_seconds", None)
+    if new.get("state") == "working" and merged.get("goes_on"):
+        del merged["goes_on"]  # who works will say anew what it leaves
     merged.update(new)
     merged["promises"] = bool(old.get("promises")) or bool(new.get("promises"))
     return merged

@@ -21,10 +21,12 @@ FULL_RETRY_SECONDS = 0.1  # its backlog is full: room in it comes and goes withi
 AWAY_SECONDS = 10.0  # a daemon that is restarted or upgraded is back by then; one that hangs lives, and is waited for
 END_RETRY_SECONDS = 0.25  # how it ended: little time is left to tell it
 LOOK_SECONDS = 5.0  # between two looks at whether the daemon's process lives: an agent that says nothing has a home
+MOST_THREADS = 64  # subagents of which it is kept that they began or ended: as many as the daemon knows
 COALESCE_SECONDS = 0.5  # beats that come faster are passed on as one
 REFUSED_SECONDS = 60.0  # until registering is tried again where it was refused for a reason that may pass
 ANSWER_SECONDS = 5.0  # the daemon's own limit for its first byte
 REPLACE_SECONDS = 200.0  # that a former agent of the name may take to be ended and cleaned up after
+_MINOR = ("beat", "thread", "channel")  # what an end does not wait for
 
 
 class Link:
@@ -69,6 +71,8 @@ class Link:
         self._said_at = 0.0
         self._sent: Words | None = None  # passed on, not yet answered
         self._sent_at = 0.0  # when it was said
+        self._threads: dict[str, tuple[bool, float]] = {}  # subagents: whether each goes on, and when that was said
+        self._thread, self._said = "", (False, 0.0)  # which of them is on its way, and as what
         self._is_lost = False
         self._lost: bool | None = None  # whether its notify socket is gone; None: as the daemon was told
         self._not_before = 0.0
@@ -87,10 +91,18 @@ class Link:
         """The agent has ended, with an `exit_code` or by an `exit_signal`. Nothing else matters any more."""
         self._end = end
         self._word = None
+        self._threads.clear()
         self._not_before = 0.0
 
     def hear(self, words: Words, now: float) -> None:
-        """A word of the agent's, to be passed on."""
+        """A word of the agent's, to be passed on. What it says of a subagent is kept by itself: there may be many."""
+        thread, goes_on = words.get("thread"), words.get("goes_on")
+        if thread is not None:
+            words = {key: value for key, value in words.items() if key not in ("thread", "goes_on")}
+            if goes_on is not None and (thread in self._threads or len(self._threads) < MOST_THREADS):
+                self._threads[str(thread)] = bool(goes_on), now
+        elif goes_on is False:
+            self._threads.clear()
         self._word = words if self._word is None else merge_words(self._word, words, now - self._said_at)
         self._said_at = now
 
@@ -110,8 +122,8 @@ class Link:
             return self._connection is None and not self._next_kind()
         if self.refusal is not None or self.unreachable is not None:
             return True
-        at_rest = self._connection is None or self._kind in ("beat", "channel")
-        return at_rest and self._next_kind() in ("", "beat", "channel")
+        at_rest = self._connection is None or self._kind in _MINOR
+        return at_rest and self._next_kind() in ("", *_MINOR)
 
     def next_step(self, now: float) -> float | None:
         """When `step` has to be called without being woken by a descriptor; None: no need."""
@@ -153,7 +165,9 @@ class Link:
             return "pid"
         if self._lost is not None:
             return "channel"
-        return "beat" if self._word is not None else ""
+        if self._word is not None:
+            return "beat"
+        return "thread" if self._threads else ""
 
     def _control(self, now: float) -> tuple[str, bool]:
         """The socket to speak to now, and whether that is another daemon's than the one that took the agent in."""
@@ -181,6 +195,12 @@ class Link:
             self._sent, self._sent_at, self._word = self._word, self._said_at, None
             aged = {**self._sent, "age_seconds": round(now - self._sent_at, 3)}
             request = encode_request("POST", f"{path}/beat", aged)
+        elif kind == "thread":
+            self._thread = next(iter(self._threads))
+            goes_on, said_at = self._threads[self._thread]
+            told = {"thread": self._thread, "goes_on": goes_on, "promises": False}
+            request = encode_request("POST", f"{path}/beat", {**told, "age_seconds": round(now - said_at, 3)})
+            self._said = goes_on, said_at
         elif kind == "channel":
             request = encode_request("PATCH", path, {"channel_lost": self._lost})
         else:
@@ -254,7 +274,7 @@ class Link:
         self.unreachable, self.busy = None, False
         if self._kind == "register":
             self._registration_answered(status, refused, now)
-        elif status == 404 and self._kind in ("beat", "pid"):
+        elif status == 404 and self._kind in ("beat", "thread", "pid"):
             self._forgotten(now)
         elif status == 409 and self._kind == "beat" and not self._crossed:
             self._crossed = True  # one that speaks again lives, and that is worth a line
@@ -263,6 +283,9 @@ class Link:
         if self._kind == "beat":
             self._sent = None
             self._beat_not_before = now + COALESCE_SECONDS
+        elif self._kind == "thread" and status != 404:
+            if self._threads.get(self._thread) == self._said:  # nothing newer of it came meanwhile
+                del self._threads[self._thread]
         elif self._kind == "pid" and status != 404:
             self._pid_told, self._doubtful = True, False
             self._lost = self._is_lost or None  # a daemon that hears of us takes the channel for found
