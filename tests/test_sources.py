@@ -6,6 +6,7 @@ import pwd
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from watchdog import entries, source_places
 from watchdog.clock import Clock
 from watchdog.control.claims import Claim, refuse_twice
 from watchdog.control.peers import Peer
-from watchdog.core.model import Policy, Registration, Status
+from watchdog.core.model import Beat, Policy, Registration, State, Status
 from watchdog.errors import Conflict, OwnerCallFailed
 from watchdog.fleet import Agent, Fleet
 from watchdog.keys import Source
@@ -195,3 +196,44 @@ def test_a_session_whose_hook_registers_it_meanwhile_stays_one_agent(monkeypatch
     assert sources.shown() == []
     with pytest.raises(Conflict, match="main process of agent by-its-hook"):
         refuse_twice(taken, Peer(uid, uid, os.getpid()), fleet)
+
+
+@pytest.mark.parametrize(
+    ("quiet", "listed_ago", "ends"),
+    [
+        (10, 1, True),
+        (1, 1, False),  # its next hook may be on its way
+        (10, 60, False),  # from before its last word: it is not kept up to date
+    ],
+)
+def test_a_list_of_sessions_ends_what_no_hook_ends_whatever_the_type_of_the_agent_is(
+    quiet: float, listed_ago: float, ends: bool
+) -> None:
+    """Case V3: Esc tells no event. `session_files` asks about agents of the vendors' own types alone; of one of
+    another (`run --type reviewer`) the list that was named as a source says that the session rests.
+    """
+    here = identity.read_identity(os.getpid(), "host")
+    assert here is not None
+    reg = Registration("a", "a", os.geteuid(), "host", identity.boot_id(), identity=here, agent_type="reviewer")
+    agent, fleet, clock = Agent(reg, Policy(), Status.RUNNING, hears=True), Fleet(), Clock()
+    now = clock.now()
+    agent.beat(Beat(state=State.WORKING), now.mono, now.wall)
+    agent.silence = timedelta(seconds=quiet)
+    fleet.add(agent)
+    which = dict[str, Any](pid=here.pid, ticks=here.start_ticks)
+    entry = Entry("k", "t", "a", reg.owner_uid, **which, state="idle", state_since=now.wall.timestamp() - listed_ago)
+
+    async def call(uid: int, call: str, args: dict[str, Any], timeout: float) -> list[dict[str, object]]:
+        return [entry_json(entry)]
+
+    def ask(*_: object) -> asyncio.Future[None]:
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        written.set_result(None)
+        return written
+
+    settings = SimpleNamespace(sources=(Source(kind="claude", path="/nowhere"),), policy_for=lambda _: Policy())
+    store = SimpleNamespace(ask=ask, store=SimpleNamespace(set_entries=None))
+    desk = SimpleNamespace(settings=settings, fleet=fleet, clock=clock, host="host", store=store)
+    desk.boot_id = identity.boot_id()
+    asyncio.run(Sources(desk, SimpleNamespace(call=call)).look())  # type: ignore[arg-type]
+    assert agent.state is (State.IDLE if ends else State.WORKING)

@@ -153,3 +153,33 @@ def test_those_that_have_only_just_come_back_are_no_witnesses_either() -> None:
     assert one_by_one(late, back, 3, 0.5)
     long_ago = [replace(witness(10), returned=timedelta(seconds=68)) for _ in range(5)]
     assert not one_by_one(late, long_ago, 3, 0.5)
+
+
+def newcomer(age: float, *, after: float = AFTER) -> Look:
+    """One that has promised beats, and has its start limit still before it."""
+    return look(Verdict.STARTING, witness(age, pause=None, after=after, age=age), name=f"new {age}")
+
+
+@pytest.mark.parametrize(
+    ("ages", "waits"),
+    [
+        ([100, 110, 120], True),  # they were there when the late one can have been cut off, and nobody spoke since
+        ([30, 40, 50], False),  # they came later: nothing was ever to be heard of them
+        ([100, 50, 50], False),
+    ],
+)
+def test_who_has_not_begun_to_beat_is_silent_with_the_one_that_is_late(ages: list[float], waits: bool) -> None:
+    """All may have lost the provider, and the newcomers cannot begin: without them the first ones are ended one by one.
+
+    Where they only take their time, who stalls among them is waited for until they speak, or are themselves late.
+    """
+    seen = [look(Verdict.STALLED, witness(CONFIRMED)), *(newcomer(age) for age in ages)]
+    assert bool(one_by_one(seen, [], 3, 0.5)) is waits
+    spoken = [replace(witness(10), age=timedelta(seconds=age)) for age in ages]
+    assert not one_by_one(seen[:1], spoken, 3, 0.5)
+
+
+def test_of_newcomers_that_have_missed_nothing_yet_the_stall_is_evident_when_they_took_longer_than_a_beat() -> None:
+    """So that when they speak again, the late one has its rhythm for it, too: its phase is another."""
+    seen = [look(Verdict.STALLED, witness(CONFIRMED)), *(newcomer(100) for _ in range(3))]
+    assert [evident for _, evident in one_by_one(seen, [], 3, 0.5).values()] == [True]

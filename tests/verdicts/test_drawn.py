@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -79,6 +79,7 @@ class Drawn:
     latest: float = math.inf
     promised: bool = True
     speaks: str = REQUESTS
+    starts_within: float | None = None  # its start limit; None: `after`
     came: str = LIVES
     at: float = math.inf
 
@@ -155,6 +156,36 @@ def outage(draw: random.Random) -> Scene:
     alone.earliest = max(t for t, _ in words) + alone.after
     alone.latest = alone.earliest + 2 * interval + 1 + slowest * 1.05
     return Scene(interval, length, [*agents, alone])
+
+
+def newcomers(draw: random.Random) -> Scene:
+    """Case Q1 with agents that have not begun to beat when all lose what they need: nobody is ended, whoever is late.
+
+    Or nothing is lost, and they only take their time: who falls silent among them waits for them, and no longer.
+    """
+    interval, base = rhythm(draw)
+    is_lost, old = draw.random() < 0.5, draw.randint(1, 4)
+    begins = base * draw.uniform(1, 2)
+    ends = begins + base * draw.uniform(1.2, 4)
+    limit = ends + base * draw.uniform(0.6, 2)
+    length, slowest, agents = limit + base * 9, 0.0, list[Drawn]()
+    for number in range(old + draw.randint(max(3, old), 8)):
+        is_new = number >= old
+        period = base * draw.uniform(0.05, 0.45)
+        slowest = max(slowest, period * 1.05)
+        gap = is_new or is_lost
+        words = [] if is_new else beats(draw, period, 0, begins if is_lost else length)
+        again = beats(draw, period, ends, length) if gap else []
+        what = "has not begun yet" if is_new else ("in the outage" if is_lost else "beats")
+        one = Drawn(what, base * draw.uniform(1, 1.8), [(t, BEAT) for t in [*words, *again]], starts_within=limit)
+        agents.append(one)
+    falls = limit + base * draw.uniform(3, 4) if is_lost else begins
+    words = beats(draw, base * 0.3, 0, min(falls, begins)) + (beats(draw, base * 0.3, ends, falls) if is_lost else [])
+    mute = Drawn("mute", base * 1.2, [(t, BEAT) for t in words], STALLED)
+    mute.earliest = max(words) + mute.after
+    back = mute.earliest if is_lost else max(mute.earliest, ends + slowest + mute.after * 9 / 16)  # `comes_back`
+    mute.latest = back + 3 * interval + 1 + slowest
+    return Scene(interval, length, [*agents, mute])
 
 
 def alone(draw: random.Random) -> Scene:
@@ -336,6 +367,7 @@ KINDS = {
     "restarts": restarts,
     "halts": halts,
     "outage": outage,
+    "newcomers": newcomers,
     "alone": alone,
     "active": active,
     "clocks": clocks,
@@ -432,7 +464,8 @@ async def admitted(daemon: Daemon, one: Drawn, pid: int, scene: Scene) -> Agent:
         created_at=now,
     )
     days = timedelta(days=9)
-    policy = Policy(after=after, start_limit=after, busy_limit=days, wait_limit=timedelta(seconds=scene.wait))
+    start_limit = after if one.starts_within is None else timedelta(seconds=one.starts_within)
+    policy = Policy(after=after, start_limit=start_limit, busy_limit=days, wait_limit=timedelta(seconds=scene.wait))
     agent = Agent(reg, policy, Status.RUNNING, promised=one.promised)
     if scene.restarts:
         await daemon.store.write(daemon.store.store.add_agent, reg, Status.RUNNING, now, "test", None)
@@ -446,23 +479,18 @@ def processes(scene: Scene, one: int) -> Iterator[list[int]]:
     if not scene.restarts and not any(do in (held, stops) for agent in scene.agents for _, do in agent.words):
         yield [one] * len(scene.agents)
         return
-    made = [subprocess.Popen(["sleep", "1000"]) for _ in scene.agents]
-    try:
-        yield [process.pid for process in made]
-    finally:
-        for process in made:
-            process.kill()
-            process.wait()
+    with ExitStack() as made:
+        yield [made.enter_context(sleeping()).pid for _ in scene.agents]
 
 
 @contextmanager
 def speaker() -> Iterator[int]:
     """A process that keeps a datagram socket open."""
-    code = "import socket, time; s = socket.socket(1, 2); print(flush=True); time.sleep(1000)"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+    code = "import socket; s = socket.socket(1, 2); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
         try:
-            assert process.stdout is not None
-            process.stdout.readline()
             yield process.pid
         finally:
             process.kill()

@@ -65,13 +65,12 @@ class Run:
 
 @contextmanager
 def sleeping() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that all of a fleet's agents are: what is looked at is when, not whom."""
-    process = subprocess.Popen(["sleep", "1000"])
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+    """A process that all of a fleet's agents are: what is looked at is when, not whom. It lives as long as we do."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # one that is stopped as well
 
 
 async def fleet_of(size: int, directory: Path, rhythm: Rhythm, chance: random.Random, pid: int) -> list[Run]:
