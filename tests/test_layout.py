@@ -149,7 +149,7 @@ OWNERS = {
     "aiohttp": {"control"},
     "structlog": {"logs"},
     "pydantic": {"config", "keys", "complaints", "values", "control"},
-    "tomllib": {"config"},
+    "tomllib": {"config", "cli.doctor"},  # doctor: one key, where the file cannot be used as a whole
     "ruamel": {"owner.sources.yaml_rows"},
     "daemon": {"background"},
     "mcp": {"cli.tools"},

@@ -195,7 +195,7 @@ SHOWN: dict[str, dict[str, str]] = {
     "thread": {"coffee": f"{_E2E}::test_what_an_orchestrator_left_is_closed_and_nobody_is_signalled"},
     "schema": {
         "sessions": f"{_MUX}::test_a_layout_that_is_not_understood_is_left_alone",
-        "fleet": f"{_TASKS}::test_what_is_not_understood_is_passed_over_and_left",
+        "fleet": f"{_TASKS}::test_what_is_not_understood_is_told_as_that_and_left",
         "coffee": f"{_DB}::test_rows_that_are_none_are_passed_over_and_a_foreign_schema_is_left_alone",
     },
     "worktree": {ALL: "tests/e2e/test_story.py::test_a_dirty_worktree_is_kept_and_said_so"},
