@@ -365,6 +365,7 @@ const hooks = await AgentWatchdog({{ directory: "/srv", client: {{}} }})
 const status = (type) => ({{ type: "session.status", properties: {{ sessionID: "a", status: {{ type }} }} }})
 await hooks.event({{ event: status("busy") }}) // goes on though its hook has not
 void hooks.event({{ event: status("idle") }})
+void hooks["tool.execute.after"]({{ tool: "bash", sessionID: "a" }}) // of the turn that Escape has ended
 writeFileSync("{go}", "")
 """
 
@@ -379,5 +380,5 @@ def test_a_word_of_opencode_is_not_lost_when_its_hook_is_slow(home: Path) -> Non
     (home / "t.mjs").write_text(SLOW.format(plugin=home / "p.mjs", go=home / "go"))
     subprocess.run(["node", str(home / "t.mjs")], timeout=60, check=True)
     told = [json.loads(line) for line in (home / "told").read_text().splitlines()]
-    kinds = [e["status"]["type"] for e in told if e["hook_event_name"] == "session.status"]
-    assert kinds == ["busy", "idle"]
+    kinds = [(e["hook_event_name"], e.get("status", {}).get("type")) for e in told]
+    assert kinds == [("plugin.loaded", None), ("session.status", "busy"), ("session.status", "idle")]

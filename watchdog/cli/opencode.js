@@ -75,7 +75,9 @@ export const AgentWatchdog = async ({ client, directory }) => {
       const stop = await tell("tool.execute.before", input.sessionID, { tool_name: input.tool, tool_input: limits })
       if (stop) throw new Error(stop) // the tool is not started
     },
-    "tool.execute.after": async (input) =>
-      void (await tell("tool.execute.after", input.sessionID, { tool_name: input.tool })),
+    "tool.execute.after": async (input) => {
+      if (doing.get(input.sessionID) === "idle") return // Escape broke it off, and has ended the turn before it
+      await tell("tool.execute.after", input.sessionID, { tool_name: input.tool })
+    },
   }
 }
