@@ -130,6 +130,24 @@ def test_the_last_word_waits_for_a_daemon_that_is_away(
     assert [r.method for r in absent_daemon.requests] == ["POST", "POST"]
 
 
+def under_run(start: Start, place: Path, events: list[dict[str, str]]) -> None:
+    """A program of Codex' name under `run`, whose hooks were given these events."""
+    orders, told = place / "orders", place / "told"
+    orders.write_text("".join(json.dumps({"session_id": "s", "cwd": "/srv", **event}) + "\n" for event in events))
+    program = f"exec -a codex {sys.executable} {AGENT} '{PROGRAM} beat --from codex; echo >>{told}'"
+    start("run", "--", "bash", "-c", f"(cat {orders}; exec sleep 60) | ({program})")
+    wait_for(lambda: told.exists() and len(told.read_bytes()) == len(events))
+
+
+def test_a_mere_sign_of_life_reaches_a_daemon_that_comes_later(
+    start: Start, absent_daemon: FakeDaemon, tmp_path: Path
+) -> None:
+    """It renews, and promises nothing: so it goes on where another daemon has taken the agent over."""
+    under_run(start, tmp_path, [{"hook_event_name": "PreCompact"}])
+    absent_daemon.start()
+    assert wait_for(absent_daemon.beats) == [{"promises": False}]
+
+
 def test_what_subagents_do_waits_for_a_daemon_that_is_away(
     start: Start, absent_daemon: FakeDaemon, tmp_path: Path
 ) -> None:
@@ -142,12 +160,7 @@ def test_what_subagents_do_waits_for_a_daemon_that_is_away(
         {"hook_event_name": "SubagentStop", "agent_id": "short"},
         {"hook_event_name": "Stop"},
     ]
-    orders = tmp_path / "orders"
-    orders.write_text("".join(json.dumps({"session_id": "s", "cwd": "/srv", **event}) + "\n" for event in turn))
-    hook = f"{PROGRAM} beat --from codex; echo >>{tmp_path}/told"
-    program = f"exec -a codex {sys.executable} {AGENT} '{hook}'"
-    start("run", "--", "bash", "-c", f"(cat {orders}; exec sleep 60) | ({program})")
-    wait_for(lambda: (tmp_path / "told").exists() and len((tmp_path / "told").read_bytes()) == len(turn))
+    under_run(start, tmp_path, turn)
     absent_daemon.start()
     wait_for(lambda: len(absent_daemon.beats()) > 3)
     beats = absent_daemon.beats()
