@@ -5,6 +5,7 @@
 
 import os
 import random
+from collections import Counter
 from typing import Any
 
 NAME = "VERDICTS_SEED"
@@ -27,12 +28,15 @@ def chance(of: str) -> random.Random:
 
 def told(stats: dict[str, list[Any]]) -> list[str]:
     """The confusion matrix of all agents that were drawn, by kind, with the seed."""
-    found = []
+    sums: dict[str, Counter[int]] = {}
     for outcome in ("passed", "failed"):
         for report in stats.get(outcome, []):
             facts = dict(getattr(report, "user_properties", ()))
             if "drawn" in facts:
-                kind, _, killed, missed, wrongly, lived, wrong = facts["drawn"]
-                counts = f"{killed:5} died rightly  {missed:3} missed  {wrongly:3} wrongly  {lived:5} lived rightly"
-                found.append(f"{kind:8} {counts}  {wrong:3} wrong, early or late")
-    return [*sorted(found), f"{NAME}={seed()}"] if found else []
+                kind, _, *counts = facts["drawn"]
+                sums.setdefault(kind, Counter()).update(dict(enumerate(counts)))
+    found = []
+    for kind, one in sorted(sums.items()):
+        counts = f"{one[0]:5} died rightly  {one[1]:3} missed  {one[2]:3} wrongly  {one[3]:5} lived rightly"
+        found.append(f"{kind:9} {counts}  {one[4]:3} wrong, early or late")
+    return [*found, f"{NAME}={seed()}"] if found else []

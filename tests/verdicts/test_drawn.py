@@ -34,7 +34,9 @@ from watchdog.fleet import Agent
 from watchdog.processes import identity
 from watchdog.service import Daemon
 
-SCENES = int(os.environ.get("DRAWN", "40" if FULL else "2"))  # of each kind; 10 agents each on an average
+OF_FULL = 40
+SCENES = int(os.environ.get("DRAWN", OF_FULL if FULL else 2))  # of each kind; 10 agents each on an average
+OF_ONE_TEST = 5  # scenes; one takes 2.5 s of CPU
 HOLD = 900.0  # hold.max_seconds, as shipped
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -498,14 +500,15 @@ def speaker() -> Iterator[int]:
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("first", range(0, SCENES, OF_ONE_TEST))
 @pytest.mark.parametrize("kind", KINDS)
 def test_whatever_is_drawn_the_healthy_live_and_the_stalled_do_not(
-    kind: str, record_property: Callable[[str, object], None]
+    kind: str, first: int, record_property: Callable[[str, object], None]
 ) -> None:
     """The matrix of all is in the facts of the report, and empty off its diagonal."""
     wrong, count = [], {(should, did): 0 for should in (True, False) for did in (True, False)}
     with sleeping() as process, speaker() as connects:
-        for number in range(SCENES):
+        for number in range(first, min(first + OF_ONE_TEST, SCENES)):
             scene = KINDS[kind](chance(f"{kind} {number}"))
             with (
                 tempfile.TemporaryDirectory(prefix="aw-", dir="/tmp") as directory,
@@ -517,3 +520,9 @@ def test_whatever_is_drawn_the_healthy_live_and_the_stalled_do_not(
             wrong += [f"{kind} {number}: {one.wrong}" for one in scene.agents if one.wrong]
     record_property("drawn", [kind, seed(), *(count[key] for key in sorted(count, reverse=True)), len(wrong)])
     assert not wrong, f"{NAME}={seed()}: {len(wrong)} of {sum(count.values())}:\n" + "\n".join(wrong[:20])
+
+
+def test_a_full_run_draws_2000_agents() -> None:
+    """Whatever the seed is."""
+    drawn = sum(len(KINDS[kind](chance(f"{kind} {number}")).agents) for kind in KINDS for number in range(OF_FULL))
+    assert drawn >= 2000, f"{NAME}={seed()}"
