@@ -99,11 +99,10 @@ class Roll:
         self._members: dict[Identity, Member] = {}
 
     def admit(self, seen: TreeMember) -> bool:
-        """Take in a process of the tree; False when it is known already.
+        """Take in a process of the tree; False when it is known already or provably gone.
 
-        One that has ended since it was found counts as taken in: there was somebody new. A tree may be larger than the
-        descriptors that we may have: who comes too late for one is left for a later look, when some of those who hold
-        one have died.
+        A tree may be larger than the descriptors that we may have: who comes too late for one is left for a later look,
+        when some of those who hold one have died.
         """
         if seen.identity in self._members:
             return False
@@ -117,7 +116,7 @@ class Roll:
             self._told_refusal(seen.identity.pid, str(error))
             return True
         if pidfd is None:
-            return True
+            return False
         if pidfd >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_DESCRIPTORS and self._holds_any():
             os.close(pidfd)  # the lowest number that is free is given out (open(2)): there are few left
             return True
