@@ -349,6 +349,6 @@ def test_a_section_that_is_appended_to_the_shipped_file_is_named_with_both_lines
     first = text.splitlines().index("[stall]") + 1
     last = len(text.splitlines()) + 1
     assert problems(text + "[stall]\nafter_seconds = 60\n") == [
-        f"[stall] is declared at lines {first} and {last}; right: once, with the keys of both below it"
+        f"not TOML: [stall] is declared at lines {first} and {last}; right: one [stall], with the keys of both"
     ]
     assert problems("a = 1\na = 2\n")[0].startswith("not TOML: Cannot overwrite a value")

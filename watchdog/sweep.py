@@ -159,13 +159,18 @@ class Sweeper:
     def present(self, agent: Agent) -> Agent:
         """A copy of it as it is now, for whoever asks: all ages of this moment, and what they make of its verdict.
 
-        Nothing is decided by it. What waits on its socket is heard first.
+        Nothing is decided by it. What waits on its socket is heard first. Of another host's agent only its daemon knows
+        more than its row says.
         """
+        if self._fleet.get(agent.agent_id) is not agent:
+            return agent
         self._hearing.sockets.drain(agent.agent_id)
         now, shown = self._clock.mono(), agent.copy()
-        since = timedelta(seconds=max(0.0, now - agent.reckoned))
-        self._reckon([shown], self.restraint.last)
-        shown.scan_age = timedelta(seconds=now - self._scanned) if shown.members else None
+        last = self.restraint.last
+        since = timedelta() if last is None else timedelta(seconds=max(0.0, now - max(last, agent.reckoned)))
+        self._reckon([shown], last)
+        if shown.members and self._scanned > float("-inf"):
+            shown.scan_age = timedelta(seconds=now - self._scanned)
         if shown.verdict is None or shown.status in (Status.ENDING, Status.UNKILLABLE):
             return shown
         shown.looked = None if shown.looked is None else now  # this is no further look

@@ -1,6 +1,7 @@
 """How an agent under `agent-watchdog run` speaks: real sd_notify clients, and what reaches the daemon of it."""
 
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -133,9 +134,11 @@ def test_the_last_word_waits_for_a_daemon_that_is_away(
 def under_run(start: Start, place: Path, events: list[dict[str, str]]) -> None:
     """A program of Codex' name under `run`, whose hooks were given these events."""
     orders, told = place / "orders", place / "told"
-    orders.write_text("".join(json.dumps({"session_id": "s", "cwd": "/srv", **event}) + "\n" for event in events))
-    program = f"exec -a codex {sys.executable} {AGENT} '{PROGRAM} beat --from codex; echo >>{told}'"
-    start("run", "--", "bash", "-c", f"(cat {orders}; exec sleep 60) | ({program})")
+    os.mkfifo(orders)
+    hook = f"{PROGRAM} beat --from codex; echo >>{told}"
+    start("run", "--", "bash", "-c", f"exec -a codex {sys.executable} {AGENT} '{hook}' 0<>{orders}")
+    with orders.open("w") as out:
+        out.writelines(json.dumps({"session_id": "s", "cwd": "/srv", **event}) + "\n" for event in events)
     wait_for(lambda: told.exists() and len(told.read_bytes()) == len(events))
 
 

@@ -30,10 +30,12 @@ def service(unit: Path) -> configparser.SectionProxy:
 @needs_analyze
 @pytest.mark.parametrize("manager", UNITS)
 def test_systemd_accepts_the_unit(manager: str, tmp_path: Path) -> None:
-    """No unknown key, no bad value, also in what it pulls in; ExecStart must exist, so it is this one's daemon."""
-    program = service(UNITS[manager])["ExecStart"]
+    """No unknown key, no bad value, also in what it pulls in; what it runs must exist, so it is of this environment."""
+    text = UNITS[manager].read_text()
+    for key, program in (("ExecStart", DAEMON), ("ExecReload", DAEMON.with_name("agent-watchdog"))):
+        text = text.replace(service(UNITS[manager])[key].split()[0], str(program))
     copy = tmp_path / "agent-watchdog.service"
-    copy.write_text(UNITS[manager].read_text().replace(program, str(DAEMON)))
+    copy.write_text(text)
 
     done = subprocess.run(
         ["systemd-analyze", "verify", f"--{manager}", "--man=no", "--recursive-errors=yes", copy],
