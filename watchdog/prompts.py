@@ -49,9 +49,7 @@ class Prompts:
         self._looked: dict[str, float] = {}  # by agent: monotonic instant of the last question
         self._starting: dict[str, float] = {}  # the same of those that have not spoken
         self._shown: dict[str, Screen] = {}  # pane and hash of it, when it asked last
-        self._worked: dict[
-            str, int
-        ] = {}  # by agent that says that it waits, and was seen at work: how often it had beaten
+        self._worked: dict[str, int] = {}  # beats of each agent that says that it waits, and was seen at work
 
     def look(self) -> None:
         """Ask about those that were not looked at for longest, if that is long enough ago."""

@@ -46,7 +46,7 @@ class Tidings:
         if judgement.verdict is agent.verdict:
             return
         former = agent.verdict
-        if not {former, judgement.verdict} <= {Verdict.LATE, Verdict.STALLED}:
+        if former is not None and not {former, judgement.verdict} <= {Verdict.LATE, Verdict.STALLED}:
             agent.said.clear()
         event = _EVENTS.get(judgement.verdict)
         if judgement.verdict is Verdict.LATE:

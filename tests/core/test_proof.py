@@ -42,3 +42,11 @@ def test_those_that_replace_themselves_count_as_alive() -> None:
     assert seen("n", *["n"] * (OUTRUN + 1)).outrun
     assert seen("n", *["n", "-"] * (OUTRUN + 1)).outrun
     assert not seen("n", *["n"] * (OUTRUN + 1), "a").outrun
+
+
+def test_who_replaced_themselves_until_they_were_killed_are_dead() -> None:
+    """Seen on a busy host: all were killed at once, so that no look found one of them alive: `outrun` for ever."""
+    relay = ("n", *["n"] * (OUTRUN + 1))
+    assert seen(*relay, "-", "-").outrun
+    killed = seen(*relay, *["-"] * ROW)
+    assert (killed.prove, killed.outrun) == (True, False)

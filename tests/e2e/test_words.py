@@ -173,6 +173,17 @@ def test_who_follows_ends_with_its_reader(world: World, reader: str) -> None:
     assert not done.stderr or "Terminated" in done.stderr
 
 
+def test_whose_terminal_was_closed_before_a_word_was_written_ends_well(world: World) -> None:
+    """A write says EIO then, as a broken disk does: it was "Input/output error" and 74, now and then."""
+    world.start()
+    master, terminal = pty.openpty()
+    os.close(master)
+    follower = follow(world, "list", terminal)
+    os.close(terminal)
+    assert follower.communicate(timeout=PATIENCE)[1] in (b"", "")
+    assert follower.returncode == 0
+
+
 @pytest.mark.parametrize("verb", ["events --follow", "list --watch"])
 def test_who_follows_ends_with_its_terminal_and_while_the_daemon_is_away(world: World, verb: str) -> None:
     """A terminal that is closed without a signal; a reader that goes while no daemon answers."""

@@ -63,14 +63,24 @@ def read_on(other: int | None = None, seconds: float | None = None) -> None:
     a terminal that was closed POLLHUP (poll(2)); a file has no reader and says nothing.
     """
     sys.stdout.flush()
-    look = select.poll()
-    with suppress(OSError, ValueError):
-        look.register(sys.stdout.fileno(), 0)
+    look = _stdout_watched()
     if other is not None:
         look.register(other, select.POLLIN)
     found = dict(look.poll(None if seconds is None else seconds * 1000))
     if any(descriptor != other for descriptor in found):
         raise BrokenPipeError(errno.EPIPE, "nobody reads what is printed")
+
+
+def nobody_reads() -> bool:
+    """Whether our stdout's reader has gone; a write to a terminal that was closed says EIO, as a broken disk does."""
+    return bool(_stdout_watched().poll(0))
+
+
+def _stdout_watched() -> select.poll:
+    look = select.poll()
+    with suppress(OSError, ValueError):
+        look.register(sys.stdout.fileno(), 0)
+    return look
 
 
 def say_json(value: object) -> None:

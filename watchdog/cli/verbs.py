@@ -30,7 +30,7 @@ from watchdog.cli import (
     restoring,
     serving,
 )
-from watchdog.cli.output import clean, warn
+from watchdog.cli.output import clean, nobody_reads, warn
 from watchdog.errors import DaemonUnreachable, WatchdogError
 
 _EPILOG = """\
@@ -110,8 +110,11 @@ def main(argv: list[str]) -> int:
         _drop_stdout()
         return 0
     except OSError as error:  # a full disk below stdout, a current directory that is gone
-        warn(clean(error))
+        gone = nobody_reads()  # a terminal that was closed
         _drop_stdout()
+        if gone:
+            return 0
+        warn(clean(error))
         return 74
 
 

@@ -38,5 +38,5 @@ class Looks:
 
     @property
     def outrun(self) -> bool:
-        """Whether there is somebody as long as we do not look."""
-        return self.replaced > OUTRUN
+        """Whether there is somebody as long as we do not look; no more once it is proved that nobody is left."""
+        return self.replaced > OUTRUN and not self.prove

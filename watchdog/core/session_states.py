@@ -1,9 +1,8 @@
 """What a vendor's own session file says now, against what its hooks said last. Pure.
 
 Hooks tell of events, and there is none for some ends (Esc in Claude Code, a turn that fails in Codex, Esc in a tool or
-at a dialog of Gemini CLI). The file tells
-of a state: what is so now, and since when. It counts when the hooks have been silent for a while, so that none is on
-its way, and unless it lags behind them. The next hook's word counts again.
+at a dialog of Gemini CLI). The file tells of a state: what is so now, and since when. It counts when the hooks have
+been silent for a while, so that none is on its way, and unless it lags behind them. The next hook's word counts again.
 """
 
 import json

@@ -1,0 +1,35 @@
+"""What is told of an agent once, and when it is told again."""
+
+import os
+from dataclasses import replace
+from typing import cast
+
+from watchdog.chronicle import Chronicle
+from watchdog.core.model import Policy, Registration, Status, Verdict
+from watchdog.core.verdict import Judgement
+from watchdog.fleet import Agent
+from watchdog.tidings import Tidings
+
+
+class Told:
+    """In the place of log and history."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def tell(self, event: str, _agent: Agent, _text: str, **_: object) -> None:
+        self.events.append(event)
+
+
+def test_what_was_told_before_the_first_look_is_not_told_again_behind_it() -> None:
+    """A hook that counts for nobody, once before and once behind that look, was told twice."""
+    told = Told()
+    tidings = Tidings(cast("Chronicle", told))
+    agent = Agent(Registration("a" * 32, "a", os.geteuid(), "host", "boot"), Policy(), Status.RUNNING)
+    first = Judgement(Verdict.STARTING, "has not spoken yet")
+    tidings.once(agent, "unheard", "beat.rejected", "a hook of claude ran in it")
+    for judgement in (first, first, replace(first, verdict=Verdict.HEALTHY)):
+        tidings.judged(agent, judgement)
+        agent.verdict = judgement.verdict
+        tidings.once(agent, "unheard", "beat.rejected", "a hook of claude ran in it")
+    assert told.events == ["beat.rejected", "beat.rejected"], "with another condition it is news again"
