@@ -125,7 +125,7 @@ def verdict(world: World, name: str) -> object:
 
 
 def stop_helpers(world: World, _: Hanging) -> None:
-    """Each helper is stopped as soon as it is there, until the daemon has ended."""
+    """Each helper is stopped as soon as it is there, until the daemon has ended; the reader is none."""
     daemon = world.daemon
     assert daemon is not None
     children = Path(f"/proc/{daemon.pid}/task")
@@ -135,7 +135,8 @@ def stop_helpers(world: World, _: Hanging) -> None:
             for file in children.glob("*/children"):
                 with suppress(OSError):
                     for pid in map(int, file.read_text().split()):
-                        os.kill(pid, signal.SIGSTOP)
+                        if b"watchdog.owner.helper" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                            os.kill(pid, signal.SIGSTOP)
             time.sleep(0.01)
 
     threading.Thread(target=stop, daemon=True).start()
