@@ -28,6 +28,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root: other people's processes"),
 ]
 ALICE, MALLORY = 12120, 12121
+PYTHON = os.path.realpath(sys.executable)  # where /tmp is another one, what the project has there is away
 READY = "print('ready', flush=True); sys.stdin.read()"
 # In a mount namespace of its own /tmp is another one, where it may call its directories as it likes.
 ELSEWHERE = "mount -t tmpfs none /tmp && mkdir -p {0} && cd / && exec {1} -I -c {2!r}"
@@ -97,9 +98,8 @@ def to_the_daemon(place: Path) -> str | None:
     """Whom root's daemon sees in a temp dir of hers."""
     told = occupancy.place(str(place))
     assert told is not None
-    where = Place(str(told["path"]), ALICE, str(told["device"]), str(told["inside"]), None, bool(told["open"]), True)
-    if hasattr(where, "writable"):
-        where = where._replace(writable=bool(told["writable"]))
+    lies = str(told["path"]), ALICE, str(told["device"]), str(told["inside"]), None
+    where = Place(*lies, open=bool(told["open"]), by_name=True, writable=bool(told["writable"]))
     return users_of((where,), frozenset({os.getpid()})).get(where.path)
 
 
@@ -109,7 +109,7 @@ def to_the_helper(place: Path) -> str | None:
 
 
 def elsewhere(place: Path, code: str) -> list[str]:
-    return ["unshare", "-Urm", "sh", "-c", ELSEWHERE.format(place, sys.executable, code)]
+    return ["unshare", "-Urm", "sh", "-c", ELSEWHERE.format(place, PYTHON, code)]
 
 
 TRICKS: dict[str, Callable[[Path], list[str]]] = {
@@ -123,8 +123,8 @@ TRICKS: dict[str, Callable[[Path], list[str]]] = {
     "socket": lambda place: elsewhere(
         place, f"import socket, sys; s = socket.socket(socket.AF_UNIX); s.bind('{place}/s'); s.listen(); {READY}"
     ),
-    "handed on": lambda place: [sys.executable, "-I", "-c", HANDED, str(place), HANDING],
-    "called so": lambda place: [sys.executable, "-I", "-c", NAMED, str(place)],
+    "handed on": lambda place: [PYTHON, "-I", "-c", HANDED, str(place), HANDING],
+    "called so": lambda place: [PYTHON, "-I", "-c", NAMED, str(place)],
 }
 
 
@@ -143,7 +143,7 @@ def test_a_variable_is_use_of_a_place_only_where_its_user_may_make_files(
     alices: Path, mode: int, seen: Callable[[Path], str | None]
 ) -> None:
     alices.chmod(mode)
-    with mallorys(sys.executable, "-I", "-c", f"import sys; {READY}", TMPDIR=str(alices / "x")) as process:
+    with mallorys(PYTHON, "-I", "-c", f"import sys; {READY}", TMPDIR=str(alices / "x")) as process:
         found = seen(alices)
         assert (found is not None and f"process {process.pid} " in found) is (mode == 0o777)
 
@@ -207,7 +207,7 @@ def test_who_really_sits_there_is_seen(alices: Path) -> None:
     """Also by a bind mount in a namespace of its own, where the place has another name."""
     alices.chmod(0o755)
     code = f"import os, sys; os.chdir('/mnt'); {READY}"
-    words = f"mount --bind {alices} /mnt && exec {sys.executable} -I -c {code!r}"
+    words = f"mount --bind {alices} /mnt && exec {PYTHON} -I -c {code!r}"
     with mallorys("unshare", "-Urm", "sh", "-c", words) as process:
         for seen in (to_the_daemon, to_the_helper):
             found = seen(alices)
