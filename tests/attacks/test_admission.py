@@ -167,7 +167,7 @@ def test_the_connections_of_subordinate_uids_are_one_users(world: World) -> None
     attack.ready()
     assert ask_as(world, VICTIM, "GET", "/v1/status")[0] == 200
     assert ask_as(world, VICTIM, "POST", "/v1/agents", {"name": "victim"})[0] == 201
-    assert world.cli("status").returncode == 0
+    assert world.cli("status").returncode == 1, "it answers, and says that a user is limited"
     for process in attack.running:
         assert process.stdin is not None
         process.stdin.close()

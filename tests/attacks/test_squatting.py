@@ -12,6 +12,7 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,32 @@ def test_a_squatted_runtime_directory_keeps_no_daemon_from_its_user(
         USUAL.rmdir() if USUAL.is_dir() and not USUAL.is_symlink() else USUAL.unlink()
         assert str(own) in victim.cli("status")
         shutil.rmtree(fake)
+
+
+def test_a_squatted_place_hides_no_report_in_another(tmp_path: Path) -> None:
+    """Root's daemon has each user's helper look in all of that user's places. Seen: one that it might not enter ended
+    the look, and made `status` and the log of the daemon complain of a stranger's directory."""
+    tmp_path.chmod(0o755)
+    for above in list(tmp_path.parents)[: len(tmp_path.parents) - 2]:
+        above.chmod(above.stat().st_mode | 0o111)
+    places = [tmp_path / name / "reports" for name in ("squatted", "own", "shut")]
+    for place, uid in zip(places, (SQUATTER, VICTIM, VICTIM), strict=True):
+        place.mkdir(parents=True, mode=0o700)
+        for made in (place.parent, place):
+            os.chown(made, uid, uid)
+    report = places[1] / ("a" * 32)
+    report.write_text('{"end": {}}')
+    os.chown(report, VICTIM, VICTIM)
+    places[0].parent.chmod(0o700)
+    places[2].parent.chmod(0)
+    ask = "from watchdog.owner.reports import end_reports; print(json.dumps(end_reports(sys.argv[1:], [])))"
+    code = f"import json, sys; {ask}"
+    words = [sys.executable, "-c", code, *map(str, places)]
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(words, user=VICTIM, group=VICTIM, extra_groups=(), cwd=root, capture_output=True, check=True)
+    told = json.loads(done.stdout)
+    assert told["reports"] == {str(report): {"end": {}}}
+    assert list(told["problems"]) == [str(places[2])], "its own that is shut is told of"
 
 
 @pytest.mark.xdist_group("squatted-tmp")

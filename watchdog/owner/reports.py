@@ -43,6 +43,10 @@ def end_reports(directories: list[str], passed: list[str]) -> dict[str, Any]:
             parent = paths.open_directory(directory)
         except (FileNotFoundError, PathRefused):
             continue
+        except PermissionError as error:
+            if _is_own(os.path.dirname(directory)):  # else somebody else has taken its name
+                problems[directory] = str(error)
+            continue
         try:
             listing = paths.readable(parent)
             try:
@@ -67,6 +71,12 @@ def end_reports(directories: list[str], passed: list[str]) -> dict[str, Any]:
     return {"reports": found, "problems": problems}
 
 
+def _is_own(directory: str) -> bool:
+    with contextlib.suppress(OSError):
+        return os.lstat(directory).st_uid == os.geteuid()
+    return False
+
+
 def _expanded(directory: str) -> list[str]:
     start, star, rest = directory.partition("*")
     if not star:
@@ -74,9 +84,8 @@ def _expanded(directory: str) -> list[str]:
     top, prefix = os.path.split(start)
     own = []
     for name in sorted(os.listdir(top)):
-        with contextlib.suppress(OSError):  # gone, or a mount of another user's
-            if name.startswith(prefix) and os.lstat(f"{top}/{name}").st_uid == os.geteuid():
-                own.append(f"{top}/{name}{rest}")
+        if name.startswith(prefix) and _is_own(f"{top}/{name}"):
+            own.append(f"{top}/{name}{rest}")
     return own[:MOST_FALLBACKS]
 
 
