@@ -184,13 +184,12 @@ def test_a_launch_that_failed_is_closed_after_its_minute(tasks: Tasks) -> None:
     assert "launch failed" in entry.gone
     assert (entry.pid, entry.beat) == (None, None)
 
-    (place / "run.sh").write_text("sleep 60; :")
-    tasks.started.append(subprocess.Popen(["bash", str(place / "run.sh")], start_new_session=True))
-    wait_for(lambda: tasks.one().gone == "", "its script runs")
-    with pytest.raises(OwnerCallFailed, match="there yet"):
-        tasks.forget(entry.token, killed("lost"))
-    os.killpg(tasks.started[0].pid, signal.SIGKILL)
-    tasks.started[0].wait()
+    (place / "run.sh").write_text("read a_line; :")  # one process: a child of it might be dying yet when it is gone
+    with subprocess.Popen(["bash", str(place / "run.sh")], stdin=subprocess.PIPE) as script:
+        wait_for(lambda: tasks.one().gone == "", "its script runs")
+        with pytest.raises(OwnerCallFailed, match="there yet"):
+            tasks.forget(entry.token, killed("lost"))
+        script.kill()
 
     assert tasks.forget(entry.token, killed("lost")) is Became.DONE
     assert json.loads((place / "status.json").read_text())["status"] == "failed"
