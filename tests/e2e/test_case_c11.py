@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -187,7 +188,8 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
         process.kill()
         process.communicate()
         for pid in pids_with("AGENT_WATCHDOG_ID", str(marker)):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended with the one before
+                os.kill(pid, signal.SIGKILL)
 
 
 def obedient(started: list[subprocess.Popen[str]], agent_id: str, notify: str) -> subprocess.Popen[str]:

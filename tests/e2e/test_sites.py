@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,8 @@ def left_agent(world: World, *options: str) -> None:
     wait_for(lambda: "directory" in world.sql("SELECT sites FROM agent_lifecycle")[0][0], "what lies there was seen")
     world.crash()
     for pid in (wrapper.pid, agent["pid"]):
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended with the one before
+            os.kill(pid, signal.SIGKILL)
         wait_for(lambda pid=pid: not alive(pid), "it is dead")  # type: ignore[misc]
 
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
         if process.stdin:
             process.stdin.close()
         for child in children(process.pid):
-            os.kill(child, 9)
+            with suppress(ProcessLookupError):  # it has ended with the one before
+                os.kill(child, 9)
         process.kill()
         process.wait()
 
@@ -119,7 +121,8 @@ def test_create_agent_around_it_is_the_wrapper(home: RelayHome, started: list[su
     (pty,) = children(node.pid)
     assert (alpha.pid, alpha.also) == (node.pid, (pty, *children(pty)))
     for pid in alpha.also:
-        os.kill(pid, 9)
+        with suppress(ProcessLookupError):  # it has ended with the one before
+            os.kill(pid, 9)
 
 
 def test_a_wrapper_whose_harness_is_gone_is_said(home: RelayHome, started: list[subprocess.Popen[bytes]]) -> None:
@@ -322,7 +325,8 @@ def test_the_socket_that_it_was_given_goes_with_it(
     had = replace(KILLED, temp=(*entry.temp, str(work / "mail"), str(tmp_path / "none")))
     assert entry.temp == (str(path), str(box))
     for pid in (wrapper.pid, *entry.also):
-        os.kill(pid, 9)
+        with suppress(ProcessLookupError):  # it has ended with the one before
+            os.kill(pid, 9)
     wait_for(lambda: kernel.process(wrapper.pid) is None, "it ends")
 
     done = agent_relay.forget(str(home.root), entry.key, entry.token, had)
