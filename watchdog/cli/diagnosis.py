@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from watchdog.cli.output import entries
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
@@ -126,17 +127,15 @@ def _waiting(seen: Seen) -> Iterator[Finding]:
 
 def _troubles(seen: Seen) -> Iterator[Finding]:
     """The daemon's own recent errors."""
-    kept = seen.status.get("troubles") if seen.status else None
-    for one in kept if isinstance(kept, list) else []:
-        if isinstance(one, dict):
-            at = _clock(one.get("last"))
-            often = f"at {at}" if one.get("count") == 1 else f"{one.get('count')} times, the last at {at}"
-            yield Finding(
-                "fault",
-                f"{one.get('what')} ({often})",
-                f"{one.get('event')}: {one.get('meaning')}",
-                str(one.get("todo") or "see the log"),
-            )
+    for one in entries((seen.status or {}).get("troubles")):
+        at = _clock(one.get("last"))
+        often = f"at {at}" if one.get("count") == 1 else f"{one.get('count')} times, the last at {at}"
+        yield Finding(
+            "fault",
+            f"{one.get('what')} ({often})",
+            f"{one.get('event')}: {one.get('meaning')}",
+            str(one.get("todo") or "see the log"),
+        )
 
 
 def _clock(stamp: object) -> str:
@@ -148,21 +147,19 @@ def _clock(stamp: object) -> str:
 
 
 def _unkillable(seen: Seen) -> Iterator[Finding]:
-    found = seen.status.get("unkillable") if seen.status else None
-    for one in found if isinstance(found, list) else []:
-        if isinstance(one, dict):
-            yield Finding(
-                "fault",
-                f"{one.get('name')} cannot be killed: {one.get('why') or 'its owner may see why'}",
-                "it is tried again with growing pauses; nothing of it is cleaned up before",
-                str(one.get("todo") or f"agent-watchdog why {one.get('agent_id')}"),
-            )
+    for one in entries((seen.status or {}).get("unkillable")):
+        yield Finding(
+            "fault",
+            f"{one.get('name')} cannot be killed: {one.get('why') or 'its owner may see why'}",
+            "it is tried again with growing pauses; nothing of it is cleaned up before",
+            str(one.get("todo") or f"agent-watchdog why {one.get('agent_id')}"),
+        )
 
 
 def _held(seen: Seen) -> Iterator[Finding]:
     """Holds on everything; one agent's is that agent's (`list`, `why`)."""
     status = seen.status or {}
-    doubts, holds = status.get("lasting_doubts"), status.get("holds")
+    doubts = status.get("lasting_doubts")
     for why in doubts if isinstance(doubts, list) else []:
         yield Finding(
             "warn",
@@ -170,8 +167,8 @@ def _held(seen: Seen) -> Iterator[Finding]:
             "it suspects itself or this host rather than the agents",
             "look at network, provider and load; agent-watchdog unhold ends it at once",
         )
-    for one in holds if isinstance(holds, list) else []:
-        if isinstance(one, dict) and not one.get("agent_id"):
+    for one in entries(status.get("holds")):
+        if not one.get("agent_id"):
             until = f", until {_clock(one['until'])}" if one.get("until") else ""
             yield Finding(
                 "warn",
@@ -266,16 +263,14 @@ def _lines_lost(seen: Seen) -> Iterator[Finding]:
 
 
 def _limited(seen: Seen) -> Iterator[Finding]:
-    limited = seen.status.get("limited") if seen.status else None
-    for one in limited if isinstance(limited, list) else []:
-        if isinstance(one, dict):
-            times = f"{one.get('refused')} times since {one.get('since')}"
-            yield Finding(
-                "warn",
-                f"uid {one.get('uid')} is limited: {one.get('why')}; {times}",
-                "it is refused, or waits; others are served as ever",
-                "what does that user run? Its subordinate uids count for it (/etc/subuid)",
-            )
+    for one in entries((seen.status or {}).get("limited")):
+        times = f"{one.get('refused')} times since {one.get('since')}"
+        yield Finding(
+            "warn",
+            f"uid {one.get('uid')} is limited: {one.get('why')}; {times}",
+            "it is refused, or waits; others are served as ever",
+            "what does that user run? Its subordinate uids count for it (/etc/subuid)",
+        )
     problems = seen.status.get("subuid_problems") if seen.status else None
     for problem in problems if isinstance(problems, list) else []:
         yield Finding(
@@ -378,8 +373,7 @@ def _proc(seen: Seen) -> Iterator[Finding]:
 
 
 def _unreadable(seen: Seen) -> Iterator[Finding]:
-    found = (seen.status or {}).get("unreadable")
-    hung = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    hung = entries((seen.status or {}).get("unreadable"))
     for uid in dict.fromkeys(one.get("uid") for one in hung):
         of = [one for one in hung if one.get("uid") == uid]
         pids = ", ".join(str(one.get("pid")) for one in of[:8]) + (f" and {len(of) - 8} more" if len(of) > 8 else "")

@@ -137,19 +137,26 @@ def _names(pid: int, places: list[Place], here: str) -> tuple[dict[Place, set[st
 
 def _lies_in(pid: int, link: str, name: str, place: Place, mounted: list[Mount]) -> bool:
     """Whether what that link leads to lies in the place, by its mount: one of the process's, or of ours."""
-    try:
-        with Reading(pid, link.partition("/")[0]):
-            fd = os.open(f"{PROC}/{pid}/{link}", os.O_PATH | os.O_CLOEXEC)
-    except Unreadable:
-        raise
-    except OSError:
-        return False  # gone
+    fd = _led_to(pid, link)
+    if fd is None:
+        return False
     try:
         number = mount_id(fd)
     finally:
         os.close(fd)
     mount = next((mount for mount in [*mounted, *mounts()] if mount.number == number), None)
     return lies_in(name, mount, place.device, place.inside)
+
+
+def _led_to(pid: int, link: str) -> int | None:
+    """What that link of a process leads to, opened as a place alone; None: it has gone."""
+    try:
+        with Reading(pid, link.partition("/")[0]):
+            return os.open(f"{PROC}/{pid}/{link}", os.O_PATH | os.O_CLOEXEC)
+    except Unreadable:
+        raise
+    except OSError:
+        return None
 
 
 def _is_set_id(pid: int) -> bool:
@@ -194,12 +201,8 @@ def _is_former(
         return any(name == target for _, name in former)
     if target.removesuffix(DELETED) in names and link == "cwd":
         return True
-    try:
-        with Reading(pid, link.partition("/")[0]):
-            fd = os.open(f"{PROC}/{pid}/{link}", os.O_PATH | os.O_CLOEXEC)
-    except Unreadable:
-        raise
-    except OSError:
+    fd = _led_to(pid, link)
+    if fd is None:
         return False
     try:
         when = born(fd)
