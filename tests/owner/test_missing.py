@@ -11,6 +11,7 @@ import pytest
 from tests.owner.repositories import Repository, context, git
 from watchdog.core.model import HookOutcome, HookResult
 from watchdog.core.sites import Known, known_json, site_of
+from watchdog.owner import emptying, findings, trash
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 from watchdog.owner.sites import site
@@ -152,3 +153,82 @@ def test_an_empty_directory_that_is_used_or_not_the_agents_stays(repository: Rep
     assert run(path, was).outcome is HookOutcome.KEPT
     assert path.is_dir() and str(path) in repository.listed()
     assert os.listdir(path) == []
+
+
+def clean_copy(path: Path) -> Path:
+    """What git calls clean there, with a file in it that git ignores."""
+    copy = path.with_name("copy")
+    shutil.copytree(path, copy, symlinks=True)
+    (copy / ".env").write_text("of nobody else\n")
+    return copy
+
+
+def test_what_is_put_at_its_place_meanwhile_is_not_deleted(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """6a015a9: `git worktree remove` deleted it, after a look that had found nothing there."""
+    path = repository.worktree()
+    copy, was, there = clean_copy(path), known(path), os.path.lexists
+    shutil.rmtree(path)
+
+    def looking(one: str) -> bool:
+        found = there(one)
+        if one == str(path) and copy.exists():
+            copy.rename(path)
+        return found
+
+    monkeypatch.setattr(os.path, "lexists", looking)
+
+    result = run(path, was)
+
+    assert (path / ".env").read_text() == "of nobody else\n"
+    assert (result.outcome, result.details.get("reason")) == (HookOutcome.FAILED, "changed"), result.message
+    assert str(path) in repository.listed()
+    assert os.listdir(repository.trash) == []
+
+
+def test_an_entry_that_was_made_anew_at_the_last_moment_is_another_ones(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pruned, and its name given to a worktree that lies elsewhere."""
+    path = repository.worktree()
+    was, there, elsewhere = known(path), os.path.lexists, repository.place / "elsewhere" / "wt"
+    shutil.rmtree(path)
+
+    def looking(one: str) -> bool:
+        if one == str(path) and not there(elsewhere):
+            git(repository.main, "worktree", "prune")
+            git(repository.main, "worktree", "add", "-q", str(elsewhere), "wt")
+        return there(one)
+
+    monkeypatch.setattr(os.path, "lexists", looking)
+
+    result = run(path, was)
+
+    assert (result.outcome, result.details.get("reason")) == (HookOutcome.FAILED, "changed"), result.message
+    assert git(elsewhere, "status", "--porcelain") == ""
+
+
+def test_an_entry_whose_deletion_was_cut_short_is_the_reapers(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed right after the rename: git does not list it, and its remains have the name of what is being deleted."""
+    path = repository.worktree()
+    was = known(path)
+    shutil.rmtree(path)
+
+    def killed(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trash, "remove_container", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(path, was)
+
+    (left,) = os.listdir(repository.trash)
+    common = str(repository.main / ".git")
+    monkeypatch.undo()
+    places = findings.Known(commons=(common,))
+    (found,) = emptying.look(base.CleanupSettings(), places)
+    assert (found.action, os.path.basename(found.path)) == ("remove", left)
+    assert emptying.act(found, base.CleanupSettings(), places).outcome is HookOutcome.DONE
+    assert os.listdir(repository.trash) == []

@@ -137,7 +137,7 @@ def give_up(trash_bin: int, agent_id: str) -> str:
     except OSError:
         if not _there(trash_bin, agent_id) or not _there(trash_bin, name):
             raise
-        name += f"+{secrets.token_hex(4)}"  # one of that agent is leaving already
+        name = leaving(agent_id)  # one of that agent is leaving already
         os.rename(agent_id, name, src_dir_fd=trash_bin, dst_dir_fd=trash_bin)
     return name
 
@@ -148,3 +148,8 @@ def _there(directory: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def leaving(agent_id: str) -> str:
+    """A name that nobody has, for what is deleted as soon as it lies there, else by the reaper."""
+    return f"{LEAVING}{agent_id}+{secrets.token_hex(4)}"

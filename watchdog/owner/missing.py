@@ -1,18 +1,18 @@
 """Git's entry of a worktree whose directory was deleted: its branch counts as checked out there for ever.
 
-It goes as `git worktree prune` would have it go, that entry alone. Only when it is the one that the agent's tree had
+It goes, that entry alone, by `git_entries`. Only when it is the one that the agent's tree had
 (`core.sites`), the directory above is still the same (a disk that is not mounted is no deletion), nobody has locked
 it, and nothing is held by it alone: what was committed there the branch holds, which stays, or another ref.
 """
 
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from watchdog.core.sites import Known, is_same
-from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import paths, sites, tree_locks, worktrees
+from watchdog.core.sites import Known, Made, is_same
+from watchdog.errors import PathRefused
+from watchdog.owner import containers, git_entries, paths, sites, trash, tree_locks, worktrees
 from watchdog.owner.git import Git, checkout_of
 
 SECONDS = 60.0  # for all of git's answers together; with no tree to look through they are few
@@ -23,20 +23,24 @@ class Entry:
     """An entry that may go."""
 
     path: str
+    common: str
     place: str  # `<common>/worktrees/NAME`
+    made: Made
     branch: str | None
-    git: Git
 
-    def drop(self) -> str:
-        """Let git drop it; what was done, in words. Raises OwnerCallFailed."""
-        if os.path.lexists(self.path):  # git would look into it
-            raise OwnerCallFailed("changed", f"something was put at {self.path} meanwhile")
-        unlocked = ""
-        with suppress(FileNotFoundError):
-            unlocked = tree_locks.ended_maker(_lock(self.place), self.place)
-            if unlocked:
-                os.unlink(os.path.join(self.place, "locked"))
-        self.git.run("worktree", "remove", self.path)
+    def drop(self, agent_id: str) -> str:
+        """Take it out of git's list and delete it; what was done, in words.
+
+        A run that is killed leaves it to the reaper, as a container that is being deleted. Raises as
+        `git_entries.take_out` and `containers.open_bin`.
+        """
+        with ExitStack() as stack:
+            trash_bin = containers.open_bin(stack, self.common)
+            name = containers.leaving(agent_id)
+            unlocked = git_entries.take_out(
+                self.place, self.path, trash_bin, name, lambda entry: is_same(self.made, sites.made(entry))
+            )
+            trash.remove_container(trash_bin, name, trash.Freed())
         stays = "it had no branch" if self.branch is None else f"its branch {worktrees.short(self.branch)} stays"
         return f"{self.path} was deleted; git's entry of it is dropped; {stays}" + (unlocked and f"; {unlocked}")
 
@@ -63,7 +67,7 @@ def proved(known: Known, parent: int, path: str) -> Entry | None:
     tree = worktrees.Linked(path, site.common, place, listed.get("branch"), head if set(head) != {"0"} else None)
     if reasons := _reasons(git, own, tree):
         raise PathRefused("entry_stays", f"it was deleted, and git's entry of it stays: {'; '.join(reasons)}")
-    return Entry(path, place, tree.branch, git)
+    return Entry(path, site.common, place, site.entry, tree.branch)
 
 
 def _entry(common: str, path: str, made: tuple[int, int | None]) -> str | None:

@@ -6,9 +6,8 @@
    (`Reasons.work`) do not keep it: the work is first saved and compared, `rescue`.
 3. A copy of its entry `<common>/worktrees/NAME` and a manifest go to its container (`containers`), then the intent
    beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
-4. That one entry goes to the container by one rename, unless it is locked (a lock whose maker is proved to have ended
-   goes before: `tree_locks`): what `git worktree remove PATH` does, but for its look at what lies at PATH, which it
-   deletes, by name, when it calls that clean. Never `prune`, which takes bystanders' entries; never --force.
+4. That one entry goes to the container by one rename, unless it is locked: `git_entries`. Never `prune`, which takes
+   bystanders' entries; never --force.
    Where the tree was deleted, or emptied, by somebody, that entry goes when nothing is held by it alone (`missing`).
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
 
@@ -35,6 +34,7 @@ from watchdog.owner import (
     branches,
     containers,
     copying,
+    git_entries,
     missing,
     occupancy,
     paths,
@@ -43,7 +43,6 @@ from watchdog.owner import (
     restoring,
     sites,
     trash,
-    tree_locks,
     untouched,
     worktrees,
 )
@@ -146,7 +145,7 @@ def _gone(context: HookContext, parent: int, path: str) -> HookResult | None:
     if occupancy.neighbour(path, context.in_use):
         return None
     entry = missing.proved(base.known_site(context, "worktree"), parent, path)
-    return None if entry is None else base.done(entry.drop(), branch=entry.branch)
+    return None if entry is None else base.done(entry.drop(context.agent_id), branch=entry.branch)
 
 
 def _emptied(context: HookContext, parent: int, name: str, directory: int, path: str) -> HookResult | None:
@@ -162,7 +161,7 @@ def _emptied(context: HookContext, parent: int, name: str, directory: int, path:
     if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
         return base.kept(f"kept {path}: {worktrees.IN_USE}{user}", branch=entry.branch)
     os.rmdir(name, dir_fd=parent)  # not when something was put there meanwhile
-    return base.done(entry.drop(), branch=entry.branch)
+    return base.done(entry.drop(context.agent_id), branch=entry.branch)
 
 
 def _again(context: HookContext, tree: worktrees.Linked) -> dict[str, object]:
@@ -247,40 +246,10 @@ def _rename_away(parent: int, name: str, container: int, directory: int) -> str 
 
 
 def _drop_entry(common: str, entry: str, path: str, container: int) -> str:
-    """Take the entry out of git's list; why its lock was none.
-
-    Raises OwnerCallFailed when it was locked, or its path taken, meanwhile.
-    """
-    place, rest = os.path.join(common, "worktrees", entry), f"{containers.ENTRY}.rest"
-    if os.path.lexists(path):
-        raise OwnerCallFailed("changed", f"something was put at {path} meanwhile")
-    unlocked = _drop_lock(place)
-    if not _locked(place):
-        trash.remove_container(container, rest, trash.Freed())
-        os.rename(place, rest, dst_dir_fd=container)
-        if not _locked(os.path.join(paths.real_path(container), rest)):
-            trash.sync(container)
-            with contextlib.suppress(OSError):  # others have entries there
-                os.rmdir(os.path.dirname(place))
-            return unlocked
-        os.rename(rest, place, src_dir_fd=container)
-    raise OwnerCallFailed("locked", "the worktree was locked meanwhile")
-
-
-def _locked(entry: str) -> bool:
-    """As git knows it (git-worktree(1), lock)."""
-    return os.path.lexists(os.path.join(entry, "locked"))
-
-
-def _drop_lock(place: str) -> str:
-    """Take away a lock whose maker is proved to have ended, and say so; any other one stays, and git refuses."""
-    lock = os.path.join(place, "locked")
-    with contextlib.suppress(FileNotFoundError):
-        ended = tree_locks.ended_maker(Path(lock).read_text("utf-8", "replace"), place)
-        if ended:
-            os.unlink(lock)
-        return ended
-    return ""
+    """Take the entry out of git's list; why its lock was none. Raises as `git_entries.take_out`."""
+    rest = f"{containers.ENTRY}.rest"
+    trash.remove_container(container, rest, trash.Freed())
+    return git_entries.take_out(os.path.join(common, "worktrees", entry), path, container, rest)
 
 
 def _entry_there(common: str, entry: str, container: int) -> bool:
