@@ -86,6 +86,56 @@ def test_what_was_perhaps_is_proved_by_a_heartbeat_that_tells_the_zone_and_not_b
         assert not entries.proves(entry, agent, "another boot", now, seen, entries.Arrival(zone=by))
 
 
+@pytest.mark.parametrize("hours", [4, -13, -5.5])
+def test_a_row_names_an_agent_that_is_known_already_by_the_zone_that_its_heartbeats_tell(
+    child: Entry, hours: float
+) -> None:
+    """Case Q7, of an agent that `run` started: its row was never found to be its own, so its beats were not heard.
+
+    And a row of a zone ahead, once its words do not lie ahead any more, named whoever had got its number since.
+    """
+    assert child.pid is not None
+    one, now = read_identity(child.pid, "host"), Clock().now()
+    assert one is not None
+    agent: Any = SimpleNamespace(identity=one, reg=SimpleNamespace(boot_id=one.boot_id))
+    zone, wall = hours * 3600.0, now.wall.timestamp()
+    row, of_before = (replace(child, since=when - zone) for when in (wall, wall - 60))
+    assert entries.names(row, agent, one.boot_id, now, entries.Arrival(zone=zone))
+    assert not entries.names(of_before, agent, one.boot_id, now, entries.Arrival(zone=zone))
+    assert entries.names(row, agent, one.boot_id, now) is (hours < 0), "without a word of the zone"
+
+
+@pytest.mark.parametrize("hours", [4, -13])
+def test_a_heartbeat_is_as_old_as_the_zone_of_its_row_makes_it(child: Entry, hours: float) -> None:
+    """Cases Q6 and Q7. In New York its first one counted as a former run's: no promise, and mute for ever.
+
+    In Auckland a former run's counted: a promise that it had not begun to keep.
+    """
+    assert child.pid is not None
+    one, now = read_identity(child.pid, "host"), Clock().now()
+    agent: Any = SimpleNamespace(identity=one)
+    zone, wall = hours * 3600.0, now.wall.timestamp()
+    since, ahead = (wall - zone, None) if hours > 0 else (None, wall - zone)
+    written = replace(child, since_local=wall, since=since, since_ahead=ahead)
+    for entry, arrival in ((written, entries.Arrival()), (child, entries.Arrival(zone=zone))):
+        fresh, old = (replace(entry, beat_at=when - zone) for when in (wall, wall - 60))
+        assert not entries.before_its_process(fresh, agent, now, arrival)
+        assert entries.before_its_process(old, agent, now, arrival)
+
+
+def test_a_threads_number_counts_by_the_zone_of_its_row_too() -> None:
+    """Its row in New York was closed as one whose number a thread had got later."""
+    code = "import threading, time; threading.Thread(target=lambda: (print(threading.get_native_id(), flush=True),"
+    command = [sys.executable, "-c", f"{code} time.sleep(60))).start()"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        wall = time.time()
+        number = int(process.stdout.readline())
+        row = Entry(key="k", token="t", name="n", uid=ME, pid=number, since=wall - 4 * 3600, since_local=wall + 60)
+        assert standing(row) is Standing.UNSEEN
+        process.kill()
+
+
 def test_the_number_of_a_thread_is_no_process_and_is_not_gone() -> None:
     """Some programs note a thread's own number; one that a thread got later was another's."""
     code = "import threading, time; threading.Thread(target=lambda: (print(threading.get_native_id(), flush=True),"

@@ -134,7 +134,7 @@ def look(
     try:
         taken = checked(entry.pid, seen[entry.pid], Peer(uid, uid, os.getpid()), fleet)
     except ProcessNotFound as error:
-        if _is_thread(entry, seen[entry.pid], now):
+        if _is_thread(entry, seen[entry.pid], now, arrival):
             return Found(Standing.UNSEEN, f"its pid, {entry.pid}, is the number of a thread")
         return Found(Standing.GONE, str(error).removeprefix("pid: "))
     except Unseen as error:
@@ -167,7 +167,14 @@ def _named(
     entry: Entry, identity: Identity, seen: Mapping[int, Look], now: Instant, arrival: Arrival
 ) -> tuple[Named, str]:
     """Whether it means that process, and why not."""
-    told = Told(
+    epoch = now.wall.timestamp() - now.boot
+    came = None if arrival.came is None else epoch + arrival.came
+    first, leads = epoch + arrival.first, _leads(seen.get(identity.pid))
+    return named(_told(entry), began(identity, now), came=came, first=first, leads=leads, zone=arrival.zone)
+
+
+def _told(entry: Entry) -> Told:
+    return Told(
         entry.since,
         entry.since_local,
         entry.started,
@@ -175,10 +182,6 @@ def _named(
         since_ahead=entry.since_ahead,
         started_ahead=entry.started_ahead,
     )
-    epoch = now.wall.timestamp() - now.boot
-    came = None if arrival.came is None else epoch + arrival.came
-    first, leads = epoch + arrival.first, _leads(seen.get(identity.pid))
-    return named(told, began(identity, now), came=came, first=first, leads=leads, zone=arrival.zone)
 
 
 def _leads(seen: Look | None) -> bool:
@@ -186,13 +189,19 @@ def _leads(seen: Look | None) -> bool:
     return isinstance(seen, Seen) and seen.stat.session == seen.identity.pid
 
 
-def _is_thread(entry: Entry, seen: Look, now: Instant) -> bool:
+def _is_thread(entry: Entry, seen: Look, now: Instant, arrival: Arrival) -> bool:
     """Whether its number is a thread's, and perhaps of the one it means."""
     if not isinstance(seen, ThreadSeen):
         return False
     if entry.ticks is not None:
         return entry.ticks == seen.start_ticks
-    return entry.since is None or _epoch(seen.start_ticks, now) <= entry.since + SLACK
+    return _may_mean(entry, _epoch(seen.start_ticks, now), arrival)
+
+
+def _may_mean(entry: Entry, began: float, arrival: Arrival) -> bool:
+    """Whether what began then was there when its number can have been written."""
+    latest = _told(entry).latest(arrival.zone)
+    return latest is None or began <= latest + SLACK
 
 
 def tells(entry: Entry) -> bool:
@@ -200,12 +209,10 @@ def tells(entry: Entry) -> bool:
     return entry.ticks is not None or entry.since is not None
 
 
-def names(entry: Entry, agent: Agent, boot_id: str, now: Instant) -> bool:
+def names(entry: Entry, agent: Agent, boot_id: str, now: Instant, arrival: Arrival = Arrival()) -> bool:
     """Whether it names the main process of that agent."""
     one = _numbered(entry, agent, boot_id)
-    if one is None:
-        return False
-    return entry.since is None or began(one, now) <= max(entry.since, entry.since_local or 0.0) + SLACK
+    return one is not None and _may_mean(entry, began(one, now), arrival)
 
 
 def proves(
@@ -226,11 +233,13 @@ def _numbered(entry: Entry, agent: Agent, boot_id: str) -> Identity | None:
     return None if entry.boot_id not in (None, one.boot_id) or agent.reg.boot_id != boot_id else one
 
 
-def before_its_process(entry: Entry, agent: Agent, now: Instant) -> bool:
-    """Whether its heartbeat is older than the process of that agent."""
+def before_its_process(entry: Entry, agent: Agent, now: Instant, arrival: Arrival = Arrival()) -> bool:
+    """Whether its heartbeat is older than the process of that agent, whose start may tell in which zone it writes."""
     if entry.beat_at is None or agent.identity is None:
         return False
-    return entry.beat_at < began(agent.identity, now) - SLACK
+    start = began(agent.identity, now)
+    zone = _told(entry).by_start(start) if arrival.zone is None else arrival.zone
+    return entry.beat_at + (zone or 0.0) < start - SLACK
 
 
 def began(identity: Identity, now: Instant) -> float:

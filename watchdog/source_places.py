@@ -61,6 +61,10 @@ class Place:
             self.arrivals[key], self.beats[key] = arrival, entry.beat
         self.looked = now.boot
 
+    def arrival(self, entry: Entry) -> entries.Arrival:
+        """When it came, as far as that is known."""
+        return self.arrivals.get((entry.key, entry.token), entries.Arrival())
+
     def show(self, kind: str, entry: Entry, why: str) -> None:
         """In `list`, and not watched."""
         self.shown.append(entries.shown(kind, entry, self.uid, why))

@@ -180,14 +180,14 @@ class Sources:
         agent: Agent | None = None
         if known:
             agent, own = next((one for one in known if one[1].token == entry.token), known[0])
-            if own.token != entry.token and not self._names(entry, agent):
+            if own.token != entry.token and not self._names(place, entry, agent):
                 agent = None  # another run has its place by now
             elif not entry.living:
                 return  # `_miss` tells it
             else:
                 await self._refresh(place, agent, own, entry)
         if agent is None:
-            agent = next((one for one in desk.fleet if self._names(entry, one)), None)
+            agent = next((one for one in desk.fleet if self._names(place, entry, one)), None)
             if not entry.living or (agent is not None and not agent.reg.owner_uid == place.uid == entry.uid):
                 return  # of another's agent nobody's file says anything
             if agent is not None:
@@ -196,9 +196,8 @@ class Sources:
             self._ghosts.alive(kind, path, entry)
             await self._hear(place, kind, path, agent, entry)
             return
-        arrival = place.arrivals.get((entry.key, entry.token), entries.Arrival())
         double = place.doubles.get(entry.pid or 0)
-        found = entries.look(entry, place.seen, place.uid, desk.fleet, desk.clock.now(), arrival, double)
+        found = entries.look(entry, place.seen, place.uid, desk.fleet, desk.clock.now(), place.arrival(entry), double)
         if found.standing is Standing.GONE:
             self._ghosts.seen(kind, path, entry, place.uid, found.why)
         elif found.standing is Standing.STRANGER:
@@ -228,12 +227,12 @@ class Sources:
                 found.setdefault(own.key, []).append((agent, own))
         return found
 
-    def _names(self, entry: Entry, agent: Agent) -> bool:
-        return entries.names(entry, agent, self._desk.boot_id, self._desk.clock.now())
+    def _names(self, place: Place, entry: Entry, agent: Agent) -> bool:
+        return entries.names(entry, agent, self._desk.boot_id, self._desk.clock.now(), place.arrival(entry))
 
     def _proves(self, place: Place, entry: Entry, agent: Agent) -> bool:
-        arrival = place.arrivals.get((entry.key, entry.token), entries.Arrival())
-        return entries.proves(entry, agent, self._desk.boot_id, self._desk.clock.now(), place.seen, arrival)
+        now, arrival = self._desk.clock.now(), place.arrival(entry)
+        return entries.proves(entry, agent, self._desk.boot_id, now, place.seen, arrival)
 
     async def _register(self, place: Place, kind: str, path: str, entry: Entry, found: Found) -> None:
         desk, uid = self._desk, place.uid
@@ -243,7 +242,7 @@ class Sources:
             desk.admission.refused(uid, Kind.REQUESTS)
             return  # its owner's file comes and goes faster than its share: the next look tries again
         async with in_lane(Lane(desk.admission.user_of(uid))), desk.registering(uid):
-            if any(self._names(entry, agent) for agent in desk.fleet):
+            if any(self._names(place, entry, agent) for agent in desk.fleet):
                 return  # its hook was faster: the next look attaches the entry to that agent
             for body in entries.bodies(kind, entry):
                 try:
@@ -339,7 +338,7 @@ class Sources:
             else:
                 agent.read_again()
             return
-        elif first and entries.before_its_process(entry, agent, self._desk.clock.now()):
+        elif first and entries.before_its_process(entry, agent, self._desk.clock.now(), place.arrival(entry)):
             return  # a former run's: what it promised it has not begun to keep
         else:
             if not held:  # the first to promise anything: all that follows is heard, by a daemon after us, too

@@ -65,3 +65,39 @@ def test_a_heartbeat_that_was_just_written_tells_its_zone() -> None:
     assert zone_of(NOW - 4 * HOUR - 3, NOW) == 4 * HOUR
     assert zone_of(NOW + 5.5 * HOUR, NOW) == -5.5 * HOUR
     assert zone_of(NOW - 200, NOW) == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "zone", "latest"),
+    [
+        (Told(), None, None),
+        (Told(since=NOW), None, NOW),
+        (IN_NEW_YORK, None, NOW),
+        (replace(IN_NEW_YORK, since_local=None), None, NOW - 4 * HOUR),
+        (replace(IN_NEW_YORK, since_local=None), 4 * HOUR, NOW),
+        (AHEAD, None, None),
+        (AHEAD, -13 * HOUR, NOW),
+        (Told(since=NOW), -2 * HOUR, NOW - 2 * HOUR),  # two hours later it does not lie ahead any more
+    ],
+)
+def test_the_last_moment_at_which_a_number_can_have_been_written(
+    told: Told, zone: float | None, latest: float | None
+) -> None:
+    """By its words, or moved by the zone that heartbeats have told."""
+    assert told.latest(zone) == latest
+
+
+@pytest.mark.parametrize(
+    ("told", "began", "zone"),
+    [
+        (Told(), NOW, None),
+        (Told(since=NOW), NOW - 5, 0.0),
+        (IN_NEW_YORK, NOW - 5, 4 * HOUR),
+        (IN_NEW_YORK, NOW + 5, None),
+        (IN_AUCKLAND, NOW - 5, -13 * HOUR),
+        (AHEAD, NOW - 5, None),
+    ],
+)
+def test_a_start_tells_the_zone_where_its_words_fit_in_one_way(told: Told, began: float, zone: float | None) -> None:
+    """What cannot be UTC, and fits in the zone of its process, was written in that."""
+    assert told.by_start(began) == zone

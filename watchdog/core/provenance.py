@@ -44,6 +44,24 @@ class Told:
         started = self.started_ahead if self.started is None else self.started
         return (None if since is None else since + zone), (None if started is None else started + zone)
 
+    def latest(self, zone: float | None) -> float | None:
+        """The last moment at which its pid can have been written there; None: nothing tells."""
+        if zone is not None:
+            return self.moved(zone)[0]
+        return None if self.since is None else max(self.since, self.since_local or self.since)
+
+    def by_start(self, began: float) -> float | None:
+        """By how much its words differ, where a process that began then is the one: not at all, or as in its own zone.
+
+        None: nothing tells.
+        """
+        if self.since is not None and began <= self.since + SLACK:
+            return 0.0
+        words = self.since_ahead if self.since is None else self.since
+        if words is not None and self.since_local is not None and began <= self.since_local + SLACK:
+            return zone_of(words, self.since_local)
+        return None
+
 
 def named(
     told: Told, began: float, *, came: float | None, first: float, leads: bool, zone: float | None
