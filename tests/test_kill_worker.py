@@ -61,7 +61,7 @@ AGENT = secrets.token_hex(16)  # what other tests start beside us may carry a fi
 class Delayed(AsyncStore):
     """Does something else just before its next write by that method: the delay in which an agent speaks."""
 
-    before: tuple[str, Callable[[], None]] | None = None
+    before: tuple[str, Callable[[], object]] | None = None
     claims = 0
 
     async def write(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

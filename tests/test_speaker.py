@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -158,3 +159,88 @@ def test_who_rested_when_the_daemon_was_restarted_rests_when_its_subagent_is_ove
     for at, word in enumerate(words):
         one.beat(word, at, WALL)
     assert one.state is state
+
+
+def thread(name: str, goes_on: bool | None = None, **more: Any) -> Beat:
+    return Beat(thread=name, goes_on=goes_on, promises=False, **more)
+
+
+RESTS = Beat(state=State.IDLE, tool="", goes_on=False)
+Told = list[tuple[float, float, Beat]]  # when it came, and when it was said
+
+
+@pytest.mark.parametrize(
+    ("told", "rests_on"),
+    [
+        # Two hooks are two processes, each with a connection of its own: the end of a turn came before its beginning.
+        ([(1, 1, thread("a", False)), (1.2, 1.2, thread("a", True))], ()),
+        ([(1, 1, thread("a", False)), (1.2, 1.2, thread("a", True)), (2, 2, thread("a", True))], ("a",)),
+        ([(1, 1, thread("a", False)), (9, 9, thread("a", True))], ("a",)),
+        ([(0, 0, thread("a", True)), (1, 1, thread("a", False)), (2, 2, thread("a", True))], ("a",)),
+        ([(1, 1, thread("a", False)), (1.2, 1.2, thread("b", True))], ("b",)),
+        # What `run` has kept comes after what a hook has said to us since.
+        ([(9, 9, thread("a", False)), (9.5, 2, thread("a", True))], ()),
+        ([(0, 0, thread("a", True)), (9, 9, thread("a", True)), (9.5, 2, thread("a", False))], ("a",)),
+        ([(9, 9, RESTS), (9.5, 2, thread("a", True))], ()),
+        ([(9, 9, RESTS), (9.5, 9.2, thread("a", True))], ("a",)),
+        ([(0, 0, thread("a", True)), (9, 9, Beat(state=State.IDLE)), (9.5, 2, RESTS)], ("a",)),
+    ],
+)
+def test_what_is_heard_in_another_order_than_it_was_said_leaves_it_resting_on_the_same(
+    told: Told, rests_on: tuple[str, ...]
+) -> None:
+    """One that was over counted as at work: its agent sat at its prompt, and was ended after `wait_limit`."""
+    one = speaker()
+    for mono, said, word in told:
+        one.beat(word, mono, WALL, said)
+    assert one.resting_on == rests_on
+
+
+def test_a_word_that_is_heard_late_takes_back_nothing_that_was_said_since() -> None:
+    """`run` kept that it works; that it rests its hook said to the daemon, as soon as that was there."""
+    one = speaker()
+    one.beat(Beat(state=State.IDLE, tool="", note="rests"), 10, WALL)
+    late = one.beat(Beat(state=State.WORKING, tool="Bash", note="", silent_for=seconds(60)), 10.5, WALL, 5)
+    assert (one.state, one.tool, one.note, one.promised) == (State.IDLE, None, "rests", True)
+    assert (late.tool, one.lease_left) == (None, seconds(60))
+    one.beat(Beat(), 10.6, WALL, 9.9)
+    assert one.state is State.IDLE, "a plain beat of before as well"
+    one.beat(Beat(), 11, WALL, 10.8)
+    states = {one.state}
+    assert states == {State.WORKING}
+
+
+def test_as_many_threads_as_are_named_are_kept_in_order_and_no_more() -> None:
+    """Their names are the agent's words."""
+    one = speaker()
+    for number in range(2000):
+        one.beat(thread(str(number), number % 2 == 0), number / 100, WALL)
+    assert max(map(len, (one.spoken, one.threads, one.unbegun))) <= 257
+
+
+@pytest.mark.parametrize(("source", "hung"), [("run", ("b",)), ("register", ())])
+def test_after_a_restart_the_end_of_one_of_two_subagents_is_not_the_end_of_both(
+    source: str, hung: tuple[str, ...]
+) -> None:
+    """The other one hung: never found. Where no `run` keeps what was said meanwhile, its end may be what was lost."""
+    before = Speaker(Registration("a", "a", 0, "host", "boot", source=source), Policy())
+    for name in ("a", "b"):
+        before.beat(thread(name, True), 0, WALL)
+    before.beat(Beat(state=State.IDLE), 1, WALL)
+    after = Speaker(before.reg, Policy())
+    after.promised, after.state = True, State.BLOCKED
+    after.goes_on_with(before.resting_on)
+    after.beat(thread("a", False), 2, WALL)
+    assert (after.state, after.resting_on, after.rests_on) == (State.IDLE, hung, bool(hung))
+
+
+def test_after_a_restart_a_subagent_that_speaks_goes_on() -> None:
+    """Its tool call says so, also where nothing was kept of it."""
+    one = speaker()
+    one.promised, one.state = True, State.BLOCKED
+    one.goes_on_with(())
+    one.beat(thread("b", tool="Bash"), 1, WALL)
+    one.beat(thread("a", False), 2, WALL)
+    assert (one.state, one.resting_on) == (State.BLOCKED, ("b",))
+    one.beat(thread("b", False), 3, WALL)
+    assert (one.state, one.resting_on) == (State.IDLE, ())

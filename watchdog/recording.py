@@ -106,10 +106,11 @@ def row_of(agent: Agent) -> SweepRow:
         promised=agent.promised,
         stall_after_seconds=None if after is None else after.total_seconds(),
         last_heartbeat=agent.last_heartbeat,
-        # To a daemon after us it is blocked, which is bound as this is: what goes on is not written down.
+        # To an older daemon it is blocked, which is bound as this is: it does not know what goes on.
         state=State.BLOCKED if agent.rests_on else agent.state,
         state_seconds=0.0 if agent.rests_on else agent.state_age.total_seconds(),
         finished=agent.finished,
+        rests_on=agent.resting_on,
         verdict=agent.verdict,
         note=agent.note and hide_secrets(agent.note),
         last_progress=agent.progress,
@@ -130,7 +131,7 @@ def restore(agent: Agent, row: AgentRow) -> None:
     agent.promised = row.promised or agent.reg.stall_after is not None
     agent.state, agent.note, agent.tool, agent.progress = row.state, row.note, row.tool, row.last_progress
     agent.state_age, agent.finished = timedelta(seconds=row.state_seconds), row.finished
-    agent.inherited = row.state is State.BLOCKED
+    agent.goes_on_with(row.rests_on)
     if row.verdict is Verdict.WAITING:  # told; of silence we begin anew, and so does what is told of it
         agent.verdict = row.verdict
     agent.age = timedelta(seconds=row.watched_seconds)

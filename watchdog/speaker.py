@@ -4,6 +4,7 @@ Silence grows only in `watch`, by time that the daemon watched on its monotonic 
 start can make anybody stale.
 """
 
+from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -14,6 +15,7 @@ from watchdog.core.witnesses import Witness, comes_back
 
 ZERO = timedelta()
 MOST_SESSIONS = 256  # of one process
+SWAPPED = 5.0  # seconds in which two hooks may be heard in the other order: their vendors end what takes longer
 PAUSES = 8  # after so many words a longer pause before them counts a third as much
 
 
@@ -45,8 +47,11 @@ class Speaker:
     calling: set[str] = field(default_factory=set)  # its subagents in a tool call
     suspects: set[str] = field(default_factory=set)  # those of them that a human may be asked for
     threads: set[str] = field(default_factory=set)  # subagents whose turn has begun and not ended
+    unbegun: dict[str, float] = field(default_factory=dict)  # subagents whose turn's end came first, and when that was
     goes_on: bool = False  # what it began goes on while it rests
     inherited: bool = False  # `blocked` as a daemon before us wrote it down, which perhaps stands for such a rest
+    spoken: dict[str, float] = field(default_factory=dict)  # when its subagents, and its main thread (""), spoke last
+    cleared: float = float("-inf")  # when its main thread said last that nothing goes on
     hears: bool = False  # it beats over HTTP itself, and so reads our answers
     asked: StopAsked | None = None
     asked_too_much: str = ""  # to be told
@@ -121,16 +126,26 @@ class Speaker:
         return self.state is State.IDLE and (self.goes_on or bool(self.threads))
 
     @property
+    def resting_on(self) -> tuple[str, ...]:
+        """What it rests on, or would: its subagents whose turn goes on, and "" for what its main thread left."""
+        return tuple(sorted({*self.threads, ""} if self.goes_on else self.threads))
+
+    @property
     def stuck(self) -> bool:
         """Whether its progress, which it promised, stands still for too long: its beats renew nothing then."""
         return self.progress_age is not None and self.progress_age >= self.policy.progress_limit and not self.excused
 
-    def beat(self, beat: Beat, mono: float, wall: datetime) -> None:
-        """Take one word of the agent. The same content again is a new beat."""
-        beat = self._answered(self._of_session(beat, mono))
-        self._of_thread(beat)
+    def beat(self, beat: Beat, mono: float, wall: datetime, said: float | None = None) -> Beat:
+        """Take one word of the agent, and return what of it was taken. The same content again is a new beat.
+
+        `said`: the monotonic instant at which it was, if not now.
+        """
+        former = (self.promised, self.state, self.note, self.goes_on, len(self.threads))
+        self.promised = self.promised or beat.promises
+        said = mono if said is None else said
+        beat = self._answered(self._of_session(self._in_order(beat, said), mono))
+        self._of_thread(beat, said)
         beat = self._at_rest(beat)
-        former = (self.promised, self.state, self.note)
         self.beats += 1
         self._note_pause(mono)
         self.touched = self.spoke = mono
@@ -139,7 +154,6 @@ class Speaker:
         self.unread = self.halt = None
         self.halted = ZERO
         self.channel_lost = False
-        self.promised = self.promised or beat.promises
         if beat.promises or beat.state is not None:
             state, self.state_at = beat.state or State.WORKING, wall
             self.finished = state is State.DONE and (self.finished or _is_done(beat))
@@ -168,8 +182,29 @@ class Speaker:
         if not self.stuck:
             self.renewed += 1
             self.late_looks = 0
-        if self.beats == 1 or not beat.bare or (self.promised, self.state, self.note) != former:
+        if (
+            self.beats == 1
+            or not beat.bare
+            or (self.promised, self.state, self.note, self.goes_on, len(self.threads)) != former
+        ):
             self.settled_until, self.changed = ZERO, True
+        return beat
+
+    def _in_order(self, beat: Beat, said: float) -> Beat:
+        """What is left of a word that comes after one which was said later: nothing of what it does, or did.
+
+        `run` keeps what hooks say while no daemon is there. As soon as one is there they say it to that one, and may be
+        faster. What its main thread says of all that goes on is said of its subagents, too.
+        """
+        who = beat.thread or ""
+        latest = max(self.spoken.get(who, said), self.cleared if beat.goes_on is not None else said)
+        if said < latest:
+            beat = replace(beat, state=None, tool=None, tool_limit=None, note=None)
+            return replace(beat, asks=None, answered=None, goes_on=None, promises=False)
+        if len(self.spoken) > MOST_SESSIONS:
+            del self.spoken[min(self.spoken, key=lambda one: self.spoken[one])]
+        self.spoken[who] = said
+        return beat
 
     def _note_pause(self, mono: float) -> None:
         """How long it was quiet before this word, where that was to be expected: longer than allowed is no rhythm."""
@@ -212,11 +247,12 @@ class Speaker:
         over = self.state is State.WAITING and not self.asks and not self.suspects
         return replace(beat, state=State.WORKING) if over else beat
 
-    def _of_thread(self, beat: Beat) -> None:
+    def _of_thread(self, beat: Beat, said: float) -> None:
         """Keep which subagents are at work, and whether the main thread left anything that goes on."""
         if beat.thread is None:
             if beat.goes_on is False:
                 self.threads.clear()
+                self.cleared = max(self.cleared, said)
             if beat.goes_on is not None or beat.state is State.WORKING:
                 self.goes_on = bool(beat.goes_on)  # who works will say anew what it leaves
             return
@@ -224,10 +260,25 @@ class Speaker:
             self.calling.add(beat.thread)
         elif beat.tool is not None or beat.goes_on is not None:
             self.calling.discard(beat.thread)
-        if beat.goes_on and len(self.threads) < MOST_SESSIONS:
-            self.threads.add(beat.thread)
+        over = said - self.unbegun.get(beat.thread, float("-inf")) <= SWAPPED
+        if beat.goes_on and over:  # two hooks are two processes: the one of its end was faster
+            del self.unbegun[beat.thread]
+        elif beat.goes_on is False and beat.thread in self.threads:
+            self.threads.remove(beat.thread)
         elif beat.goes_on is False:
-            self.threads.discard(beat.thread)
+            self.unbegun = {one: at for one, at in self.unbegun.items() if said - at <= SWAPPED}
+            if len(self.unbegun) < MOST_SESSIONS:
+                self.unbegun[beat.thread] = said
+        elif (beat.goes_on or (self.inherited and not over)) and len(self.threads) < MOST_SESSIONS:
+            self.threads.add(beat.thread)  # also one that shows after a restart that it is at work
+
+    def goes_on_with(self, rested_on: Collection[str]) -> None:
+        """Take over what it rested on for a daemon before us: what its hooks said since, only a `run` has heard."""
+        if rested_on and self.reg.source == "run":
+            self.threads, self.goes_on = set(rested_on) - {""}, "" in rested_on
+            if self.state is State.BLOCKED:
+                self.state = State.IDLE
+        self.inherited = self.state is State.BLOCKED
 
     def _at_rest(self, beat: Beat) -> Beat:
         """What it rested on when a daemon before us wrote it down is over with the end of a subagent, if none is known.

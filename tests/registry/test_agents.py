@@ -241,3 +241,15 @@ def test_how_long_a_state_lasts_and_that_its_work_is_done_come_back(store: Store
     row = store.agent("a1")
     assert row is not None
     assert (row.state, row.state_seconds, row.finished) == (State.DONE, 5.0, True)
+
+
+def test_what_it_rests_on_comes_back(store: Store) -> None:
+    """Names of its subagents are its program's words, and may be any."""
+    row = add(store)
+    assert row.rests_on == ()
+    store.save_sweep([SweepRow("a1", 7.0, 9.0, 3, True, rests_on=("", "\0", "x"))])
+    kept = store.agent("a1")
+    assert kept is not None and kept.rests_on == ("", "\0", "x")
+    store.save_sweep([SweepRow("a1", 7.0, 9.0, 3, True)])
+    kept = store.agent("a1")
+    assert kept is not None and kept.rests_on == ()

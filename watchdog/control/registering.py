@@ -203,7 +203,7 @@ async def heard(
     former = agent.reg
     if agent.beats == 0:
         desk.event("agent.first_beat", agent_id=agent.agent_id, name=agent.reg.name)
-    agent.beat(said, now.mono, now.wall - age)
+    said = agent.beat(said, now.mono, now.wall - age, now.mono - age.total_seconds())
     if age > ZERO:
         aged = max(ZERO, age - max(agent.lease_left, agent.tool_left))
         agent.silence = min(silence, aged)

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, bindparam, or_, select, text, update
 
 from watchdog.core.model import ENDED, Status
+from watchdog.registry.codec import dump
 from watchdog.registry.querying import write_event
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.schema import LIVE_SQL, TASK_ENDED, agent_lifecycle, orchestrator_task
@@ -70,7 +71,7 @@ def change_status(
 def write_watched(connection: Connection, rows: Iterable[SweepRow]) -> None:
     """`AgentQueries.save_sweep`; one row at least."""
     # Not asdict(), which copies each value deeply: 58 of the 110 ms that a thousand rows took.
-    connection.execute(_SAVE_SWEEP, [{f"new_{name}": _finite(getattr(row, name)) for name in _SWEPT} for row in rows])
+    connection.execute(_SAVE_SWEEP, [{f"new_{name}": _stored(getattr(row, name)) for name in _SWEPT} for row in rows])
 
 
 def write_task(
@@ -110,6 +111,8 @@ _SAVE_SWEEP = (
 )
 
 
-def _finite(value: object) -> object:
-    """NaN and infinity as "not said": an agent's `progress=nan` would make its own row unreadable."""
+def _stored(value: object) -> object:
+    """A list as JSON; NaN and infinity as "not said": an agent's `progress=nan` would make its own row unreadable."""
+    if isinstance(value, tuple):
+        return dump(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -81,6 +81,7 @@ def to_agent(raw: Raw) -> AgentRow:
         state=None if raw["state"] is None else word(raw, "state", State),
         state_seconds=seconds(raw, "state_seconds"),
         finished=bool(raw["finished"]),
+        rests_on=listing(raw, "rests_on", str),
         verdict=None if raw["verdict"] is None else word(raw, "verdict", Verdict),
         notify_socket=optional(raw, "notify_socket", text),
         promised=bool(raw["promised"]),

@@ -30,6 +30,7 @@ class AgentRow:
     state: State | None = None
     state_seconds: float = 0.0  # for so long it was watched in it
     finished: bool = False  # it said of its work that it is done
+    rests_on: tuple[str, ...] = ()  # as in `Speaker`
     verdict: Verdict | None = None
     notify_socket: str | None = None
     promised: bool = False
@@ -80,6 +81,7 @@ class SweepRow:
     state: State | None = None
     state_seconds: float = 0.0
     finished: bool = False
+    rests_on: tuple[str, ...] = ()
     verdict: Verdict | None = None
     note: str | None = None
     speaker_pid: int | None = None

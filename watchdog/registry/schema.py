@@ -32,7 +32,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from watchdog.core.model import LIVE, Status
 
-REVISION = "0012"
+REVISION = "0013"
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
 
 
@@ -121,6 +121,7 @@ agent_lifecycle = Table(
     Column("state", CleanText),
     Column("state_seconds", Float(53), nullable=False, server_default="0"),  # watched since it began
     Column("finished", Boolean, nullable=False, server_default=text("false")),  # it said that its work is done
+    Column("rests_on", CleanText, nullable=False, server_default="[]"),  # its subagents at work; "": its main thread's
     Column("verdict", CleanText),
     Column("source", CleanText, nullable=False, server_default="register"),
     Column("command", CleanText),

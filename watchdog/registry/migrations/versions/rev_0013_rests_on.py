@@ -1,0 +1,19 @@
+"""What an agent rests on: its subagents whose turn goes on, and whether its main thread left anything that does."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0013"
+down_revision = "0012"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Of the living nobody knows it: who rested so is `blocked` to the next daemon, as before."""
+    op.add_column("agent_lifecycle", sa.Column("rests_on", sa.Text(), nullable=False, server_default="[]"))
+
+
+def downgrade() -> None:
+    """As before."""
+    op.drop_column("agent_lifecycle", "rests_on")
