@@ -268,7 +268,9 @@ def test_a_database_that_cannot_hold_every_word_is_a_fault_of_the_configuration(
     cluster.sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' {locale}")
     refused = Store(cluster.url(name))
 
-    with pytest.raises(ConfigError, match=f"{name} has encoding {encoding}, .*; right: a database with ENCODING 'UTF8'"):
+    with pytest.raises(
+        ConfigError, match=f"{name} has encoding {encoding}, .*; right: a database with ENCODING 'UTF8'"
+    ):
         refused.open()
     refused.close()
 
