@@ -119,6 +119,23 @@ def test_a_daemon_in_the_background_keeps_its_descriptors_apart(world: World) ->
     assert world.events()[-1]["event"] == "daemon.stopped"
 
 
+def test_its_starter_returns_when_the_first_look_is_over(world: World) -> None:
+    """Sibling of P13: a script that goes on then finds each agent judged."""
+    world.configure(log={"level": "debug", "file": str(world.log)})
+    world.start()
+    world.run("alpha", "sleep", "600")
+    world.wait_status("alpha", "running")
+    world.crash()
+    before = len(world.events())
+
+    assert start(world).returncode == 0
+
+    assert world.agents()["alpha"]["verdict"] == "healthy"
+    names = [event["event"] for event in world.events()[before:]]
+    assert names.index("sweep.finished") < names.index("daemon.ready"), names
+    stop(world, default_pid_file(world))
+
+
 @pytest.mark.faults
 def test_a_second_start_is_refused_and_one_after_a_crash_is_not(world: World) -> None:
     """What counts is the lock, which a SIGKILL releases; a pid that was left behind counts for nothing."""

@@ -66,8 +66,9 @@ def test_completion_offers_agents_and_vendors(world: World) -> None:
     assert "--force" in completed(world, "agent-watchdog", "kill", "--fo")
 
 
-def test_a_kill_that_takes_long_says_so_at_a_terminal(world: World, tmp_path: Path) -> None:
-    """While a hook hangs; a script hears nothing of it."""
+@pytest.mark.parametrize("verb", ["kill", "stop"])
+def test_a_kill_that_takes_long_says_so_at_a_terminal(world: World, tmp_path: Path, verb: str) -> None:
+    """Case O26: while a hook hangs; a script hears nothing of it."""
     gate = tmp_path / "gate"
     tmp_path.chmod(0o755)
     os.mkfifo(gate)
@@ -76,7 +77,7 @@ def test_a_kill_that_takes_long_says_so_at_a_terminal(world: World, tmp_path: Pa
     world.start()
     world.registered("alpha", "sleep", "600")
     with a_terminal(world.environ, world.dir) as person:
-        person.type("agent-watchdog kill alpha")
+        person.type(f"agent-watchdog {verb} alpha")
         person.expect("agent-watchdog: still at it; `agent-watchdog why NAME`")
         gate.write_text("")
         person.expect("alpha")

@@ -466,6 +466,18 @@ def test_a_kill_tells_what_was_done_and_not_what_had_nothing_to_do(
     )
 
 
+@pytest.mark.parametrize("verb", ["kill", "stop"])
+def test_a_pane_that_was_not_made_for_the_agent_is_no_news(
+    office: Office, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    """Case O27: it is the shell in which it was started; one that is kept for another reason is told of."""
+    office.register("alpha")
+    for stays, why in ((False, "was left open: it was not made for the agent"), (True, "stays: in use by vim")):
+        office.worker.more = {"cleanup": [{"hook": "pane", "outcome": "kept", "message": f"tmux pane %1 {why}"}]}
+        assert ("pane" in told(capsys, verb, "alpha")[1]) is stays
+        office.register("alpha")
+
+
 def test_a_kill_names_the_child_agents_that_it_spares(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
     """They work on for nobody; who meant them, too, says --children."""
     parent = office.register("alpha")

@@ -1,11 +1,13 @@
 """POST /agents, PATCH /agents/ID, POST /agents/ID/beat."""
 
+import asyncio
 import os
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -395,3 +397,61 @@ def test_a_temp_dir_that_would_never_be_removed_is_told_at_once(office: Office) 
     for name, temp in (("beta", "/tmp/x"), ("gamma", "/scratch/agent-watchdog-gamma-1a2b3c4d")):
         status, answer = office.ask("POST", "/v1/agents", {"name": name, "temp_dir": temp})
         assert status == 201 and not answer.get("notes"), answer
+
+
+def in_the_same_moment(office: Office, uid: int, first: Callable[[], int], second: Callable[[], int]) -> list[int]:
+    """The statuses of two requests: the second one comes while the first one's row is being written.
+
+    That takes until the second one writes, too, or waits for its turn.
+    """
+    begun: list[object] = []
+    written, former, turns = asyncio.Event(), office.desk.store.write, office.desk.registrations
+
+    def waits() -> bool:
+        turn = turns.get(uid)
+        return turn is not None and bool(turn._waiters)
+
+    async def write(*words: Any) -> Any:
+        begun.append(words)
+        await written.wait()
+        return await former(*words)
+
+    office.desk.store.write = write  # type: ignore[method-assign,assignment]
+    with ThreadPoolExecutor() as pool:
+        answers = [pool.submit(first)]
+        wait_for(lambda: begun, "the first one is being written")
+        answers.append(pool.submit(second))
+        wait_for(lambda: len(begun) == 2 or waits(), "the second one has come")
+        office.loop.call_soon_threadsafe(written.set)
+        return [answer.result() for answer in answers]
+
+
+@pytest.mark.parametrize("known_first", [True, False])
+def test_a_process_that_two_tell_of_in_one_moment_is_one_agents(office: Office, known_first: bool) -> None:
+    """Siblings of case V8: an orchestrator tells the pid of what it has started, and that one's hook registers it."""
+    agent_id, pid = office.register("alpha"), office.process()
+    asks = [
+        lambda: office.ask("PATCH", f"/v1/agents/{agent_id}", {"pid": pid})[0],
+        lambda: office.ask("POST", "/v1/agents", {"name": "by-its-hook", "pid": pid})[0],
+    ]
+    first, second = asks if known_first else reversed(asks)
+
+    assert in_the_same_moment(office, ME, first, second) == [200 if known_first else 201, 409]
+    assert [agent.identity.pid for agent in office.desk.fleet if agent.identity] == [pid]
+    rows = [row for name in ("alpha", "by-its-hook") for row in office.desk.store.store.agents_by_name(name)]
+    assert [row.identity.pid for row in rows if row.identity] == [pid]
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root: acting as another uid")
+def test_a_name_that_two_take_in_one_moment_is_one_agents(office: Office) -> None:
+    """Sibling of case V8: root's agent is found to be a user's, who registers one of that name."""
+    roots, pid = office.register("alpha"), office.process(ALICE)
+    found = in_the_same_moment(
+        office,
+        ALICE,
+        lambda: office.ask_as(ALICE, "POST", "/v1/agents", {"name": "alpha"})[0],
+        lambda: office.ask("PATCH", f"/v1/agents/{roots}", {"pid": pid})[0],
+    )
+
+    assert found == [201, 409]
+    assert len(list(office.desk.fleet.named("alpha", ALICE))) == 1

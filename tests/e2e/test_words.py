@@ -228,6 +228,29 @@ def test_a_daemon_that_cannot_start_says_so_in_the_format_of_its_log(world: Worl
         assert [json.loads(line)["event"] for line in lines][-1] == "daemon.failed"
 
 
+def test_a_second_daemon_says_so_in_the_format_of_its_log(world: World) -> None:
+    """Siblings of O15: one that runs already, and a registry of a newer version."""
+    world.start()
+    ended = subprocess.run(
+        [str(BIN / "agent-watchdogd"), "--config", str(world.config)],
+        env=world.environ,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert ended.returncode == 75
+    assert [json.loads(line)["event"] for line in ended.stderr.splitlines()] == ["daemon.starting", "daemon.failed"]
+
+    world.stop()
+    world.sql("UPDATE alembic_version SET version_num = '9999'")
+    world.log.unlink()
+    world.start(wait=False)
+    assert world.daemon is not None
+    assert world.daemon.wait(PATIENCE) == 78
+    events = [json.loads(line) for line in world.log.read_text().splitlines()]
+    assert "a newer agent-watchdogd wrote it" in events[-1]["error"]
+
+
 HOLDS_ITS_EXIT = """
 import ctypes, os, signal, sys
 SEIZE, TRACEEXIT = 0x4206, 0x40  # ptrace(2)

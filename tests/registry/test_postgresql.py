@@ -258,3 +258,39 @@ def test_a_url_that_no_connection_can_be_made_of_is_a_fault_of_the_configuration
     with pytest.raises(ConfigError, match=query.partition("=")[0]) as caught:
         Engines(f"postgresql://me:secret@127.0.0.1:1/d?{query}")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1", "EUC_JP"])
+def test_a_database_that_cannot_hold_every_word_is_a_fault_of_the_configuration(cluster: Server, encoding: str) -> None:
+    """Case O7: the daemon ended with a TypeError of its driver, or at the first name that was not in it."""
+    name = encoding.lower()
+    locale = "LC_COLLATE 'C' LC_CTYPE 'C'"
+    cluster.sql(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' {locale}")
+    refused = Store(cluster.url(name))
+
+    with pytest.raises(
+        ConfigError, match=f"{name} has encoding {encoding}, .*; right: a database with ENCODING 'UTF8'"
+    ):
+        refused.open()
+    refused.close()
+
+
+@pytest.mark.parametrize("told", ["SQL_ASCII", "LATIN1"])
+@pytest.mark.parametrize("by", ["the environment", "the URL", "its options"])
+def test_words_are_utf8_whatever_the_client_is_told(
+    cluster: Server, monkeypatch: pytest.MonkeyPatch, by: str, told: str
+) -> None:
+    """Siblings of O7: the database is well, and the connection was to be of another encoding."""
+    url = cluster.database()
+    match by:
+        case "the environment":
+            monkeypatch.setenv("PGCLIENTENCODING", told)
+        case "the URL":
+            url += f"&client_encoding={told}"
+        case _:
+            url += f"&options=-c%20client_encoding%3D{told}"
+    store = Store(url).open()
+    add(store, "a1", name="Ärger-名前")
+
+    assert [row.registration.name for row in store.agents_by_name("Ärger-名前")] == ["Ärger-名前"]
+    store.close()

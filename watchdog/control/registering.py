@@ -139,7 +139,9 @@ async def change(request: web.Request) -> web.Response:
         desk.look_soon()
         return web.json_response(_answer(desk, agent, []))
     taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
-    await _identify(desk, peer, agent, taken)
+    async with desk.registering(taken.uid):
+        refuse_twice(taken, peer, desk.fleet, agent.agent_id)  # a hook or a source may have told of it since
+        await _identify(desk, peer, agent, taken)
     if agent.reg.source == "run":
         agent.find_channel()  # its `run` speaks to us
         await _pass_on(desk, agent, {"pid": body.pid})
@@ -446,7 +448,7 @@ async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
 
 
 async def _identify(desk: Desk, peer: Peer, agent: Agent, taken: Claim) -> None:
-    """Commit the pid of an agent that had none; the same process again changes nothing."""
+    """Commit the pid of an agent that had none; the same process again changes nothing. `registering` is held."""
     if agent.identity is not None:
         if agent.identity.same_process(taken.identity):
             return

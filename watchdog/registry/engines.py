@@ -79,10 +79,15 @@ class Engines:
         self._shared = _Shared()
 
     def open(self) -> None:
-        """Make the file (0600) when there is none, and migrate. Raises ConfigError for a newer revision."""
+        """Make the file (0600) when there is none, and migrate.
+
+        Raises ConfigError for a newer revision, and for a database that cannot hold every word.
+        """
         if self._files is not None:
             self._files.make()
         with self.begin(self.durable) as connection:
+            if self._files is None:
+                postgresql.require_utf8(connection)
             migrate(connection, self.place)
         if self._files is not None:
             self._files.opened()

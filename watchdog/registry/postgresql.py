@@ -53,7 +53,12 @@ def make_engine(url: URL, limit: timedelta, options: str) -> Engine:
     keepalive = {key: value for key, value in KEEPALIVE.items() if key not in url.query}  # its own word counts
     engine = create_engine(
         url.difference_update_query(["options"]),
-        connect_args={"connect_timeout": CONNECT_SECONDS, **keepalive, "options": f"{given} {own}".strip()},
+        connect_args={
+            "connect_timeout": CONNECT_SECONDS,
+            **keepalive,
+            "client_encoding": "UTF8",  # whatever the database, the URL or the environment says
+            "options": f"{given} {own}".strip(),
+        },
         pool_pre_ping=True,
         pool_timeout=limit.total_seconds() + 1,
         pool_size=2,
@@ -108,6 +113,19 @@ def _bounded() -> Any:
 
     psycopg.adapters.register_loader("timestamptz", Time)
     return Bounded
+
+
+def require_utf8(connection: Connection) -> None:
+    """Any name, path or word of an agent can stand in a registry. Raises ConfigError for one that cannot hold all."""
+    encoding = connection.execute(text("SHOW server_encoding")).scalar()
+    if encoding != "UTF8":
+        raise ConfigError(
+            [
+                f"registry.url: {_address(connection.engine.url)} has encoding {encoding},"
+                " which cannot hold every name and path; right: a database with ENCODING 'UTF8'"
+                " (createdb -T template0 -E UTF8 NAME)"
+            ]
+        )
 
 
 @cache
