@@ -19,14 +19,21 @@ from tests.vendors.sessions import Session
 
 def play(host: Host) -> Ledger:
     """The whole day."""
-    threads = [threading.Thread(target=Session(host, index).run, daemon=True) for index in range(SESSIONS)]
-    threads += [threading.Thread(target=Operator(host, whose).run, daemon=True) for whose in ("host", "user")]
+    threads = [
+        threading.Thread(target=Session(host, index).run, name=f"session {index}", daemon=True)
+        for index in range(SESSIONS)
+    ]
+    threads += [
+        threading.Thread(target=Operator(host, whose).run, name=f"{whose}'s operator", daemon=True)
+        for whose in ("host", "user")
+    ]
     listener = threading.Thread(target=host.listen, daemon=True)
     listener.start()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(1.0, host.over + 900 - time.time()))
+    host.ledger.undecided += [thread.name for thread in threads if thread.is_alive()]
     host.look_for_others_dead()
     host.done.set()
     listener.join(30)
@@ -57,6 +64,7 @@ def story(host: Host) -> list[str]:
         *ledger.matrix(),
         "",
         *(f"{'WRONG KILL' if one.ended else 'MISSED'}: {one.agent}, {one.situation}" for one in ledger.wrong),
+        *(f"UNDECIDED: {who} did not come to its end" for who in ledger.undecided),
         *(f"note: {words}" for words in ledger.notes),
         *(f"not played: {words}" for words in ledger.broken),
     ]

@@ -63,6 +63,7 @@ class Ledger:
     broken: list[str] = field(default_factory=list)  # that the stage could not play, with what it waited for
     acts: Counter[str] = field(default_factory=Counter)  # of operators
     notes: list[str] = field(default_factory=list)  # what is to be looked at, and no verdict on an agent
+    undecided: list[str] = field(default_factory=list)  # sessions and operators that did not come to their end
     agents: int = 0
 
     @property

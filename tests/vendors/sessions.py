@@ -32,6 +32,7 @@ from tests.vendors.steps import ASKS, BUSY, DIALOGS, HEADLESS, PANE, READY, YES
 from tests.world import BIN, alive, environ_of, started_at
 
 WORDS = "alpha/bravo/charlie/delta/echo/foxtrot/golf/hotel/india/juliett/kilo/lima/mike/november/oscar/papa"
+READS_AGAIN = 20.0  # seconds after which somebody looks whether a prompt was sent
 _BURST = "head -c 20000000 /dev/zero | sha256sum >/dev/null"
 
 
@@ -193,8 +194,18 @@ class Session:
     def prompt(self, agent: Agent, script: str) -> None:
         agent.script = script
         self.write(agent, f"please play:{script}")
-        self.keys(agent, "Enter")
-        self.until(agent, lambda: self.host.model.played(script), f"the model is asked to play {script}")
+        pressed = float("-inf")
+
+        def sent() -> bool:
+            nonlocal pressed
+            if self.host.model.played(script):
+                return True
+            if time.time() - pressed > READS_AGAIN and f"play:{script}" in self.screen(agent):
+                self.keys(agent, "Enter")  # of a busy machine Gemini CLI takes a key that comes with others for a paste
+                pressed = time.time()
+            return False
+
+        self.until(agent, sent, f"the model is asked to play {script}")
 
     def script(self, kind: str, *moves: Move) -> str:
         """A name of its own for each, as a model refuses a script so many times."""
@@ -455,10 +466,10 @@ class Session:
         rests = WAIT if "subagent" in situation or claude else 0.0
 
         def deadline() -> float:
-            # A daemon that begins anew knows neither since when it rests nor since when its end is held back.
-            anew = sum(at > began for at in day.interrupted)
-            more = (AFTER + HOLD + rests) * anew + (agent.held - held) + (day.idle_daemons - away)
-            return hung + max(AFTER, rests) + BUSY_LIMIT + HOLD + LOAD + more
+            # A daemon that begins anew knows neither since when it hangs nor since when its end is held back.
+            begun = max([hung, *(at for at in day.interrupted if at > began)])
+            more = (agent.held - held) + (day.idle_daemons - away)
+            return begun + AFTER + rests + BUSY_LIMIT + HOLD + LOAD + more
 
         while not (orders := own_orders(day.by_name[agent.name], began, time.time())):
             if agent.ordered:

@@ -27,4 +27,5 @@ def test_a_day_in_the_life() -> None:
         print("\n".join(story(host)), flush=True)
     wrong = [f"{one.agent}, {one.situation}:\n{one.why}" for one in ledger.wrong]
     assert not wrong, "\n\n".join(wrong)
+    assert not ledger.undecided, "who still waits at the end may wait for a stall that is missed"
     assert len(ledger.verdicts) > len(ledger.broken), "more broke off than was judged"
