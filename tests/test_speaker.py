@@ -244,3 +244,19 @@ def test_after_a_restart_a_subagent_that_speaks_goes_on() -> None:
     assert (one.state, one.resting_on) == (State.BLOCKED, ("b",))
     one.beat(thread("b", False), 3, WALL)
     assert (one.state, one.resting_on) == (State.IDLE, ())
+
+
+def test_after_a_restart_the_word_that_its_prompt_is_idle_does_not_end_what_goes_on() -> None:
+    """Claude Code takes an MCP call of two minutes to the background; a minute later it says that its prompt is idle.
+
+    With a restart in between that was the word of one that rests: its call hung, and nobody was told.
+    """
+    before = Speaker(Registration("a", "a", 0, "host", "boot", source="run"), Policy())
+    before.beat(Beat(state=State.IDLE, tool="", goes_on=True), 0, WALL)
+    after = Speaker(before.reg, Policy())
+    after.promised, after.state = True, State.BLOCKED
+    after.goes_on_with(before.resting_on)
+    after.beat(Beat(state=State.IDLE, tool=""), 60, WALL)
+    assert (after.rests_on, after.excused) == (True, True)
+    after.silence = Policy().wait_limit
+    assert not after.excused
