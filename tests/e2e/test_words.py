@@ -343,6 +343,21 @@ def assert_one_number(world: World) -> Any:
     return world.agents()["alpha"]
 
 
+def test_what_a_dry_run_says_is_of_now(world: World) -> None:
+    """Sibling of O10: no look comes in between."""
+    world.configure(sweep={"interval_seconds": 60}, stall={"after_seconds": 300, "start_limit_seconds": 600})
+    world.start()
+    world.run("alpha", "sh", "-c", "agent-watchdog beat; sleep 600", options=("--stall-after", "300s"))
+    wait_for(lambda: world.agents()["alpha"]["beats"] == 1, "it has beaten")
+
+    def dry() -> Any:
+        return world.json("kill", "alpha", "--dry-run")
+
+    assert "would be ended: running, healthy" in dry()["message"]
+    first = dry()["seconds_since_heartbeat"]
+    wait_for(lambda: dry()["seconds_since_heartbeat"] >= first + 2, "its silence grows")
+
+
 @pytest.mark.parametrize("beats", [True, False])
 def test_who_is_only_given_more_time_has_not_recovered(world: World, beats: bool) -> None:
     """P15: after a gap in our own watch nobody was heard; what an agent says then is its recovery, and told once."""
