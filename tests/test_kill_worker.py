@@ -216,6 +216,22 @@ def test_a_hold_before_the_first_signal_calls_any_order_off(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(("word", "event"), [(True, "agent.recovered"), (False, "agent.spared")])
+def test_only_a_word_of_its_own_is_an_agents_recovery(tmp_path: Path, word: bool, event: str) -> None:
+    """Sibling of P15: an order that a hold calls off after its claim says nothing of how the agent is."""
+
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, _):
+            calls_off = (lambda: made.beat(agent)) if word else (lambda: made.hold(agent.agent_id))
+            made.store.before = ("claim_agent", calls_off)
+            await made.worker.finished(await made.order(agent), 20)
+
+            told = await made.history(agent)
+            assert [one for one in told if one in ("agent.recovered", "agent.spared")] == [event], told
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("while_writing", ["open_request", "claim_agent", "save_step"])
 @pytest.mark.parametrize("reason", [Reason.FAILED_TO_START, Reason.LINGERING])
 def test_its_word_before_the_first_signal_calls_off_what_the_want_of_one_asked_for(

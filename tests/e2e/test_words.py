@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.control.test_scrape import free_port
+from tests.e2e.test_figures import figures
 from tests.world import BIN, PATIENCE, World, wait_for
 
 SAYS_DONE_ON_TERM = """
@@ -147,6 +150,31 @@ def test_ready_is_said_when_the_first_look_is_over(world: World) -> None:
     assert world.agents()["alpha"]["verdict"] == "healthy"
     names = [event["event"] for event in world.events()[before:]]
     assert names.index("sweep.finished") < names.index("daemon.ready"), names
+
+
+def test_ready_after_a_reload_is_said_when_a_look_by_the_new_settings_is_over(world: World) -> None:
+    """Sibling of P13: nobody else looks in that minute."""
+    port = free_port()
+    slow: dict[str, Any] = {"sweep": {"interval_seconds": 60}, "metrics": {"listen": f"127.0.0.1:{port}"}}
+    world.configure(**slow, stall={"after_seconds": 600})
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(world.dir / "manager"))
+        manager.settimeout(PATIENCE)
+        world.environ["NOTIFY_SOCKET"] = str(world.dir / "manager")
+
+        def hears(word: bytes) -> None:
+            while word not in manager.recv(4096).split(b"\n"):
+                pass
+
+        world.start()
+        hears(b"READY=1")
+        world.configure(**slow, stall={"after_seconds": 500})
+        before = figures(port)["sweep_seconds_count"]
+        assert world.daemon is not None
+        os.kill(world.daemon.pid, signal.SIGHUP)
+        hears(b"RELOADING=1")
+        hears(b"READY=1")
+        assert figures(port)["sweep_seconds_count"] == before + 1
 
 
 @pytest.mark.parametrize("reader", ["grep -m1 agent.registered", "head -n 1", "cat >first & wait-for first; kill $!"])
@@ -313,6 +341,21 @@ def assert_one_number(world: World) -> Any:
     assert reason is not None
     assert silent[1] == reason[1], line
     return world.agents()["alpha"]
+
+
+def test_what_a_dry_run_says_is_of_now(world: World) -> None:
+    """Sibling of O10: no look comes in between."""
+    world.configure(sweep={"interval_seconds": 60}, stall={"after_seconds": 300, "start_limit_seconds": 600})
+    world.start()
+    world.run("alpha", "sh", "-c", "agent-watchdog beat; sleep 600", options=("--stall-after", "300s"))
+    wait_for(lambda: world.agents()["alpha"]["beats"] == 1, "it has beaten")
+
+    def dry() -> Any:
+        return world.json("kill", "alpha", "--dry-run")
+
+    assert "would be ended: running, healthy" in dry()["message"]
+    first = dry()["seconds_since_heartbeat"]
+    wait_for(lambda: dry()["seconds_since_heartbeat"] >= first + 2, "its silence grows")
 
 
 @pytest.mark.parametrize("beats", [True, False])
