@@ -7,9 +7,10 @@ import faulthandler
 import gc
 import importlib.metadata
 import os
+import ssl
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
@@ -46,7 +47,8 @@ def main(argv: list[str] | None = None) -> int:
         if options.check:
             return _answered(lambda: _check(read, Supervisor(os.environ)))
         settings = _answered(read)
-        from watchdog.service import Daemon  # lazily: half a second that `--check` need not take
+        with _no_certificates():
+            from watchdog.service import Daemon  # lazily: half a second that `--check` need not take
 
         async def live(settings: config.Settings, *parts: Any) -> int:
             return await Daemon(settings, read, *parts).run()
@@ -63,6 +65,16 @@ def main(argv: list[str] | None = None) -> int:
 
 class _Logged(Exception):
     """The cause of an error that the log has told where the command would print it: it is said once, in its format."""
+
+
+@contextmanager
+def _no_certificates() -> Iterator[None]:
+    """For the import of aiohttp, which reads the host's certificates twice, for a client that nothing here uses."""
+    setattr(ssl.SSLContext, "set_default_verify_paths", lambda _context: None)  # noqa: B010 - the base class has it
+    try:
+        yield
+    finally:
+        delattr(ssl.SSLContext, "set_default_verify_paths")
 
 
 def _answered(look: Callable[[], T]) -> T:

@@ -252,6 +252,7 @@ def halt(path: str) -> Counter[str]:
                 if f"--become={os.getuid()}:".encode() in words.read():
                     os.kill(pid, signal.SIGSTOP)
                     halted.add(pid)
+    _go_on(halted)
     return Counter({"halted": len(halted)})
 
 
@@ -272,7 +273,15 @@ def falter(path: str) -> Counter[str]:
                     os.kill(pid, signal.SIGCONT)
                     time.sleep(0.005)
                     os.kill(pid, signal.SIGSTOP)
+    _go_on(halted)
     return Counter({"halted": len(halted)})
+
+
+def _go_on(halted: Iterable[int]) -> None:
+    """Let them see that their daemon has gone: one that is stopped would stay for ever."""
+    for pid in halted:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def one(path: str, method: str, target: str, body: str) -> tuple[int, dict[str, Any]]:

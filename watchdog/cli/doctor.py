@@ -11,13 +11,10 @@ import stat
 import subprocess
 import sys
 import threading
-import tomllib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from watchdog.cli import trashes
@@ -70,6 +67,8 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def look(socket_path: str, config: str | None) -> Seen:
     """Everything that can be seen from here, each for itself: one look that fails hides no other."""
+    from importlib.metadata import packages_distributions  # lazily: a third of what each other verb imported
+
     seen = Seen(uid=os.geteuid(), socket=socket_path, interpreter=sys.executable)
     seen.distributions = sorted(set(packages_distributions().get("watchdog", [])))
     _within(seen, sys.executable, lambda: setattr(seen, "interpreter_closed", _closed(sys.executable)))
@@ -93,6 +92,8 @@ def _on_path(program: str) -> str | None:
 
 def _within(seen: Seen, what: str, look: Callable[[], object], seconds: float = LOOK) -> None:
     """One look in a thread of its own, which is left behind when it hangs. What it raises is raised here."""
+    from concurrent.futures import Future  # lazily: as above, it brings `logging`
+
     done: Future[object] = Future()
 
     def work() -> None:
@@ -277,6 +278,8 @@ def _look_at_trash(seen: Seen) -> None:
 
 def _state_of(config: str | None) -> str:
     """What the file says, where no daemon does; what is wrong with the file is told by --check."""
+    import tomllib  # lazily: as above
+
     path = config or os.environ.get("AGENT_WATCHDOG_CONFIG") or _default_config()
     try:
         with open(path, "rb") as file:
