@@ -511,7 +511,8 @@ def test_a_file_that_is_not_there_is_named_whole(tmp_path: Path) -> None:
         [DAEMON, "--check"], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False
     )
 
-    assert (done.returncode, done.stderr) == (78, f"agent-watchdogd: {tmp_path}/none.toml: no such file\n")
+    told = f"agent-watchdogd: {tmp_path}/none.toml: no such file (named by $AGENT_WATCHDOG_CONFIG)\n"
+    assert (done.returncode, done.stderr) == (78, told)
 
 
 def test_a_grace_of_zero_kills_at_once(tmp_path: Path) -> None:

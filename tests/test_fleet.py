@@ -41,7 +41,7 @@ def test_a_tool_that_runs_is_told_without_secrets() -> None:
     one = agent()
     one.beat(Beat(tool="Bash: curl -u token=hunter2", tool_limit=60 * S), 0, WALL)
     line = judge(one.observe(Presence.ALIVE, 1, 10), one.policy).line
-    assert line.startswith("runs tool Bash: curl -u token=***: ")
+    assert line.startswith("running tool Bash: curl -u token=***: ")
 
 
 def test_every_process_of_every_other_agent_is_protected_as_of_now() -> None:
@@ -428,12 +428,12 @@ def test_a_living_name_is_taken_for_its_owner_only() -> None:
 
 
 def test_an_agent_that_told_no_process_is_not_said_to_have_lost_one() -> None:
-    """`remove` and `stop` of it: "no process left to end" sounds as if one had run."""
+    """`remove` and `stop` of it: "no process was left to kill" sounds as if one had run."""
     told = [
         orders.told(orders.Order("r", who, Reason.STOP, KillOptions(), "uid 0", "removed", 0))
         for who in (agent(), agent(identity=Identity("host", "boot", 2, 7)))
     ]
-    assert told == ["no process of it was ever told, so there was none to end", "there was no process left to end"]
+    assert told == ["no pid was ever registered, so there was nothing to kill", "no process of it was left to kill"]
 
 
 @pytest.mark.parametrize(
@@ -456,7 +456,7 @@ def test_a_success_that_its_run_did_not_see_is_none(
     order = orders.Order("r", who, Reason.GONE, KillOptions(), "daemon", "gone", 0)
 
     assert orders.status_of(order, who) is status
-    assert orders.told(order).startswith("ended by ")
+    assert orders.told(order).startswith(("exited by itself", "killed by signal 9"))
     assert orders.told(order).endswith(" (as somebody says)")
 
 

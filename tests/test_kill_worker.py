@@ -893,7 +893,7 @@ async def left_by_a_daemon(made: Shop, agent: Agent, step: str) -> RequestRow:
 def test_what_a_dead_daemon_s_signals_ended_is_told_as_that(
     tmp_path: Path, step: str, message: str, signal_name: str
 ) -> None:
-    """Its successor finds nobody: that is not `no process left to end`, and KILL is not TERM."""
+    """Its successor finds nobody: that is not `no process was left`, and KILL is not TERM."""
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):

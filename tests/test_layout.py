@@ -21,6 +21,7 @@ RANK = {
     "values": 3,
     "keys": 3,
     "complaints": 3,
+    "salvage": 3,
     "config": 3,
     "logs": 3,
     "sink": 3,
@@ -151,7 +152,7 @@ OWNERS = {
     "aiohttp": {"control"},
     "structlog": {"logs"},
     "pydantic": {"config", "keys", "complaints", "values", "control"},
-    "tomllib": {"config", "cli.doctor"},  # doctor: one key, where the file cannot be used as a whole
+    "tomllib": {"config", "salvage", "cli.doctor"},  # doctor: one key, where the file cannot be used as a whole
     "ruamel": {"owner.sources.yaml_rows"},
     "daemon": {"background"},
     "mcp": {"cli.tools"},

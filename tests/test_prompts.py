@@ -268,7 +268,7 @@ def test_a_prompt_is_no_activity_and_renews_nothing() -> None:
     waits = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
     assert (waits.verdict, waits.line) == (
         Verdict.WAITING,
-        "silent for 9m, and it waits for a person: its pane shows a prompt",
+        "needs a person: its pane shows a prompt; silent for 9m",
     )
     agent.sights.prompt = None
     assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).verdict is Verdict.LATE
@@ -316,7 +316,7 @@ def test_one_that_has_not_spoken_is_asked_whether_it_was_prompted() -> None:
         await room.minutes(6)
         seen = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
         assert (seen.verdict, seen.overdue) == (Verdict.WAITING, False)
-        assert "it waits for its first prompt: codex was started without one" in seen.line
+        assert "waits for its first prompt: codex was started without one" in seen.line
         room.first = ""
         await room.minutes(2)
         assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).overdue

@@ -94,6 +94,7 @@ The map, from the main loop down (`service.Daemon.run`); one job each:
     children     child processes of the loop, whose start may hang; and those that nobody of ours started
     owner/       all that touches an owner's files, git or terminals; runs as that uid in a helper process
     config       strict TOML -> frozen settings
+    salvage      what can be read of a file that is no TOML: its other faults
     keys         what each section of it may hold
     complaints   a fault in it, in words
     values       what a value may be, and what would be right

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from watchdog import threads
 from watchdog.clock import Clock
 from watchdog.config import Settings
-from watchdog.core.model import State
 from watchdog.fleet import Fleet
 from watchdog.holds import Holds
 from watchdog.kill_worker import KillWorker
@@ -90,8 +89,8 @@ class Bulletin:
         return Counter(str(agent.verdict or "none") for agent in self.fleet)
 
     def need_a_person(self) -> int:
-        """Living agents that wait for a person, by their own word or as was told of their pane."""
-        return sum(agent.state is State.WAITING or agent.needed_human for agent in self.fleet)
+        """Living agents that wait for a person, by their own word or by what their pane shows."""
+        return sum(agent.needs_person for agent in self.fleet)
 
     def kinds_of_hold(self) -> dict[str, int]:
         """Holds that are on, by what holds."""

@@ -300,8 +300,8 @@ CATALOGUE: dict[str, Entry] = {
     "cleanup.hook_finished": Entry(INFO, "a cleanup hook is done, had nothing to do, or kept something on purpose"),
     "cleanup.hook_failed": Entry(
         WARNING,
-        "a cleanup hook failed or ran out of time; says whether it is tried again",
-        "after the last try: `why AGENT` has its words; put the place in order by hand",
+        "a cleanup hook failed or ran out of time in its last try; what it was to clean up is still there",
+        "`why AGENT` has its output; correct the cause, then `agent-watchdog reap` runs it again",
     ),
     "reap.found": Entry(INFO, "something that a dead agent may have left is left as it is; says why, once"),
     "reap.begun": Entry(DEBUG, "the reaper is about to remove what a dead agent left; in the history alone"),

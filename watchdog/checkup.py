@@ -5,8 +5,9 @@ A problem keeps the daemon from starting, or gives others' hands to somebody. Wi
 
 import os
 import pwd
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shutil import which
 
@@ -27,6 +28,7 @@ _LEFT = {
     "temp_dir": "temp dirs",
     "registry_entry": "entries of a [[source]] (later they are closed as lost)",
 }
+_ENTRY = re.compile(r": (source\[\d+\])[.:]")
 NOBODY = 65534  # in a user namespace the owner of whatever belongs to somebody outside
 
 
@@ -50,6 +52,12 @@ def problems(settings: Settings) -> list[str]:
     with noted(registry := sqlite_file(settings.registry_url)):
         found += _registry(settings, registry)
     return [f"{where(settings)}: {words}" for words in found]
+
+
+def about(complaints: Iterable[str]) -> set[str]:
+    """The [[source]] entries that complaints speak of: where one is wrong, what is left of it is another place."""
+    found = (_ENTRY.search(words) for words in complaints if ": unknown key" not in words)
+    return {entry[1] for entry in found if entry is not None}
 
 
 def _registry(settings: Settings, registry: str) -> Iterator[str]:

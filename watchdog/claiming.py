@@ -122,7 +122,7 @@ class Claiming:
         """Who ended by itself between the decision and the claim has not been ended by us, whatever he left."""
         if order.reason in OWN and order.step in ASKING and self._present(order.agent) is Presence.ABSENT:
             order.reason = Reason.GONE
-            order.why = f"it ended by itself {'when it was asked to stop' if order.asked else 'before the kill began'}"
+            order.why = f"it exited by itself {'when it was asked to stop' if order.asked else 'before the kill began'}"
 
     async def spare(self, order: Order, why: str) -> bool:
         """Withdraw the order. The agent's row goes on, also where a former daemon died right after the claim."""

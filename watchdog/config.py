@@ -39,12 +39,15 @@ from watchdog.keys import (
     Stall,
 )
 from watchdog.places import Places, places_for
+from watchdog.salvage import salvage
 from watchdog.values import plain_in_url, suggest
 
 _LARGEST = 1 << 20  # bytes of a file; the shipped one with all its comments has 8 KiB
 _ENDLESS_KEY = re.compile(
     rb"""(?:["'\w-]{1,40}[ \t]{0,9}\.[ \t]{0,9}){100}"""
 )  # tomllib takes minutes for 20,000 parts
+_SECTIONS = {name: "tuple" in str(field.annotation) for name, field in Config.model_fields.items()}  # [[list]] or not
+_MARK = b"\xef\xbb\xbf"
 _MOST = 50  # problems told of one file; it is another file than was meant
 _SOCKET_ROOM = 63  # sun_path holds 107 bytes (unix(7)); "/notify/run-" and 32 hex digits need 44 of them
 
@@ -130,15 +133,23 @@ def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ
     path = named or places.config_file
     try:
         with threads.noted(path), open(path, "rb", opener=_open) as file:
-            _refuse_writable(path, os.fstat(file.fileno()), places.uid)
+            unsafe = _writable(path, os.fstat(file.fileno()), places.uid)
             text = file.read(_LARGEST + 1)
     except FileNotFoundError:
         if named:
-            raise ConfigError([f"{path}: no such file"]) from None
+            told = environ.get("AGENT_WATCHDOG_CONFIG")
+            by = " (named by $AGENT_WATCHDOG_CONFIG)" if told and os.path.abspath(told) == os.path.abspath(path) else ""
+            raise ConfigError([f"{path}: no such file{by}"]) from None
         return settings_of(Config(), None, places)
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
-    return settings_of(parse(text, path, places), path, places)
+    try:
+        settings = settings_of(parse(text, path, places), path, places)
+    except ConfigError as error:
+        raise ConfigError([*unsafe, *error.problems], error.rest) from None
+    if unsafe:
+        raise ConfigError(unsafe, settings)
+    return settings
 
 
 def _open(path: str, flags: int) -> int:
@@ -152,27 +163,50 @@ def parse(text: bytes, path: str, places: Places | None = None) -> Config:
     """
     if len(text) > _LARGEST:
         raise ConfigError([f"{path}: is larger than {_LARGEST} bytes; right: what config/agent-watchdog.toml shows"])
-    if text.startswith(b"\xef\xbb\xbf"):
-        raise ConfigError([f"{path}: begins with a byte order mark, which TOML does not know; right: UTF-8 without it"])
     if _ENDLESS_KEY.search(text):
         raise ConfigError([f"{path}: a key of more than 100 parts; right: section.key"])
+    words, faults = _decoded(text, path)
+    unread: set[str] = set()
     try:
-        data = tomllib.loads(text.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: not UTF-8 (byte {error.start})"]) from None
+        data = tomllib.loads(words)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([f"{path}: not TOML: {_twice(text.decode(), str(error)) or error}"]) from None
+        rest = salvage(words, f"not TOML: {_twice(words, str(error)) or error}", _SECTIONS)
+        data, unread = rest.data, rest.unread
+        faults += rest.faults
     except (RecursionError, ValueError) as error:  # tomllib in Python 3.11: deep nesting; int() of over 4,300 digits
-        raise ConfigError([f"{path}: not TOML: {error}"]) from None
+        raise ConfigError([f"{path}: {fault}" for fault in (*faults, f"not TOML: {error}")]) from None
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
-        problems = [explain(dict(problem)) for problem in error.errors(include_url=False)]
-        if len(problems) > _MOST:
-            problems[_MOST:] = [f"and {len(problems) - _MOST} more problems"]
-        told = [f"{path}: {problem}" for problem in problems]
-        raise ConfigError(told, None if places is None else _rest(data, path, places, told)) from None
-    return config
+        found = error.errors(include_url=False)
+        # Of a section in which a line was left out nothing is missing.
+        sections = {one.partition(".")[0] for one in unread}
+        faults += [explain(dict(one)) for one in found if one["type"] != "missing" or one["loc"][0] not in sections]
+    else:
+        if not faults:
+            return config
+    if len(faults) > _MOST:
+        faults[_MOST:] = [f"and {len(faults) - _MOST} more problems"]
+    told = [f"{path}: {fault}" for fault in faults]
+    raise ConfigError(told, None if places is None else _rest(data, path, places, told, unread)) from None
+
+
+def _decoded(text: bytes, path: str) -> tuple[str, list[str]]:
+    """The text of a file, and what is wrong with its bytes; it is read all the same, for what else is wrong with it.
+
+    Raises ConfigError for what is no text of this kind at all: UTF-16, a program.
+    """
+    faults, left_out = [], 0
+    if text.startswith(_MARK):
+        text, left_out = text.removeprefix(_MARK), len(_MARK)
+        faults.append("begins with a byte order mark, which TOML does not know; right: UTF-8 without it")
+    try:
+        return text.decode("utf-8"), faults
+    except UnicodeDecodeError as error:
+        faults.append(f"not UTF-8 (byte {error.start + left_out})")
+        if b"\0" in text:
+            raise ConfigError([f"{path}: {fault}" for fault in faults]) from None
+        return text.decode("utf-8", "replace"), faults
 
 
 def _twice(text: str, error: str) -> str | None:
@@ -188,19 +222,23 @@ def _twice(text: str, error: str) -> str | None:
     return f"[{name}] is declared at lines {first} and {said[2]}; right: one [{name}], with the keys of both"
 
 
-def _rest(data: dict[str, Any], path: str, places: Places, problems: list[str]) -> Settings | None:
+def _rest(
+    data: dict[str, Any], path: str, places: Places, problems: list[str], unread: Iterable[str]
+) -> Settings | None:
     """The settings that a file would come to without its faults, where it comes to any; adds what is wrong with those.
 
     What speaks of a key with a fault, or of a list in which something is left out, is no finding of its own.
     """
-    faulty: set[str] = set()
+    faulty: set[str] = set(unread)
     for _ in range(_MOST):
         try:
             config = Config.model_validate(data)
             break
         except ValidationError as still:
             for one in still.errors(include_url=False):
-                faulty.add(_left_out(data, one["loc"], missing=one["type"] == "missing"))
+                place = _left_out(data, one["loc"], missing=one["type"] == "missing")
+                if one["type"] != "extra_forbidden":  # else it says nothing, and nothing lacks it
+                    faulty.add(place)
     else:
         return None
     settings, more = _resolved(config, path, places)
@@ -355,15 +393,14 @@ def _needs(hooks: Sequence[Hook]) -> Iterable[str]:
                 yield f"{key}: {name!r} does not stand before it; right: in the order of the file, without a ring"
 
 
-def _refuse_writable(path: str, found: os.stat_result, uid: int) -> None:
-    """Hooks of this file run with other people's rights; who may write it decides over them."""
+def _writable(path: str, found: os.stat_result, uid: int) -> list[str]:
+    """Why others decide over the hooks of this file, which run with other people's rights: they may write it."""
     if not stat.S_ISREG(found.st_mode):
         raise ConfigError([f"{path}: not a regular file"])
     too_open = stat.S_IWOTH if uid else stat.S_IWOTH | stat.S_IWGRP
     if found.st_mode & too_open or found.st_uid not in (0, uid):
-        raise ConfigError(
-            [
-                f"{path}: mode {stat.S_IMODE(found.st_mode):04o} of uid {found.st_uid}: others could change what the"
-                f" daemon runs; right: chmod go-w, owner uid {uid}"
-            ]
-        )
+        return [
+            f"{path}: mode {stat.S_IMODE(found.st_mode):04o} of uid {found.st_uid}: others could change what the"
+            f" daemon runs; right: chmod go-w, owner uid {uid}"
+        ]
+    return []

@@ -20,6 +20,7 @@ from watchdog.core.model import (
     Listed,
     Policy,
     Presence,
+    State,
     Status,
     Step,
     TreeMember,
@@ -173,9 +174,17 @@ class Agent(Speaker):
 
     @property
     def why(self) -> str:
-        """The line of its verdict; that of a healthy one goes on counting while nobody needs to look."""
+        """The line of its verdict, of which a healthy one's goes on counting; or what of it could not be killed."""
+        if self.status is Status.UNKILLABLE and self.lives_on:
+            return f"cannot be killed: {self.lives_on}"
         counts = self.verdict is Verdict.HEALTHY and self.promised and self.line
         return quiet(self.counted, self.after, self.forgiven) if counts else self.line
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether it waits for a person: by its own word, as was reported of its pane, or as its pane shows now."""
+        asks = self.verdict is Verdict.WAITING and self.sights.prompt is not None
+        return self.state is State.WAITING or self.needed_human or asks
 
     @property
     def ttl_left(self) -> timedelta | None:

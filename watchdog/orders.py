@@ -311,19 +311,19 @@ def told(order: Order) -> str:
         elif part:
             end = f"a further process of it ended, and its main process was then ended {_force(order)}"
         elif agent.exit_signal:
-            whose = "of its own fault, or from somebody else" if agent.exit_signal in FAULTS else "from somebody else"
-            end = f"ended by signal {agent.exit_signal} {whose}"
+            whose = "a crash, or sent by another process" if agent.exit_signal in FAULTS else "sent by another process"
+            end = f"killed by signal {agent.exit_signal} ({whose})"
         elif agent.exit_code is None:
-            end = "ended by itself, exit status unknown"
+            end = "exited by itself, exit status unknown"
         else:
-            end = f"ended by itself with exit status {agent.exit_code}"
+            end = f"exited by itself with status {agent.exit_code}"
         end += f" ({agent.exit_told})" if agent.exit_told and not order.shortage and not part else ""
         left = sum("after" in str(process["how"]) for process in order.processes.values()) - part
-        return f"{end}; {left} processes that it left were ended" if left else end
+        return f"{end}; {left} process{'' if left == 1 else 'es'} that it left behind killed" if left else end
     if not order.touched:
         if agent.identity is None:
-            return "no process of it was ever told, so there was none to end"
-        return "it ended by itself when it was asked to stop" if order.asked else "there was no process left to end"
+            return "no pid was ever registered, so there was nothing to kill"
+        return "it exited by itself when it was asked to stop" if order.asked else "no process of it was left to kill"
     return f"{order.reason}: {count} process{'' if count == 1 else 'es'} ended {_force(order)}"
 
 

@@ -243,7 +243,10 @@ class Reaper:
                 continue
             agent = Agent(row.registration, self.settings.policy_for(row.registration), row.status)
             agent.exit_code, agent.exit_signal = row.exit_code, row.exit_signal
-            why = "; ".join(f"{run.hook}: {run.status} after {run.attempts} tries: {run.message}" for run in runs)
+            why = "; ".join(
+                f"{run.hook}: {run.status} after {run.attempts} tr{'y' if run.attempts == 1 else 'ies'}: {run.message}"
+                for run in runs
+            )
             what = ", ".join(run.hook for run in runs)
             one = Leftover("hook", what, agent.reg.owner_uid, row.agent_id, why[:2000], "run", row.registration.name)
             found.append(replace(one, act=partial(self._run_again, agent, runs), journaled=True))

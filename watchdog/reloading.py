@@ -78,7 +78,9 @@ class Reload:
             new = await threads.call(old.file or "the configuration file", self._read, PATIENCE)
             self._supervisor.refuse_interval(new.interval)
         except WatchdogError as error:  # UnsafeDirectory too: the directory of a log of our own
-            self.problems = error.problems if isinstance(error, ConfigError) else [str(error)]
+            self.problems = [*error.problems] if isinstance(error, ConfigError) else [str(error)]
+            if isinstance(error, ConfigError) and isinstance(error.rest, Settings):  # all that is wrong, at once
+                self.problems += self._supervisor.problems_with(error.rest.interval)
             self._log.event("config.invalid", problems=self.problems)
             return
         change = reconcile(old, new)

@@ -125,25 +125,30 @@ def build() -> argparse.ArgumentParser:
 
 def _check(read: Callable[[], config.Settings], supervisor: Supervisor) -> int:
     """`--check`, fit for ExecStartPre=: what the file says is fine; is what it leads to there?"""
+    problems: list[str] = []
+    settings: object
     try:
         settings = read()
     except ConfigError as error:
-        if isinstance(error.rest, config.Settings):  # the rest of it is looked at all the same
-            _warn(error.rest)
-            raise ConfigError([*error.problems, *checkup.problems(error.rest)]) from None
-        raise
-    _refuse_name_clash()
-    supervisor.refuse_interval(settings.interval)
-    _warn(settings)
-    if problems := checkup.problems(settings):
+        problems, settings = list(error.problems), error.rest  # the rest of it is looked at all the same
+    refusals: list[Callable[[], None]] = [_refuse_name_clash]
+    if isinstance(settings, config.Settings):
+        refusals.append(partial(supervisor.refuse_interval, settings.interval))
+        told = checkup.about(problems)
+        for words in checkup.warnings(settings):
+            if checkup.about([words]).isdisjoint(told):
+                print(f"agent-watchdogd: warning: {words}", file=sys.stderr)
+        problems += [words for words in checkup.problems(settings) if checkup.about([words]).isdisjoint(told)]
+    for refuse in refusals:
+        try:
+            refuse()
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
         raise ConfigError(problems)
+    assert isinstance(settings, config.Settings)
     print(f"{checkup.where(settings)}: fine")
     return 0
-
-
-def _warn(settings: config.Settings) -> None:
-    for words in checkup.warnings(settings):
-        print(f"agent-watchdogd: warning: {words}", file=sys.stderr)
 
 
 def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:

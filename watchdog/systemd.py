@@ -42,14 +42,18 @@ class Supervisor:
 
     def refuse_interval(self, interval: timedelta) -> None:
         """Raise ConfigError where the unit's WatchdogSec= leaves no room for sweeps at that interval."""
+        if problems := self.problems_with(interval):
+            raise ConfigError(problems)
+
+    def problems_with(self, interval: timedelta) -> list[str]:
+        """The same in words, none or one."""
         seconds, least = self.watchdog_seconds, 3 * interval.total_seconds()
-        if seconds is not None and seconds < least:
-            raise ConfigError(
-                [
-                    f"WatchdogSec={seconds:g} in the unit is below three sweep intervals;"
-                    f" right: at least {least:g}, or a shorter sweep.interval_seconds"
-                ]
-            )
+        if seconds is None or seconds >= least:
+            return []
+        return [
+            f"WatchdogSec={seconds:g} in the unit is below three sweep intervals;"
+            f" right: at least {least:g}, or a shorter sweep.interval_seconds"
+        ]
 
     # -- where we are
 

@@ -87,7 +87,7 @@ complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l stall-after 
 complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l children -d 'their child agents too, after them'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l go -d 'from within an agent: do it also for all, tag:X, type:X'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l no-cleanup -d 'leave worktree, temp dir and the rest as they are'
-complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l dry-run -d 'say who would be ended, and do nothing'
+complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -l dry-run -d 'say what would be killed, and do nothing'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from kill' -a '(agent-watchdog list --names 2>/dev/null)'
 complete -c agent-watchdog -n __fish_use_subcommand -a stop -d 'ask agents to stop'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from stop' -s h -l help -d 'show this help message and exit'

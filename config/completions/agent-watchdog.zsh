@@ -156,7 +156,7 @@ _agent_watchdog() {
                 '*--children[their child agents too, after them]' \
                 '*--go[from within an agent  do it also for all, tag X, type X]' \
                 '*--no-cleanup[leave worktree, temp dir and the rest as they are]' \
-                '*--dry-run[say who would be ended, and do nothing]' \
+                '*--dry-run[say what would be killed, and do nothing]' \
                 '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
         stop)
             _arguments \

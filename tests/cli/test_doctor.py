@@ -72,7 +72,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "fault",
         "the file is damaged: restart",
     ),
-    "containers": ({"containers": ["docker"]}, "warn", "docker is here: what agents run in containers is not looked"),
+    "containers": ({"containers": ["docker"]}, "warn", "docker is here: what agents run in containers is not watched"),
     "a process that hangs": (
         {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000}]}},
         "warn",
@@ -155,7 +155,7 @@ def test_the_first_remedy_is_the_one_that_helps() -> None:
     shut = {"/s/r.db": place(0o100444)}
     for seen, first in (
         ({}, "systemctl start"),
-        ({"last_words": "its port is taken"}, "put that right, then systemctl start"),
+        ({"last_words": "its port is taken"}, "correct that, then systemctl start"),
         ({"config": ["f: kil"], "last_words": "f: kil"}, "correct the configuration (below), then systemctl start"),
         ({"places": shut, "last_words": "read-only"}, "chmod u+rw /s/r.db, then systemctl start"),
     ):

@@ -178,8 +178,8 @@ def test_list_is_an_aligned_table_or_json(office: Office, capsys: pytest.Capture
     office.register("b")
     office.age("a-rather-long-name", 30, verdict=Verdict.HEALTHY, line="silent for 30s of 2m", note="builds")
     status, out, _ = told(capsys, "list")
-    head, first, second = out.splitlines()
-    assert status == 0
+    total, head, first, second = out.splitlines()
+    assert (status, total) == (0, "2 agents: 1 healthy, 1 starting")
     assert head.split() == ["NAME", "ID", "UID", "STATUS", "VERDICT", "SILENT", "PID", "TASK", "WHY"]
     for title, text in (("VERDICT", "healthy"), ("SILENT", "30s of 2m"), ("WHY", "silent for 30s of 2m; note: builds")):
         assert first[head.index(title) :].startswith(text)
@@ -254,13 +254,13 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
         "alpha  running, stalled",
         "silent for 2m30s, promised 2m; confirmed by 2 looks",
         "T-1",
-        "3 so far",
+        "3 received, the last 2m30s ago",
         "stalled after 2m of silence",
         "compiles",
         "agent.registered",
         "withdraws the kill",
         "line 9 of 9",
-        "lease       no evidence: none runs",
+        "lease       no evidence: it has none",
         "transcript  no evidence: none was named",
         "log         its log grew, 42s ago [seen by its owner's helper]",
         "io          no evidence: the look failed: late",
@@ -283,18 +283,18 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
     said = {"hook": "worktree", "outcome": "kept"}
     store.add_event("cleanup.hook_finished", agent_id, "daemon", "worktree: kept: dirty", now, evidence=said)
     store.finish_request("r" * 32, "done", outcome, now=now, who="daemon", why="2 processes ended on TERM")
-    assert "its time to live is over since 1m" in "\n".join(story({"agent": {"ttl_left_seconds": -60}}))
+    assert "its time to live ended 1m ago" in "\n".join(story({"agent": {"ttl_left_seconds": -60}}))
     store.transition(agent_id, {Status.RUNNING}, Status.KILLED, now=now, who="daemon", why="all done")
     office.on_loop(lambda: office.desk.fleet.drop(agent_id))
     status, out, _ = told(capsys, "why", "alpha")
     assert status == 0
-    order = ["agent.registered", "kill.requested", "worktree: kept; dirty: 1 file", "what would have to change"]
+    order = ["agent.registered", "kill.requested", "worktree: kept; dirty: 1 file", "what happens next", "right before"]
     places = [out.index(text) for text in order]
     assert places == sorted(places)
     assert "cleanup.hook_finished" not in out, "its run has told it"
     for text in (
         "alpha  killed",
-        "term_main",
+        "by the daemon: it had stalled",
         "77 sh",
         "after SIGTERM",
         "load: 0.5",

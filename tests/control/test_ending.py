@@ -200,7 +200,7 @@ def test_a_hold_that_comes_too_late_says_so_and_is_not_kept(office: Office) -> N
 
     status, answer = office.ask("POST", "/v1/hold", {"targets": ["late"]})
     assert (status, answer["error"]) == (409, "conflict")
-    assert "late is being ended since 20" in answer["message"] and "by daemon: stalled" in answer["message"]
+    assert "late is being killed since 20" in answer["message"] and "by daemon: stalled" in answer["message"]
     assert store.active_holds(HOST) == []
 
     agent.status = Status.RUNNING

@@ -136,7 +136,7 @@ CASES = [
     ("done just now waits", seen(state=State.DONE, state_age=seconds(59)), Verdict.WAITING),
     ("idle is never stalled", seen(state=State.IDLE, silence=seconds(10**6), late_looks=99), Verdict.WAITING),
     (
-        "idle until what it began wakes it is believed for wait_limit of silence",
+        "idle until what it began wakes it is accepted for wait_limit of silence",
         seen(state=State.IDLE, rests_on=True, state_age=seconds(10**6), silence=seconds(21599), late_looks=9),
         Verdict.WAITING,
     ),

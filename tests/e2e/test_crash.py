@@ -38,8 +38,8 @@ def test_a_crash_is_told_by_the_stream_and_by_the_command(world: World) -> None:
 
     for file in ("followed", "heard"):
         wait_for(lambda file=file: len(told(file)) == 2, f"both in {file}")  # type: ignore[misc]
-        assert told(file)["ill"] == "ended by itself with exit status 3"
-        assert told(file)["shot"] == "ended by signal 11 of its own fault, or from somebody else"
+        assert told(file)["ill"] == "exited by itself with status 3"
+        assert told(file)["shot"] == "killed by signal 11 (a crash, or sent by another process)"
     assert world.count("agent.crashed") == 2
 
 

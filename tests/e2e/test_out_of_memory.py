@@ -34,4 +34,4 @@ def test_the_kernels_kill_for_want_of_memory_is_told_as_such(world: World) -> No
         run_in(world, cgroup, "murdered", "pass")
         pid = wait_for(lambda: world.agents().get("murdered", {}).get("pid"), "it runs")
         os.kill(pid, signal.SIGKILL)
-        assert "ended by signal 9 from somebody else" in world.wait_event("agent.ended", name="murdered")["why"]
+        assert "killed by signal 9 (sent by another process)" in world.wait_event("agent.ended", name="murdered")["why"]

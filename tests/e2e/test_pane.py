@@ -30,7 +30,7 @@ def test_stop_types_the_exit_keys_and_the_agent_leaves(world: World) -> None:
     world.wait_event("agent.first_beat", name="walker")
 
     left = world.json("stop", "talker")
-    assert (left["status"], left["message"]) == ("stopped", "it ended by itself when it was asked to stop")
+    assert (left["status"], left["message"]) == ("stopped", "it exited by itself when it was asked to stop")
     assert "typed into tmux pane %0" in world.wait_event("stop.keys", name="talker")["why"]
     assert world.signalled() == set()
 
@@ -148,7 +148,7 @@ def test_an_agent_at_its_first_screen_waits_for_a_person(world: World) -> None:
     world.wait_sweeps(24)  # longer than every limit
     agent = world.agents()["new"]
     assert (agent["status"], agent["verdict"]) == ("running", "waiting")
-    assert "it waits for a person: its pane shows a prompt like Claude Code's" in agent["why"]
+    assert "needs a person: its pane shows a prompt like Claude Code's" in agent["why"]
     assert not (world.dir / "lines").exists()
     press(world, "y")
     world.wait_status("new", "completed", "failed")
@@ -166,7 +166,7 @@ def test_an_agent_that_was_not_prompted_yet_is_no_failed_start(world: World) -> 
     world.wait_sweeps(6)
     agent = world.agents()["idle"]
     assert (agent["status"], agent["verdict"]) == ("running", "waiting")
-    assert "it waits for its first prompt: tmux pane %0 shows the prompt of codex" in agent["why"]
+    assert "waits for its first prompt: tmux pane %0 shows the prompt of codex" in agent["why"]
     assert (world.count("agent.nudged"), world.count("agent.needs_human")) == (0, 0)
 
 

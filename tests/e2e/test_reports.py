@@ -39,14 +39,14 @@ def ended(world: World, name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("last", "status", "code", "number", "words"),
     [
-        ("exit 0", "completed", 0, None, "ended by itself with exit status 0 (as its `run` wrote down at "),
-        ("exit 3", "failed", 3, None, "ended by itself with exit status 3 (as its `run` wrote down at "),
+        ("exit 0", "completed", 0, None, "exited by itself with status 0 (as its `run` wrote down at "),
+        ("exit 3", "failed", 3, None, "exited by itself with status 3 (as its `run` wrote down at "),
         (
             "kill -SEGV $$",
             "failed",
             None,
             11,
-            "ended by signal 11 of its own fault, or from somebody else (as its `run`",
+            "killed by signal 11 (a crash, or sent by another process) (as its `run`",
         ),
     ],
 )
@@ -100,7 +100,7 @@ def test_whose_life_no_daemon_saw_is_in_the_history_and_cleaned_up_after(world: 
 
     row = ended(world, "early")
     assert (row["status"], row["exit_code"], row["task_id"]) == ("failed", 4, "T1")
-    assert row["told"].startswith("ended by itself with exit status 4 (as its `run` wrote down at ")
+    assert row["told"].startswith("exited by itself with status 4 (as its `run` wrote down at ")
     assert not temp_dir.exists()
     assert world.sql("SELECT status FROM orchestrator_task WHERE task_id = 'T1'") == [("failed",)]
     assert world.stop() == 0
@@ -144,7 +144,7 @@ def test_where_run_died_too_nobody_saw_a_success(world: World) -> None:
     row = ended(world, "alpha")
     assert (row["status"], row["exit_code"]) == ("failed", None)
     if row["exit_signal"] is None:  # else an init that reaps late left a zombie, which tells it
-        assert row["told"] == "ended by itself, exit status unknown (its `run` has ended without a word on it)"
+        assert row["told"] == "exited by itself, exit status unknown (its `run` has ended without a word on it)"
     assert world.count("agent.crashed", name="alpha") == 1
 
 

@@ -26,7 +26,7 @@ def test_a_living_beat_thread_does_not_save_a_work_loop_that_stands_still(world:
 
     world.wait_status("stuck", "killed")
 
-    assert "progress stands still" in world.wait_event("kill.requested", name="stuck")["why"]
+    assert "its progress has not moved" in world.wait_event("kill.requested", name="stuck")["why"]
     assert {name: agent["status"] for name, agent in world.agents().items()} == {
         "plain": "running",
         "idle": "running",

@@ -37,7 +37,7 @@ def test_cancel_ends_a_looping_agent_after_its_present_tool_call(world: World) -
     answer = world.json("cancel", "T-1", "--reason", "another plan")
 
     assert (answer["success"], answer["results"][0]["status"]) == (True, "stopped")
-    assert answer["results"][0]["message"] == "it ended by itself when it was asked to stop"
+    assert answer["results"][0]["message"] == "it exited by itself when it was asked to stop"
     assert world.signalled() == set()
     *before, last = calls(world)
     assert before == ["begun", "done"] * (len(before) // 2)
@@ -80,7 +80,7 @@ def test_a_kill_does_not_wait_for_a_stop(world: World) -> None:
     in_a_call(world)
     stop = subprocess.Popen([str(BIN / "agent-watchdog"), "stop", "busy"], env=world.environ, stdout=subprocess.DEVNULL)
     world.wait_event("stop.asked", name="busy")
-    assert world.story("busy")["agent"]["outlook"][0].startswith("It is asked to end by itself")
+    assert world.story("busy")["agent"]["outlook"][0].startswith("It was asked to exit by itself")
     assert world.json("kill", "busy")["status"] == "stopped"
     assert stop.wait(60) == 0
     assert world.count("kill.requested") == 1

@@ -136,7 +136,7 @@ def test_a_hold_is_its_host_s_own_and_one_on_the_other_s_agent_reaches_its_daemo
     assert there.json("status")["holds"] == []
     assert [hold["reason"] for hold in here.json("status")["holds"]] == ["backup"]
 
-    assert "daemon of host there heeds it" in here.cli("hold", "far@there", "--reason", "mine").stdout
+    assert "daemon of host there obeys it" in here.cli("hold", "far@there", "--reason", "mine").stdout
     there.wait_event("hold.started", name="far")
     for world, target in ((there, "far"), (here, "far@there")):
         refused = world.cli("kill", target, check=False)

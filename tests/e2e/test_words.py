@@ -124,7 +124,7 @@ def test_work_that_was_finished_is_completed_whatever_became_of_its_agent(world:
 
 
 def test_how_long_somebody_has_waited_is_kept_over_a_restart(world: World) -> None:
-    """O12: `says waiting since` goes on where the last daemon left it, and so does the wait for the person."""
+    """O12: `has needed a person for` goes on where the last daemon left it, and so does the wait for the person."""
     world.configure(stall={"after_seconds": 600, "prompt_limit_seconds": 6})
     world.start()
     world.run("alpha", "sh", "-c", "agent-watchdog beat --state waiting; sleep 600")
@@ -133,7 +133,8 @@ def test_how_long_somebody_has_waited_is_kept_over_a_restart(world: World) -> No
     world.start()
     waited = world.agents()["alpha"]
     assert waited["state_age_seconds"] >= 3
-    assert "says waiting since 0" not in waited["why"]
+    assert waited["why"].startswith("has needed a person for ")
+    assert "for 0" not in waited["why"]
     told = world.wait_event("agent.needs_human", name="alpha")
     assert told["why"].startswith("waits for a human for 6")
 
@@ -329,13 +330,13 @@ def test_what_is_shown_is_of_now_and_one_number(world: World) -> None:
     shown = assert_one_number(world)
     assert shown["forgiven_seconds"] >= 2
     assert shown["silence_seconds"] == pytest.approx(shown["counted_seconds"] + shown["forgiven_seconds"], abs=0.11)
-    assert "are not counted: we could not hear it" in shown["why"]
-    assert "are not counted: we could not hear it" in world.cli("why", "alpha").stdout
+    assert "not counted: the daemon could not hear it" in shown["why"]
+    assert "not counted: the daemon could not hear it" in world.cli("why", "alpha").stdout
 
 
 def assert_one_number(world: World) -> Any:
     """What `list` calls silent is what its reason says, of the same moment."""
-    _, line = world.cli("list").stdout.splitlines()
+    _, _, line = world.cli("list").stdout.splitlines()
     silent, reason = re.search(r"(\S+) of 5m", line), re.search(r"silent for (\S+) of 5m", line)
     assert silent is not None
     assert reason is not None

@@ -127,7 +127,7 @@ def test_exit_keys_reach_the_pane_of_another_uid(served: Machine) -> None:
 
     (typed,) = history(served, "stop.keys", "talker")
     assert "typed into tmux pane" in typed["why"]
-    assert stopped["message"] == "it ended by itself when it was asked to stop"
+    assert stopped["message"] == "it exited by itself when it was asked to stop"
     assert not history(served, "kill.signal_sent", "talker")
 
 

@@ -41,6 +41,11 @@ def attention(seen: Seen) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.severity != "fault")
 
 
+def standstill(seen: Seen) -> list[Finding]:
+    """Why the daemon judges or kills no agent at all just now: what stands above a list of agents."""
+    return [finding for check in (_sweeps, _registry, _held, _mode) for finding in check(seen)]
+
+
 def _name_clash(seen: Seen) -> Iterator[Finding]:
     if others := [name for name in seen.distributions if name.lower() != "agent-watchdogd"]:
         yield Finding(
@@ -56,8 +61,8 @@ def _socket(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"{seen.socket}: {seen.socket_problem}",
-            "no client speaks to a socket there: somebody else could answer",
-            "stop the daemon, look who made that directory, remove it, start the daemon",
+            "no client uses a socket there, since another program could answer",
+            "stop the daemon, find out who made that directory, remove it, start the daemon",
         )
     elif seen.status is None:
         user = " --user" if seen.uid else ""
@@ -68,11 +73,11 @@ def _socket(seen: Seen) -> Iterator[Finding]:
         if not first and seen.config:
             first = "correct the configuration (below), then "
         elif not first and seen.last_words:
-            first = "put that right, then "
+            first = "correct that, then "
         yield Finding(
             "fault",
             f"no daemon: {seen.silence}{ended}",
-            "nothing is watched, and no stalled agent will be ended",
+            "nothing is watched, and no stalled agent is killed",
             f"{first}systemctl{user} start agent-watchdog (without systemd: agent-watchdogd)",
         )
     if seen.status is not None and seen.others:
@@ -92,14 +97,16 @@ def _sweeps(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"the last sweep was {seen.sweep_age:.0f} s ago; one is due every {interval:g} s",
-            "nobody is judged meanwhile",
+            "no agent is judged meanwhile",
             "look for sweep.failed, sweep.overrun and registry.unavailable in the log; then restart the daemon",
         )
 
 
 def _mode(seen: Seen) -> Iterator[Finding]:
     if seen.status is not None and seen.status.get("mode") == "observe":
-        yield Finding("warn", "the daemon only observes", "it ends and cleans nothing", 'mode = "enforce", then reload')
+        yield Finding(
+            "warn", "the daemon only observes", "it kills and cleans up nothing", 'mode = "enforce", then reload'
+        )
 
 
 def _reloaded(seen: Seen) -> Iterator[Finding]:
@@ -120,7 +127,7 @@ def _waiting(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"changed, but not in force: {', '.join(map(str, waiting))}",
-            "these keys hold from the next start on",
+            "these keys take effect at the next start",
             "systemctl restart agent-watchdog (agents go on living)",
         )
 
@@ -191,7 +198,7 @@ def _config(seen: Seen) -> Iterator[Finding]:
         if isinstance(told, list) and problem in told:
             continue
         meaning = (
-            "whoever may write there decides what the daemon runs, with its rights; it starts all the same"
+            "anybody who may write there decides what the daemon runs, with its rights; it starts all the same"
             if "others could change what runs" in problem
             else "the daemon does not start with this file; one that runs keeps its former settings"
         )
@@ -199,14 +206,17 @@ def _config(seen: Seen) -> Iterator[Finding]:
             "fault",
             problem,
             meaning,
-            "mend it, check it by agent-watchdogd --check, then systemctl reload agent-watchdog",
+            "correct it, check it with agent-watchdogd --check, then systemctl reload agent-watchdog",
         )
     for problem in seen.config_warnings:
         secret = "secret stands" in problem or "password or token" in problem
         meaning, todo = (
-            ("others than its owner know it", "change it, and put it where its owner alone can read it")
+            ("users other than its owner can read it", "replace it, and put it where its owner alone can read it")
             if secret
-            else ("perhaps a slip; the daemon starts all the same, without what it names", "correct it, or make it")
+            else (
+                "perhaps a mistake; the daemon starts all the same, without what it names",
+                "correct it, or create what is missing",
+            )
         )
         yield Finding("warn", problem, meaning, todo)
 
@@ -218,11 +228,11 @@ def _registry(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"the registry cannot be used: {problem}",
-            "the daemon ends nobody meanwhile, and takes no new agent in; `run` tries again until it does",
+            "the daemon kills no agent and accepts no new one until it is back; `run` tries again until then",
             "systemctl restart agent-watchdog (agents go on living): the damaged file is put aside, and registered"
             " agents are watched again; then hold again what was held, and agent-watchdog unhold"
             if damaged
-            else "make room, put the file back, or mend the server; the daemon goes on by itself",
+            else "make room, put the file back, or repair the server; the daemon goes on by itself",
         )
 
 
@@ -246,8 +256,8 @@ def _log(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"the log {log.get('target')} cannot be written: {log['error']}",
-            "what happens is told nowhere else but in `events` and `why`",
-            "make room, or mend the target; the daemon goes on writing by itself",
+            "what happens is recorded in `events` and `why` alone",
+            "make room, or repair the target; the daemon then writes on by itself",
         )
 
 
@@ -268,8 +278,8 @@ def _limited(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"uid {one.get('uid')} is limited: {one.get('why')}; {times}",
-            "it is refused, or waits; others are served as ever",
-            "what does that user run? Its subordinate uids count for it (/etc/subuid)",
+            "its requests are refused, or wait; other users are served as usual",
+            "see what that user runs; its subordinate uids (/etc/subuid) count as that user",
         )
     problems = seen.status.get("subuid_problems") if seen.status else None
     for problem in problems if isinstance(problems, list) else []:
@@ -287,7 +297,7 @@ def _hangs(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"the daemon has had no answer from {what} for {seconds} s",
-            "it goes on without: what only that could tell is missing",
+            "it goes on without it: what only that could say is missing",
             "look at the disk, mount or server that it names; the daemon goes on by itself when it answers",
         )
     for what in seen.unanswered:
@@ -295,7 +305,7 @@ def _hangs(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"{what} does not answer",
             "a disk, a mount or a server hangs; the daemon does not wait for it, but cannot use it either",
-            "look at it by hand (`timeout 5 ls PATH`, `mount`), and mend or unmount what hangs",
+            "look at it by hand (`timeout 5 ls PATH`, `mount`), and repair or unmount what hangs",
         )
 
 
@@ -380,9 +390,9 @@ def _unreadable(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"reads of files of uid {uid} hang ({of[0].get('file')}): process {pids}",
-            "what they do is unknown; an agent whose main process is among them is neither dead nor stale, and can be"
-            " killed",
-            "end these processes, or the file system (FUSE, NFS) that they wait for",
+            "what they do is unknown; an agent whose main process is among them counts as neither dead nor stale,"
+            " and can be killed",
+            "kill these processes, or repair the file system (FUSE, NFS) that they wait for",
         )
 
 
@@ -390,9 +400,9 @@ def _containers(seen: Seen) -> Iterator[Finding]:
     if seen.containers:
         yield Finding(
             "warn",
-            f"{', '.join(seen.containers)} is here: what agents run in containers is not looked at",
-            "work there counts as no activity, and what runs there is neither ended nor cleaned up with its agent",
-            "have the agent beat while it waits for a container, and end containers by a [[hook]] of your own",
+            f"{', '.join(seen.containers)} is here: what agents run in containers is not watched",
+            "work there is no activity of the agent, and what runs there is neither killed nor cleaned up with it",
+            "have the agent beat while it waits for a container, and remove containers with a [[hook]] of your own",
         )
 
 
@@ -424,7 +434,7 @@ def _kernel(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"this kernel gives no pidfd ({', '.join(missing)})",
-            "processes cannot be signalled without the risk of a reused pid; nobody is ended",
+            "processes cannot be signalled without the risk of a reused pid; no agent is killed",
             "Linux 5.4 or newer; in a container, a seccomp profile that allows both calls",
         )
     elif seen.kernel < (6, 9):
@@ -505,17 +515,17 @@ def _places(seen: Seen) -> Iterator[Finding]:
         if found.st_uid not in owners or mode & 0o022 or stat.S_ISLNK(found.st_mode):
             severity, meaning = (
                 "fault",
-                "others could change what the daemon goes by; it refuses such a place at its start",
+                "other users could change what the daemon relies on; it refuses such a place when it starts",
             )
         elif path in seen.private and mode & 0o077:
-            severity, meaning = "warn", "others may look into it: names of agents, their tasks and paths"
+            severity, meaning = "warn", "other users may read names of agents, their tasks and paths there"
         else:
             continue
         yield Finding(
             severity,
             f"{path} has mode {mode:04o} and owner uid {found.st_uid}",
             meaning,
-            f"look who made it so; then chmod go-rwx, chown to uid {owners[-1]}",
+            f"find out who changed it; then chmod go-rwx, chown to uid {owners[-1]}",
         )
 
 
@@ -538,7 +548,7 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"the registry has {seen.registry_bytes / GIBIBYTE:.1f} GiB",
-            "its history is long; sweeps are not slower for it",
+            "its history is long; that does not slow sweeps down",
             "a smaller [registry] retention_days",
         )
     if seen.wal_bytes is not None and seen.wal_bytes > WAL_LARGE:
@@ -554,8 +564,8 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "warn",
             f"trash holds {seen.trash_bytes / GIBIBYTE:.1f} GiB in {', '.join(seen.trash)}",
-            "what hooks removed lies there and can be brought back",
-            "look through it, and remove what nobody misses",
+            "it holds what hooks removed, which can be restored",
+            "look through it, and remove what is not needed",
         )
 
 

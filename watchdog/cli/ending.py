@@ -15,7 +15,7 @@ and a look that finds nobody left. Only what was registered is ended. What has e
 
   agent-watchdog kill alpha                   politely: 10 s grace, or what the policy says
   agent-watchdog kill alpha --force           KILL at once; work in memory is lost
-  agent-watchdog kill stalled --dry-run       who would be ended?
+  agent-watchdog kill stalled --dry-run       what would be killed?
   agent-watchdog kill stalled --stall-after 30m
   agent-watchdog kill orphans                 what outlived agents that have ended
   agent-watchdog kill alpha@HOST              an agent of another host that shares the registry
@@ -24,7 +24,7 @@ From within an agent's process tree `all`, `tag:X` and `type:X` only show whom t
 Once it is proved dead the cleanup is waited for, 30 s at most, of another user's agent 5 s. Then it says what is left,
 with exit status 0, and the cleanup goes on: `why NAME`.
 
-An agent that is held is not ended: `unhold` it first. Child agents are spared unless --children. The work in its
+An agent that is held is not killed: `unhold` it first. Child agents are spared unless --children. The work in its
 worktree is never thrown away; `why NAME` says afterwards what was kept.
 
 Another host's agent is ended by that host's daemon. While none is connected the order waits for it, and this says so
@@ -55,7 +55,7 @@ lies in the program's own directory (.agent-watchdog-trash-UID) and is emptied b
 """
 _HOLD = """\
 Do nothing to these agents, and say why: neither the daemon nor `kill` ends them until `unhold`, or until --for is
-over. Without TARGET (root and admins): the daemon ends nobody by itself; `kill NAME` still works.
+over. Without TARGET (root and admins): the daemon kills no agent by itself; `kill NAME` still works.
 """
 _UNHOLD = """\
 Lift the hold on these agents; without TARGET, the hold on all. Their silence counts on from where it was.
@@ -79,7 +79,7 @@ def add_verbs(verbs: Verbs) -> None:
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
     _go(parser)
     parser.add_argument("--no-cleanup", action="store_true", help="leave worktree, temp dir and the rest as they are")
-    parser.add_argument("--dry-run", action="store_true", help="say who would be ended, and do nothing")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be killed, and do nothing")
     parser = _act(verbs, "stop", "ask agents to stop", _STOP, stop)
     parser.add_argument("--children", action="store_true", help="their child agents too, after them")
     _go(parser)

@@ -18,9 +18,10 @@ What happened, one event a line, oldest first. --after ID goes on where you stop
 restarted; it ends with its reader.
 """
 _WHY = """\
-One agent's whole story, in the order of time and with the evidence: who registered it, what it said and when, what
-the last look made of that, who asked for its end and why, what was done to each of its processes, what cleanup
-removed or kept, and what would have to change for another verdict. Works for agents that have ended, too.
+One agent's whole story: what happened, in the order of time; what happens next, and what to do; then the evidence: who
+registered it, what it said and when, what was seen of it, who asked for its end and why, what was done to each of its
+processes, what cleanup removed or kept. Works for agents that have ended, too. Of a long history `why` shows the
+beginning and the end; `events --agent NAME` has all of it.
 """
 _RETRY_SECONDS = 1.0
 

@@ -19,8 +19,15 @@ from watchdog.core.verdict import span
 Json = dict[str, object]
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+NEEDS_PERSON = "needs a person"  # what `list` and `why` call an agent that waits for one
+# By the word that a cell holds: a colour tells nothing that its word does not.
 _COLOURS = {
+    NEEDS_PERSON: "bold magenta",
     "healthy": "green",
+    "completed": "green",
+    "ending": "yellow",
+    "failed": "red",
+    "lost": "red",
     "waiting": "cyan",
     "starting": "cyan",
     "late": "yellow",
@@ -31,6 +38,9 @@ _COLOURS = {
     "gone": "red",
     "unkillable": "red",
 }
+_CELL_ROOM = 24  # columns of a terminal for a cell; a longer one takes more lines
+_LEAST_ROOM = 10  # for the first one, which gives what is missing
+_LAST_ROOM = 40  # for the last one, which is a sentence; with less it stands below
 # HTTP status of a refused request -> sysexits.h; everything else is 1.
 _EXITS = {400: 64, 403: 77, 429: 75, 503: 75, 507: 75}
 
@@ -88,29 +98,53 @@ def say_json(value: object) -> None:
     say(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table: by rich for people at a terminal, else aligned text (the last column is never cut)."""
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """The lines of a table: by rich for people at a terminal, else aligned text (the last column is never cut)."""
     lines = [[clean(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        _pretty(head, lines)
-        return
+        return _pretty(head, lines)
     widths = [max(len(line[i]) for line in [list(head), *lines]) for i in range(len(head))]
-    for line in [list(head), *lines]:
-        say("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in [list(head), *lines]
+    ]
 
 
-def _pretty(head: Sequence[str], lines: list[list[str]]) -> None:
+def _pretty(head: Sequence[str], lines: list[list[str]]) -> list[str]:
+    """Drawn by rich, without columns that say nothing; where it gets too narrow the last one stands below each row."""
     from rich.console import Console  # 70 ms, and only for people
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    view = Table(box=None, pad_edge=False, header_style="bold")
-    for title in head:
-        view.add_column(title, overflow="fold", no_wrap=title in ("NAME", "ID", "PID"))
-    for line in lines:
-        # Text, never markup: a name may hold [brackets].
-        view.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in line))
-    Console(no_color=bool(os.environ.get("NO_COLOR")), highlight=False).print(view)
+    console = Console(no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
+    kept = [i for i in range(len(head)) if i == len(head) - 1 or any(line[i] not in ("", "-") for line in lines)]
+    head, lines = [head[i] for i in kept], [[line[i] for i in kept] for line in lines]
+    widths = [min(_CELL_ROOM, max(len(cell) for cell in column)) for column in zip(head, *lines, strict=True)]
+    room = console.width - sum(widths[:-1]) - 2 * (len(widths) - 1)
+    below = room < min(_LAST_ROOM, widths[-1])
+    widths[0] = max(_LEAST_ROOM, widths[0] + min(0, room + 2)) if below else widths[0]
+
+    def drawn(rows: list[list[str]], *, titles: bool) -> Table:
+        view = Table(box=None, pad_edge=False, header_style="bold", show_header=titles)
+        for title, width in list(zip(head, widths, strict=True))[: -1 if below else None]:
+            # One long name must not take the others' columns away: it takes more lines.
+            is_last = title == head[-1]
+            view.add_column(title, overflow="fold", width=None if is_last else width, no_wrap=title in ("ID", "PID"))
+        for row in rows:
+            # Text, never markup: a name may hold [brackets].
+            view.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+        return view
+
+    with console.capture() as capture:
+        if below:
+            console.print(drawn([], titles=True))
+            for line in lines:
+                console.print(drawn([line[:-1]], titles=False))
+                console.print(Padding(Text(line[-1], overflow="fold"), (0, 0, 0, 4)))
+        else:
+            console.print(drawn(lines, titles=True))
+    return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def ago(seconds: object) -> str:

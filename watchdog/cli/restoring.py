@@ -74,7 +74,8 @@ def _list(arguments: argparse.Namespace, where: Json) -> int:
     if not found:
         say("nothing lies in the trash of the repositories that are known here")
         return 0
-    table(("ID", "NAME", "HOW", "SINCE", "BRANCH", "WORKTREE"), [_row(one) for one in found])
+    for line in table(("ID", "NAME", "HOW", "SINCE", "BRANCH", "WORKTREE"), [_row(one) for one in found]):
+        say(line)
     for one in found:
         names = one.get("ignored")
         if isinstance(names, list) and names:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from watchdog.cli.output import Json, ago, clean, clock, entries, entry, ran
+from watchdog.cli.output import NEEDS_PERSON, Json, ago, clean, clock, entries, entry, ran
 
 _EVIDENCE_LINES = 12
 _PROCESSES = 20
@@ -14,16 +14,45 @@ _TOLD_ELSEWHERE = frozenset(
         *("agent_id", "name", "host", "boot_id", "start_ticks", "pidfd_inode", "request_id", "task_id", "reason"),
         *("success", "action", "message", "status", "killed_at", "killed_gracefully", "kill_signal", "omitted"),
         *("grace_period_seconds", "seconds_since_heartbeat", "exit_code", "exit_signal", "processes", "cleanup"),
+        *("hook", "outcome", "attempt", "resumable", "stop_reason", "resume"),
     }
 )
+_FIRST_MOMENTS, _LAST_MOMENTS = 5, 35  # of a history that are shown; `events --agent` has all
+_HOOK_TRIES = frozenset({"cleanup.hook_finished", "cleanup.hook_failed", "cleanup.hook_retried"})
+_BY_ITSELF = frozenset({"gone", "lost"})
+_REASONS = {
+    "stalled": "it had stalled",
+    "expired": "its time to live was over",
+    "lingering": "it still ran after it had said `done`",
+    "failed_to_start": "it had not started in time",
+    "operator": "a person wanted it killed",
+    "stop": "a person wanted it stopped",
+    "orphaned": "its processes had outlived it",
+}
+# Of the options those that make a difference; `cleanup` does where it is off.
+_OPTIONS = {
+    "force": "by KILL at once",
+    "only_ask": "only asked, not signalled",
+    "cancel": "its task was cancelled",
+    "cleanup": "without cleanup",
+}
 
 
 def story(answer: Json) -> Iterator[str]:
-    """All lines: who it is, what was seen last, what happened in order of time, and what would have to change."""
+    """All lines: what it is, what happened, what comes next and what to do; then the evidence for it."""
     agent = entry(answer.get("agent"))
     yield from _heading(agent)
     yield ""
-    yield "signals now" if agent.get("completed_at") is None else "signals when it ended"
+    yield "what happened"
+    yield from _timeline(answer)
+    yield ""
+    yield "what happens next, and what to do"
+    yield from _next(answer)
+    yield ""
+    yield "details"
+    yield from _details(agent)
+    yield ""
+    yield "evidence now" if agent.get("completed_at") is None else "evidence when it ended"
     yield from _signals(agent)
     members = entries(agent.get("members"))
     if members:
@@ -35,33 +64,49 @@ def story(answer: Json) -> Iterator[str]:
                 f"  {clean(member.get('pid')):>8} {clean(member.get('name')):<16} state {clean(member.get('state'))}, "
                 f"known by {clean(member.get('via'))}, {clean(member.get('cpu_seconds'))} s of CPU"
             )
-    yield ""
-    yield "what happened"
-    yield from _timeline(answer)
     for request in entries(answer.get("requests")):
         yield ""
         yield from _request(request)
-    yield ""
-    yield "what would have to change"
-    outlook = agent.get("outlook")
-    for sentence in outlook if isinstance(outlook, list) else []:
-        yield f"  {clean(sentence)}"
 
 
 def _heading(agent: Json) -> Iterator[str]:
-    yield (
-        f"{clean(agent.get('name'))}  {clean(agent.get('status'))}"
-        f"{', ' + clean(agent.get('verdict')) if agent.get('verdict') and not agent.get('completed_at') else ''}"
-    )
+    verdict = None if agent.get("completed_at") else agent.get("verdict")
+    word = NEEDS_PERSON if verdict and agent.get("needs_person") else clean(verdict)
+    yield f"{clean(agent.get('name'))}  {clean(agent.get('status'))}{', ' if word else ''}{word}"
     if agent.get("why"):
-        row = f"line {agent['line']} of {_LINES_OF_TABLE}: " if agent.get("line") else ""
-        yield f"  {row}{clean(agent.get('why'))}"
+        row = f" (line {agent['line']} of {_LINES_OF_TABLE})" if agent.get("line") else ""
+        yield f"  {clean(agent.get('why'))}{row}"
+    for failed in _list(agent.get("cleanup_failed")):
+        yield f"  {clean(failed)}"
     if agent.get("held"):
         yield f"  HELD: {clean(agent.get('held'))}"
+    if agent.get("note"):
+        yield f"  note: {clean(agent.get('note'))}"
+
+
+def _next(answer: Json) -> Iterator[str]:
+    """What would change its state by itself, then what a person can do about it."""
+    agent = entry(answer.get("agent"))
+    for sentence in _list(agent.get("outlook")):
+        yield f"  {clean(sentence)}"
+    ended, target = agent.get("completed_at") is not None, clean(agent.get("name"))
+    if agent.get("needs_person") and not ended:
+        pane = agent.get("pane")
+        yield f"  do: answer it{f' in its pane: {clean(pane)}' if pane else ' where it runs'}"
+    if _list(agent.get("cleanup_failed")):
+        yield "  do: correct what the failed cleanup hook names; agent-watchdog reap then runs it again"
+    if agent.get("status") == "unkillable":
+        yield f"  do: free what holds its processes (above); agent-watchdog kill {target} tries again at once"
+    for request in entries(answer.get("requests"))[-1:]:
+        if resume := entry(request.get("outcome")).get("resume"):
+            yield f"  do: to take its conversation up again: {clean(resume)}"
+
+
+def _details(agent: Json) -> Iterator[str]:
     pairs = [
         ("agent id", agent.get("agent_id")),
         ("owner", f"uid {agent.get('owner_uid')}"),
-        ("pid", agent.get("pid") or "none was told"),
+        ("pid", agent.get("pid") or "never registered"),
         ("program", agent.get("command")),
         ("type", agent.get("type")),
         ("tags", ", ".join(str(tag) for tag in _list(agent.get("tags")))),
@@ -89,50 +134,54 @@ def _exit(agent: Json) -> str:
 
 
 def _signals(agent: Json) -> Iterator[str]:
-    """Of a living agent each signal, with its age and whose word it is; of one that has ended what its row kept."""
+    """Each signal of a living agent with its age and source, what is missing last; of an ended one what its row has."""
+    missing = []
     for signal in entries(agent.get("signals")):
         name, age = f"  {clean(signal.get('signal')):<11}", signal.get("age_seconds")
         if signal.get("says") is None:
-            yield f"{name} no evidence: {clean(signal.get('missing'))}"
+            missing.append(f"{name} no evidence: {clean(signal.get('missing'))}")
         else:
             says, more = clean(signal.get("says")), clean(signal.get("more"))
             since = "" if age is None else f"{'' if says.endswith('the last') else ','} {ago(age)} ago"
             yield f"{name} {says}{since}{'; ' if more else ''}{more} [{clean(signal.get('trust'))}]"
     if agent.get("completed_at") is not None:
-        beats, last = clean(agent.get("beats")), clock(agent.get("last_heartbeat"))
-        silent = ago(agent.get("silence_seconds"))
-        said = f"{beats} so far, the last at {last}" if last else "none came"
-        yield f"  heartbeat   {said}; silent for {silent} of watched time"
+        beats, last = agent.get("beats"), clock(agent.get("last_heartbeat"))
+        said = f"{clean(beats)} received, the last at {last}" if last else "none received"
+        yield f"  heartbeat   {said}; silent for {ago(agent.get('silence_seconds'))} while it was watched"
         if agent.get("state"):
-            yield f"  state       says {clean(agent.get('state'))}"
+            yield f"  state       {clean(agent.get('state'))}, by its last word"
         if agent.get("progress") is not None:
             yield f"  progress    {clean(agent.get('progress'))}"
     if agent.get("ttl_left_seconds") is not None:
         yield f"  time        {_time_left(agent.get('ttl_left_seconds'))}"
-    if agent.get("note"):
-        yield f"  note        {clean(agent.get('note'))}"
+    yield from missing
 
 
 def _time_left(seconds: object) -> str:
     if isinstance(seconds, int | float) and seconds < 0:
-        return f"its time to live is over since {ago(-seconds)}"
+        return f"its time to live ended {ago(-seconds)} ago"
     return f"{ago(seconds)} of its time to live left"
 
 
 def _timeline(answer: Json) -> Iterator[str]:
     """Events in the order in which they were written down, which is that of happening whatever the clocks did.
 
-    A hook's end is told once, by its run: in the place of its last event, else by its time.
+    A hook's last try is told once, by its run: in the place of its last event, else by its time. Of a long history the
+    beginning and the end.
     """
+    has_task = bool(entry(answer.get("agent")).get("task_id"))
     runs = {clean(run.get("hook")): run for run in entries(answer.get("cleanup"))}
+    told = set(runs)
     moments: list[tuple[str, list[str]]] = []
     for event in reversed(entries(answer.get("events"))):
-        hook = clean(entry(event.get("evidence")).get("hook")) if event.get("event") == "cleanup.hook_finished" else ""
-        run = runs.pop(hook, None)
+        name, hook = event.get("event"), clean(entry(event.get("evidence")).get("hook"))
+        if name == "cleanup.hook_skipped" and hook in told:
+            continue  # its run says why
+        run = runs.pop(hook, None) if name in _HOOK_TRIES else None
         if run is not None:
             moments.append((str(run.get("finished_at") or event.get("at")), _run(run)))
-        elif not any(hook == clean(one.get("hook")) for one in entries(answer.get("cleanup"))):
-            moments.append((str(event.get("at")), _event(event)))
+        elif name != "cleanup.hook_finished" or hook not in told:
+            moments.append((str(event.get("at")), _event(event, has_task=has_task)))
     moments.reverse()
     for run in runs.values():
         at = str(run.get("finished_at") or run.get("started_at"))
@@ -140,21 +189,44 @@ def _timeline(answer: Json) -> Iterator[str]:
         moments.insert(place, (at, _run(run)))
     if not moments:
         yield "  (its history is older than the registry keeps)"
-    for at, lines in moments:
+    left_out = len(moments) - _FIRST_MOMENTS - _LAST_MOMENTS
+    for number, (at, lines) in enumerate(moments):
+        if number == _FIRST_MOMENTS and left_out > 0:
+            yield f"  ... {left_out} events between (agent-watchdog events --agent {clean(_id(answer))})"
+        if _FIRST_MOMENTS <= number < _FIRST_MOMENTS + left_out:
+            continue
         yield f"  {clock(at)}  {lines[0]}"
         for line in lines[1:]:
             yield f"  {'':19}  {line}"
 
 
-def _event(event: Json) -> list[str]:
+def _id(answer: Json) -> object:
+    return entry(answer.get("agent")).get("agent_id")
+
+
+def _event(event: Json, *, has_task: bool) -> list[str]:
     change = ""
     if event.get("to_status"):
         before = event.get("from_status")
         change = (
             f" ({clean(before)} → {clean(event.get('to_status'))})" if before else f" ({clean(event.get('to_status'))})"
         )
-    first = f"{clean(event.get('event'))}{change}: {clean(event.get('why'))} [by {clean(event.get('who'))}]"
-    return [first, *_facts(event.get("evidence"))]
+    evidence = entry(event.get("evidence"))
+    pids = [clean(one) for one in _list(evidence.get("pids")) or [evidence.get("pid")] if one is not None]
+    which = f" (pid {', '.join(pids[:_PROCESSES])})" if pids and pids[0] not in clean(event.get("why")) else ""
+    first = f"{clean(event.get('event'))}{change}: {clean(event.get('why'))}{which} [by {_by(event.get('who'))}]"
+    shown = {key: value for key, value in evidence.items() if key not in ("pid", "pids")}
+    if not has_task:
+        shown.pop("task_status", None)
+    return [first, *_facts(shown)]
+
+
+def _by(who: object) -> str:
+    """Who did it: "daemon 4711" is the one with that pid."""
+    name, _, pid = str(who).partition(" ")
+    if name == "daemon" and (pid.isdecimal() or not pid):
+        return "the daemon" + (f", pid {pid}" if pid else "")
+    return clean(who)
 
 
 def _run(run: Json) -> list[str]:
@@ -162,32 +234,45 @@ def _run(run: Json) -> list[str]:
 
 
 def _request(request: Json) -> Iterator[str]:
-    yield f"kill request {clean(request.get('request_id'))[:8]}: {clean(request.get('status'))}"
-    asked = clock(request.get("created_at"))
-    yield f"  asked for by {clean(request.get('by'))}, reason {clean(request.get('reason'))}, {asked}"
-    options = ", ".join(
-        f"{clean(k)} {clean(v)}" for k, v in entry(request.get("options")).items() if v not in (None, "", False, 0)
-    )
-    if options:
-        yield f"  options: {options}"
-    if request.get("step"):
-        yield f"  last step committed: {clean(request.get('step'))}"
-    yield from _before(entry(request.get("evidence")))
-    outcome = entry(request.get("outcome"))
+    reason, outcome = str(request.get("reason")), entry(request.get("outcome"))
+    evidence, processes = entry(request.get("evidence")), entries(outcome.get("processes"))
+    by_itself, short = reason in _BY_ITSELF, clean(request.get("request_id"))[:8]
+    nothing = not any("after" in str(one.get("how")) for one in processes)
+    if by_itself:
+        what = "exited by itself" if reason == "gone" else "lost with its boot"
+        yield f"its end ({short}): {what}{'; nothing was signalled' if outcome and nothing else ''}"
+        yield f"  noticed {clock(request.get('created_at'))}, by {_by(request.get('by'))}"
+    else:
+        yield f"kill request {short}: {clean(request.get('status'))}"
+        why = clean(_REASONS.get(reason, reason))
+        yield f"  {clock(request.get('created_at'))}, by {_by(request.get('by'))}: {why}"
+    options = entry(request.get("options"))
+    if options.get("why") and (by_itself or not evidence):
+        yield f"  {clean(options.get('why'))}"
+    if isinstance(options.get("grace_seconds"), int | float):
+        yield f"  with {ago(options['grace_seconds'])} between TERM and KILL"
+    for key, words in _OPTIONS.items():
+        if options.get(key) is (key != "cleanup"):
+            yield f"  {words}"
+    if request.get("step") and request.get("status") not in ("done", "withdrawn"):
+        yield f"  it has got as far as step {clean(request.get('step'))}"
+    yield from _before(evidence, "what was seen then" if by_itself else "right before the first signal")
     if outcome.get("message"):
         yield f"  outcome: {clean(outcome.get('message'))}"
-    for process in entries(outcome.get("processes")):
+    elif outcome.get("why"):
+        yield f"  called off: {clean(outcome.get('why'))}"
+    for process in processes:
         yield f"    {clean(process.get('pid')):>8} {clean(process.get('name')):<16} ended {clean(process.get('how'))}"
     for hook in entries(outcome.get("cleanup")):
         yield f"    {ran(hook)}"
 
 
-def _before(evidence: Json) -> Iterator[str]:
-    """What was seen right before the first signal, each process on a line; `--json` has all of it."""
+def _before(evidence: Json, when: str) -> Iterator[str]:
+    """What was seen then, each process on a line; `--json` has all of it."""
     processes = entries(evidence.get("processes"))
     said = _lines(evidence.get("said"), "")
-    if processes or said:
-        yield "  right before the first signal:"
+    if evidence:
+        yield f"  {when}:"
     for process in processes[:_PROCESSES]:
         facts = [f"state {clean(process.get('state'))}", f"{clean(process.get('cpu_seconds'))} s of CPU"]
         rss = process.get("rss_bytes")
@@ -204,7 +289,7 @@ def _before(evidence: Json) -> Iterator[str]:
     for line in said:
         yield f"    {line}"
     for line in _facts({key: value for key, value in evidence.items() if key not in ("processes", "said")}):
-        yield f"  {line}"
+        yield f"    {line}"
 
 
 def _facts(evidence: object) -> list[str]:

@@ -44,12 +44,12 @@ _PAGE = 100  # agents in one answer: 1,000 with all that is known of each were 2
 _WORDS = 200  # characters of one word of an agent in a list
 _BRIEF = (
     *("agent_id", "name", "status", "verdict", "type", "pid", "owner_uid", "task_id", "parent_id", "tags", "state"),
-    *("note", "why", "held", "silence_seconds", "counted_seconds", "after_seconds"),
+    *("note", "why", "held", "needs_person", "cleanup_failed", "silence_seconds", "counted_seconds", "after_seconds"),
     *("exit_code", "exit_signal", "source", "host"),
 )
 # Of another user's agent: what the daemon measured. Its words are to be asked for, one agent at a time.
 _BRIEF_OF_OTHERS = (
-    *("agent_id", "name", "status", "verdict", "pid", "owner_uid", "silence_seconds"),
+    *("agent_id", "name", "status", "verdict", "needs_person", "pid", "owner_uid", "silence_seconds"),
     *("counted_seconds", "after_seconds", "exit_code", "exit_signal"),
 )
 _SECONDS = 10.0
@@ -215,7 +215,15 @@ def _brief(agent: Json) -> Json:
     """What a list is read for; words are cut, and those of other users are left out but for the name."""
     keys = _BRIEF if agent.get("owner_uid") in (None, os.geteuid()) else _BRIEF_OF_OTHERS
     told = {key: agent[key] for key in keys if agent.get(key) not in (None, "", [])}
-    return _marked({key: value[:_WORDS] if isinstance(value, str) else value for key, value in told.items()})
+    if agent.get("completed_at") is not None:
+        told.pop("verdict", None)  # what the last look made of it is no condition of one that has ended
+    return _marked({key: _short(value) for key, value in told.items() if key != "needs_person" or value})
+
+
+def _short(value: object) -> object:
+    if isinstance(value, list):
+        return [_short(one) for one in value]
+    return value[:_WORDS] if isinstance(value, str) else value
 
 
 def _marked(answer: Json) -> Json:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from watchdog import targets
-from watchdog.control import views
+from watchdog.control import failures, views
 from watchdog.control.desk import Desk, Json
 from watchdog.control.peers import Peer
 from watchdog.control.results import outcome_of
@@ -119,6 +119,7 @@ async def listed(desk: Desk, peer: Peer, *, ended: bool, tag: str | None, name: 
     for row in rows:
         agent = row if row.status in ENDED else remembered(desk, row)
         entries.append(views.listed(agent, peer) | _differences(agent, heard[row.registration.host]))
+    await failures.add(desk, entries)
     return entries
 
 

@@ -20,6 +20,7 @@ from watchdog.fleet import Agent
 from watchdog.processes.identity import presence
 from watchdog.registry.rows import HoldRow
 
+_NO_REASON = "no reason given"
 BEGUN = frozenset({Status.ENDING, Status.UNKILLABLE})  # of an order: it was claimed, signals follow
 
 
@@ -28,7 +29,7 @@ async def hold(request: web.Request) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     body = parse(Hold, await read_body(request))
     until = None if body.for_seconds is None else desk.now() + timedelta(seconds=body.for_seconds)
-    reason = body.reason or "no reason given"
+    reason = body.reason or _NO_REASON
     results = []
     desk.charge_named(peer, len(body.targets))
     targets = await _targets(desk, peer, body.targets, request.path)
@@ -37,7 +38,7 @@ async def hold(request: web.Request) -> web.Response:
         if result is None and agent is not None and agent.reg.host != desk.host:
             await elsewhere.hold(desk, peer, agent, reason, until)
             await _say(desk, peer, agent, "hold.started", reason)
-            message = f"held: {reason}; {_heeded(agent)}"
+            message = f"held{_for(reason)}; {_heeded(agent)}"
             result = {**_named(agent), "success": True, "until": stamp(until), "message": message}
         if result is None and agent is not None and agent.status in BEGUN:
             result = await _too_late(desk, agent)
@@ -45,7 +46,7 @@ async def hold(request: web.Request) -> web.Response:
         held = desk.holds.of(agent_id, desk.now())
         told = held is not None and (held.reason, held.by_uid) == (reason, peer.uid)
         if result is None and told and held is not None and held.until_at == until:
-            result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held already: {reason}"}
+            result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held already{_for(reason)}"}
         if result is None:
             store = desk.store
             row = await _write(desk, peer, agent_id, reason, until)
@@ -60,7 +61,7 @@ async def hold(request: web.Request) -> web.Response:
                 continue
             if not told:
                 await _say(desk, peer, agent, "hold.started", reason)
-            result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held: {reason}"}
+            result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held{_for(reason)}"}
         results.append(result)
     desk.look_soon()
     return _respond(results, "hold")
@@ -98,7 +99,7 @@ async def unhold(request: web.Request) -> web.Response:
             own = desk.lift_doubts() if agent is None else []
             for why in own:
                 await _say(desk, peer, None, "hold.ended", f"lifted: {why}")
-            message = "no longer held" if lifted or own else "was not held"
+            message = "no longer held" if lifted or own else "it was not held" if agent else "they were not held"
             if there is not None and lifted:
                 message += f"; {_heeded(there)}"
             result = {**_named(agent), "success": True, "message": message}
@@ -188,7 +189,7 @@ async def _too_late(desk: Desk, agent: Agent) -> Json:
     store, request_id = desk.store, agent.request_id
     order = await store.read(store.store.request, request_id) if request_id is not None else None
     since = f" since {stamp(order.claimed_at or order.created_at)}, by {order.by}: {order.reason}" if order else ""
-    text = f"{agent.reg.name} is being ended{since}; the hold comes too late and is not kept"
+    text = f"{agent.reg.name} is being killed{since}; it is too late for a hold"
     return failure(agent.agent_id, Conflict(text), agent)
 
 
@@ -223,8 +224,12 @@ def _refused(desk: Desk, peer: Peer, target: str, error: WatchdogError, route: s
     return failure(target, error)
 
 
+def _for(reason: str) -> str:
+    return f" ({reason})" if reason == _NO_REASON else f": {reason}"
+
+
 def _heeded(agent: Agent) -> str:
-    return f"the daemon of host {agent.reg.host} heeds it from its next look on"
+    return f"the daemon of host {agent.reg.host} obeys it from its next look on"
 
 
 def _named(agent: Agent | None) -> Json:

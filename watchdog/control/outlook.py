@@ -1,4 +1,4 @@
-"""What would have to change for another verdict: the sentences at the end of `why`. Pure."""
+"""What would change an agent's verdict: sentences of `why`. Pure."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,21 +15,28 @@ def outlook(
     """Sentences, the nearest change first. `doubts`: why the daemon holds back its own kills for silence."""
     said = _held(agent, holds, now)
     if observes:
-        said.append('The daemon only observes (mode = "observe"): what would end it is told, and not done.')
+        said.append('The daemon only observes (mode = "observe"): a kill would be logged, not carried out.')
     if agent.verdict in (Verdict.STARTING, Verdict.LATE, Verdict.STALLED):
         said += [
-            f"The daemon ends nobody for silence now: {why}. `agent-watchdog unhold` lifts that." for why in doubts
+            f"The daemon kills no agent for silence at present: {why}. `agent-watchdog unhold` lifts that."
+            for why in doubts
         ]
     if agent.status is Status.ENDING:
-        return [f"It is being ended (request {agent.request_id}); heartbeats change nothing any more.", *said]
+        return [f"It is being killed (request {agent.request_id}); a heartbeat no longer changes that.", *said]
     if agent.status is Status.UNKILLABLE:
-        return ["Something of its tree could not be ended; it is tried again, and nothing is cleaned up before.", *said]
+        return [
+            "Part of its process tree could not be killed; that is tried again, and nothing is cleaned up before.",
+            *said,
+        ]
     if agent.status in ENDED:
         return ["It has ended; nothing will change."]
     if agent.status is Status.QUEUED:
-        return ["It is queued; a pid (PATCH /v1/agents/ID) makes it running. Until then it is never judged.", *said]
+        return [
+            "It is queued; a pid (PATCH /v1/agents/ID) makes it running. Until then nothing is done about it.",
+            *said,
+        ]
     if agent.asked is not None:
-        return [f"It is asked to end by itself ({agent.asked.reason}); after that it is ended.", *said]
+        return [f"It was asked to exit by itself ({agent.asked.reason}); if it does not, it is killed.", *said]
     return [*_by_verdict(agent), *_limits(agent), *said]
 
 
@@ -38,36 +45,36 @@ def _by_verdict(agent: Agent) -> list[str]:
     left = agent.after - agent.counted
     match agent.verdict:
         case None:
-            return ["It has not been looked at yet; the next sweep does."]
+            return ["It has not been looked at yet; the next sweep does that."]
         case Verdict.GONE:
-            return ["Its main process has ended; what it left behind is ended and cleaned up next."]
+            return ["Its main process has exited; what it left behind is killed and cleaned up next."]
         case Verdict.UNKNOWN:
-            return ["A look that works (see the reason above). Until then nothing is done about it."]
+            return ["A look that succeeds (see the reason above) decides; until then nothing is done about it."]
         case Verdict.STARTING:
             what = "A pid" if agent.identity is None else "A first heartbeat"
             limit = max(policy.start_limit, agent.after) if agent.promised else policy.start_limit
             left = max(ZERO, limit + agent.forgiven - agent.age)
-            return [f"{what} within {span(left)}; else it counts as failed to start and is ended."]
+            return [f"{what} must come within {span(left)}; otherwise it has failed to start and is killed."]
         case Verdict.EXPIRED:
-            return ["Nothing: its time to live is over."]
+            return ["Its time to live is over; nothing changes that."]
         case Verdict.LINGERING:
-            return ["Any heartbeat that does not say `done`."]
+            return ["A heartbeat with another state than `done` spares it."]
         case Verdict.WAITING:
             return _waiting(agent)
         case Verdict.HEALTHY if not agent.promised:
-            return ["A first heartbeat makes its silence count from then on; until then only its exit and its TTL do."]
+            return ["Only its exit and its time to live count; after a first heartbeat its silence counts, too."]
         case Verdict.HEALTHY:
             return [f"Without a heartbeat it is late in {span(max(ZERO, left))}, and stalled{_confirmed(agent)}."]
         case Verdict.LATE if agent.activity is not None:
             left = max(ZERO, policy.busy_limit - max(ZERO, agent.counted - agent.after))
             return [
-                f"A heartbeat makes it healthy at once. Without one, when nothing is seen of it any more (now: "
+                f"A heartbeat makes it healthy at once. Without one, when it shows no more activity (now: "
                 f"{agent.activity}), or in {span(left)} in any case, it is stalled{_then(agent)}."
             ]
         case Verdict.LATE:
             return [
-                f"A heartbeat makes it healthy at once. Without one: looks so far {agent.late_looks}, "
-                f"needed {policy.confirm_sweeps}; then it is stalled{_then(agent)}."
+                "A heartbeat makes it healthy at once. Without one it is stalled after"
+                f" {policy.confirm_sweeps} looks in a row ({agent.late_looks} so far){_then(agent)}."
             ]
         case Verdict.STALLED:
             return [f"A heartbeat before the first signal withdraws the kill. Without one it is stalled{_then(agent)}."]
@@ -79,19 +86,19 @@ def _waiting(agent: Agent) -> list[str]:
     if agent.tool is not None and agent.tool_left > ZERO:
         return [f"The limit of tool {agent.tool} ends in {span(agent.tool_left)}; silence counts from then on."]
     if agent.sights.prompt is not None and agent.state not in (State.IDLE, State.WAITING, State.DONE):
-        return ["A person answers what its pane asks; a heartbeat, or another screen, ends the wait."]
+        return ["A person must answer what its pane asks; a heartbeat or another screen ends the wait."]
     if agent.beats == 0 and agent.sights.unprompted is not None:
-        return ["Its first prompt: a heartbeat makes its silence count from then on."]
+        return ["It waits for its first prompt; from its first heartbeat on its silence counts."]
     if agent.state is State.DONE:
         left = max(ZERO, agent.policy.linger - agent.state_age)
-        return [f"It said `done`; if it still runs in {span(left)} it lingers, and is ended."]
+        return [f"It said `done`; if it still runs in {span(left)} it is killed as lingering."]
     if agent.rests_on:
         left = max(ZERO, max(agent.after, agent.policy.wait_limit) - agent.counted)
-        return [f"It rests, and what it began goes on: without a sign of either it is late in {span(left)}."]
+        return [f"It is idle while what it started goes on; without a sign of either it is late in {span(left)}."]
     if agent.state is State.BLOCKED:
         left = max(ZERO, agent.policy.wait_limit - agent.state_age)
-        return [f"It said `blocked`; that is believed for {span(left)} more, then its silence counts."]
-    return [f"It said `{agent.state}`; a heartbeat with another state ends the wait. There is no limit to it."]
+        return [f"It said `blocked`; that is accepted for {span(left)} more, then its silence counts."]
+    return [f"It said `{agent.state}`; a heartbeat with another state ends the wait, which has no limit."]
 
 
 def _confirmed(agent: Agent) -> str:
@@ -105,8 +112,8 @@ def _then(agent: Agent) -> str:
     if ladder != (Step.KILL,) and Step.KILL in ladder:
         return f", and its ladder ({', '.join(ladder)}) goes on" + (f" from {agent.rung}" if agent.rung else "")
     if Step.KILL in ladder:
-        return " and ended"
-    return f", and only told: its ladder ({', '.join(ladder) or 'empty'}) ends before a kill"
+        return " and killed"
+    return f", which is only reported: its ladder ({', '.join(ladder) or 'empty'}) ends before a kill"
 
 
 def _limits(agent: Agent) -> list[str]:
@@ -123,7 +130,7 @@ def _held(agent: Agent, holds: Holds, now: datetime) -> list[str]:
     own, everybody = holds.reason_for(agent.agent_id, now), holds.reason_for(None, now)
     said = []
     if own is not None:
-        said.append(f"A hold is on it: {own}. Nobody ends it before `agent-watchdog unhold {agent.reg.name}`.")
+        said.append(f"It is held: {own}. It is not killed before `agent-watchdog unhold {agent.reg.name}`.")
     if everybody is not None:
-        said.append(f"A hold is on all agents: {everybody}. The daemon ends nobody before `agent-watchdog unhold`.")
+        said.append(f"All agents are held: {everybody}. The daemon kills none of them before `agent-watchdog unhold`.")
     return said

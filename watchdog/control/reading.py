@@ -6,7 +6,7 @@ from collections import Counter
 
 from aiohttp import web
 
-from watchdog.control import elsewhere, views
+from watchdog.control import elsewhere, failures, views
 from watchdog.control.bodies import flag
 from watchdog.control.desk import Desk, desk_of, peer_at
 from watchdog.control.finding import found, still_may, stored
@@ -28,7 +28,7 @@ async def agents(request: web.Request) -> web.Response:
         living = {agent.agent_id for agent in desk.fleet}
         rows = await desk.store.read(desk.store.store.agents, ended=True, tag=tag)
         chosen += [row for row in rows if row.agent_id not in living and row.registration.host == desk.host]
-    listed = []
+    listed: list[views.Json] = []
     for agent in chosen:
         reg = agent.reg if isinstance(agent, Agent) else agent.registration
         # A tag is evidence: it must not be found out by asking for it.
@@ -38,6 +38,7 @@ async def agents(request: web.Request) -> web.Response:
             if peer.may(reg.owner_uid):
                 entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
             listed.append(entry)
+    await failures.add(desk, listed)
     if tag is None:
         listed += [one for one in desk.shown() if name in (None, one["name"]) and peer.may(int(str(one["owner_uid"])))]
     if flag(request, "all_hosts"):
@@ -72,7 +73,8 @@ async def agent(request: web.Request) -> web.Response:
     return web.json_response(
         {
             "agent": views.full(one, house.holds, desk.now(), doubts, observes=observes)
-            | await elsewhere.differences(desk, one),
+            | await elsewhere.differences(desk, one)
+            | {"cleanup_failed": failures.in_words(runs)},
             "children": [views.public(child) for child in house.fleet.children(agent_id)],
             "events": [views.event(row) for row in rows],
             "requests": [views.request(row) for row in requests],

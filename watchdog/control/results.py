@@ -61,7 +61,7 @@ def outcome_of(
     elif waited:
         result |= {
             "error": "kill_failed",
-            "message": f"not ended yet; it goes on (agent-watchdog why {agent.reg.name})",
+            "message": f"not dead yet; the kill goes on (agent-watchdog why {agent.reg.name})",
         }
     else:
         result["message"] = f"a kill request is committed; see agent-watchdog why {agent.reg.name}"
@@ -140,7 +140,7 @@ def failure(target: str, error: WatchdogError, agent: Agent | None = None) -> Js
 
 
 def dry(agent: Agent) -> Json:
-    """What would be ended."""
+    """What would be killed."""
     return {
         "success": True,
         "agent_id": agent.agent_id,
@@ -150,13 +150,13 @@ def dry(agent: Agent) -> Json:
         "pid": agent.identity.pid if agent.identity else None,
         "task_id": agent.reg.task_id,
         "seconds_since_heartbeat": round(agent.silence.total_seconds()) if agent.beats else None,
-        "message": f"would be ended: {agent.status}, {agent.verdict or 'not looked at yet'}; {agent.why}".rstrip("; "),
-        "processes": [{"pid": m.identity.pid, "name": m.name, "how": "would be ended"} for m in agent.members],
+        "message": f"would be killed: {agent.status}, {agent.verdict or 'not looked at yet'}; {agent.why}".rstrip("; "),
+        "processes": [{"pid": m.identity.pid, "name": m.name, "how": "would be killed"} for m in agent.members],
     }
 
 
 def preview(agent: Agent, tree: str) -> Json:
-    """What would be ended, to somebody who may not know whom he means; nothing was done."""
+    """What would be killed, to somebody who may not know whom he means; nothing was done."""
     result = dry(agent)
     message = f"not done, since you run in the tree {tree}; with --go (JSON: go) it {result['message']}"
     return result | {"success": False, "error": "preview", "message": message}

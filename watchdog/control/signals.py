@@ -15,22 +15,24 @@ Json = dict[str, object]
 
 def signals(agent: Agent) -> list[Json]:
     """Its own words first, then what is seen from outside."""
-    inside = _word("containers", None, None, "what it runs in a container is not looked at, nor ended with it")
+    inside = _word("containers", None, None, "what it runs in a container is neither watched nor killed with it")
     return [*_words(agent), *(_sight(agent, kind) for kind in Kind), _prompt(agent), inside]
 
 
 def _words(agent: Agent) -> list[Json]:
     said = [_heartbeat(agent), _promise(agent)]
-    said.append(_word("state", agent.state and f"says {agent.state}", agent.state_age, "it never said one"))
+    said.append(_word("state", agent.state and str(agent.state), agent.state_age, "it never reported one"))
     lease = f"{span(agent.lease_left)} left" if agent.lease_left else None
-    said.append(_word("lease", lease, None, "none runs"))
+    said.append(_word("lease", lease, None, "it has none"))
     tool = None
     if agent.tool:
-        left = f"{span(agent.tool_left)} of its limit left" if agent.tool_left else "no limit left, or none was told"
+        left = f"{span(agent.tool_left)} of its limit left" if agent.tool_left else "no limit left, or none was given"
         tool = f"{hide_secrets(agent.tool)}, {left}"
-    said.append(_word("tool", tool, None, "none was declared, or it is over"))
+    said.append(_word("tool", tool, None, "none was reported, or it is over"))
     progress = None if agent.progress is None else f"{agent.progress:g}"
-    said.append(_word("progress", progress, agent.progress_age, "it never told any: judged by its beats alone"))
+    said.append(
+        _word("progress", progress, agent.progress_age, "it never reported any; judged by its heartbeats alone")
+    )
     if agent.shared:
         said.append(_entry("sessions", agent.shared, None, Trust.OWNER, None))
     if agent.reg.beat_file is not None:
@@ -42,19 +44,21 @@ def _words(agent: Agent) -> list[Json]:
 def _heartbeat(agent: Agent) -> Json:
     more = []
     if agent.forgiven:
-        more.append(f"{span(agent.forgiven)} of that are not counted: we could not hear it")
+        more.append(f"{span(agent.forgiven)} of that not counted: the daemon could not hear it")
     if agent.channel_lost:
-        more.append("others could not reach us (its socket or the way to us was gone, or too many connections)")
+        more.append(
+            "further ones could not reach the daemon (its socket or the way to it was gone, or too many connections)"
+        )
     if agent.late_looks:
         more.append(f"{agent.late_looks} look{'s' if agent.late_looks != 1 else ''} in a row found it too silent")
-    text = f"{agent.beats} so far, the last" if agent.beats else None
+    text = f"{agent.beats} received, the last" if agent.beats else None
     missing = f"none yet in {span(agent.age)} of watched time"
     return _word("heartbeat", text, agent.silence, missing) | {"more": "; ".join(more) if text else ""}
 
 
 def _promise(agent: Agent) -> Json:
     text = f"stalled after {span(agent.after)} of silence" if agent.promised else None
-    return _word("promise", text, None, "none: its silence is told, never punished")
+    return _word("promise", text, None, "it promised no heartbeats; silence alone never kills it")
 
 
 def _sight(agent: Agent, kind: Kind) -> Json:
@@ -71,7 +75,7 @@ def _sight(agent: Agent, kind: Kind) -> Json:
 def _prompt(agent: Agent) -> Json:
     prompt = agent.sights.prompt
     says, age = (None, None) if prompt is None else (f"its pane shows {prompt.text}", prompt.age)
-    return _entry("prompt", says, age, Trust.OWNER, None if says else "none seen in a tmux pane of one that beats")
+    return _entry("prompt", says, age, Trust.OWNER, None if says else "none seen in its tmux pane")
 
 
 def _unseen(agent: Agent, kind: Kind) -> str:

@@ -12,7 +12,7 @@ from watchdog import panes
 from watchdog.control.outlook import outlook
 from watchdog.control.peers import Peer
 from watchdog.control.signals import signals
-from watchdog.core.model import Identity, Registration, Verdict
+from watchdog.core.model import ENDED, Identity, Registration, Verdict
 from watchdog.core.redaction import hide_secrets
 from watchdog.fleet import Agent
 from watchdog.holds import Holds
@@ -126,6 +126,7 @@ def _living(agent: Agent) -> Json:
         "state": agent.state.value if agent.state else None,
         "state_age_seconds": seconds(agent.state_age),
         "why": agent.why,
+        "needs_person": agent.needs_person,
         "untouchable": agent.untouchable,
         "promised": agent.promised,
         "beats": agent.beats,
@@ -156,7 +157,7 @@ def _living(agent: Agent) -> Json:
 def _stored(row: AgentRow) -> Json:
     return {
         "state": row.state.value if row.state else None,
-        "why": row.error_message or "",
+        "why": row.error_message or _end(row),
         "promised": row.promised,
         "beats": row.beats,
         "last_heartbeat": stamp(row.last_heartbeat),
@@ -172,6 +173,13 @@ def _stored(row: AgentRow) -> Json:
         "exit_signal": row.exit_signal,
         "error_message": row.error_message,
     }
+
+
+def _end(row: AgentRow) -> str:
+    """How one ended that has no error."""
+    if row.status not in ENDED:
+        return ""
+    return "exited by itself" + (", exit status unknown" if row.exit_code is None else f" with status {row.exit_code}")
 
 
 def event(row: EventRow) -> Json:

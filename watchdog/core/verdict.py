@@ -12,7 +12,7 @@ from watchdog.core.redaction import hide_secrets
 
 ZERO = timedelta()
 FOR_EVER = timedelta(days=365)
-_UNHEARD = "its heartbeats could not reach us (its socket or the way to us was gone, or too many connections)"
+_UNHEARD = "its heartbeats could not reach the daemon (its socket or the way to it was gone, or too many connections)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def judge(seen: Observation, policy: Policy) -> Judgement:
     only queued is never judged: nobody has started it yet.
     """
     if seen.status is Status.QUEUED:
-        return Judgement(Verdict.STARTING, "queued: nobody has started it yet")
+        return Judgement(Verdict.STARTING, "queued: not started yet")
     for line in (_gone, _elsewhere, _unknown, _starting, _expired, _lingering, _waiting, _healthy, _late):
         judgement = line(seen, policy)
         if judgement is not None:
@@ -98,7 +98,7 @@ def _elsewhere(seen: Observation, policy: Policy) -> Judgement | None:
 
 def _unknown(seen: Observation, policy: Policy) -> Judgement | None:
     if seen.presence is Presence.UNKNOWN:
-        return Judgement(Verdict.UNKNOWN, "the look at its processes failed; that never means dead")
+        return Judgement(Verdict.UNKNOWN, "its processes could not be looked at; that never means dead")
     if seen.unread is not None and seen.unread <= policy.wait_limit:
         return Judgement(
             Verdict.UNKNOWN,
@@ -114,7 +114,7 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
     if seen.presence is Presence.NO_PID and not seen.promised and seen.members:
         return None  # no process id was told, and it needs none
     if seen.presence is Presence.NO_PID and not (seen.promised and seen.has_beaten):
-        what = "no process id yet"
+        what = "no pid registered yet"
     elif seen.promised and not seen.has_beaten:
         what = "it promised a heartbeat and none has come yet"
     else:
@@ -130,21 +130,21 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
     if (held := _halted(seen, policy)) is not None:
         return held
     if seen.activity is not None and seen.age - limit < policy.busy_limit:  # it has started, whatever it says
-        busy = f"{seen.activity} (believed for {span(policy.busy_limit)})"
+        busy = f"{seen.activity} (accepted for {span(policy.busy_limit)})"
         return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}, but {busy}")
     return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)} (limit {span(limit)})", overdue=True)
 
 
 def _expired(seen: Observation, policy: Policy) -> Judgement | None:
     if seen.ttl_left is not None and seen.ttl_left <= ZERO:
-        return Judgement(Verdict.EXPIRED, f"its time to live was over {span(-seen.ttl_left)} ago")
+        return Judgement(Verdict.EXPIRED, f"its time to live ended {span(-seen.ttl_left)} ago")
     return None
 
 
 def _lingering(seen: Observation, policy: Policy) -> Judgement | None:
     if seen.state is State.DONE and seen.state_age >= policy.linger:
         return Judgement(
-            Verdict.LINGERING, f"said done {span(seen.state_age)} ago and still runs (limit {span(policy.linger)})"
+            Verdict.LINGERING, f"said `done` {span(seen.state_age)} ago and still runs (limit {span(policy.linger)})"
         )
     return None
 
@@ -152,24 +152,26 @@ def _lingering(seen: Observation, policy: Policy) -> Judgement | None:
 def _waiting(seen: Observation, policy: Policy) -> Judgement | None:
     quiet_for = f"silent for {span(seen.silence)}" if seen.has_beaten else "no heartbeat yet"
     if seen.asks is not None and seen.promised and (seen.silence >= seen.after or not seen.has_beaten):
-        return Judgement(Verdict.WAITING, f"{quiet_for}, and it waits for a person: its pane shows {seen.asks}")
+        return Judgement(Verdict.WAITING, f"needs a person: its pane shows {seen.asks}; {quiet_for}")
     if seen.unprompted is not None and seen.promised and not seen.has_beaten:
-        return Judgement(Verdict.WAITING, f"{quiet_for}, and it waits for its first prompt: {seen.unprompted}")
+        return Judgement(Verdict.WAITING, f"waits for its first prompt: {seen.unprompted}; {quiet_for}")
     if seen.rests_on:
         believed = max(policy.wait_limit, seen.after)
         if seen.silence < believed:
-            line = f"says idle since {span(seen.state_age)}, and something that it began goes on"
-            return Judgement(Verdict.WAITING, f"{line} (believed for {span(believed)} of silence)")
-    elif seen.state in (State.IDLE, State.WAITING, State.DONE):
-        return Judgement(Verdict.WAITING, f"says {seen.state} since {span(seen.state_age)}")
+            line = f"idle for {span(seen.state_age)} while something that it started goes on"
+            return Judgement(Verdict.WAITING, f"{line} (accepted for {span(believed)} of silence)")
+    elif seen.state is State.WAITING:
+        return Judgement(Verdict.WAITING, f"has needed a person for {span(seen.state_age)}")
+    elif seen.state in (State.IDLE, State.DONE):
+        return Judgement(Verdict.WAITING, f"{seen.state} for {span(seen.state_age)}")
     if seen.state is State.BLOCKED and seen.state_age < policy.wait_limit:
         limit = span(policy.wait_limit)
-        return Judgement(Verdict.WAITING, f"says blocked since {span(seen.state_age)} (believed for {limit})")
+        return Judgement(Verdict.WAITING, f"blocked for {span(seen.state_age)} (accepted for {limit})")
     if seen.lease_left > ZERO:
         return Judgement(Verdict.WAITING, f"on a lease: {span(seen.lease_left)} left")
     if seen.tool is not None and seen.tool_left > ZERO:
         left = span(seen.tool_left)
-        return Judgement(Verdict.WAITING, f"runs tool {hide_secrets(seen.tool)}: {left} of its limit left")
+        return Judgement(Verdict.WAITING, f"running tool {hide_secrets(seen.tool)}: {left} of its limit left")
     return None
 
 
@@ -178,9 +180,9 @@ def _healthy(seen: Observation, policy: Policy) -> Judgement | None:
     if stands > seen.ttl_warning:
         stands -= seen.ttl_warning
     if not seen.promised:
-        line = "no heartbeat was promised: judged by process, exit and TTL alone"
+        line = "it promised no heartbeats: judged by its process, exit and TTL alone"
         if seen.presence is Presence.NO_PID:
-            line = f"no process id was told, and {seen.members} of its processes live"
+            line = f"no pid was registered; {seen.members} of its processes live"
         return Judgement(Verdict.HEALTHY, line, stands=stands)
     if seen.silence < seen.after and not _progress_stands(seen, policy):
         stands = min(stands, seen.after - seen.silence)
@@ -208,7 +210,7 @@ def _late(seen: Observation, policy: Policy) -> Judgement | None:
     if looks < needed:
         return Judgement(Verdict.LATE, f"{silent}; look {looks} of {needed}")
     if seen.activity is not None and _overdue(seen, policy) < policy.busy_limit:
-        return Judgement(Verdict.LATE, f"{silent}, but {seen.activity} (believed for {span(policy.busy_limit)})")
+        return Judgement(Verdict.LATE, f"{silent}, but {seen.activity} (accepted for {span(policy.busy_limit)})")
     return None
 
 
@@ -225,7 +227,7 @@ def _progress_stands(seen: Observation, policy: Policy) -> bool:
 def _silent(seen: Observation, policy: Policy) -> str:
     if seen.silence < seen.after and seen.progress_age is not None:
         return (
-            f"beats, but its progress stands still for {span(seen.progress_age)} (limit {span(policy.progress_limit)})"
+            f"beats, but its progress has not moved for {span(seen.progress_age)} (limit {span(policy.progress_limit)})"
         )
     return f"silent for {span(seen.silence)}, promised {span(seen.after)}{_not_counted(seen.forgiven)}"
 
@@ -236,7 +238,7 @@ def quiet(silence: timedelta, after: timedelta, forgiven: timedelta = ZERO) -> s
 
 
 def _not_counted(forgiven: timedelta) -> str:
-    return f"; {span(forgiven)} before are not counted: we could not hear it" if forgiven else ""
+    return f"; {span(forgiven)} not counted: the daemon could not hear it" if forgiven else ""
 
 
 def span(duration: timedelta) -> str:

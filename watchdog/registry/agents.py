@@ -152,7 +152,7 @@ class AgentQueries(Queries):
                 "agent.pid_known",
                 agent_id,
                 who,
-                f"pid {identity.pid} was told",
+                f"its pid is {identity.pid}",
                 now,
                 from_status=found.status,
                 to_status=status,

@@ -20,6 +20,7 @@ _agents = agent_lifecycle.columns
 _requests = kill_request.columns
 _runs = cleanup_run.columns
 _GAVE_UP = ("failed", "timeout", "running")  # `running`: the daemon died in it, and its agent's row was closed by hand
+_FAILED = ("failed", "timeout")
 _IN_USE = '"in_use":true'  # in the details of a run that kept something for nothing but its use
 _TRASH = "/agent-watchdog/trash/"  # what a hook's details say of a worktree in the trash: COMMON + this + AGENT/tree
 
@@ -98,6 +99,11 @@ class LeftoverQueries(Queries):
             .where(_runs.started_at < before, _runs.agent_id.not_in(busy))
         )
         return self._rows(query.order_by(_runs.finished_at, _runs.run_id).limit(limit), to_run)[0]
+
+    def failed_runs(self, agent_ids: Collection[str]) -> list[RunRow]:
+        """Hook runs of these agents whose last try did not end well, in the order they began."""
+        query = select(cleanup_run).where(_runs.agent_id.in_(sorted(agent_ids)), _runs.status.in_(_FAILED))
+        return self._rows(query.order_by(_runs.started_at, _runs.run_id), to_run)[0]
 
     def kept_in_use(self, host: str, before: datetime, since: datetime, limit: int = 50) -> list[RunRow]:
         """Hook runs that kept something for nothing but its use: tried last `before` then, first `since`; oldest first.

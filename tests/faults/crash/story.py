@@ -210,7 +210,7 @@ class Story:
     def _plain(self, rows: object) -> Any:
         """Without numbers and names that are another's in each telling, and what a host that kept us waiting adds."""
         text = json.dumps(rows, sort_keys=True).replace(self.agent_id, "ID").replace(str(self.world.dir), "DIR")
-        text = re.sub("; [0-9.hms]+ before are not counted: we could not hear it", "", text)
+        text = re.sub("; [0-9.hms]+ not counted: the daemon could not hear it", "", text)
         return json.loads(re.sub(r"[\d.]+(?= ?s\b| looks)|(?<=mute-)[0-9a-f]{8}", "N", text))
 
     def _refs(self) -> str:

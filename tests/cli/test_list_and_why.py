@@ -1,0 +1,391 @@
+"""What `list` and `why` tell first: one word for each agent, the most urgent on top, the reason of each failure."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.terminal import a_terminal
+from tests.control.office import Office, make_office
+from watchdog.cli import listing, verbs
+from watchdog.cli.output import table
+from watchdog.cli.story import story
+from watchdog.core.model import HookOutcome, State, Status, Verdict
+
+CLI = Path(sys.executable).parent / "agent-watchdog"
+Json = dict[str, object]
+
+
+@pytest.fixture
+def office(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    """A daemon that the verbs find by the environment."""
+    monkeypatch.delenv("AGENT_WATCHDOG_ID", raising=False)
+    for made in make_office():
+        monkeypatch.setenv("AGENT_WATCHDOG_SOCKET", made.socket_path)
+        yield made
+
+
+def agent(name: str, status: str = "running", **more: object) -> Json:
+    """One as `/v1/agents` has it."""
+    return {"name": name, "agent_id": name * 8, "owner_uid": 0, "status": status, "pid": 77, "why": "", **more}
+
+
+def listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], agents: list[Json], **status: object
+) -> list[str]:
+    """The lines of `list` for these agents and that state of the daemon."""
+    answers: dict[str, Json] = {"/v1/agents": {"agents": agents}, "/v1/status": dict(status)}
+    monkeypatch.setattr(listing, "ask", lambda _arguments, _method, path: (200, answers[path]))
+    assert verbs.main(["list"]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def cells(lines: list[str], title: str) -> dict[str, str]:
+    """One column, by name."""
+    head = next(line for line in lines if line.startswith("NAME "))
+    begin = head.index(title)
+    return {line.split()[0]: line[begin:].split("  ")[0] for line in lines[lines.index(head) + 1 :]}
+
+
+def test_an_agent_that_has_ended_has_no_verdict_any_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """O28: it was "killed healthy". Nor is its pid its own any more, which is another's by and by."""
+    over = {"completed_at": "2026-01-01T00:00:00Z", "verdict": "healthy", "needs_person": True, "note": "page 3"}
+    agents = [agent("a", "killed", **over), agent("b", "failed", verdict="starting"), agent("c", verdict="late")]
+    lines = listed(monkeypatch, capsys, agents)
+    assert cells(lines, "VERDICT") == {"a": "-", "b": "-", "c": "late"}
+    assert cells(lines, "PID") == {"a": "-", "b": "-", "c": "77"}
+    assert not any("page 3" in line for line in lines), "its last note is of then"
+    assert lines[0] == "1 agent: 1 late; 2 ended"
+
+
+def test_the_most_urgent_stand_first_each_with_one_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """O34: sorted by what a person has to see to. A verdict that no answer changes is not called a need."""
+    agents = [
+        agent("a", verdict="healthy"),
+        agent("b", verdict="waiting"),
+        agent("c", verdict="waiting", needs_person=True),
+        agent("d", verdict="stalled", needs_person=True),
+        agent("e", "unkillable", verdict="stalled"),
+        agent("f", "completed", completed_at="2026-01-01T00:00:00Z"),
+        agent("g", "completed", completed_at="2026-01-02T00:00:00Z"),
+        agent("h", "killed", completed_at="2026-01-01T00:00:00Z", cleanup_failed=["cleanup hook x failed: y"]),
+        agent("i", verdict="healthy", needs_person=True),
+    ]
+    lines = listed(monkeypatch, capsys, agents)
+    total = "6 agents: 1 unkillable, 2 need a person, 1 stalled, 1 healthy, 1 waiting"
+    assert lines[0] == f"{total}; 3 ended, 1 of them with a failed cleanup"
+    assert "".join(cells(lines, "VERDICT")) == "ecidabhgf"
+    assert {name for name, word in cells(lines, "VERDICT").items() if word == "needs a person"} == {"c", "i"}
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ({"registry_problem": "disk full"}, ["the registry cannot be used: disk full", "kills no agent", "make room"]),
+        ({"holds": [{"agent_id": None, "reason": "deploy", "by_uid": 0}]}, ["all agents are held: deploy", "unhold"]),
+        ({"doubts": ["mass stall"]}, ["kills for silence are held back: mass stall", "unhold"]),
+        ({"doubts": ["load"], "lasting_doubts": ["load"]}, ["holds back kills for silence: load", "unhold"]),
+        ({"mode": "observe"}, ["only observes"]),
+        ({"interval_seconds": 1, "last_sweep": "2026-01-01T00:00:00+00:00"}, ["the last sweep was"]),
+    ],
+)
+def test_what_stands_above_every_agent_stands_above_the_list(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: Json, words: list[str]
+) -> None:
+    """O34: nobody saw in `list` that all is held, or that the registry is away. One line each, with what to do."""
+    for agents in ([], [agent("a")]):
+        first, *rest = listed(monkeypatch, capsys, agents, **status)
+        assert first.startswith("ATTENTION: ")
+        assert all(word in first for word in words), first
+        assert not any("ATTENTION" in line for line in rest)
+
+
+def test_one_agents_hold_is_no_banner(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It stands in that agent's line, before what it holds back."""
+    held = agent("a", held="mine (by uid 0)", why="silent for 9m", verdict="stalled")
+    lines = listed(monkeypatch, capsys, [held], holds=[{"agent_id": "a", "reason": "mine", "by_uid": 0}])
+    assert lines[0] == "1 agent: 1 stalled"
+    assert lines[-1].endswith("held: mine (by uid 0); silent for 9m")
+
+
+def test_a_wait_has_no_limit_of_silence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """ "9m of 30s" beside `waiting` looks like a fault."""
+    silent: dict[str, Any] = {"promised": True, "after_seconds": 30, "counted_seconds": 540}
+    agents = [agent("a", verdict="waiting", **silent), agent("b", verdict="late", **silent)]
+    assert cells(listed(monkeypatch, capsys, agents), "SILENT") == {"a": "9m", "b": "9m of 30s"}
+
+
+def ended_with_a_failed_hook(office: Office, name: str) -> str:
+    """One that ended well, and whose cleanup did not."""
+    agent_id, now = office.register(name), office.desk.now()
+    store = office.desk.store.store
+    store.transition(agent_id, {Status.STARTING}, Status.RUNNING, now=now, who="test", why="")
+    store.transition(agent_id, {Status.RUNNING}, Status.ENDING, now=now, who="test", why="")
+    for hook, outcome, message in (
+        ("pane", HookOutcome.DONE, "closed"),
+        ("tracker", HookOutcome.FAILED, "exit status 3: no route to host"),
+        ("slow", HookOutcome.TIMEOUT, ""),
+    ):
+        store.open_run(f"{name}-{hook}", agent_id, hook, now)
+        store.finish_run(f"{name}-{hook}", outcome, message, now)
+    store.transition(agent_id, {Status.ENDING}, Status.COMPLETED, now=now, who="test", why="exited", exit_code=0)
+    office.on_loop(lambda: office.desk.fleet.drop(agent_id))
+    return agent_id
+
+
+FAILED = ["cleanup hook tracker failed: exit status 3: no route to host", "cleanup hook slow ran out of time"]
+
+
+def test_a_failed_hook_has_its_reason_wherever_its_agent_is_shown(
+    office: Office, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """O29: in `list --all` its reason was blank, as the agent itself had ended well."""
+    agent_id = ended_with_a_failed_hook(office, "alpha")
+    assert verbs.main(["list", "--all"]) == 0
+    total, _, line = capsys.readouterr().out.splitlines()
+    assert total == "0 agents; 1 ended, 1 of them with a failed cleanup"
+    assert all(words in line for words in (*FAILED, "exited by itself with status 0")), line
+
+    (shown,) = office.ask("GET", "/v1/agents?all")[1]["agents"]
+    assert {one.partition(": it gave")[0] for one in shown["cleanup_failed"]} == set(FAILED)
+    assert office.ask("GET", f"/v1/agents/{agent_id}")[1]["agent"]["cleanup_failed"] == shown["cleanup_failed"]
+    assert verbs.main(["why", "alpha"]) == 0
+    why = capsys.readouterr().out
+    assert FAILED[0] in why.partition("what happened")[0]
+    assert "agent-watchdog reap then runs it again" in why.partition("what happens next")[2].partition("details")[0]
+
+
+def test_a_list_without_the_registry_is_shown_without_these(office: Office) -> None:
+    """It comes from memory; who is being cleaned up is asked for in the registry, and may not be waited for."""
+    office.register("alpha")
+    office.age("alpha", status=Status.ENDING)
+    assert office.ask("GET", "/v1/agents")[1]["agents"][0]["cleanup_failed"] == []
+    office.desk.facts = lambda: {"registry_problem": "gone"}
+    assert "cleanup_failed" not in office.ask("GET", "/v1/agents")[1]["agents"][0]
+
+
+def test_an_unkillable_agent_is_listed_with_what_holds_it(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
+    """O29's sibling: its verdict's line stood there, which said nothing of the kill that had failed."""
+    office.register("alpha")
+    office.age("alpha", status=Status.UNKILLABLE, line="silent for 9m", lives_on="d_state: dd[77] alive (d_state)")
+    for words in (["list"], ["why", "alpha"], ["kill", "alpha", "--dry-run"]):
+        verbs.main(words)
+        assert "cannot be killed: d_state: dd[77] alive" in capsys.readouterr().out, words
+
+
+@pytest.mark.parametrize(
+    ("changes", "needs"),
+    [
+        ({"state": State.WAITING, "verdict": Verdict.WAITING}, True),
+        ({"state": State.IDLE, "verdict": Verdict.WAITING}, False),
+        ({"needed_human": True, "verdict": Verdict.HEALTHY}, True),
+        ({"verdict": Verdict.HEALTHY}, False),
+    ],
+)
+def test_who_needs_a_person_is_called_so(
+    office: Office, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], needs: bool
+) -> None:
+    """O32: `waiting` was one word for a tool, a rest and a question; `list`, `why` and JSON have it alike."""
+    office.register("alpha")
+    office.age("alpha", **changes)
+    assert office.ask("GET", "/v1/agents")[1]["agents"][0]["needs_person"] is needs
+    for words in (["list"], ["why", "alpha"]):
+        assert verbs.main(words) == 0
+        assert ("needs a person" in capsys.readouterr().out) is needs, words
+
+
+def test_the_story_and_the_remedy_come_before_the_evidence() -> None:
+    """O31: ten lines of "no evidence" stood above what had happened."""
+    signals = [
+        {"signal": "lease", "says": None, "missing": "it has none"},
+        {"signal": "state", "says": "working", "trust": "its own word"},
+    ]
+    one = agent("alpha", verdict="late", outlook=["It is late."], signals=signals, needs_person=True, pane="tmux %1")
+    events = [{"at": "2026-01-01T00:00:00Z", "event": "agent.late", "why": "silent", "who": "daemon"}]
+    text = "\n".join(story({"agent": one, "events": events}))
+    order = ["needs a person", "agent.late: silent", "It is late.", "do: answer it in its pane", "details", "evidence"]
+    order += ["state       working", "lease       no evidence: it has none"]
+    assert [text.index(word) for word in order] == sorted(text.index(word) for word in order)
+
+
+def test_of_a_long_history_the_story_has_both_ends() -> None:
+    """Else the remedy stands below a thousand lines; `events` has all of them."""
+    events = [
+        {"at": f"2026-01-01T00:00:{number % 60:02}Z", "event": "agent.nudged", "why": f"number {number};", "who": "x"}
+        for number in range(1000)
+    ]
+    lines = list(story({"agent": {**agent("alpha"), "agent_id": "a" * 32}, "events": events}))
+    told = [line for line in lines if "agent.nudged" in line]
+    assert len(told) == 40
+    assert ["number 0;" in told[0], "number 999;" in told[-1]] == [True, True]
+    assert f"  ... 960 events between (agent-watchdog events --agent {'a' * 32})" in lines
+
+
+def moments(*events: tuple[str, str], run_at: str) -> list[str]:
+    """The story's lines of a hook that failed in its last try then."""
+    evidence = {"hook": "mine", "outcome": "failed", "attempt": 1}
+    told = [
+        {"at": f"2026-01-01T00:00:{at}Z", "event": event, "why": "w", "who": "daemon", "evidence": evidence}
+        for at, event in events
+    ]
+    run = {"hook": "mine", "status": "failed", "message": "no", "finished_at": f"2026-01-01T00:00:{run_at}Z"}
+    lines = "\n".join(story({"agent": agent("a"), "events": told, "cleanup": [run]})).partition("what happened\n")[2]
+    return [line.split("  ")[2].split(": ")[0].strip() for line in lines.partition("\n\n")[0].splitlines()]
+
+
+def test_the_last_try_of_a_failed_hook_is_told_once_and_in_its_place() -> None:
+    """Its event and its run said the same, and the run of a later try stood where the first one had failed."""
+    assert moments(("10", "cleanup.hook_failed"), ("11", "agent.ended"), run_at="10") == [
+        "cleanup mine",
+        "agent.ended",
+    ]
+    tries = [("10", "cleanup.hook_failed"), ("11", "agent.ended"), ("40", "cleanup.hook_retried")]
+    assert moments(*tries, run_at="40") == ["cleanup.hook_failed", "agent.ended", "cleanup mine"]
+
+
+def test_an_end_without_a_kill_is_no_kill_request() -> None:
+    """O35: "kill request: reason gone", and "options: cleanup True, beats 4"."""
+    gone: Json = {"request_id": "r" * 32, "reason": "gone", "by": "daemon", "status": "done", "created_at": ""}
+    gone |= {"options": {"cleanup": True, "beats": 4, "why": "the main process has ended"}, "step": "cleanup"}
+    for how, words in (("by itself", "; nothing was signalled"), ("after SIGTERM", "")):
+        request = {**gone, "outcome": {"message": "m", "processes": [{"pid": 1, "name": "sh", "how": how}]}}
+        lines = list(story({"agent": agent("a"), "requests": [request]}))
+        assert f"its end (rrrrrrrr): exited by itself{words}" in lines
+        assert not any(word in line for line in lines for word in ("kill request", "options", "beats", "signal:"))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"force": True}, "by KILL at once"),
+        ({"cleanup": False}, "without cleanup"),
+        ({"cancel": True}, "its task was cancelled"),
+        ({"grace_seconds": 90.0}, "with 1m30s between TERM and KILL"),
+    ],
+)
+def test_an_option_that_makes_a_difference_is_told_in_words(options: Json, words: str) -> None:
+    """The others are left out."""
+    request = {"request_id": "r", "reason": "operator", "by": "uid 0", "status": "open", "step": "term_main"}
+    lines = list(story({"agent": agent("a"), "requests": [{**request, "options": {"cleanup": True, **options}}]}))
+    assert f"  {words}" in lines
+    assert "  it has got as far as step term_main" in lines
+    assert any(line.endswith("by uid 0: a person wanted it killed") for line in lines)
+
+
+# -- at a terminal
+
+
+def drawn(environment: dict[str, str], *words: str, columns: int = 80) -> str:
+    """What a terminal of that width gets."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [str(CLI), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "NO_COLOR": "", **environment},
+    )
+    os.close(theirs)
+    text = b""
+    try:
+        while piece := os.read(ours, 65536):
+            text += piece
+    except OSError:  # EIO: the other side is closed
+        pass
+    os.close(ours)
+    assert process.wait(60) == 0
+    return text.decode().replace("\r\n", "\n")
+
+
+def test_each_colour_has_its_word_and_none_comes_with_no_color_or_without_a_terminal(office: Office) -> None:
+    """O32: the cell that is coloured holds the word; without colours the same words are there."""
+    for name, verdict in (("asks", Verdict.WAITING), ("rests", Verdict.WAITING), ("dies", Verdict.STALLED)):
+        office.register(name)
+        office.age(name, verdict=verdict, state=State.WAITING if name == "asks" else State.IDLE)
+    coloured, plain = drawn({}, "list", columns=200), drawn({"NO_COLOR": "1"}, "list", columns=200)
+    for colour, word in (("1;35", "needs a person"), ("36", "waiting"), ("31", "stalled")):
+        assert f"\x1b[{colour}m{word}" in coloured
+        assert word in plain
+        assert f"\x1b[{colour}m" not in plain
+    piped = subprocess.run([str(CLI), "list"], capture_output=True, text=True, timeout=60, env={**os.environ})
+    assert "\x1b" not in piped.stdout
+    assert "needs a person" in piped.stdout
+
+
+def test_a_long_name_leaves_a_narrow_terminal_to_the_others(office: Office) -> None:
+    """O3: one of 55 characters hid status, verdict and reason of all."""
+    office.register("n" * 55)
+    office.register("b", task="T-1")
+    office.age("b", verdict=Verdict.LATE, line="silent for 9m, promised 2m; look 1 of 2; " + "and more " * 5)
+    lines = drawn({"NO_COLOR": "1"}, "list").splitlines()
+    assert max(len(line.replace("\x1b[1m", "").replace("\x1b[0m", "")) for line in lines) <= 80
+    row = next(line for line in lines if line.startswith("b "))
+    assert [word in row for word in ("running", "late", "T-1")] == [False, True, True], "it is starting"
+    assert any(line.startswith("    silent for 9m, promised 2m; look 1 of 2") for line in lines), "below its row"
+
+
+def test_columns_that_say_nothing_are_left_out_at_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a file all stand there, for programs that count them."""
+    rows = [["a", "-", "x"], ["b", "-", "y"]]
+    assert table(("NAME", "TASK", "WHY"), rows)[0] == "NAME  TASK  WHY"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "TASK" not in table(("NAME", "TASK", "WHY"), rows)[0]
+
+
+def test_a_watch_draws_in_place_as_much_as_fits_and_outlives_the_daemon(office: Office, tmp_path: Path) -> None:
+    """O24: it scrolled, and ended with 69 when the daemon was restarted."""
+    for number in range(12):
+        office.register(f"agent-{number:02}")
+    with a_terminal({**os.environ, "NO_COLOR": "1"}, tmp_path) as terminal:
+        terminal.resize(rows=8, columns=100)
+        terminal.type(f"TERM=xterm exec {CLI} list --watch")
+        first = terminal.expect("more lines: a higher window, or list without --watch")
+        assert first.partition("\x1b[2J")[2].count("\n") == 6, (
+            "one line less than the window, with the one that says so"
+        )
+        again = terminal.expect("more lines: a higher window")
+        assert "\x1b[2J" not in again, "it is drawn over, not cleared into the scrollback"
+        office.stop()
+        terminal.expect("waiting for the daemon")
+        office.start()
+        office.register("afterwards")
+        terminal.expect("afterwards")
+
+
+def test_a_watch_that_never_found_a_daemon_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `events --follow` does."""
+    tmp_path.chmod(0o700)
+    assert verbs.main(["--socket", str(tmp_path / "control.sock"), "list", "--watch"]) == 69
+    assert "doctor" in capsys.readouterr().err
+
+
+def test_a_watch_for_a_program_outlives_the_daemon_too(office: Office) -> None:
+    """One JSON value a line, as before."""
+    office.register("alpha")
+    process = subprocess.Popen(
+        [str(CLI), "list", "--watch", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert json.loads(process.stdout.readline())["agents"][0]["name"] == "alpha"
+        office.stop()
+        assert "waiting for the daemon" in process.stderr.readline()
+        office.start()
+        while json.loads(process.stdout.readline())["agents"]:
+            pass  # of the daemon before; the one that came anew knows of nobody
+    finally:
+        process.kill()
+        process.communicate(timeout=60)

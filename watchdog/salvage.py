@@ -1,0 +1,111 @@
+"""What can be read of a configuration file that is no TOML: its other faults are reported together with that one.
+
+tomllib stops at the first fault. Here the file is cut at its section headers, each part is read by itself, and a line
+that cannot be read is left out, so that all that is wrong with a file is told at once. Nothing of it is ever used: a
+file with a fault is refused as a whole.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST = 20  # lines left out; it is another file than was meant
+LARGEST = 64 << 10  # characters of a file that is looked at so closely; tomllib takes a second for each MiB
+_HEADER = re.compile(r"[ \t]*(\[\[?)[ \t]*([A-Za-z_][\w-]*)(.*)")
+_WHOLE = re.compile(r"[ \t]*(\]\]?)[ \t]*(#.*)?$")
+_KEY = re.compile(r"[ \t]*([A-Za-z0-9_-]+)[ \t]*[=.]")
+_LINE = re.compile(r"\(at line (\d+), column \d+\)")
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """`faults`: one line each, in the order of the file. `unread`: keys (`section.key`) or whole sections."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    unread: set[str] = field(default_factory=set)
+
+
+def salvage(text: str, first: str, sections: Mapping[str, bool]) -> Salvaged:
+    """The readable rest of a file, and each fault of its syntax. `first` is what tomllib says of the whole.
+
+    A header with a fault is taken for one where it begins as one of `sections`: by name, whether it is a `[[list]]`.
+    """
+    found, seen = Salvaged(), dict[str, int]()
+    if len(text) > LARGEST:
+        found.faults.append(first)
+        return found
+    lines = text.split("\n")
+    begins = [
+        number
+        for number, line in enumerate(lines)
+        if (header := _HEADER.match(line)) and (_WHOLE.match(header[3]) or header[2] in sections)
+    ]
+    for begin, end in zip([0, *begins], [*begins, len(lines)], strict=True):
+        _part(lines, begin, end, found, seen, sections)
+    if not found.faults:  # only the whole has it, such as a table that a dotted key made before
+        found.faults.append(first)
+    return found
+
+
+def _part(
+    lines: list[str], begin: int, end: int, found: Salvaged, seen: dict[str, int], sections: Mapping[str, bool]
+) -> None:
+    """One section, or what stands before the first one."""
+    header = _HEADER.match(lines[begin]) if begin < end else None
+    name, body = "", lines[begin:end]
+    if header is not None:
+        name, is_list = header[2], header[1] == "[["
+        whole = _WHOLE.match(header[3])
+        if whole is None and header[3].lstrip().startswith("."):
+            found.unread.add(name)  # a table in a table: none of ours, read as it is
+        elif whole is None or (whole[1] == "]]") is not is_list:
+            is_list = sections.get(name, is_list)
+            right = f"[[{name}]]" if is_list else f"[{name}]"
+            found.faults.append(f"not TOML: line {begin + 1} is no header of a section; right: {right}")
+            body[0] = right
+        if not is_list and name in seen and whole is not None:
+            found.faults.append(
+                f"not TOML: [{name}] is declared at lines {seen[name]} and {begin + 1};"
+                f" right: one [{name}], with the keys of both"
+            )
+        seen.setdefault(name, begin + 1)
+    data = _read(body, begin, name, found)
+    for key, value in data.items():
+        former = found.data.get(key)
+        if isinstance(former, dict) and isinstance(value, dict):
+            former.update(value)
+        elif isinstance(former, list) and isinstance(value, list):
+            former.extend(value)
+        else:
+            found.data.setdefault(key, value)
+
+
+def _read(body: list[str], begin: int, name: str, found: Salvaged) -> dict[str, Any]:
+    """Its keys, without the lines that cannot be read."""
+    for _ in range(MOST):
+        try:
+            return tomllib.loads("\n" * begin + "\n".join(body) + "\n")
+        except tomllib.TOMLDecodeError as error:
+            place = _LINE.search(str(error))
+            keys = [number for number, line in enumerate(body) if _KEY.match(line)]
+            # What is not ended ends with its section: a text or a list, which the last key begins.
+            at = int(place[1]) - 1 - begin if place else keys[-1] if keys else -1
+            found.faults.append(f"not TOML: {error}" if place else f"not TOML: {_unended(begin + at + 1)}")
+            first = 1 if name else 0  # the header is no line to be left out
+            if not first <= at < len(body) or not body[at].strip() or len(found.faults) >= MOST:
+                break
+            key = _KEY.match(body[at])
+            found.unread.add(f"{name}.{key[1]}" if key and name else name)
+            body[at : at + 1 if place else None] = [""]
+        except (RecursionError, ValueError) as error:
+            found.faults.append(f"not TOML: {error}")
+            break
+    found.unread.add(name)
+    return {}
+
+
+def _unended(line: int) -> str:
+    return f"what begins at line {line} is never ended (a quote or a bracket is missing)"
