@@ -10,7 +10,9 @@ import importlib
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Generator, Iterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -49,6 +51,14 @@ def _refuse(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not forgiven(reason):
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be missing: {reason}"
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A directory that every user may enter. Each pytest that starts closes pytest's own to other users again."""
+    with tempfile.TemporaryDirectory(prefix="aw-", dir="/tmp") as directory:
+        os.chmod(directory, 0o755)
+        yield Path(directory)
 
 
 def pytest_configure() -> None:

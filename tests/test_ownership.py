@@ -4,8 +4,6 @@ import ast
 import asyncio
 import os
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,14 +35,6 @@ ASKS = {"call", "call_alone", "ask_owner", "type_keys", "run_notice"}
 def agent_of(pid: int, owner: int) -> Agent:
     reg = Registration("a" * 32, "alpha", owner, "h", boot_id(), identity=read_identity(pid, "h"), created_at=NOW)
     return Agent(reg, Policy(), Status.RUNNING)
-
-
-@pytest.fixture
-def public() -> Iterator[Path]:
-    """A directory that every user may enter."""
-    with tempfile.TemporaryDirectory(prefix="aw-", dir="/tmp") as directory:
-        os.chmod(directory, 0o755)
-        yield Path(directory)
 
 
 def refused(agent: Agent) -> str:

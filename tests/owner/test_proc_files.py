@@ -117,15 +117,13 @@ def test_what_hangs_is_an_occupant(hangs: tuple[set[str], threading.Event], slee
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: processes of another uid")
 @pytest.mark.parametrize(("mode", "kept"), [(0o700, False), (0o755, True)])
 def test_of_another_user_it_is_one_only_where_that_user_can_come(
-    mode: int, kept: bool, hangs: tuple[set[str], threading.Event], tmp_path: Path
+    mode: int, kept: bool, hangs: tuple[set[str], threading.Event], public: Path
 ) -> None:
     """Else each user could keep all of root's places for ever."""
     paths, _ = hangs
-    for above in (tmp_path, *list(tmp_path.parents)[:-2]):
-        above.chmod(0o755)
-    (tmp_path / "closed").mkdir(mode=mode)
-    (tmp_path / "closed").chmod(mode)
-    place = tmp_path / "closed" / "place"
+    (public / "closed").mkdir(mode=mode)
+    (public / "closed").chmod(mode)
+    place = public / "closed" / "place"
     place.mkdir()
     child = subprocess.Popen(["sleep", "1000"], cwd="/", user=65534, group=65534, extra_groups=())
     try:
