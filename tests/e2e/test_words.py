@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from tests.control.test_scrape import free_port
-from tests.e2e.test_figures import figures
 from tests.world import BIN, PATIENCE, World, wait_for
 
 SAYS_DONE_ON_TERM = """
@@ -151,31 +148,6 @@ def test_ready_is_said_when_the_first_look_is_over(world: World) -> None:
     assert world.agents()["alpha"]["verdict"] == "healthy"
     names = [event["event"] for event in world.events()[before:]]
     assert names.index("sweep.finished") < names.index("daemon.ready"), names
-
-
-def test_ready_after_a_reload_is_said_when_a_look_by_the_new_settings_is_over(world: World) -> None:
-    """Sibling of P13: nobody else looks in that minute."""
-    port = free_port()
-    slow: dict[str, Any] = {"sweep": {"interval_seconds": 60}, "metrics": {"listen": f"127.0.0.1:{port}"}}
-    world.configure(**slow, stall={"after_seconds": 600})
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(world.dir / "manager"))
-        manager.settimeout(PATIENCE)
-        world.environ["NOTIFY_SOCKET"] = str(world.dir / "manager")
-
-        def hears(word: bytes) -> None:
-            while word not in manager.recv(4096).split(b"\n"):
-                pass
-
-        world.start()
-        hears(b"READY=1")
-        world.configure(**slow, stall={"after_seconds": 500})
-        before = figures(port)["sweep_seconds_count"]
-        assert world.daemon is not None
-        os.kill(world.daemon.pid, signal.SIGHUP)
-        hears(b"RELOADING=1")
-        hears(b"READY=1")
-        assert figures(port)["sweep_seconds_count"] == before + 1
 
 
 @pytest.mark.parametrize("reader", ["grep -m1 agent.registered", "head -n 1", "cat >first & wait-for first; kill $!"])
