@@ -593,6 +593,17 @@ def test_a_grace_that_runs_is_told_of_the_main_process_and_then_of_all(scene: Sc
     assert (main[1], half[0], everybody[1]) == (False, 0.0, True)
 
 
+def test_one_that_has_ended_before_it_is_taken_in_was_somebody_new() -> None:
+    """Q9: a look that found only such found somebody, and proves nothing."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        found = identity.read_identity(process.pid, HOST)
+        process.kill()
+    assert found is not None
+    made = roll.Roll(None, lambda: Guard(host=HOST), lambda *_: None, lambda *_: None)
+    assert made.admit(TreeMember(found, 1, os.getuid(), "sleep", "S", "marker"))
+    assert made.all() == ()
+
+
 SAVES = """
 def save(name, seconds):
     signal.signal(signal.SIGTERM, lambda *_: (time.sleep(seconds), open(name, "w"), os._exit(0)))
