@@ -139,6 +139,7 @@ class Ending:
                         left = () if unseen else self._enclosure.strangers()
                         return Ended(roll.all(), "not_permitted" if unseen else None, unseen, left)
                     case Move.GIVE_UP:
+                        self._enclosure.thaw()  # else our own freezer would be what holds them
                         nobody = "outrun" if self._looks.outrun else "not_permitted"
                         return Ended(roll.all(), await roll.stuck() or nobody)
                     case Move.LOOK:
