@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cgroups import needs_v2, path_of, scratch
+from tests.e2e.test_words import HOLDS_ITS_EXIT
 from tests.processes.conftest import needs_root, pending
 from tests.world import alive, pids_with, wait_for
 from watchdog import roll
@@ -26,6 +27,7 @@ from watchdog.errors import RegistryUnavailable, SignalRefused
 from watchdog.fleet import Agent, Fleet
 from watchdog.processes import bounded, cgroups, identity
 from watchdog.processes.signals import Guard, Look, SendResult, kill_cgroup, send
+from watchdog.processes.survey import Trees
 from watchdog.scan import Scanner
 
 HOST = identity.this_host(None)
@@ -578,6 +580,37 @@ time.sleep(1000)
     assert not cgroups.events(own).populated
 
 
+@needs_v2
+@pytest.mark.parametrize("look", [0.0, 1.0], ids=["looks are quick", "a look takes longer than all of verify"])
+def test_who_outlives_it_got_kill_and_is_not_said_to_be_held_by_our_own_freezer(
+    scene: Scene, own: str, look: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen once on a busy machine, where the time was over between the freeze and KILL: "frozen by cgroup ...; thaw it"
+    told of one that a debugger held, and KILL had gone out to nobody.
+    """
+    agent = scene.python('open("up", "w"); time.sleep(1000)', own)
+    assert agent.identity is not None
+    holder = subprocess.Popen([sys.executable, "-c", HOLDS_ITS_EXIT, str(agent.identity.pid)], cwd=scene.dir)
+    trees = scene.scanner.trees
+
+    async def slowly() -> Trees:
+        await asyncio.sleep(look)
+        return await trees()
+
+    monkeypatch.setattr(scene.scanner, "trees", slowly)
+    try:
+        wait_for((scene.dir / "traced").exists, "it is traced")
+        for number in range(6):  # at another moment of a round each
+            ended = scene.end(agent, grace=0.1, verify=0.4 + 0.05 * number)
+            (member,) = ended.members
+            assert (ended.reason, member.lives_on()) == ("traced", f"alive (held by a debugger, process {holder.pid})")
+            assert "SIGKILL" in member.sent
+    finally:
+        holder.kill()
+        holder.wait()
+    assert scene.end(agent).reason is None
+
+
 def test_a_grace_that_runs_is_told_of_the_main_process_and_then_of_all(scene: Scene) -> None:
     """The rest gets TERM at half of it."""
     agent = scene.python(
@@ -591,6 +624,17 @@ def test_a_grace_that_runs_is_told_of_the_main_process_and_then_of_all(scene: Sc
     main, half, everybody = scene.graces
     assert began < main[0] < main[0] + 4 <= everybody[0]  # each has a whole one
     assert (main[1], half[0], everybody[1]) == (False, 0.0, True)
+
+
+def test_one_that_has_ended_before_it_is_taken_in_was_somebody_new() -> None:
+    """Q9: a look that found only such found somebody, and proves nothing."""
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        found = identity.read_identity(process.pid, HOST)
+        process.kill()
+    assert found is not None
+    made = roll.Roll(None, lambda: Guard(host=HOST), lambda *_: None, lambda *_: None)
+    assert made.admit(TreeMember(found, 1, os.getuid(), "sleep", "S", "marker"))
+    assert made.all() == ()
 
 
 SAVES = """

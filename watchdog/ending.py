@@ -139,6 +139,7 @@ class Ending:
                         left = () if unseen else self._enclosure.strangers()
                         return Ended(roll.all(), "not_permitted" if unseen else None, unseen, left)
                     case Move.GIVE_UP:
+                        self._enclosure.thaw()  # else our own freezer would be what holds them
                         nobody = "outrun" if self._looks.outrun else "not_permitted"
                         return Ended(roll.all(), await roll.stuck() or nobody)
                     case Move.LOOK:
@@ -180,7 +181,8 @@ class Ending:
         self._roll.check()
         quiet = self._enclosure.look(before, [m.pid for m in self._roll.alive()])
         self._restless = 0 if quiet else self._restless + 1
-        self._looks = self._looks.after(new=any(new), alive=lived, whole=trees.whole, lost=trees.lost)
+        found = any(new) or self._plan.agent_id in trees.passed
+        self._looks = self._looks.after(new=found, alive=lived, whole=trees.whole, lost=trees.lost)
         self._kill = replace(self._kill, fresh=True, stable=quiet and self._looks.prove)
 
     async def _act(self, move: Move, alive: list[Member]) -> None:

@@ -99,10 +99,11 @@ class Roll:
         self._members: dict[Identity, Member] = {}
 
     def admit(self, seen: TreeMember) -> bool:
-        """Take in a process of the tree; False when it is known already or provably gone.
+        """Take in a process of the tree; False when it is known already.
 
-        A tree may be larger than the descriptors that we may have: who comes too late for one is left for a later look,
-        when some of those who hold one have died.
+        One that has ended since it was found counts as taken in: there was somebody new. A tree may be larger than the
+        descriptors that we may have: who comes too late for one is left for a later look, when some of those who hold
+        one have died.
         """
         if seen.identity in self._members:
             return False
@@ -116,7 +117,7 @@ class Roll:
             self._told_refusal(seen.identity.pid, str(error))
             return True
         if pidfd is None:
-            return False
+            return True
         if pidfd >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_DESCRIPTORS and self._holds_any():
             os.close(pidfd)  # the lowest number that is free is given out (open(2)): there are few left
             return True

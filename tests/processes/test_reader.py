@@ -21,7 +21,7 @@ from tests.processes.conftest import HOST, Family, known, until
 from watchdog.core.model import Identity, Presence
 from watchdog.core.users import Range, UserMap
 from watchdog.errors import SignalRefused
-from watchdog.processes import bounded, evidence, procfs, reader, table
+from watchdog.processes import bounded, evidence, procfs, reader, reader_main, table
 from watchdog.processes import identity as identities
 from watchdog.processes.bounded import LookFailed, Unreadable
 from watchdog.processes.reader import Reader
@@ -199,6 +199,24 @@ def test_one_of_which_each_read_takes_long_is_not_read_for_a_while(proc: Proc) -
         procfs.stat(FIRST + 1)
     os.close(os.open(fifo, os.O_RDWR | os.O_NONBLOCK))
     breathing.join()
+
+
+def test_of_a_user_of_whom_many_let_reads_take_long_each_further_one_rests_after_its_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three long reads of each of 150 kept root's kill from all else for 10 s. Root's own are never a crowd."""
+    users = {FIRST: 61101, 2 * FIRST: 61102, 3 * FIRST: 0}
+    monkeypatch.setattr(reader_main, "uid_of", lambda pid, _: users[pid // FIRST * FIRST])
+    monkeypatch.setattr(bounded, "slow", {})
+    crew = reader_main.Crew()
+    for number in range(2 * reader_main.CROWD):
+        for first in users:
+            if first != 2 * FIRST or number < reader_main.CROWD:  # one of these users has no more
+                crew._note_slow(first + number)
+    assert bounded.slow.keys() == {FIRST + number for number in range(reader_main.CROWD, 2 * reader_main.CROWD)}
+    for _ in range(reader_main.SLOW - 1):
+        crew._note_slow(FIRST)
+    assert FIRST in bounded.slow
 
 
 def _is_read(pid: int) -> bool:

@@ -170,9 +170,11 @@ def _owed(kill: Kill) -> bool:
 def _end(kill: Kill, now: float) -> Next:
     """One round: look, freeze what can be frozen, look, stop who still runs, look until nobody new does, KILL.
 
-    Who is stopped cannot fork, so each look finds fewer; a tree that outruns us gets KILL all the same.
+    Who is stopped cannot fork, so each look finds fewer; a tree that outruns us gets KILL all the same. So does one
+    that a busy host takes longer to look at than all of `verify`: nobody outlives what was not sent.
     """
-    if kill.killing_since is not None and now >= kill.killing_since + kill.verify.total_seconds():
+    over = kill.killing_since is not None and now >= kill.killing_since + kill.verify.total_seconds()
+    if over and kill.killed_until is not None:
         return Next(Move.GIVE_UP)
     if kill.killed_until is not None and now < kill.killed_until:
         return Next(Move.WAIT, kill.killed_until)

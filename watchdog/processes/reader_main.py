@@ -9,7 +9,8 @@ daemon. Its first thread never reads such a file: it takes requests, and every `
 - For one process after another (`each`) one thread is enough as long as none hangs. When one does not come back within
   a tick, as many threads go on as are stuck: 200 hung processes cost half a second, once.
 - One that lets each read take nearly as long is not read for `REST` seconds after each third such read: a scan reads a
-  process several times, a kill scans several times, and others wait for both.
+  process several times, a kill scans several times, and others wait for both. Of a user of whom `CROWD` did so lately
+  each further one is not after its first.
 - A thread stuck for ever is a task that the unit's TasksMax counts. So `OF_ONE_USER` may be stuck with the processes of
   one user, `OF_ALL` with all; beyond, processes that were not read before count as hung without being asked. `KEPT` are
   for root's and the daemon's own, and half of them for users of whom none hangs: they are registered and ended as ever.
@@ -43,6 +44,7 @@ TICK = 0.05  # seconds
 PATIENCE = 3  # ticks in one system call: 100 to 150 ms; a read that does not hang takes 10 to 100 µs
 SLOW = 3  # reads that waited for a tick and longer, within `WITHIN` seconds: one execve on a busy host is one or two
 WITHIN, REST = 10.0, 5.0
+CROWD = 32  # processes of one user, each with such a read within `WITHIN`
 AT_ONCE = 64  # threads that go on in one `each`
 OF_ONE_USER = 256  # stuck threads; 20 KiB each
 OF_ALL = 512
@@ -174,6 +176,7 @@ class Crew:
         self.active = 0  # tasks that are not finished and whose thread is not left behind
         self.version = 0  # of what is stuck
         self._slow: dict[int, list[float]] = {}  # when reads of a process began to wait, the last few
+        self._slow_of: dict[int, int] = {}  # the user of each of these
         self._workers: set[_Worker] = set()
         self._stuck: dict[_Worker, _Stuck] = {}
         self._of_user: Counter[int] = Counter()  # the same, by user
@@ -235,9 +238,20 @@ class Crew:
         self._slow = {one: those for one, those in self._slow.items() if those}
         those = self._slow.setdefault(pid, [])
         those.append(now)
-        if len(those) >= SLOW:
-            del those[0]
+        if len(those) >= (1 if self._in_crowd(pid) else SLOW):
+            del those[: 1 - SLOW]
             bounds.slow = {one: until for one, until in bounds.slow.items() if until > now} | {pid: now + REST}
+
+    def _in_crowd(self, pid: int) -> bool:
+        """Whether so many processes of its user were slow lately that a third look at each would take too long."""
+        self._slow_of = {one: user for one, user in self._slow_of.items() if one in self._slow and one != pid}
+        pidfd = _pidfd_of(pid)
+        user = users.of(uid_of(pid, pidfd))
+        if pidfd >= 0:
+            os.close(pidfd)
+        others = sum(one == user for one in self._slow_of.values())
+        self._slow_of[pid] = user
+        return others >= CROWD and user not in (0, os.geteuid())
 
     def returned(self, worker: _Worker) -> None:
         """A read that hung has returned: its process may be read again."""

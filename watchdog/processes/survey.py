@@ -16,10 +16,14 @@ from watchdog.processes.bounded import bounded
 
 
 class Trees(dict[str, tuple[TreeMember, ...]]):
-    """Of each agent, by id. `whole` and `lost`: of the scan, see `table.ProcessTable`."""
+    """Of each agent, by id. `whole` and `lost`: of the scan, see `table.ProcessTable`.
+
+    `passed`: of which agents a process was found that had ended by the time it was to be pinned down.
+    """
 
     whole: bool = True
     lost: bool = False
+    passed: frozenset[str] = frozenset()
 
 
 _previous: table.ProcessTable | None = None
@@ -61,7 +65,7 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
     for root in roots:
         found[root.agent_id] += memory.unseen(seen, root)
     if identities.pidfd_inodes_work():
-        found = Trees(_completed(found))
+        found = _completed(found)
     found.whole, found.lost = seen.whole, seen.lost
     known = ((row.stat.pid, row.uid, row.service) for row in seen.rows.values() if row.stat.pid not in mains)
     shared = tuple(Service(pid, uid, name) for pid, uid, name in known if name is not None and name != PARTS)
@@ -111,13 +115,15 @@ def _seen(seen: table.ProcessTable, root: tree.Root, marks: frozenset[str]) -> t
     return root if (marks, home) == (root.marks, root.home_cgroup) else replace(root, marks=marks, home_cgroup=home)
 
 
-def _completed(found: Trees) -> dict[str, tuple[TreeMember, ...]]:
+def _completed(found: Trees) -> Trees:
     """With the pidfd's inode for those that were not seen before."""
     new = [one for members in found.values() for one in members if one.identity.pidfd_inode is None]
     if not new:
         return found
     whole = {replace(one.identity, pidfd_inode=None): one for one in memory.with_inodes(new)}
-    return {agent_id: tuple(_in_place(members, whole)) for agent_id, members in found.items()}
+    pinned = Trees((agent_id, tuple(_in_place(members, whole))) for agent_id, members in found.items())
+    pinned.passed = frozenset(agent_id for agent_id, members in found.items() if len(members) > len(pinned[agent_id]))
+    return pinned
 
 
 def _in_place(members: Iterable[TreeMember], whole: Mapping[Identity, TreeMember]) -> Iterable[TreeMember]:

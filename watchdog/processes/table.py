@@ -139,7 +139,9 @@ def scan(
     unreadable: set[int] = set()
     began = int(Clock().now().boot * procfs.TICKS_PER_SECOND)
     try:
-        whole = _read_all(proc_fd, rows, unreadable, before)
+        first = _last_number(proc_fd)
+        whole = _read_all(proc_fd, rows, unreadable, before, _Fresh(uids, began - FRESH))
+        whole = whole and _last_number(proc_fd) >= first  # else who began anew below is in no list of /proc
         # A line that was read in the tick in which its process started may by now be true of another one of that number
         # and tick, and nothing would tell the two apart. Read when that tick is over, it names one process.
         young = {pid: row.stat.start_ticks for pid, row in rows.items() if row.stat.start_ticks >= began}
@@ -147,6 +149,8 @@ def scan(
         if young and identities.tick_is_over(max(young.values())):
             again = [rows.pop(pid) for pid in young]
             _read_rows(young, proc_fd, rows, unreadable, before)
+        over = [row for row in again if row.uid in uids and _has_ended(rows.get(row.stat.pid))]
+        _keep_marks(again, rows, unreadable)
         wanted: dict[int, tuple[bool, bool]] = {}  # whether its marks, whether its cgroup in any case
         for pid, row in rows.items():
             marks = row.uid in uids and not row.stat.kernel_thread
@@ -162,9 +166,8 @@ def scan(
                 rows[pid], complete = found
                 if not complete:
                     unreadable.add(pid)
-        ended = (row for row in again if row.uid in uids and _has_ended(rows.get(row.stat.pid)))
-        doubtful = [*ended, *(rows[pid] for pid, (marks, _) in wanted.items() if marks)]
-        lost = any(_lost(row, rows, began - FRESH) for row in doubtful)
+        doubtful = [*over, *(rows[pid] for pid, (marks, _) in wanted.items() if marks)]
+        lost = any(_lost(row, rows, unreadable, began - FRESH) for row in doubtful)
         # Asked last: a number that passed on since its line was read then stands for the one that is gone.
         for path in sorted(own_cgroups):
             with suppress(OSError):  # one that cannot be read (ENAMETOOLONG) hides its own processes, nobody else's
@@ -185,11 +188,27 @@ def table(host: str, uids: frozenset[int], scanner_pid: int) -> ProcessTable:
     return scan(host, uids, scanner_pid=scanner_pid)
 
 
-def _read_all(proc_fd: int, rows: dict[int, Row], unreadable: set[int], before: Mapping[int, Row]) -> bool:
+class _Fresh(NamedTuple):
+    """Whose marks are read at once: of these uids, who began since that tick."""
+
+    uids: frozenset[int]
+    since: int
+
+    def are(self, row: Row, before: Row | None) -> bool:
+        if row.uid not in self.uids or row.stat.start_ticks < self.since or row.stat.state in ("D", UNREAD):
+            return False
+        seen = before is not None and before.stat.start_ticks == row.stat.start_ticks
+        return not (seen or row.stat.kernel_thread or row.stat.dead)
+
+
+def _read_all(
+    proc_fd: int, rows: dict[int, Row], unreadable: set[int], before: Mapping[int, Row], fresh: _Fresh
+) -> bool:
     """Line and owner of everybody, until a list of /proc shows nobody who was not read; False where none did.
 
     Whoever was born while the first list was read is in no list before the next: a process that starts a successor and
-    ends at once is missed by one list as often as not.
+    ends at once is missed by one list as often as not. It may have ended when all lines are read, so its marks are read
+    beside its line.
     """
     for _ in range(LISTS):
         known = rows.keys() | unreadable
@@ -197,15 +216,41 @@ def _read_all(proc_fd: int, rows: dict[int, Row], unreadable: set[int], before: 
         if not new:
             return True
         _read_rows(new, proc_fd, rows, unreadable, before)
+        young = [pid for pid in new if pid in rows and fresh.are(rows[pid], before.get(pid))]
+        for pid, marks in bounds.each(young, lambda pid: marks_of(pid, proc_fd)).items():
+            if not isinstance(marks, OSError) and (marks[0] is not None or marks[1]):
+                rows[pid] = rows[pid]._replace(marker=marks[0], vendors=marks[1], terminal=marks[2])
     return False
+
+
+def _keep_marks(former: Iterable[Row], rows: dict[int, Row], unreadable: set[int]) -> None:
+    """Of those whose line was read again. One that has ended meanwhile stays as it was: whose it was is known."""
+    for row in former:
+        pid = row.stat.pid
+        if (row.marker is None and not row.vendors) or pid in unreadable:
+            continue
+        now = rows.get(pid)
+        if _has_ended(now):
+            rows[pid] = row
+        elif now is not None and now.stat.start_ticks == row.stat.start_ticks:
+            rows[pid] = now._replace(marker=row.marker, vendors=row.vendors, terminal=row.terminal)
+
+
+def _last_number(proc_fd: int) -> int:
+    """The pid that was given out last (loadavg, proc(5)): numbers go up, and from the last one begin anew below."""
+    try:
+        return int(_read("loadavg", proc_fd).split()[-1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _has_ended(row: Row | None) -> bool:
     return row is None or row.stat.dead
 
 
-def _lost(row: Row, rows: Mapping[int, Row], since: int) -> bool:
-    """Whether one that began after tick `since` ended before its marks were read, and nothing else tells whose it was.
+def _lost(row: Row, rows: Mapping[int, Row], unreadable: set[int], since: int) -> bool:
+    """Whether one that began after tick `since` ended before its marks were read, or they cannot be read, with nothing
+    else to tell whose it was.
 
     A process that starts a successor and ends is some ms old, and so is whoever started it, or it is an orphan; a child
     of an older parent, in that one's session, is told by it. Zombies have no environment.
@@ -215,6 +260,8 @@ def _lost(row: Row, rows: Mapping[int, Row], since: int) -> bool:
     parent = rows.get(row.stat.parent_pid)
     if parent is not None and parent.stat.start_ticks < since and parent.stat.session == row.stat.session:
         return False
+    if row.stat.pid in unreadable:
+        return True  # in uninterruptible sleep, as everybody is for moments of a fork
     try:
         now = procfs.stat(row.stat.pid)
         return now.dead or now.exiting or now.start_ticks != row.stat.start_ticks
@@ -322,7 +369,7 @@ def _with_details(row: Row, proc_fd: int, want_marks: bool, want_cgroup: bool, b
         if want_marks:
             same = before is not None
             try:
-                marks = _read_before(row, before)
+                marks = row.marks if row.marker is not None or row.vendors else _read_before(row, before)
                 if marks is None:
                     same, marks = False, marks_of(pid, proc_fd)
             except Unreadable:
