@@ -6,6 +6,7 @@ processes that carry this world's marker directory in their environment.
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,10 +19,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.nursery import Nursery
 from tests.postgresql import Server
 from watchdog.control import client
 
 BIN = Path(sys.executable).parent
+DAEMON = (str(BIN / "agent-watchdogd"),)
 AGENTS = Path(__file__).parent / "agents"
 PATIENCE = 60.0  # seconds for what must come: a machine with other work is slow, and only a failure takes them all
 ENDED = frozenset({"completed", "failed", "killed", "stopped"})  # statuses, of which the log has a line
@@ -92,6 +95,8 @@ def end_all_with(key: str, value: str) -> None:
 class World:
     """One daemon with its directories, and whatever a test starts in it."""
 
+    nursery: Nursery | None = None  # where daemons that are started plainly are forked (tests/e2e/conftest.py)
+    template: Path | None = None  # an empty registry that those begin with: the migrations are a tenth of a start
     server: Server | None = None  # where worlds have their registries; None: a SQLite file each (tests/e2e/conftest.py)
 
     def __init__(self, directory: Path, **settings: Any) -> None:
@@ -148,20 +153,27 @@ class World:
         *options: str,
         wait: bool = True,
         prefix: tuple[str, ...] = (),
-        daemon: tuple[str, ...] = (str(BIN / "agent-watchdogd"),),
+        daemon: tuple[str, ...] = DAEMON,
         **environ: str,
     ) -> None:
         """Start the daemon and wait until it says that it is ready; `daemon`: the command that it is started by."""
         before = len(self.events())
+        command, whole = [*prefix, *daemon, "--config", str(self.config), *options], {**self.environ, **environ}
         with self.log.open("ab") as log:
-            self.daemon = subprocess.Popen(
-                [*prefix, *daemon, "--config", str(self.config), *options],
-                stderr=log,
-                stdout=subprocess.DEVNULL,
-                stdin=subprocess.DEVNULL,
-                env={**self.environ, **environ},
-                start_new_session=True,
-            )
+            if self.nursery is not None and not prefix and daemon == DAEMON:
+                registry = self.state / "registry.db"
+                if self.daemon is None and self.template and not self.server and not registry.exists():
+                    shutil.copy(self.template, registry)
+                self.daemon = self.nursery.start(command, whole, log.fileno())
+            else:
+                self.daemon = subprocess.Popen(
+                    command,
+                    stderr=log,
+                    stdout=subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL,
+                    env=whole,
+                    start_new_session=True,
+                )
         if wait:
             self.wait_event("daemon.ready", after=before)
 

@@ -138,8 +138,9 @@ def test_a_session_that_begins_anew_is_not_its_ended_agents(world: World, codex:
 
 
 ANOTHER = """
-import subprocess, sys, time
-tool = subprocess.Popen(["sleep", "300"], env={{"CODEX_THREAD_ID": {session!r}}}, start_new_session=True)
+import os, subprocess, sys, time
+environ = {{"CODEX_THREAD_ID": {session!r}, "WORLD": os.environ["WORLD"]}}
+tool = subprocess.Popen(["sleep", "300"], env=environ, start_new_session=True)
 open({told!r}, "w").write(f"{{tool.pid}}\\n")
 time.sleep(300)
 """
