@@ -63,6 +63,11 @@ def test_completion_offers_agents_and_vendors(world: World) -> None:
     assert completed(world, "agent-watchdog", "kill", "al") == ["alpha"]
     assert completed(world, "agent-watchdog", "why", "").count("alpha") == 1
     assert completed(world, "agent-watchdog", "install-hooks", "cl") == ["claude"]
+    assert completed(world, "agent-watchdog", "events", "--agent", "") == ["alpha"]
+    assert completed(world, "agent-watchdog", "beat", "--agent", "al") == ["alpha"]
+    assert completed(world, "agent-watchdog", "register", "--parent", "al") == ["alpha"]
+    assert {"claude", "codex"} <= set(completed(world, "agent-watchdog", "run", "--type", ""))
+    assert completed(world, "agent-watchdog", "register", "--type", "op") == ["opencode"]
     assert "alpha" not in completed(world, "agent-watchdog", "status", "")
     world.stop()
     assert "--force" in completed(world, "agent-watchdog", "kill", "--fo")
