@@ -11,6 +11,7 @@ from pathlib import Path
 from watchdog.cli import beat, verbs
 from watchdog.cli.resident import options as run
 from watchdog.core.notify import STATES
+from watchdog.core.vendors import EXIT_KEYS
 from watchdog.start import build
 
 CONFIG = Path(__file__).parent.parent / "config"
@@ -24,6 +25,15 @@ class Option:
     takes: str
     text: str
     choices: tuple[str, ...] = ()
+
+    @property
+    def takes_agent(self) -> bool:
+        """Whether its value names an agent."""
+        return not {"--agent", "--parent"}.isdisjoint(self.flags)
+
+
+# What is known of the values of options that argparse takes as they come: offered, not demanded.
+KNOWN = {"--state": tuple(sorted(STATES)), "--type": tuple(sorted(EXIT_KEYS))}
 
 
 @dataclass(frozen=True)
@@ -51,7 +61,7 @@ def verb_of(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
             continue
         takes = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
         if action.option_strings:
-            choices = tuple(map(str, action.choices or ()))
+            choices = tuple(map(str, action.choices or KNOWN.get(action.option_strings[-1], ())))
             options.append(Option(tuple(action.option_strings), takes, action.help or "", choices))
         else:
             known += tuple(map(str, action.choices or ()))
@@ -62,9 +72,7 @@ def verb_of(name: str, text: str, parser: argparse.ArgumentParser) -> Verb:
 def verb_of_help(name: str, text: str, help_: str, operands: str) -> Verb:
     """`run` and `beat` read their arguments without argparse; their help has one option a line."""
     found = re.findall(r"^  (--[a-z-]+)(?: (\S+))? {2,}(.+)$", help_, re.MULTILINE)
-    options = [
-        Option((flag,), takes, line, tuple(sorted(STATES)) if flag == "--state" else ()) for flag, takes, line in found
-    ]
+    options = [Option((flag,), takes, line, KNOWN.get(flag, ())) for flag, takes, line in found]
     return Verb(name, text, operands, (Option(("-h", "--help"), "", "show the help and end"), *options))
 
 
@@ -268,6 +276,7 @@ def values_in_bash(options: list[Option]) -> str:
         if option.takes:
             how = "-f" if option.takes in PLACES else "-d" if option.takes in DIRECTORIES else ""
             how = f'-W "{" ".join(option.choices)}"' if option.choices else how
+            how = f'-W "$({NAMES})"' if option.takes_agent else how
             kinds.setdefault(how, []).extend(option.flags)
     lines = []
     for how, flags in kinds.items():
@@ -340,6 +349,7 @@ def zsh_options(verb: Verb, indent: str) -> str:
         text = re.sub(r"[\[\]:\\]", " ", in_quotes(option.text))
         what = "_files" if option.takes in PLACES else "_files -/" if option.takes in DIRECTORIES else " "
         what = f"({' '.join(option.choices)})" if option.choices else what
+        what = f"{{compadd -- $({NAMES})}}" if option.takes_agent else what
         value = f":{option.takes}:{what}" if option.takes else ""
         lines += [f"{indent}'*{flag}[{text}]{value}' \\\n" for flag in option.flags]
     return "".join(lines)
@@ -396,6 +406,7 @@ def fish_options(command: str, verb: Verb, when: str) -> str:
         spelled = " ".join(f"-l {f[2:]}" if f.startswith("--") else f"-s {f[1:]}" for f in option.flags)
         takes = " -r -F" if option.takes in PLACES + DIRECTORIES else " -x" if option.takes else ""
         takes += f" -a '{' '.join(option.choices)}'" if option.choices else ""
+        takes += f" -a '({NAMES})'" if option.takes_agent else ""
         lines.append(f"complete -c {command}{when} {spelled}{takes} -d '{in_quotes(option.text)}'\n")
     return "".join(lines)
 

@@ -12,7 +12,9 @@ _agent_watchdog() {
     case $before in
     --) mapfile -t COMPREPLY < <(compgen -c -- "$cur"); return ;;
     --beat-file|--config|--log|--socket|--transcript) mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
-    --after|--agent|--beat-every|--for|--from|--grace|--interval|--name|--note|--parent|--pid|--progress|--reason|--silent-for|--since|--stall-after|--tag|--task|--tool|--tool-limit|--ttl|--type) return ;;
+    --after|--beat-every|--for|--from|--grace|--interval|--name|--note|--pid|--progress|--reason|--silent-for|--since|--stall-after|--tag|--task|--tool|--tool-limit|--ttl) return ;;
+    --type) mapfile -t COMPREPLY < <(compgen -W "agy claude codex gemini opencode" -- "$cur"); return ;;
+    --agent|--parent) mapfile -t COMPREPLY < <(compgen -W "$(agent-watchdog list --names 2>/dev/null)" -- "$cur"); return ;;
     --repository|--temp-dir|--worktree) mapfile -t COMPREPLY < <(compgen -d -- "$cur"); return ;;
     --state) mapfile -t COMPREPLY < <(compgen -W "blocked done idle waiting working" -- "$cur"); return ;;
     esac

@@ -55,9 +55,9 @@ _agent_watchdog() {
                 '*--name[what it is called (default  the program’s name and a suffix)]:N: ' \
                 '*--replace[end a living agent of ours of that name first, and start when it is proved dead]' \
                 '*--tag[may be given several times]:T: ' \
-                '*--type[claude, codex, ...  which   policy   holds]:T: ' \
+                '*--type[claude, codex, ...  which   policy   holds]:T:(agy claude codex gemini opencode)' \
                 '*--task[the task that it works on]:ID: ' \
-                '*--parent[default  the agent in whose environment we are]:AGENT: ' \
+                '*--parent[default  the agent in whose environment we are]:AGENT:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
                 '*--stall-after[promise a beat at least that often (90s, 15m, 2h); else from the first beat on]:D: ' \
                 '*--beat-every[the rhythm in which it beats]:D: ' \
                 '*--ttl[may live that long]:D: ' \
@@ -72,7 +72,7 @@ _agent_watchdog() {
             _arguments \
                 '*-h[show the help and end]' \
                 '*--help[show the help and end]' \
-                '*--agent[for another agent than the one in whose environment we are]:A: ' \
+                '*--agent[for another agent than the one in whose environment we are]:A:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
                 '*--state[working, idle, waiting (for a human), blocked or done]:S:(blocked done idle waiting working)' \
                 '*--progress[a number that grows with the work]:N: ' \
                 '*--silent-for[expect no beat for that long (90s, 15m, 2h; 0s ends it)]:D: ' \
@@ -91,9 +91,9 @@ _agent_watchdog() {
                 '*--pid[its main process; without, tell it later (PATCH /v1/agents/ID)]:PID: ' \
                 '*--replace[end your living agent of that name first]' \
                 '*--tag[a tag, for `kill tag T` (repeatable)]:T: ' \
-                '*--type[claude, codex, ...  which policy applies]:T: ' \
+                '*--type[claude, codex, ...  which policy applies]:T:(agy claude codex gemini opencode)' \
                 '*--task[the task it works on; its status is written back]:ID: ' \
-                '*--parent[the agent that starts it (default  the one we run in)]:AGENT: ' \
+                '*--parent[the agent that starts it (default  the one we run in)]:AGENT:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
                 '*--stall-after[silence that is too long, like 120s or 15m]:D: ' \
                 '*--beat-every[its own rhythm of heartbeats]:D: ' \
                 '*--interval[its own rhythm of heartbeats]:D: ' \
@@ -137,7 +137,7 @@ _agent_watchdog() {
                 '*--help[show this help message and exit]' \
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
-                '*--agent[only this agent’s]:A: ' \
+                '*--agent[only this agent’s]:A:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' \
                 '*--after[only events with a higher id]:ID: ' \
                 '*--since[only of that time until now, like 2h]:D: ' \
                 '*-f[wait for more, until Ctrl-C]' \

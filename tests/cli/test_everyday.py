@@ -43,7 +43,9 @@ def test_other_names_of_verbs_a_slip_and_a_total(world: World) -> None:
     assert world.cli("help", "kill").stdout == world.cli("kill", "--help").stdout
     slip = world.cli("lits", check=False)
     assert slip.returncode == 64 and "there is no verb 'lits'; did you mean 'list'?" in slip.stderr
-    assert world.cli("kill", "all", "--dry-run").stdout.splitlines()[-1] == "2 of 2; nothing was done (--dry-run)"
+    for verb, done in (("kill", "killed"), ("stop", "stopped")):
+        total = world.cli(verb, "all", "--dry-run").stdout.splitlines()[-1]
+        assert total == f"2 of 2 would be {done}; nothing was done (--dry-run)"
     assert "agent.registered alpha" in world.cli("events", "--since", "1h").stdout
 
     world.stop()
@@ -61,6 +63,11 @@ def test_completion_offers_agents_and_vendors(world: World) -> None:
     assert completed(world, "agent-watchdog", "kill", "al") == ["alpha"]
     assert completed(world, "agent-watchdog", "why", "").count("alpha") == 1
     assert completed(world, "agent-watchdog", "install-hooks", "cl") == ["claude"]
+    assert completed(world, "agent-watchdog", "events", "--agent", "") == ["alpha"]
+    assert completed(world, "agent-watchdog", "beat", "--agent", "al") == ["alpha"]
+    assert completed(world, "agent-watchdog", "register", "--parent", "al") == ["alpha"]
+    assert {"claude", "codex"} <= set(completed(world, "agent-watchdog", "run", "--type", ""))
+    assert completed(world, "agent-watchdog", "register", "--type", "op") == ["opencode"]
     assert "alpha" not in completed(world, "agent-watchdog", "status", "")
     world.stop()
     assert "--force" in completed(world, "agent-watchdog", "kill", "--fo")

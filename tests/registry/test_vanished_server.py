@@ -163,3 +163,24 @@ def test_idle_connections_are_looked_after_by_tcp(way: Way, more: str, idle: int
         finally:
             pipe.detach()
     store.close()
+
+
+def test_a_server_that_is_gone_is_told_in_one_line_without_its_address_as_a_url() -> None:
+    """O35: `why` showed SQLAlchemy's URL, the driver's class and libpq's guesses, on three lines."""
+    with running_server() as server:
+        store = Store(server.database()).open()
+        try:
+            server.stop()
+            said = []
+            for _ in range(2):  # a connection that was open, then one that is not made
+                with pytest.raises(RegistryUnavailable) as caught:
+                    store.agents(ended=True)
+                said.append(str(caught.value))
+        finally:
+            server.start()
+            store.close()
+    for words in said:
+        assert words.startswith("registry PostgreSQL on this host, "), words
+        assert not any(
+            word in words for word in ("\n", "://", "OperationalError", "This probably means", "Is the server")
+        )

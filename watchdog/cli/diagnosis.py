@@ -232,6 +232,8 @@ def _registry(seen: Seen) -> Iterator[Finding]:
             "systemctl restart agent-watchdog (agents go on living): the damaged file is put aside, and registered"
             " agents are watched again; then hold again what was held, and agent-watchdog unhold"
             if damaged
+            else "make it writable (chmod u+w, or remount what it lies on); the daemon goes on by itself"
+            if "READONLY" in str(problem)
             else "make room, put the file back, or repair the server; the daemon goes on by itself",
         )
 

@@ -219,8 +219,9 @@ def _end(arguments: argparse.Namespace, path: str, body: Json, timeout: float = 
     for result in results:
         _tell(result)
     if body.get("dry_run") and results:
-        fit = sum(bool(result.get("success")) for result in results)
-        say(f"{fit} of {len(results)}; nothing was done (--dry-run)")
+        fit = sum(str(result.get("action")).startswith("would_") for result in results)
+        what = {"kill": "killed", "remove": "removed"}.get(arguments.verb, "stopped")
+        say(f"{fit} of {len(results)} would be {what}; nothing was done (--dry-run)")
     return exit_of(results)
 
 

@@ -168,6 +168,13 @@ class Engines:
             finally:
                 self._shared.connection = None
 
+    def _failure(self, name: str, error: DBAPIError) -> str:
+        """One line for a person: where, which error, and its words."""
+        if self._files is not None:
+            return f"registry {self.place}: {name}: {error.orig}{sqlite.advice(name)}"
+        code = "" if name.isalpha() else f"{name}: "  # without an SQLSTATE it is a class of psycopg's
+        return f"registry {postgresql.address(self.url)}: {code}{postgresql.reason(error)}"
+
     @contextmanager
     def _named(self, engine: Engine) -> Iterator[None]:
         """What goes wrong, by our names."""
@@ -180,7 +187,7 @@ class Engines:
             name = _name(error)
             if name.startswith(_STALE) or error.connection_invalidated:
                 engine.dispose()
-            unavailable = RegistryUnavailable(f"registry {self.place}: {name}: {error.orig}{sqlite.advice(name)}")
+            unavailable = RegistryUnavailable(self._failure(name, error))
             unavailable.full = name in _FULL
             raise unavailable from error
         except PoolTimeout as error:  # every connection is in use, each waiting for the database

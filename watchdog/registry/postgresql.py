@@ -158,14 +158,15 @@ def is_heard(connection: Connection, host: str) -> bool:
     return connection.execute(_HOLDER, _halves(_key(host))).first() is not None
 
 
-def _address(url: URL) -> str:
+def address(url: URL) -> str:
     """The server, as a person would look for it."""
     return f"PostgreSQL {url.host or 'on this host'}{f':{url.port}' if url.port else ''}, {url.database}"
 
 
-def _reason(error: DBAPIError) -> str:
-    """The server's own words in a line, without what libpq was doing when they came."""
-    said = " ".join(str(error.orig).split())
+def reason(error: DBAPIError) -> str:
+    """The server's own words in a line, without what libpq was doing when they came, and what it guesses of them."""
+    lines = [line for line in str(error.orig).splitlines() if not line.startswith("\t")]  # its guesses are indented
+    said = " ".join(" ".join(lines or [str(error.orig)]).split())
     return said.removeprefix("consuming input failed: ").removeprefix("sending query failed: ")
 
 
@@ -198,7 +199,7 @@ class Heard:
                 time.sleep(0.25)
         except DBAPIError as error:
             self.close()
-            raise RegistryUnavailable(f"registry {_address(self._engine.url)}: {_reason(error)}") from error
+            raise RegistryUnavailable(f"registry {address(self._engine.url)}: {reason(error)}") from error
 
     def close(self) -> None:
         """Let go of it."""
