@@ -121,7 +121,7 @@ def require_utf8(connection: Connection) -> None:
     if encoding != "UTF8":
         raise ConfigError(
             [
-                f"registry.url: {_address(connection.engine.url)} has encoding {encoding},"
+                f"registry.url: {address(connection.engine.url)} has encoding {encoding},"
                 " which cannot hold every name and path; right: a database with ENCODING 'UTF8'"
                 " (createdb -T template0 -E UTF8 NAME)"
             ]
