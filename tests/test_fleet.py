@@ -463,10 +463,10 @@ def test_a_success_that_its_run_did_not_see_is_none(
 def test_what_others_say_is_told_five_times_of_each_kind() -> None:
     """Any number of different messages that are rejected, and of reasons of holds; ours are told beside them."""
     one = agent()
-    assert sum(one.first(f"rejected {n}", "rejected ") for n in range(1000)) == 5
+    assert sum(one.first_refusal(f"rejected {n}", "rejected ") for n in range(1000)) == 5
     assert sum(one.first(f"held operator {n}", "held operator ") for n in range(1000)) == 5
     assert [one.first("agent.late"), one.first("agent.late")] == [True, False]
-    assert len(one.said) == 11
+    assert (len(one.said), len(one.refused)) == (6, 5)
 
 
 def test_an_order_remembers_a_bounded_number_of_what_it_told() -> None:

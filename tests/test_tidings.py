@@ -22,14 +22,19 @@ class Told:
 
 
 def test_what_was_told_before_the_first_look_is_not_told_again_behind_it() -> None:
-    """A hook that counts for nobody, once before and once behind that look, was told twice."""
+    """With another condition it is news again; a message that did not count is none, whatever the condition."""
     told = Told()
     tidings = Tidings(cast("Chronicle", told))
     agent = Agent(Registration("a" * 32, "a", os.geteuid(), "host", "boot"), Policy(), Status.RUNNING)
     first = Judgement(Verdict.STARTING, "has not spoken yet")
-    tidings.once(agent, "unheard", "beat.rejected", "a hook of claude ran in it")
+    refused = [agent.first_refusal("rejected", "rejected")]
+    tidings.once(agent, "held", "kill.held", "an operator holds it")
     for judgement in (first, first, replace(first, verdict=Verdict.HEALTHY)):
         tidings.judged(agent, judgement)
         agent.verdict = judgement.verdict
-        tidings.once(agent, "unheard", "beat.rejected", "a hook of claude ran in it")
-    assert told.events == ["beat.rejected", "beat.rejected"], "with another condition it is news again"
+        tidings.once(agent, "held", "kill.held", "an operator holds it")
+        refused.append(agent.first_refusal("rejected", "rejected"))
+    assert told.events == ["kill.held", "kill.held"]
+    assert refused == [True, False, False, False], (
+        "it was told once before the first look, and once when it had started"
+    )

@@ -78,6 +78,7 @@ class Agent(Speaker):
     request_id: str | None = None
     ordering: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an order to end it is committed
     said: set[str] = field(default_factory=set)  # events of the present condition, told once
+    refused: set[str] = field(default_factory=set)  # messages about it that did not count, each told once
     needed_human: bool = False  # told, and not answered yet
     recovering: bool = False  # it was late, and is well for no word of its own: what it says next is its recovery
     perhaps: dict[str, str] = field(default_factory=dict)  # by id: agents that stand for sessions it may have begun
@@ -97,6 +98,13 @@ class Agent(Speaker):
         if key in self.said or (kind and sum(one.startswith(kind) for one in self.said) >= MOST_WORDS):
             return False
         self.said.add(key)
+        return True
+
+    def first_refusal(self, key: str, kind: str) -> bool:
+        """Whether this is to be told, as `first`; what does not count has nothing to do with its condition."""
+        if key in self.refused or sum(one.startswith(kind) for one in self.refused) >= MOST_WORDS:
+            return False
+        self.refused.add(key)
         return True
 
     @property

@@ -218,7 +218,7 @@ class Hearing:
         return agent.dropping == uid
 
     def _reject(self, agent: Agent, why: str) -> None:
-        if agent.first(f"rejected {why}", "rejected "):
+        if agent.first_refusal(f"rejected {why}", "rejected "):
             self._told(agent, "beat.rejected", why=why)
 
     def _told(self, agent: Agent, event: str, **facts: str | int) -> None:

@@ -233,7 +233,7 @@ async def heard(
 async def _unheard(desk: Desk, agent: Agent, by: str, why: str) -> None:
     """A vendor hook spoke in it that is not of it, as far as is known: no beat. Told once, for its `why`."""
     why = printable(why)
-    if agent.first(f"unheard {why}", "unheard "):
+    if agent.first_refusal(f"unheard {why}", "unheard "):
         desk.event("beat.rejected", agent_id=agent.agent_id, name=agent.reg.name, why=why)
         with suppress(RegistryUnavailable):
             add, owner = desk.store.store.add_event, agent.reg.owner_uid
