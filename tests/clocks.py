@@ -1,6 +1,8 @@
 """Clocks that tests move by hand."""
 
-from watchdog.clock import Clock
+from dataclasses import replace
+
+from watchdog.clock import Clock, Instant
 
 
 class Later(Clock):
@@ -9,6 +11,9 @@ class Later(Clock):
     def __init__(self) -> None:
         super().__init__()
         self.at = 1000.0
+
+    def now(self) -> Instant:
+        return replace(super().now(), mono=self.at)
 
     def mono(self) -> float:
         return self.at

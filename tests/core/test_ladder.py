@@ -44,7 +44,8 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
         (replace(LOOKED, grace=timedelta()), 100, Next(Move.STOP)),
         (replace(END, killed_until=110.2, round_since=None), 110.1, Next(Move.WAIT, 110.2)),
         (replace(END, killed_until=110.2, round_since=None), 110.2, Next(Move.STOP)),
-        (replace(END, killed_until=170.1), 170, Next(Move.GIVE_UP)),
+        (replace(END, killed_until=170.1), 170, Next(Move.WAIT, 170.1)),  # what it did is seen first
+        (replace(END, killed_until=170.1), 170.1, Next(Move.GIVE_UP)),
         (replace(END, fresh=False), 900, Next(Move.LOOK)),  # a look took longer than all of `verify`
         (replace(END, running=0), 900, Next(Move.KILL)),
         # with a cgroup of its own: first the look that finds whether anybody else is in it

@@ -115,7 +115,7 @@ def test_where_no_socket_can_be_made_the_silence_is_the_channels(world: World) -
     for name in names:
         told = world.story(name)["agent"]
         assert (told["channel_lost"], told["status"], told["verdict"]) == (True, "running", "late")
-        assert "its socket or the way to us was gone" in world.cli("why", name).stdout
+        assert "its heartbeats could not reach the daemon" in world.cli("why", name).stdout
     notify.unlink()
     heard_and_alive(world, names)
     assert not any(world.story(name)["agent"]["channel_lost"] for name in names)

@@ -326,7 +326,7 @@ def test_what_a_dry_run_says_is_of_now(world: World) -> None:
     def dry() -> Any:
         return world.json("kill", "alpha", "--dry-run")
 
-    assert "would be ended: running, healthy" in dry()["message"]
+    assert "would be killed: running, healthy" in dry()["message"]
     first = dry()["seconds_since_heartbeat"]
     wait_for(lambda: dry()["seconds_since_heartbeat"] >= first + 2, "its silence grows")
 

@@ -173,11 +173,11 @@ def _end(kill: Kill, now: float) -> Next:
     Who is stopped cannot fork, so each look finds fewer; a tree that outruns us gets KILL all the same. So does one
     that a busy host takes longer to look at than all of `verify`: nobody outlives what was not sent.
     """
+    if kill.killed_until is not None and now < kill.killed_until:
+        return Next(Move.WAIT, kill.killed_until)
     over = kill.killing_since is not None and now >= kill.killing_since + kill.verify.total_seconds()
     if over and kill.killed_until is not None:
         return Next(Move.GIVE_UP)
-    if kill.killed_until is not None and now < kill.killed_until:
-        return Next(Move.WAIT, kill.killed_until)
     if not kill.fresh:
         return Next(Move.LOOK)
     if kill.freezable:
