@@ -179,7 +179,8 @@ def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: Worl
     registry.chmod(0o444)
     done = world.cli("doctor", "--config", str(world.config), check=False)
     assert f"{registry} has mode 0444: the daemon's own uid may not use it" in done.stdout
-    assert f"do: chmod u+rw {registry}, then systemctl start" in done.stdout
+    starts = "systemctl --user start" if os.geteuid() else "systemctl start"
+    assert f"do: chmod u+rw {registry}, then {starts}" in done.stdout
 
     registry.chmod(0o600)
     world.start()
