@@ -636,6 +636,7 @@ with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
 """
 
 
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs root: a tmpfs that it may write to")
 def test_where_no_time_tells_of_a_write_its_content_does() -> None:
     """On tmpfs one that maps a file, reads a page and writes to it changes no time; else it goes as anywhere."""
     with tempfile.TemporaryDirectory(prefix="aw-t", dir="/dev/shm") as place:
