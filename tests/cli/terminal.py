@@ -1,7 +1,8 @@
-"""A person at a terminal: an interactive bash on a pty of its own, typed to and read from."""
+"""A person at a terminal: an interactive bash on a pty of its own, typed to and read from; and what one verb draws."""
 
 import fcntl
 import os
+import pty
 import select
 import signal
 import struct
@@ -11,6 +12,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.world import BIN
 
 
 class Terminal:
@@ -82,3 +85,24 @@ def a_terminal(environment: Mapping[str, str], directory: Path) -> Iterator[Term
         yield terminal
     finally:
         terminal.close()
+
+
+def drawn(environment: dict[str, str], *words: str, columns: int = 80) -> str:
+    """What a terminal of that width gets."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [str(BIN / "agent-watchdog"), *words],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "NO_COLOR": "", **environment},
+    )
+    os.close(theirs)
+    text = b""
+    try:
+        while piece := os.read(ours, 65536):
+            text += piece
+    except OSError:  # EIO: the other side is closed
+        pass
+    os.close(ours)
+    assert process.wait(60) == 0
+    return text.decode().replace("\r\n", "\n")

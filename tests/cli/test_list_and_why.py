@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.terminal import a_terminal
+from tests.cli.terminal import a_terminal, drawn
 from tests.control.office import Office, make_office
 from watchdog.cli import listing, verbs
 from watchdog.cli.output import table
@@ -283,27 +282,6 @@ def test_an_option_that_makes_a_difference_is_told_in_words(options: Json, words
 
 
 # -- at a terminal
-
-
-def drawn(environment: dict[str, str], *words: str, columns: int = 80) -> str:
-    """What a terminal of that width gets."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [str(CLI), *words],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "NO_COLOR": "", **environment},
-    )
-    os.close(theirs)
-    text = b""
-    try:
-        while piece := os.read(ours, 65536):
-            text += piece
-    except OSError:  # EIO: the other side is closed
-        pass
-    os.close(ours)
-    assert process.wait(60) == 0
-    return text.decode().replace("\r\n", "\n")
 
 
 def test_each_colour_has_its_word_and_none_comes_with_no_color_or_without_a_terminal(office: Office) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import shlex
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.terminal import drawn
 from tests.control.office import ALICE, BOB, ROOT, Office, make_office, wait_for
 from watchdog.cli import reaping, verbs
 from watchdog.cli.story import story
@@ -207,25 +207,7 @@ def test_a_terminal_gets_a_table_in_colour_and_none_with_no_color(office: Office
     """rich draws for people; NO_COLOR is kept; a hostile name's [markup] stays text."""
     office.register("alpha", stall_after_seconds=120)
     office.age("alpha", 500, verdict=Verdict.STALLED, note="[red]x[/red]")
-    seen = {}
-    for colour in ("", "1"):
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen(
-            [str(CLI), "list"],
-            stdout=theirs,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "200", "NO_COLOR": colour},
-        )
-        os.close(theirs)
-        text = b""
-        try:
-            while piece := os.read(ours, 65536):
-                text += piece
-        except OSError:  # EIO: the other side is closed
-            pass
-        os.close(ours)
-        assert process.wait(60) == 0
-        seen[colour] = text.decode()
+    seen = {colour: drawn({"NO_COLOR": colour}, "list", columns=200) for colour in ("", "1")}
     assert "\x1b[31mstalled" in seen[""]
     assert "\x1b[31m" not in seen["1"]
     assert all("[red]x[/red]" in text for text in seen.values())
