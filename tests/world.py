@@ -95,12 +95,12 @@ def end_all_with(key: str, value: str) -> None:
 class World:
     """One daemon with its directories, and whatever a test starts in it."""
 
-    nursery: Nursery | None = None  # where daemons that are started plainly are forked (tests/e2e/conftest.py)
-    template: Path | None = None  # an empty registry that those begin with: the migrations are a tenth of a start
     server: Server | None = None  # where worlds have their registries; None: a SQLite file each (tests/e2e/conftest.py)
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.dir = directory
+        self.nursery: Nursery | None = None  # where daemons that are started plainly are forked (tests/e2e/conftest.py)
+        self.template: Path | None = None  # an empty registry that they begin with: migrations are a tenth of a start
         self.registry_url = self.server.database() if self.server else ""
         self.runtime = directory / "r"
         self.state = directory / "s"

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,21 +24,23 @@ def registry() -> Iterator[None]:
         World.server = None
 
 
-@pytest.fixture(scope="session", autouse=True)
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Daemons are forked, and begin with a registry that is made already, unless `NURSERY=0`."""
+@pytest.fixture(scope="session")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Nursery, Path] | None]:
+    """Where the daemons of `world` are forked, and the empty registry that they begin with, unless `NURSERY=0`."""
     if os.environ.get("NURSERY") == "0":
-        yield
+        yield None
         return
-    World.nursery, World.template = Nursery(), tmp_path_factory.mktemp("template") / "registry.db"
-    Store(f"sqlite:///{World.template}").open().close()
-    World.template.chmod(0o600)
-    yield
-    World.nursery.close()
-    World.nursery = World.template = None
+    forks, template = Nursery(), tmp_path_factory.mktemp("template") / "registry.db"
+    Store(f"sqlite:///{template}").open().close()
+    template.chmod(0o600)
+    yield forks, template
+    forks.close()
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world(nursery: tuple[Nursery, Path] | None) -> Iterator[World]:
     """A world whose daemon is not started yet."""
-    yield from make_world()
+    for world in make_world():
+        if nursery is not None:
+            world.nursery, world.template = nursery
+        yield world
