@@ -115,7 +115,7 @@ def _fill(target: Target, environment: str, wheels: Path, extras: str) -> None:
             script.write_bytes(script.read_bytes().replace(os.fsencode(place), environment.encode()))
     staged = ["-s", target.destdir, "-p", "/"] if target.destdir else []  # what tracebacks will name
     run(place / "bin/python", "-m", "compileall", "-q", *staged, place / "lib")
-    run(place / "bin/python", "-c", "import watchdog.start, watchdog.cli.verbs", cwd=place)
+    run(place / "bin/python", "-c", "import watchdog.service.main, watchdog.cli.verbs", cwd=place)
 
 
 def own_copy(wheels: Path, into: Path) -> Path:

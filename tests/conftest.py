@@ -22,7 +22,7 @@ from tests.tables import picked
 from tests.vendors import table as vendors
 from tests.verdicts import draw
 from tests.verdicts import table as verdicts
-from watchdog import children
+from watchdog.host import children
 from watchdog.processes import bounded
 
 STRICT = os.environ.get("STRICT_SKIPS") == "1"
@@ -70,7 +70,7 @@ def pytest_configure() -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """What is collected stays to the end, half a million objects: looking through them for garbage took 0.3 s a time.
 
-    Half of the collection itself was that, too. The daemon does so with what it has imported (`watchdog.entry`).
+    Half of the collection itself was that, too. The daemon (`service.bootstrap`) does so with what it imported.
     """
     gc.disable()
     try:

@@ -1,6 +1,7 @@
 """Codex as its users have it: clients in directories of their own, and the app server that the first of them starts.
 
-All are processes called `codex`, of a real interpreter; the server calls hooks as it is told (tests/agents/vendor.py).
+All are processes called `codex`, of a real interpreter; the server calls hooks as it is told
+(tests/scripted_agents/vendor.py).
 """
 
 import json

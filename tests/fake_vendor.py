@@ -1,4 +1,4 @@
-"""A process that looks like a vendor's program, and calls its hooks as that does (tests/agents/vendor.py)."""
+"""A process that looks like a vendor's program, and calls its hooks as that does (tests/scripted_agents/vendor.py)."""
 
 import json
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-AGENT = Path(__file__).parent / "agents" / "vendor.py"
+AGENT = Path(__file__).parent / "scripted_agents" / "vendor.py"
 EVENT = {"session_id": "s", "cwd": "/srv/api", "hook_event_name": "PreToolUse", "tool_name": "Read"}
 
 

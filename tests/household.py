@@ -21,7 +21,7 @@ _PLACE += 'chmod 700 "/run/user/$1" && { [ -z "$2" ] || mount --bind "$2" /etc/p
 _PLACE += "echo made && exec sleep infinity"
 _ASK = """
 import json, sys
-from watchdog.control.client import request
+from watchdog.cli.client import request
 method, path, body, socket = json.loads(sys.argv[1])
 print(json.dumps(request(method, path, body, socket_path=socket, timeout=30)))
 """
@@ -52,7 +52,7 @@ class Seat:
         self.world.start(prefix=self.prefix)
 
     def start_agent(self, name: str, *words: str, options: tuple[str, ...] = (), **environ: str) -> None:
-        """An agent of tests/agents under `run`, in its person's name."""
+        """An agent of tests/scripted_agents under `run`, in its person's name."""
         command = [str(BIN / "agent-watchdog"), "run", "--name", name, *options, "--", *words]
         self.spawn(*command, out=self.world.dir / f"{name}.out", **environ)
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from watchdog.cli import beat, verbs
-from watchdog.cli.resident import options as run
-from watchdog.core.notify import STATES
+from watchdog.cli.run import options as run
+from watchdog.core.sd_notify import STATES
 from watchdog.core.vendors import EXIT_KEYS
-from watchdog.start import build
+from watchdog.service.main import build
 
 CONFIG = Path(__file__).parent.parent / "config"
 

@@ -73,10 +73,10 @@ class Nursery:
 
 def main() -> None:
     """Serve until the other side has gone."""
-    gc.disable()  # as `watchdog.entry` does
-    from watchdog import service
+    gc.disable()  # as `watchdog.service.bootstrap` does
+    from watchdog.service import main_loop
 
-    assert service
+    assert main_loop
     with socket.socket(fileno=int(sys.argv[1])) as theirs:
         os.set_inheritable(theirs.fileno(), False)
         while head := theirs.recv(4):
@@ -114,9 +114,9 @@ def _become(theirs: socket.socket, log: int, what: Any) -> None:
     os.environ.update(what["environ"])
     time.tzset()
     sys.argv = what["args"]
-    from watchdog import entry
+    from watchdog.service import bootstrap
 
-    sys.exit(entry.main())
+    sys.exit(bootstrap.main())
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ import logging
 from pathlib import Path
 
 from tests.vendors.programs import PROGRAMS
-from watchdog.catalogue import CATALOGUE
-from watchdog.metrics import FIGURES, PREFIX
+from watchdog.telemetry.catalogue import CATALOGUE
+from watchdog.telemetry.metrics import FIGURES, PREFIX
 
 README = Path(__file__).parent.parent / "README.md"
-BEGIN = "<!-- events: generated from watchdog/catalogue.py and metrics.py by `make events`; do not edit -->\n"
+BEGIN = "<!-- events: generated from watchdog/telemetry/catalogue.py and metrics.py by `make events`; do not edit -->\n"
 END = "<!-- end of events -->"
 VERSIONS_BEGIN = "<!-- versions: generated from tests/vendors/programs.py by `make events`; do not edit -->\n"
 VERSIONS_END = "<!-- end of versions -->"

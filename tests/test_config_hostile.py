@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.config import load
-from watchdog.core.model import Status
+from watchdog.config.schema import DEFAULT_HOOKS, Config
+from watchdog.config.settings import load
+from watchdog.core.agent import Status
 from watchdog.errors import ConfigError
-from watchdog.keys import DEFAULT_HOOKS, Config
 
 DAEMON = Path(sys.executable).parent / "agent-watchdogd"
 

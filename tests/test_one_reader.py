@@ -26,7 +26,7 @@ ALLOWED = {
     ("processes/procfs.py", "living_thread"): INSIDE,
     ("processes/procfs.py", "program_file"): INSIDE,
     ("processes/procfs.py", "environ"): INSIDE,
-    ("processes/evidence.py", "_ports"): INSIDE,
+    ("processes/snapshot.py", "_ports"): INSIDE,
     ("processes/table.py", "_row"): INSIDE,
     ("processes/table.py", "_with_details"): INSIDE,
     ("processes/table.py", "_service"): INSIDE,
@@ -40,14 +40,14 @@ ALLOWED = {
     ("processes/identity.py", "pid_namespace"): NO_LOCK,
     ("processes/reader_main.py", "uid_of"): NO_LOCK,
     ("processes/reader_main.py", "hung"): NO_LOCK,
-    ("enclosure.py", "unseen"): NO_LOCK,
+    ("kill/cgroup_freezer.py", "unseen"): NO_LOCK,
     ("processes/channels.py", "_holds"): INSIDE,
     ("processes/channels.py", "_is_one"): INSIDE,
     ("processes/channels.py", "_network_namespace"): NO_LOCK,
     ("processes/permission.py", "_user_namespace"): NO_LOCK,
     ("processes/procfs.py", "status_value"): TEXT,
-    ("bulletin.py", "facts"): TEXT,
-    ("account.py", "unreadable"): TEXT,
+    ("service/status.py", "facts"): TEXT,
+    ("sweep/stats.py", "unreadable"): TEXT,
 }
 FILE = r"stat|status|environ|cmdline|cgroup|maps|task|fd|io|exe|cwd|root|comm"
 PER_PROCESS = re.compile(rf"(/proc/\{{\}}|\{{\}}/({FILE})\b(?!\.))")

@@ -18,34 +18,40 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 ALLOWED = {
     ("processes/signals.py", "_send"): "the one that all go through: pidfd, identity and guard first",
     ("processes/signals.py", "kill_cgroup"): "a frozen cgroup of the agent's own, after each in it passed the same",
-    ("cli/run.py", "_forward"): "`run` to its agent, its own child and not waited for yet: the pid is still its own",
-    ("cli/run.py", "_send_sigio"): "`run` asks for SIGIO to itself",
-    ("cli/resident/child.py", "stop_like"): "`run` to itself, and KILL to its own child, the watcher",
-    ("cli/resident/child.py", "die_of"): "`run` to itself",
-    ("cli/resident/child.py", "_watcher"): "the watcher to `run`, its parent, looked at right before",
-    ("cli/resident/prctl.py", ""): "the name of the constant",
-    ("cli/resident/prctl.py", "die_with_parent"): "asks the kernel for a signal to itself",
-    ("owner/contained.py", ""): "the name of the constant",
-    ("owner/contained.py", "die_with_parent"): "asks the kernel for a signal to itself",
-    ("owner/contained.py", "_end_all"): "a hook's helper to its own children, none of them waited for yet",
-    ("owner/contained.py", "end"): "a helper to its own child, which it has not waited for yet",
-    ("owner/contained.py", "end_strays"): "a shared helper to its own children, none of them waited for yet",
+    (
+        "cli/run/wrapper.py",
+        "_forward",
+    ): "`run` to its agent, its own child and not waited for yet: the pid is still its own",
+    ("cli/run/wrapper.py", "_send_sigio"): "`run` asks for SIGIO to itself",
+    ("cli/run/child.py", "stop_like"): "`run` to itself, and KILL to its own child, the watcher",
+    ("cli/run/child.py", "die_of"): "`run` to itself",
+    ("cli/run/child.py", "_watcher"): "the watcher to `run`, its parent, looked at right before",
+    ("cli/run/prctl.py", ""): "the name of the constant",
+    ("cli/run/prctl.py", "die_with_parent"): "asks the kernel for a signal to itself",
+    ("owner/bounded_child.py", ""): "the name of the constant",
+    ("owner/bounded_child.py", "die_with_parent"): "asks the kernel for a signal to itself",
+    ("owner/bounded_child.py", "_end_all"): "a hook's helper to its own children, none of them waited for yet",
+    ("owner/bounded_child.py", "end"): "a helper to its own child, which it has not waited for yet",
+    ("owner/bounded_child.py", "end_strays"): "a shared helper to its own children, none of them waited for yet",
     ("owner/confinement.py", "landlock_abi"): "landlock alone, by its number",
     ("owner/confinement.py", "fence"): "the same",
     ("owner/confinement.py", "_allow"): "the same",
     ("owner/terminals/client.py", "_read"): "a helper to its own child, the keeper of one program, not waited for yet",
     ("processes/reader.py", "_give_up"): "its own child, which it has not waited for",
-    ("owners.py", "_buried"): "`Child.kill`: our own child, a helper, not reaped yet",
-    ("children.py", "kill"): "our own child; Popen looks whether it has ended before it sends",
-    ("children.py", "start"): "the same: a child that could not be wired",
-    ("children.py", "finished"): "the same: `Child.kill`, not reaped yet",
-    ("children.py", "_give_up"): "the same, by the thread that has started it and reaps it",
-    ("units.py", "end"): "systemd ends a unit that we started under a name of our own; and our own child",
+    ("helpers/pool.py", "_buried"): "`Child.kill`: our own child, a helper, not reaped yet",
+    ("host/children.py", "kill"): "our own child; Popen looks whether it has ended before it sends",
+    ("host/children.py", "start"): "the same: a child that could not be wired",
+    ("host/children.py", "finished"): "the same: `Child.kill`, not reaped yet",
+    ("host/children.py", "_give_up"): "the same, by the thread that has started it and reaps it",
+    (
+        "helpers/transient_units.py",
+        "end",
+    ): "systemd ends a unit that we started under a name of our own; and our own child",
     ("cli/doctor.py", "_look_at_kernel"): "system calls on descriptor -1: whether the kernel has them",
     ("cli/doctor.py", "_called"): "the same",
     ("cli/doctor.py", "_landlock_abi"): "landlock alone, by its number",
     ("owner/paths.py", "_openat2"): "openat2 alone, by its number",
-    ("ending.py", "_act"): "`Roll.kill`, which goes through `signals.send`",
+    ("kill/terminate.py", "_act"): "`Roll.kill`, which goes through `signals.send`",
 }
 SENDERS = frozenset(
     re.findall(
@@ -95,6 +101,8 @@ def _here(node: ast.AST, docstrings: set[int]) -> Iterator[str]:
             yield name
         case ast.ImportFrom(names=names) | ast.Import(names=names):
             for alias in names:
+                if isinstance(node, ast.ImportFrom) and _is_module(node.module or "", alias.name):
+                    continue  # `kill` is a verb and its module, too
                 if alias.name in SENDERS | {"kill"} or (alias.name in ("os", "signal") and alias.asname):
                     yield f"import of {alias.name} as {alias.asname}" if not _usual(alias) else ""
         case ast.Call(func=ast.Attribute(attr="kill") as func):
@@ -110,6 +118,10 @@ def _here(node: ast.AST, docstrings: set[int]) -> Iterator[str]:
         case ast.Constant(value=str(text)) if id(node) not in docstrings and CGROUP.search(text):
             yield f"the file {text}"
     yield from _argv(node)
+
+
+def _is_module(package: str, name: str) -> bool:
+    return package.startswith("watchdog.") and (PACKAGE.parent / package.replace(".", "/") / f"{name}.py").is_file()
 
 
 def _usual(alias: ast.alias) -> bool:

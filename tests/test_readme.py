@@ -13,15 +13,16 @@ import pytest
 
 from tests.readme import README, VERSIONS_BEGIN, VERSIONS_END, block, table, versions
 from tests.world import World, make_world
-from watchdog import config, lock
-from watchdog.catalogue import CATALOGUE, ERROR, WARNING
 from watchdog.cli import verbs
-from watchdog.core.model import Polite
-from watchdog.core.notify import words_of
-from watchdog.keys import Config
-from watchdog.metrics import FIGURES, PREFIX, Metrics
+from watchdog.config import settings as config
+from watchdog.config.paths import places_for
+from watchdog.config.schema import Config
+from watchdog.core.agent import Polite
+from watchdog.core.sd_notify import words_of
+from watchdog.host import instance_lock
 from watchdog.owner.sources import SOURCES
-from watchdog.places import places_for
+from watchdog.telemetry.catalogue import CATALOGUE, ERROR, WARNING
+from watchdog.telemetry.metrics import FIGURES, PREFIX, Metrics
 
 TEXT = README.read_text()
 PACKAGE = README.parent / "watchdog"
@@ -215,7 +216,9 @@ def test_links_lead_somewhere() -> None:
 
 def test_the_lines_of_make_run_and_of_the_start_go_together() -> None:
     """O18: who has pasted the daemon's invitation can go on with the README: no name is taken."""
-    invited = re.findall(r"--name (\w+)", lock.invitation(config.settings_of(Config(), None, places_for(0, {}))))
+    invited = re.findall(
+        r"--name (\w+)", instance_lock.invitation(config.settings_of(Config(), None, places_for(0, {})))
+    )
     started = re.findall(r"--name (\w+)", section("Start"))
     assert invited
     assert started

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from watchdog.core.agent import Reason, Verdict
 from watchdog.core.decision import Veto
-from watchdog.core.model import Reason, Verdict
-from watchdog.metrics import FIGURES, PREFIX
+from watchdog.telemetry.metrics import FIGURES, PREFIX
 
 RULES = Path(__file__).parent.parent / "config" / "agent-watchdog.rules.yml"
 ALERT = re.compile(

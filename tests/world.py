@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 
 from tests.nursery import Nursery
 from tests.postgresql import Server
-from watchdog.control import client
+from watchdog.cli import client
 
 BIN = Path(sys.executable).parent
 DAEMON = (str(BIN / "agent-watchdogd"),)
-AGENTS = Path(__file__).parent / "agents"
+AGENTS = Path(__file__).parent / "scripted_agents"
 PATIENCE = 60.0  # seconds for what must come: a machine with other work is slow, and only a failure takes them all
 ENDED = frozenset({"completed", "failed", "killed", "stopped"})  # statuses, of which the log has a line
 T = TypeVar("T")
@@ -320,7 +320,7 @@ class World:
         return {pid for e in self.events() if e["event"] == "kill.signal_sent" for pid in e["pids"]}
 
     def script(self, name: str, *arguments: str) -> list[str]:
-        """The command of one of the agents in tests/agents."""
+        """The command of one of the agents in tests/scripted_agents."""
         path = AGENTS / name
         return [*([sys.executable] if name.endswith(".py") else ["/bin/sh"]), str(path), *arguments]
 

@@ -253,7 +253,7 @@ def test_one_user_fills_neither_registry_nor_log(world: World, words: tuple[str,
 
 def has_shares() -> bool:
     """At f87b3bd there is no such key."""
-    from watchdog.keys import Registry
+    from watchdog.config.schema import Registry
 
     return "megabytes_per_user" in Registry.model_fields
 

@@ -16,7 +16,7 @@ from tests.processes.test_tree_pure import agent, identity, row, table
 from watchdog.core.ladder import parents_first
 from watchdog.processes.table import ProcessTable, Row
 from watchdog.processes.tree import trees
-from watchdog.processes.vendors import Source, made_inside
+from watchdog.processes.vendor_markers import Source, made_inside
 
 pytestmark = pytest.mark.attacks
 

@@ -92,7 +92,7 @@ def test_a_secret_in_the_environment_of_the_unit(tmp_path: Path) -> None:
     """A drop-in is for everybody to read, and `systemctl show` tells it."""
     (tmp_path / "a.conf").write_text(f"[Service]\nEnvironment=PGPASSWORD={SECRET}\n")
     (tmp_path / "b.conf").write_text("[Service]\nEnvironmentFile=/etc/agent-watchdog/secret.env\n")
-    from watchdog import exposure  # here, as f87b3bd has none: the others can be played there
+    from watchdog.service import exposure  # here, as f87b3bd has none: the others can be played there
 
     (told,) = exposure._drop_ins(str(tmp_path))
     assert told.startswith(f"{tmp_path}/a.conf: a secret stands in Environment=")

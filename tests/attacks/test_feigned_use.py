@@ -17,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import context
-from watchdog.core.model import HookOutcome
-from watchdog.owner import gits, occupancy, session_dirs
+from watchdog.core.agent import HookOutcome
+from watchdog.owner import occupancy, session_dirs
+from watchdog.owner.git import git_processes
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.temp_dir import temp_dir
 from watchdog.processes.occupants import Place, users_of
@@ -181,7 +182,7 @@ def test_a_set_uid_program_is_no_git_at_work(alices: Path) -> None:
     """It kept the lock that a dead git of root's had left, for ever: called git, with GIT_DIR in its environment."""
     subprocess.run(["git", "init", "-q", alices], check=True)
     with set_uid("git", GIT_DIR=str(alices / ".git")) as pid:
-        assert str(pid) not in {git.pid for git in gits.at_work()}
+        assert str(pid) not in {git.pid for git in git_processes.at_work()}
 
 
 def test_an_id_that_another_user_carries_is_no_living_session(alices: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from tests.attacks.test_admission import ask_as
 from tests.attacks.test_held import dangerous
 from tests.world import World, wait_for
-from watchdog.catalogue import CATALOGUE
+from watchdog.telemetry.catalogue import CATALOGUE
 
 pytestmark = [
     pytest.mark.attacks,

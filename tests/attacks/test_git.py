@@ -14,11 +14,12 @@ import pytest
 
 from tests.attacks.trapped_repository import ENVIRONMENT, Canaries, Trapped, inner
 from tests.owner.repositories import Repository, context, git, own_config
-from watchdog.core.model import HookOutcome, HookResult
+from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.findings import Known
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import git_locks, leftovers, restoring
-from watchdog.owner.findings import Known
-from watchdog.owner.git import Git
+from watchdog.owner.finders import finders
+from watchdog.owner.git import lock_files, restore
+from watchdog.owner.git.git import Git
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.git_locks import git_locks as locks_hook
 from watchdog.owner.hooks.worktree import worktree as hook
@@ -159,24 +160,24 @@ def test_nothing_runs_from_the_removal_to_the_restore_and_the_end_of_the_trash(
         for lock in (main / ".git" / "worktrees" / "wt" / "HEAD.lock", main / ".git" / "packed-refs.lock"):
             lock.touch()
             os.utime(lock, (1, 1))
-        monkeypatch.setattr(git_locks, "APART", 0.0)
-        monkeypatch.setattr(git_locks, "MIN_AGE", 0.0)
+        monkeypatch.setattr(lock_files, "APART", 0.0)
+        monkeypatch.setattr(lock_files, "MIN_AGE", 0.0)
         assert locks_hook(context(worktree=str(tree)), settings).outcome is HookOutcome.DONE
         result = hook(context(worktree=str(tree)), settings)
         assert result.outcome is HookOutcome.DONE, result.message
         assert trapped.canaries.sung() == set()
 
-        assert len(restoring.restorable([str(main)])["found"]) == 1  # type: ignore[arg-type]
-        assert "would be restored" in str(restoring.restore(AGENT, [str(main)], dry_run=True)["message"])
-        assert "restored" in str(restoring.restore(AGENT, [str(main)])["message"])
+        assert len(restore.restorable([str(main)])["found"]) == 1  # type: ignore[arg-type]
+        assert "would be restored" in str(restore.restore(AGENT, [str(main)], dry_run=True)["message"])
+        assert "restored" in str(restore.restore(AGENT, [str(main)])["message"])
         assert tree.is_dir()
         assert trapped.canaries.sung() == set()
 
         assert hook(context(worktree=str(tree), run_id="run-2"), settings).outcome is HookOutcome.DONE
         known = Known(ended={AGENT: 1e6}, worktrees={AGENT: str(tree)}, commons=(str(main / ".git"),))
-        for kind in leftovers.FINDERS:
-            for finding in list(leftovers.look(kind, settings, known)):
-                leftovers.act(finding, settings, known)
+        for kind in finders.FINDERS:
+            for finding in list(finders.look(kind, settings, known)):
+                finders.act(finding, settings, known)
         assert trapped.canaries.sung() == set()
     assert (main / ".git" / "agent-watchdog" / "trash").is_dir()
     assert not list((main / ".git" / "agent-watchdog" / "trash").iterdir())
@@ -218,15 +219,15 @@ def test_locks_in_a_submodule_go_aside_without_a_git_in_there(
     (inner_dir / "index.lock").touch()
     os.utime(inner_dir / "index.lock", (1, 1))
     trapped.canaries.forget()
-    monkeypatch.setattr(git_locks, "APART", 0.0)
-    monkeypatch.setattr(git_locks, "MIN_AGE", 0.0)
+    monkeypatch.setattr(lock_files, "APART", 0.0)
+    monkeypatch.setattr(lock_files, "MIN_AGE", 0.0)
     asked: list[str] = []
 
     def noting(place: str, seconds: float, *, git_dir: str | None = None) -> Git:
         asked.append(place)
         return Git(place, seconds, git_dir=git_dir)
 
-    monkeypatch.setattr(git_locks, "Git", noting)
+    monkeypatch.setattr(lock_files, "Git", noting)
 
     result = locks_hook(context(worktree=str(tree)), base.CleanupSettings())
 
@@ -249,8 +250,8 @@ def test_a_git_file_in_a_submodules_place_leads_to_no_other_repository(
     os.utime(lock, (1, 1))
     (tree / "sub" / ".git").rename(tree.parent / "moved")
     (tree / "sub" / ".git").write_text(f"gitdir: {other}/.git\n")
-    monkeypatch.setattr(git_locks, "APART", 0.0)
-    monkeypatch.setattr(git_locks, "MIN_AGE", 0.0)
+    monkeypatch.setattr(lock_files, "APART", 0.0)
+    monkeypatch.setattr(lock_files, "MIN_AGE", 0.0)
 
     locks_hook(context(worktree=str(tree)), base.CleanupSettings())
 
@@ -297,7 +298,7 @@ def test_a_repository_that_a_stranger_can_configure_is_not_asked(
     def ran(*_: object, **__: object) -> None:
         raise AssertionError("a git was run")
 
-    monkeypatch.setattr("watchdog.owner.git.subprocess.run", ran)
+    monkeypatch.setattr("watchdog.owner.git.git.subprocess.run", ran)
     with pytest.raises(PathRefused) as caught:
         Git(str(tree), 20)
     assert caught.value.reason == "not_yours"

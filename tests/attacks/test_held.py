@@ -20,11 +20,11 @@ import pytest
 from tests.owner.repositories import Repository, context, git, own_config
 from tests.systemd.machine import ROOT
 from tests.world import World, make_world, pids_with
-from watchdog.core.model import HookOutcome
+from watchdog.core.agent import HookOutcome
 from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import Owners
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
-from watchdog.owners import Owners
 
 sys.path.insert(0, str(ROOT / "systemd"))
 from environments import Tools

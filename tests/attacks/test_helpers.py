@@ -21,10 +21,10 @@ import pytest
 
 from tests.owner.repositories import context
 from tests.world import alive, wait_for
-from watchdog import owners as daemons_side
-from watchdog.core.model import HookOutcome, HookSpec, Status
+from watchdog.core.agent import HookOutcome, HookSpec, Status
 from watchdog.errors import OwnerCallFailed
-from watchdog.owners import Owners
+from watchdog.helpers import pool as daemons_side
+from watchdog.helpers.pool import Owners
 
 pytestmark = [pytest.mark.attacks, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: helpers of other uids")]
 USER = 12345
@@ -429,7 +429,7 @@ def test_helpers_that_hang_take_no_place_of_roots(monkeypatch: pytest.MonkeyPatc
     """All places but those kept for root are held by stopped helpers: a call of root's is answered at once.
 
     It cannot be played at f87b3bd: helpers had no number of places there, so that none could be taken (H3b). Hooks had,
-    and what hung took all of them: `test_admission.py::test_hooks_that_hang_take_no_place_of_roots`.
+    and what hung took all of them: `control/test_admission.py::test_hooks_that_hang_take_no_place_of_roots`.
     """
     monkeypatch.setattr(daemons_side, "MOST", 8)
 

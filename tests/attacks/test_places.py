@@ -16,15 +16,15 @@ import pytest
 
 from tests.e2e.test_two_people import Person
 from tests.world import BIN, World
-from watchdog.control.restoring import chosen
-from watchdog.core.model import Policy, Registration, Status
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.own_cgroup import Kind, Placement
+from watchdog.config.paths import places_for
+from watchdog.control.routes.restore import chosen
+from watchdog.core.agent import Policy, Registration, Status
 from watchdog.errors import Ambiguous
-from watchdog.fleet import Agent, Fleet
-from watchdog.logs import get_logger
-from watchdog.placement import Kind, Placement
-from watchdog.places import places_for
 from watchdog.processes import cgroups, identity
 from watchdog.registry.store import AsyncStore, Store
+from watchdog.telemetry.logger import get_logger
 
 pytestmark = [
     pytest.mark.attacks,

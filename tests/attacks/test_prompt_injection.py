@@ -16,7 +16,7 @@ from mcp import Client, StdioServerParameters
 
 from tests.e2e.test_two_people import Person
 from tests.world import BIN, World
-from watchdog.cli import tools
+from watchdog.cli import mcp_tools
 
 pytestmark = [
     pytest.mark.attacks,
@@ -95,12 +95,12 @@ def test_the_words_of_another_users_agent_are_marked_in_every_answer(world: Worl
 
 def test_a_cursor_holds_no_text_of_a_foreign_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which agent begins the next page is said by a digest, the same in each call."""
-    monkeypatch.setattr(tools, "_PAGE", 1)
+    monkeypatch.setattr(mcp_tools, "_PAGE", 1)
     agents = [{"name": f"{ORDER} {number}", "owner_uid": 12001, "source": "hcom"} for number in range(3)]
-    page = tools._page(agents, "")
+    page = mcp_tools._page(agents, "")
     assert ORDER not in page["nextCursor"]
     seen = [one["name"] for one in page["agents"]]
     while "nextCursor" in page:
-        page = tools._page(agents, page["nextCursor"])
+        page = mcp_tools._page(agents, page["nextCursor"])
         seen += [one["name"] for one in page["agents"]]
     assert sorted(seen) == sorted(f'{QUOTED}"{ORDER} {number}"' for number in range(3))

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from tests.owner.repositories import Repository, context, git, own_config
-from watchdog.core.model import HookOutcome, HookResult
+from watchdog.core.agent import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import confinement, restoring
+from watchdog.owner import confinement
+from watchdog.owner.git import restore
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree as hook
 
@@ -135,7 +136,7 @@ def test_a_repository_that_a_group_may_write_to_is_left_alone(repository: Reposi
     assert f"group {GROUP} may write" in refusal(path)
     if place != ".git/worktrees/wt":
         with pytest.raises(OwnerCallFailed, match="may write"):
-            restoring.restore(AGENT, [str(repository.main)])
+            restore.restore(AGENT, [str(repository.main)])
 
 
 def test_a_group_of_the_users_own_is_no_other_user(repository: Repository) -> None:
@@ -161,7 +162,7 @@ def test_a_restore_writes_through_no_link_that_lies_in_the_trash(repository: Rep
     link.unlink(missing_ok=True)
     link.symlink_to(victim)
 
-    told = restoring.restore(AGENT, [str(repository.main)])
+    told = restore.restore(AGENT, [str(repository.main)])
 
     assert victim.read_text() == "precious\n"
     assert told["path"] == str(path)
@@ -264,7 +265,7 @@ def test_whatever_is_put_at_its_place_a_restore_writes_nothing_there(repository:
         def check() -> None:
             assert victim.read_text() == "precious\n", number
 
-        return path, lambda: restoring.restore(agent, [str(repository.main)]), put, check
+        return path, lambda: restore.restore(agent, [str(repository.main)]), put, check
 
     assert at_each_moment(prepare, there=True) > 3
 

@@ -191,7 +191,7 @@ def test_a_squatted_place_hides_no_report_in_another(tmp_path: Path) -> None:
     os.chown(report, VICTIM, VICTIM)
     places[0].parent.chmod(0o700)
     places[2].parent.chmod(0)
-    ask = "from watchdog.owner.reports import end_reports; print(json.dumps(end_reports(sys.argv[1:], [])))"
+    ask = "from watchdog.owner.run_reports import end_reports; print(json.dumps(end_reports(sys.argv[1:], [])))"
     code = f"import json, sys; {ask}"
     words = [sys.executable, "-c", code, *map(str, places)]
     root = str(Path(__file__).parents[2])

@@ -3,7 +3,7 @@
 At f87b3bd one call that never returned kept the daemon: `asyncio.run` and concurrent.futures joined its thread, the
 registry's close waited for its writer, the end waited for a sweep that held its lock; and while a group list was asked
 of NSS, or a program was being started, no thread of it ran at all. The locks were held as long, so that a second start
-said "already running". Its end is bounded by 20 s now (`watchdog.shutdown.LIMIT`).
+said "already running". Its end is bounded by 20 s now (`watchdog.service.exit_timer.LIMIT`).
 """
 
 import os
@@ -18,8 +18,8 @@ import pytest
 
 from tests.faults.hanging import Hanging
 from tests.world import BIN, World, make_world, wait_for
-from watchdog.shutdown import LIMIT, LOOP_LIMIT
-from watchdog.start import PATIENCE
+from watchdog.service.exit_timer import LIMIT, LOOP_LIMIT
+from watchdog.service.main import PATIENCE
 
 pytestmark = [pytest.mark.attacks, pytest.mark.timeout(300)]
 
@@ -39,7 +39,7 @@ HANGS: dict[str, tuple[str, Callable[[World], object]]] = {
 # A sweep that waits for ever from then on, with its lock held, as one did that read a hung file of /proc.
 STUCK_SWEEP = """
 import asyncio, os
-from watchdog.sweep import Sweeper
+from watchdog.sweep.sweeper import Sweeper
 real = Sweeper.sweep
 async def sweep(self):
     if os.path.exists(os.environ["WORLD"] + "/dead"):

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from tests.bench.table import NONE, QUICK, Row, spread
+from watchdog.agents.fleet import Agent
+from watchdog.core.agent import Beat, Policy, Presence, Registration, State, Status
 from watchdog.core.decision import Limits, Look, decide
-from watchdog.core.model import Beat, Policy, Presence, Registration, State, Status
 from watchdog.core.verdict import judge
-from watchdog.fleet import Agent
 
 SIZE, INTERVAL = 1000, 10.0
 ROUNDS = 100 if QUICK else 400

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.test_verbs import told
 from tests.control.office import Office, make_office
-from watchdog.core.model import Status
-from watchdog.fleet import Agent
+from watchdog.agents.fleet import Agent
+from watchdog.core.agent import Status
 
 RESUME = "cd /srv/w && claude --resume 11111111-2222-4333-8444-555555555555"
 RETRY = "tmux kill-pane -t '%77'"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import PROGRAM
 from tests.world import World, git, make_repository, make_world, wait_for
-from watchdog.cli import doctor, trashes
+from watchdog.cli import doctor, trash_usage
 from watchdog.cli.diagnosis import CHECKS, diagnose
 from watchdog.cli.doctor import _last_words
 from watchdog.cli.seen import Seen
@@ -338,10 +338,10 @@ def test_trash_is_found_wherever_it_lies(world: World) -> None:
     world.cli("kill", "alpha", "--force")
     assert not tree.exists()
 
-    found = trashes.find(world.socket, ["/nowhere"])
+    found = trash_usage.find(world.socket, ["/nowhere"])
 
     assert found == sorted([str(beside), f"{repository}/.git/agent-watchdog/trash"])
-    assert trashes.bytes_below(str(beside)) >= 100_000
+    assert trash_usage.bytes_below(str(beside)) >= 100_000
 
 
 def test_locks_that_were_moved_aside_are_trash_and_any_depth_is_counted(
@@ -354,7 +354,7 @@ def test_locks_that_were_moved_aside_are_trash_and_any_depth_is_counted(
         "/v1/agents?all": {"agents": [{"agent_id": "a", "worktree": "/w", "completed_at": "then"}]},
         "/v1/agents/a": {"cleanup": [{"details": {"area": str(area / "a")}}, {"details": None}]},
     }
-    monkeypatch.setattr(trashes, "_ask", lambda _, path: answers[path])
+    monkeypatch.setattr(trash_usage, "_ask", lambda _, path: answers[path])
     os.makedirs(place)
     try:
         for _ in range(1100):
@@ -362,8 +362,8 @@ def test_locks_that_were_moved_aside_are_trash_and_any_depth_is_counted(
             os.mkdir(place)
         (Path(place) / "index.lock").write_bytes(b"x" * 100_000)
 
-        assert trashes.find("", ["/nowhere"]) == [str(area)]
-        assert trashes.bytes_below(str(area)) >= 100_000
+        assert trash_usage.find("", ["/nowhere"]) == [str(area)]
+        assert trash_usage.bytes_below(str(area)) >= 100_000
     finally:  # pytest's own removal recurses
         subprocess.run(["rm", "-rf", str(area)], check=True)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.cli.resident.inbox import Inbox, open_inbox
+from watchdog.cli.run.inbox import Inbox, open_inbox
 
 ROOT = os.getuid() == 0
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.cli.conftest import PROGRAM
 from watchdog.cli import verbs
-from watchdog.cli.hook_files import FILES, command_for
-from watchdog.cli.jsontext import parse, with_child, without_child
+from watchdog.cli.json_edit import parse, with_child, without_child
+from watchdog.cli.vendor_settings import FILES, command_for
 from watchdog.core.vendor_hooks import _EVENTS
 from watchdog.errors import BadRequest
 

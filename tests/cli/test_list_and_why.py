@@ -12,10 +12,11 @@ import pytest
 
 from tests.cli.terminal import a_terminal, drawn
 from tests.control.office import Office, make_office
-from watchdog.cli import listing, verbs
+from watchdog.cli import list as listing
+from watchdog.cli import verbs
 from watchdog.cli.output import table
-from watchdog.cli.story import story
-from watchdog.core.model import HookOutcome, State, Status, Verdict
+from watchdog.cli.why import story
+from watchdog.core.agent import HookOutcome, State, Status, Verdict
 
 CLI = Path(sys.executable).parent / "agent-watchdog"
 Json = dict[str, object]

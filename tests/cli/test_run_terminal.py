@@ -13,8 +13,8 @@ import pytest
 
 from tests.cli.conftest import PROGRAM, FakeDaemon, lives, stat_of, wait_for
 from tests.cli.terminal import Terminal, a_terminal
-from watchdog.cli.resident.options import Options
-from watchdog.cli.run import Wrapper
+from watchdog.cli.run.options import Options
+from watchdog.cli.run.wrapper import Wrapper
 
 RUN = f"{PROGRAM} run --name t --stall-after 1m --"
 

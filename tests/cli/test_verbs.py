@@ -14,10 +14,10 @@ import pytest
 
 from tests.cli.terminal import drawn
 from tests.control.office import ALICE, BOB, ROOT, Office, make_office, wait_for
-from watchdog.cli import reaping, verbs
-from watchdog.cli.story import story
-from watchdog.core.model import HookOutcome, Reason, State, Status, Verdict
-from watchdog.core.sights import Kind, Sight
+from watchdog.cli import reap, verbs
+from watchdog.cli.why import story
+from watchdog.core.agent import HookOutcome, Reason, State, Status, Verdict
+from watchdog.core.observed_activity import Kind, Sight
 
 CLI = Path(sys.executable).parent / "agent-watchdog"
 VERBS = (
@@ -83,7 +83,7 @@ def test_reap_says_whose_and_how_much_where_it_is_known(
     """Processes with the marker of an unknown agent have neither: no empty brackets."""
     one = {"kind": "process", "what": "2 processes", "why": "unknown here", "action": "keep"}
     findings = [one, {**one, "name": "alpha"}, {**one, "agent_id": "0123456789ab", "bytes": 5}, {**one, "bytes": 0}]
-    monkeypatch.setattr(reaping, "ask", lambda *_, **__: (200, {"success": True, "findings": findings}))
+    monkeypatch.setattr(reap, "ask", lambda *_, **__: (200, {"success": True, "findings": findings}))
     status, out, _ = told(capsys, "reap")
     heads = out.splitlines()[::2]
 

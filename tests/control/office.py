@@ -18,21 +18,21 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from watchdog import ownership
-from watchdog.admission import Admission
+from watchdog.agents import ownership
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.holds import Holds
+from watchdog.cli import client
 from watchdog.clock import Clock
-from watchdog.config import load
-from watchdog.control import client
-from watchdog.control.api import Desk, serve
-from watchdog.core.model import Identity, KillOptions, Reason, Status, TreeMember
+from watchdog.config.settings import load
+from watchdog.control.admission import Admission
+from watchdog.control.server import Desk, serve
+from watchdog.core.agent import Identity, KillOptions, Reason, Status, TreeMember
 from watchdog.errors import OwnerCallFailed
-from watchdog.fleet import Agent, Fleet
-from watchdog.holds import Holds
-from watchdog.logs import Log, get_logger
-from watchdog.metrics import Metrics
+from watchdog.helpers.users import Users
 from watchdog.processes.identity import boot_id
 from watchdog.registry.store import AsyncStore, Store
-from watchdog.users import Users
+from watchdog.telemetry.logger import Log, get_logger
+from watchdog.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 HOST = "test-host"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.control.office import _CALL, HOST, Office
-from watchdog.core.model import HookOutcome, Identity, Verdict
+from watchdog.core.agent import HookOutcome, Identity, Verdict
 from watchdog.processes.identity import boot_id
 
 SINGLE = {

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from watchdog.core.agent import Beat, State
 from watchdog.core.beat import beat_in, beat_of, beat_of_json, beat_to_json
-from watchdog.core.model import Beat, State
 from watchdog.errors import BadRequest
 
 

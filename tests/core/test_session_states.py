@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from watchdog.core.model import State
+from watchdog.core.agent import State
 from watchdog.core.session_states import ended_by, quiet_for, turn_over
 
 WORKING, IDLE, WAITING, BLOCKED, DONE = State.WORKING, State.IDLE, State.WAITING, State.BLOCKED, State.DONE

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from watchdog.agents.fleet import Agent
+from watchdog.agents.persistence import row_of
+from watchdog.core.agent import Policy, Registration, State, Status
 from watchdog.core.beat import beat_of_json
-from watchdog.core.model import Policy, Registration, State, Status
 from watchdog.core.vendor_hooks import begins, ends_turn, stop_answer, words_of_event
-from watchdog.fleet import Agent
-from watchdog.recording import row_of
 
 SIGN = {"promises": False}
 IDLE, WORKING, WAITING = {"state": "idle"}, {"state": "working"}, {"state": "waiting"}

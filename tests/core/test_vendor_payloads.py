@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from watchdog.agents.fleet import Agent
+from watchdog.core.agent import Policy, Registration, State, Status
 from watchdog.core.beat import beat_of_json
-from watchdog.core.model import Policy, Registration, State, Status
 from watchdog.core.vendor_hooks import event_name, session_of, words_of_event
-from watchdog.fleet import Agent
 
 Event = dict[str, Any]
 RECORDED = Path(__file__).parents[1] / "vendors/recorded"

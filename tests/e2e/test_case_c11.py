@@ -22,24 +22,24 @@ from typing import Any, ParamSpec, TypeVar
 import pytest
 
 from tests.world import AGENTS, alive, pids_with, wait_for
-from watchdog.chronicle import Chronicle
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.history import Chronicle
+from watchdog.agents.holds import Holds
+from watchdog.agents.tracker import Hearing
+from watchdog.cleanup.runner import Cleanup
 from watchdog.clock import Clock
-from watchdog.closing import Closing
-from watchdog.core.model import Beat, HookSpec, KillOptions, Policy, Reason, Registration, Status
-from watchdog.fleet import Agent, Fleet
-from watchdog.hearing import Hearing
-from watchdog.holds import Holds
-from watchdog.journal import Cleanup
-from watchdog.kill_worker import KillWorker
-from watchdog.logs import get_logger
-from watchdog.metrics import Metrics
-from watchdog.owners import Owners
-from watchdog.panes import Panes
+from watchdog.core.agent import Beat, HookSpec, KillOptions, Policy, Reason, Registration, Status
+from watchdog.helpers.pool import Owners
+from watchdog.kill.close import Closing
+from watchdog.kill.worker import KillWorker
+from watchdog.probes.panes import Panes
+from watchdog.probes.process_scan import Scanner
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
 from watchdog.registry.rows import AgentRow, RequestRow
 from watchdog.registry.store import AsyncStore, Store
-from watchdog.scan import Scanner
+from watchdog.telemetry.logger import get_logger
+from watchdog.telemetry.metrics import Metrics
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 import urllib.request
 
-from tests.control.test_scrape import free_port
+from tests.control.test_metrics_listener import free_port
 from tests.world import World, wait_for
 
 

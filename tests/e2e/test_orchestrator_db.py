@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.agents import orchestrated
 from tests.owner.sources.orchestrator import Orchestrator
+from tests.scripted_agents import orchestrated
 from tests.world import World, alive, started_at, wait_for
 
 

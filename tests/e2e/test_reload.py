@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.control.test_scrape import free_port
+from tests.control.test_metrics_listener import free_port
 from tests.e2e.test_figures import figures
 from tests.world import BIN, World, alive, make_world, wait_for
-from watchdog import config, start
+from watchdog.config import settings
+from watchdog.config.paths import Places
 from watchdog.errors import ConfigError
-from watchdog.places import Places
+from watchdog.service import main
 
 LONG = {"after_seconds": 600}
 
@@ -162,9 +163,9 @@ def test_a_default_file_that_vanishes_changes_nothing(tmp_path: Path, monkeypatc
     """Between the remove and the rename of an upgrade, "all defaults" would turn observing into ending."""
     default = tmp_path / "agent-watchdog.toml"
     places = Places(os.geteuid(), str(default), "/state", "/run/x")
-    monkeypatch.setattr(config, "places_for", lambda uid, environ: places)
+    monkeypatch.setattr(settings, "places_for", lambda uid, environ: places)
     monkeypatch.delenv("AGENT_WATCHDOG_CONFIG", raising=False)
-    read = start._reader(Namespace(config=None, observe=False, daemonize=False))
+    read = main._reader(Namespace(config=None, observe=False, daemonize=False))
     assert not read().observe, "none was there at the start: all defaults"
     default.write_text('[daemon]\nmode = "observe"\n')
     default.chmod(0o600)
@@ -336,7 +337,7 @@ def test_a_reload_while_a_hook_runs_disturbs_neither(world: World, tmp_path: Pat
 
 FLOODED = """
 import asyncio, os, signal, subprocess, sys, threading, time
-from watchdog.summons import Summons
+from watchdog.service.signal_flags import Summons
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 busy = threading.Event()
 threads = [threading.Thread(target=lambda: [None for _ in iter(busy.is_set, True)]) for _ in range(3)]

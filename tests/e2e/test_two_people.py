@@ -104,7 +104,7 @@ class Person:
         return process.communicate(timeout=60)[0].strip()
 
     def run(self, name: str, *words: str, options: tuple[str, ...] = ()) -> None:
-        """Start an agent of tests/agents through `run`."""
+        """Start an agent of tests/scripted_agents through `run`."""
         agent = self.world.script("agent.py", *words)
         command = [str(BIN / "agent-watchdog"), "run", "--name", name, *options, "--", *agent]
         with (self.world.dir / f"{self.name}-{name}.out").open("wb") as out:

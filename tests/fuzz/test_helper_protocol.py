@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tests.fuzz.documents import fuzz, nearly, objects, texts, values
 from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import Owners
 from watchdog.owner.helper import CALLS, answer
-from watchdog.owners import Owners
 
 pytestmark = pytest.mark.fuzz
 

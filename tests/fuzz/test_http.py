@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.control.office import Office, make_office
 from tests.fuzz.documents import fuzz, objects, texts
-from watchdog.control.api import ROUTES
-from watchdog.control.requests import Register
+from watchdog.control.schemas import Register
+from watchdog.control.server import ROUTES
 
 pytestmark = pytest.mark.fuzz
 

@@ -13,17 +13,18 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.fuzz.documents import fuzz, nearly, objects, texts, values
-from watchdog import config, reports
+from watchdog.config import settings as config
+from watchdog.config.paths import Places
+from watchdog.config.schema import Config
 from watchdog.control.bodies import decoded
-from watchdog.control.requests import Register, parse
+from watchdog.control.schemas import Register, parse
 from watchdog.core import vendor_hooks
 from watchdog.core.beat import beat_in, beat_of_json, beat_to_json
-from watchdog.core.notify import parse_datagram
+from watchdog.core.sd_notify import parse_datagram
 from watchdog.errors import BadRequest, ConfigError, PathRefused
-from watchdog.keys import Config
-from watchdog.owner import containers
-from watchdog.owner.reports import end_report
-from watchdog.places import Places
+from watchdog.owner.git import worktree_trash
+from watchdog.owner.run_reports import end_report
+from watchdog.probes import exit_report
 
 pytestmark = pytest.mark.fuzz
 
@@ -169,7 +170,7 @@ def test_a_report_of_run_tells_an_end_or_is_refused(directory: Path) -> None:
         file.write_bytes(data)
         try:
             report = end_report(str(file))
-            reports.told(reports.end_of(report))
+            exit_report.told(exit_report.end_of(report))
         except (PathRefused, BadRequest):
             return
         try:
@@ -185,12 +186,12 @@ MANIFEST = ("agent_id", "path", "branch", "head", "entry", "common", "trashed_at
 
 
 def test_a_manifest_of_the_trash_is_understood_or_passed_over(directory: Path) -> None:
-    file = directory / containers.MANIFEST
+    file = directory / worktree_trash.MANIFEST
     container = os.open(directory, os.O_PATH | os.O_DIRECTORY)
 
     def check(data: bytes) -> None:
         file.write_bytes(data)
-        manifest = containers.manifest_in(container)
+        manifest = worktree_trash.manifest_in(container)
         if manifest is not None:
             assert "/" not in manifest.entry
             json.dumps(manifest.keep_hours, allow_nan=False)

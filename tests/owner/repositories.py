@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.core.model import HookContext, Status
+from watchdog.core.agent import HookContext, Status
 
 
 class Repository:

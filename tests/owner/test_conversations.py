@@ -14,7 +14,7 @@ from tests.world import started_at, wait_for
 from watchdog.core.conversations import Conversation, conversation_json, conversation_of, kept_in
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner.conversations import conversation
-from watchdog.owner.purging import purge
+from watchdog.owner.purge import purge
 
 ID = str(uuid.uuid4())  # each process that runs tests has its own: who carries one keeps it from being purged
 Started = list["subprocess.Popen[str]"]

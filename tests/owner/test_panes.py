@@ -17,8 +17,8 @@ from tests.world import alive, started_at, wait_for
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import TERMINALS, tmux
 from watchdog.owner.terminals.base import Pane, Seen, Server, pane_json, reached
+from watchdog.owner.terminals.pane_lookup import stat_of
 from watchdog.owner.terminals.panes import close, never_found, pane_screen
-from watchdog.owner.terminals.sitting import stat_of
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 AGENT = "exec sleep 1000"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.world import wait_for
-from watchdog.owner import gits, occupancy, proc_files, session_dirs
+from watchdog.owner import occupancy, proc_files, session_dirs
+from watchdog.owner.git import git_processes
 
 
 @pytest.fixture
@@ -160,10 +161,10 @@ print({path.split("/")[2] for path in opened if path.endswith("/maps")} - {own})
 def test_a_git_that_hangs_is_at_work_everywhere(hangs: tuple[set[str], threading.Event], sleeper: str) -> None:
     """Nobody can say that it is none."""
     paths, _ = hangs
-    assert sleeper not in {git.pid for git in gits.at_work()}
+    assert sleeper not in {git.pid for git in git_processes.at_work()}
     paths.add(f"/proc/{sleeper}/status")
     paths.add(f"/proc/{sleeper}/environ")
-    found = next(git for git in gits.at_work() if git.pid == sleeper)
+    found = next(git for git in git_processes.at_work() if git.pid == sleeper)
     assert found.unseen
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.test_claude_sessions import session
 from tests.world import wait_for
-from watchdog.core.model import State
+from watchdog.core.agent import State
 from watchdog.owner.conversations import start_of
 from watchdog.owner.session_states import session_state, turn_state
 

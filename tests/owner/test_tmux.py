@@ -13,8 +13,8 @@ import pytest
 from tests.owner.tmux_servers import child_of
 from tests.world import AGENTS, started_at, wait_for
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner.terminals.pane_content import essence, first_prompt, pane_shows
 from watchdog.owner.terminals.panes import type_keys
-from watchdog.owner.terminals.showing import essence, first_prompt, pane_shows
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 READER = (

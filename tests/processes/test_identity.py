@@ -13,12 +13,12 @@ import threading
 import pytest
 
 from tests.processes.conftest import HOST, Family, known, needs_root, until, wait_readable
-from watchdog.core.model import Presence
+from watchdog.core.agent import Presence
 from watchdog.core.ownership import Uids
 from watchdog.errors import SignalRefused
 from watchdog.processes import identity as identities
 from watchdog.processes import pidfd_info, procfs
-from watchdog.processes.exits import exit_status
+from watchdog.processes.exit_status import exit_status
 from watchdog.processes.signals import Guard, send
 
 NO_PID = 2**22 + 7  # over the largest pid that any kernel gives out
@@ -252,7 +252,7 @@ def test_under_hidepid_a_living_process_is_never_absent(family: Family) -> None:
     target = family.start("sleep", "300")
     code = f"""
 import dataclasses
-from watchdog.core.model import Identity
+from watchdog.core.agent import Identity
 from watchdog.processes import identity as i
 known = Identity("h", i.boot_id(), {target.pid}, {known(target.pid).start_ticks})
 import os

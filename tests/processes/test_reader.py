@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 from tests.processes.conftest import HOST, Family, known, until
-from watchdog.core.model import Identity, Presence
+from watchdog.core.agent import Identity, Presence
 from watchdog.core.users import Range, UserMap
 from watchdog.errors import SignalRefused
-from watchdog.processes import bounded, evidence, procfs, reader, reader_main, table
+from watchdog.processes import bounded, procfs, reader, reader_main, snapshot, table
 from watchdog.processes import identity as identities
 from watchdog.processes.bounded import LookFailed, Unreadable
 from watchdog.processes.reader import Reader
@@ -327,7 +327,7 @@ def test_the_reader_says_of_the_real_proc_what_is_said_here(family: Family) -> N
         assert procfs.stats((child.pid, FIRST)).keys() == {child.pid, FIRST}
         with pytest.raises(FileNotFoundError):
             procfs.stat(FIRST)
-        assert evidence.snapshot([]) == {"processes": [], "omitted": 0}
+        assert snapshot.snapshot([]) == {"processes": [], "omitted": 0}
     finally:
         bounded.use(None)
         found.close()

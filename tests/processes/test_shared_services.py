@@ -12,7 +12,7 @@ from watchdog.core.services import CODEX, PARTS
 from watchdog.processes.survey import survey
 from watchdog.processes.table import ProcessTable, Row, scan
 from watchdog.processes.tree import Root, trees
-from watchdog.processes.vendors import Source, below_services, made_inside
+from watchdog.processes.vendor_markers import Source, below_services, made_inside
 
 S1, S2, S9 = "s-1", "s-2", "s-9"
 

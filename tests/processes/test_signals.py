@@ -15,7 +15,7 @@ import pytest
 import watchdog.processes
 from tests.faults.private import inside
 from tests.processes.conftest import HOST, Family, known, needs_root, pending, wait_readable
-from watchdog.core.model import Identity
+from watchdog.core.agent import Identity
 from watchdog.errors import SignalRefused
 from watchdog.processes import identity as identities
 from watchdog.processes import procfs, table
@@ -249,7 +249,7 @@ def test_a_process_of_somebody_else_is_not_permitted(canaries: list[int]) -> Non
     identity = known(canaries[0])
     code = f"""
 import os, signal
-from watchdog.core.model import Identity
+from watchdog.core.agent import Identity
 from watchdog.processes.signals import Guard, send
 target = Identity({HOST!r}, {identity.boot_id!r}, {identity.pid}, {identity.start_ticks})
 pidfd = os.pidfd_open(target.pid)

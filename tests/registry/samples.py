@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from watchdog.core.model import Identity, Registration, Status
+from watchdog.core.agent import Identity, Registration, Status
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import Store
 

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import event
 
 from tests.registry.samples import NOW, add
-from watchdog.core.model import Reason, Status
+from watchdog.core.agent import Reason, Status
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.store import AsyncStore, Store

@@ -17,11 +17,11 @@ from sqlalchemy import text
 from tests.postgresql import BINARIES, Server, running_server
 from tests.registry.samples import FULL, NOW, add
 from tests.registry.test_group import a_conflict_is_its_own, what_waits_is_one_commit
-from watchdog.core.model import Reason, Status
+from watchdog.core.agent import Reason, Status
 from watchdog.errors import AlreadyRunning, ConfigError, RegistryUnavailable
 from watchdog.registry import engines
 from watchdog.registry.engines import REFUSE, Engines
-from watchdog.registry.retention import Kind
+from watchdog.registry.retention_queries import Kind
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.schema import metadata
 from watchdog.registry.store import Store

@@ -44,7 +44,7 @@ def another(machine: Machine, name: str, version: str, sabotage: str = "") -> st
     project = place / "pyproject.toml"
     project.write_text(re.sub(r'^version = ".*"', f'version = "{version}"', project.read_text(), flags=re.M))
     if sabotage:
-        with (place / "watchdog/start.py").open("a") as file:
+        with (place / "watchdog/service/main.py").open("a") as file:
             file.write(sabotage)
     return f"/srv/{name}"
 

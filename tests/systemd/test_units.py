@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from watchdog import config
+from watchdog.config import settings
 
 ANALYZE = shutil.which("systemd-analyze")
 needs_analyze = pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed")
@@ -53,7 +53,7 @@ def test_systemd_accepts_the_unit(manager: str, tmp_path: Path) -> None:
 def test_the_unit_is_what_the_daemon_relies_on(manager: str) -> None:
     """Foreground, READY from the main process, a watchdog of three sweeps at least, and no restart on a bad file."""
     unit = service(UNITS[manager])
-    interval = config.load(None, environ={"HOME": "/nowhere"}).interval.total_seconds()
+    interval = settings.load(None, environ={"HOME": "/nowhere"}).interval.total_seconds()
 
     assert (unit["Type"], unit["NotifyAccess"]) == ("notify", "main")
     assert float(unit["WatchdogSec"]) >= 3 * interval

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from watchdog.clock import Clock
-from watchdog.systemd import Supervisor
+from watchdog.host.service_manager import Supervisor
 
 
 class Manager:
@@ -137,7 +137,7 @@ def test_what_was_kept_is_taken_up_by_name(tmp_path: Path) -> None:
     """Descriptors from 3 on, with their names; what is no socket is closed, and none is inherited further."""
     script = """
 import os, socket
-from watchdog.systemd import Supervisor
+from watchdog.host.service_manager import Supervisor
 ours = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]
 null = os.open("/dev/null", os.O_RDONLY)
 for place, fd in enumerate([ours[0].fileno(), null, ours[1].fileno()]):

@@ -24,7 +24,7 @@ from typing import Any
 from tests.vendors.model import Model, Scripts
 from tests.vendors.programs import AS_USER, Version
 from tests.world import BIN, World, alive, pids_with, wait_for
-from watchdog.core.model import ENDED
+from watchdog.core.agent import ENDED
 
 # Seconds of silence that are too long. The hooks of a working program come every few; on two cores with a load of
 # twenty, opencode has taken twelve between a prompt and what came of it.

@@ -20,11 +20,11 @@ from tests.bench.crowd import Crowd
 from tests.faults.crash.own import own_daemon
 from tests.verdicts.table import Came, Row, Scene, judged, together
 from tests.world import PATIENCE, started_at
+from watchdog.agents.fleet import Agent
+from watchdog.cli import client
 from watchdog.clock import Clock, Instant
-from watchdog.control import client
-from watchdog.core.model import Status
-from watchdog.fleet import Agent
-from watchdog.service import Daemon
+from watchdog.core.agent import Status
+from watchdog.service.main_loop import Daemon
 
 CONFIG = """
 [daemon]

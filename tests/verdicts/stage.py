@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.verdicts.table import LIVES, Came, Row, Scene, judged
 from tests.world import World, make_world, started_at, wait_for
-from watchdog.core.model import ENDED
+from watchdog.core.agent import ENDED
 
 TIMES: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},
@@ -26,7 +26,7 @@ SWEEPS = 4  # that must pass without a wish to end one that lives
 
 @dataclass(frozen=True, kw_only=True)
 class Actor(Row):
-    """An agent by the words of tests/agents/agent.py. `{directory}` in words and body is the world's.
+    """An agent by the words of tests/scripted_agents/agent.py. `{directory}` in words and body is the world's.
 
     `by_run`: started through `run`, with `options`; `in_pane`: by `run` in a tmux pane of its own; else as an
     orchestrator does it, registered with `body`. `prefix`: the command that starts it. `silent`: seconds of silence

@@ -28,11 +28,11 @@ from tests.verdicts.draw import NAME, chance, seed
 from tests.verdicts.hours import CONFIG, MovedClock
 from tests.verdicts.table import LIVES, NEVER_STARTED, ROUNDED, STALLED
 from tests.verdicts.test_latency import EARLY, sleeping
-from watchdog.core.model import Beat, Policy, Reason, Registration, State, Status
-from watchdog.core.sights import Kind
-from watchdog.fleet import Agent
+from watchdog.agents.fleet import Agent
+from watchdog.core.agent import Beat, Policy, Reason, Registration, State, Status
+from watchdog.core.observed_activity import Kind
 from watchdog.processes import identity
-from watchdog.service import Daemon
+from watchdog.service.main_loop import Daemon
 
 OF_FULL = 40
 SCENES = int(os.environ.get("DRAWN", OF_FULL if FULL else 2))  # of each kind; 10 agents each on an average

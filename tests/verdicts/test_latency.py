@@ -18,10 +18,10 @@ import pytest
 from tests.faults.crash.own import own_daemon
 from tests.tables import FULL, SEED
 from tests.verdicts.hours import CONFIG, MovedClock
-from watchdog.core.model import Beat, Policy, Reason, Registration, Status
-from watchdog.fleet import Agent
+from watchdog.agents.fleet import Agent
+from watchdog.core.agent import Beat, Policy, Reason, Registration, Status
 from watchdog.processes import identity
-from watchdog.service import Daemon
+from watchdog.service.main_loop import Daemon
 
 FLEETS, SIZE = 10, 100  # runs together: 1,000; every other fleet is five small ones, whose looks are fewer
 SHARE = 4  # and a fraction of the fleets where CI has not the time for all

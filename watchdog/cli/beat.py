@@ -10,7 +10,7 @@ import sys
 
 from watchdog.cli.flags import one, read_flags
 from watchdog.core.names import is_socket_of
-from watchdog.core.notify import MAX_TEXT, STATES, Words, printable, words_of
+from watchdog.core.sd_notify import MAX_TEXT, STATES, Words, printable, words_of
 from watchdog.errors import BadRequest, WatchdogError
 
 HELP = """\
@@ -61,9 +61,9 @@ def _beat(arguments: list[str], socket_path: str | None) -> None:
             sys.stdout.write(HELP)
             return
         if "--from" in values:
-            from watchdog.cli import vendor  # lazily: the other beats have no use for it
+            from watchdog.cli import beat_from  # lazily: the other beats have no use for it
 
-            vendor.beat(one(values, "--from") or "", one(values, "--socket") or socket_path)
+            beat_from.beat(one(values, "--from") or "", one(values, "--socket") or socket_path)
             return
         if rest:
             raise BadRequest(f"unexpected word {rest[0]!r}")
@@ -129,7 +129,7 @@ def told(path: str, fields: dict[str, str], wait: float = _WAIT_SECONDS) -> bool
 
 
 def _post(agent: str, fields: dict[str, str], socket_path: str | None) -> None:
-    from watchdog.control.client import find_socket, request  # lazily: the datagram needs none of it
+    from watchdog.cli.client import find_socket, request  # lazily: the datagram needs none of it
 
     if not agent:
         raise BadRequest("no agent: not started by `agent-watchdog run`, and no --agent given")

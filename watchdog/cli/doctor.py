@@ -17,12 +17,11 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from watchdog.cli import trashes
-from watchdog.cli.asking import Json, Verbs, add_verb, socket_of
+from watchdog.cli import client, trash_usage
 from watchdog.cli.diagnosis import diagnose
 from watchdog.cli.output import clean, say, say_json
 from watchdog.cli.seen import Seen, sweep_age
-from watchdog.control import client
+from watchdog.cli.verb import Json, Verbs, add_verb, socket_of
 from watchdog.errors import WatchdogError
 
 _HELP = """\
@@ -272,8 +271,8 @@ def _look_at_wal(seen: Seen, registry: str) -> None:
 
 
 def _look_at_trash(seen: Seen) -> None:
-    seen.trash = trashes.find(seen.socket, seen.status.get("roots") if seen.status else None)
-    seen.trash_bytes = sum(map(trashes.bytes_below, seen.trash))
+    seen.trash = trash_usage.find(seen.socket, seen.status.get("roots") if seen.status else None)
+    seen.trash_bytes = sum(map(trash_usage.bytes_below, seen.trash))
 
 
 def _state_of(config: str | None) -> str:

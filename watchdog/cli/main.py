@@ -3,7 +3,7 @@
 import os
 import sys
 
-from watchdog.cli.resident.signals import end_at_interrupt
+from watchdog.cli.run.wrapper_signals import end_at_interrupt
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,9 +48,9 @@ def _run(arguments: list[str], socket_path: str | None) -> int:
             os.execv(sys.executable, [sys.executable, *options, start, *arguments])  # noqa: S606  ourselves
         except OSError:
             pass  # an interpreter that cannot be executed by its path: go on here
-    from watchdog.cli import run  # lazily: only here
+    from watchdog.cli.run import wrapper  # lazily: only here
 
-    return run.main(arguments)
+    return wrapper.main(arguments)
 
 
 def _leading_socket(arguments: list[str]) -> tuple[str | None, list[str]]:

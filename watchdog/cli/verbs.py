@@ -18,16 +18,20 @@ from typing import Any, NoReturn
 
 from watchdog.cli import (
     doctor,
-    ending,
-    enrol,
-    health,
-    history,
-    installing,
-    listing,
-    reaping,
-    reloading,
-    restoring,
-    serving,
+    events,
+    install_hooks,
+    kill,
+    mcp,
+    reap,
+    register,
+    reload,
+    restore,
+)
+from watchdog.cli import (
+    list as listing,
+)
+from watchdog.cli import (
+    status as health,
 )
 from watchdog.cli.output import clean, nobody_reads, warn
 from watchdog.errors import DaemonUnreachable, WatchdogError
@@ -80,7 +84,7 @@ def build() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", dest="verb", required=True, parser_class=Parser)
     verbs.add_parser("run", help="start a program as a watched agent: run --name N -- CMD", add_help=False)
     verbs.add_parser("beat", help="say from within an agent that it makes progress", add_help=False)
-    for group in (enrol, listing, health, history, ending, reaping, restoring, installing, serving, reloading, doctor):
+    for group in (register, listing, health, events, kill, reap, restore, install_hooks, mcp, reload, doctor):
         group.add_verbs(verbs)
     return parser
 

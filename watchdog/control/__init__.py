@@ -1,1 +1,1 @@
-"""HTTP with JSON on a unix socket: the daemon's side (api, peer credentials) and the client's."""
+"""The HTTP API on the control socket (JSON on a unix socket): listener, peer credentials, schemas."""

@@ -7,7 +7,7 @@ cleanup goes on all the same.
 
 from dataclasses import dataclass, field
 
-from watchdog.control.desk import Json
+from watchdog.control.context import Json
 from watchdog.control.peers import Peer
 
 OWN = 30.0  # seconds for one's own agents

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
 
-from watchdog import nss
-from watchdog.admission import Admission, retry_after
+from watchdog.control.admission import Admission, retry_after
 from watchdog.core.admission import WAIT, Kind, cost_of, may_take
-from watchdog.descriptors import reserved
 from watchdog.errors import Limited, TooMany
+from watchdog.helpers import nss
+from watchdog.host.fd_limit import reserved
 
 _SO_PEERGROUPS = 59  # linux/asm-generic/socket.h, Linux 4.13; Python has no name for it
 _UCRED = struct.Struct("iII")

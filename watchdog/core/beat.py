@@ -3,9 +3,9 @@
 from datetime import timedelta
 from functools import lru_cache
 
-from watchdog.core.model import Beat, State
+from watchdog.core.agent import Beat, State
 from watchdog.core.names import name_problem
-from watchdog.core.notify import MAX_SECONDS, MAX_TEXT, STATES, parse_datagram, printable, words_of
+from watchdog.core.sd_notify import MAX_SECONDS, MAX_TEXT, STATES, parse_datagram, printable, words_of
 from watchdog.errors import BadRequest
 
 LONGEST_KEY = 160  # characters of a session's or a question's name, of which the longest of a vendor has 137

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
+from watchdog.core.agent import KillOptions, Policy, Reason, State, Step, Verdict
 from watchdog.core.ladder import next_rung
-from watchdog.core.model import KillOptions, Policy, Reason, State, Step, Verdict
 from watchdog.core.verdict import Judgement, span
 from watchdog.core.witnesses import Witness
 

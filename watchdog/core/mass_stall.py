@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from watchdog.core.agent import Verdict
 from watchdog.core.decision import DOUBT_LIMIT, Look
-from watchdog.core.model import Verdict
 from watchdog.core.witnesses import Witness, comes_back, cut_off, heard
 
 ROOT = 0  # its agents' silence is no attack on other users

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from watchdog.core.model import State
+from watchdog.core.agent import State
 
 QUIET = timedelta(seconds=5)  # a hook that a busy machine delays comes within that
 # A log has each prompt in its order: a hook of the turn that it calls over may have come as much later.

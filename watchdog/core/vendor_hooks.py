@@ -8,7 +8,7 @@ event: imports nothing that costs time.
 import json
 import zlib
 
-from watchdog.core.notify import MAX_SECONDS, Words, printable
+from watchdog.core.sd_notify import MAX_SECONDS, Words, printable
 
 Event = dict[str, object]
 MAX_PATH = 4096  # bytes of a path with its end, limits.h

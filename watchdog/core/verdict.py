@@ -7,7 +7,7 @@ wall times. A missing signal is None or zero and means "no evidence", never "ski
 from dataclasses import dataclass
 from datetime import timedelta
 
-from watchdog.core.model import Policy, Presence, State, Status, Verdict
+from watchdog.core.agent import Policy, Presence, State, Status, Verdict
 from watchdog.core.redaction import hide_secrets
 
 ZERO = timedelta()

@@ -19,7 +19,7 @@ def client() -> int:
 def daemon() -> int:
     """`agent-watchdogd`: the exit status."""
     _ours_first()
-    from watchdog.entry import main  # it is ours only now
+    from watchdog.service.bootstrap import main  # it is ours only now
 
     return main()
 

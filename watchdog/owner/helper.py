@@ -23,25 +23,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchdog.core.model import HookContext, HookOutcome, HookResult
+from watchdog.core import findings
+from watchdog.core.agent import HookContext, HookOutcome, HookResult
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner import confinement, contained, findings, hindrances, leftovers, proc_files
-from watchdog.owner.command import run_command, run_notice
+from watchdog.owner import bounded_child, confinement, os_errors, proc_files
+from watchdog.owner.command_hook import run_command, run_notice
 from watchdog.owner.conversations import conversation
 from watchdog.owner.credentials import refuse_foreign
 from watchdog.owner.daemons import daemon_of
+from watchdog.owner.finders import finders
+from watchdog.owner.git.restore import restorable, restore
 from watchdog.owner.hooks import BUILT_IN, base
 from watchdog.owner.occupancy import place
 from watchdog.owner.parsing import as_error
-from watchdog.owner.purging import purge
-from watchdog.owner.reports import end_report, end_report_done, end_reports
-from watchdog.owner.restoring import restorable, restore
+from watchdog.owner.purge import purge
+from watchdog.owner.run_reports import end_report, end_report_done, end_reports
 from watchdog.owner.session_states import session_state, turn_state
 from watchdog.owner.sites import site
 from watchdog.owner.sources import source_discover, source_forget
+from watchdog.owner.terminals.pane_content import first_prompt, pane_shows
 from watchdog.owner.terminals.panes import pane_find, pane_screen, type_keys
-from watchdog.owner.terminals.showing import first_prompt, pane_shows
 
 LINE_LIMIT = 1 << 20  # bytes, both ways; the daemon keeps to it in what it asks
 CALLS_LIMIT = 64  # threads, and children; beyond, the daemon is told to come again
@@ -65,7 +67,7 @@ def stamp(path: str) -> dict[str, object]:
     if not stat.S_ISREG(status.st_mode):
         raise OwnerCallFailed("not_regular", f"{path} is no regular file")
     return {
-        "unwritable": hindrances.unwritable(path, rights=False),
+        "unwritable": os_errors.unwritable(path, rights=False),
         "mtime_ns": status.st_mtime_ns,
         "ctime_ns": status.st_ctime_ns,  # a rewrite with the same mtime is still a beat
         "size": status.st_size,
@@ -139,7 +141,7 @@ def guarded(work: Callable[[], HookResult]) -> HookResult:
     try:
         return work()
     except OSError as error:
-        word, words = hindrances.explain(error)
+        word, words = os_errors.explain(error)
         place = "" if error.filename is None else f" at {error.filename!r}"
         return base.failed(f"left as it is{place}: {words}", reason=word)
     except Exception as error:  # noqa: BLE001 one hook's fault must not take the answer with it
@@ -151,12 +153,12 @@ def built_in_hook(name: str, context: HookContext, settings: base.CleanupSetting
     return guarded(lambda: BUILT_IN[name](context, settings))
 
 
-def contained_work(work: Iterable[object], seconds: float, limit: int) -> tuple[contained.Ran, bytes]:
+def contained_work(work: Iterable[object], seconds: float, limit: int) -> tuple[bounded_child.Ran, bytes]:
     """What `work` yields, each as a line of JSON, from a child below the deadline; at most `limit` bytes are kept.
 
     When it raises, the last line has its words instead, without an end, and the wait status is not 0.
     """
-    result_pipe, end = contained.pipe_pair()
+    result_pipe, end = bounded_child.pipe_pair()
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
     def tell(data: bytes) -> None:
@@ -171,11 +173,11 @@ def contained_work(work: Iterable[object], seconds: float, limit: int) -> tuple[
             os._exit(1)
 
     try:
-        pid = contained.start(in_the_child, {0: null, 1: null, 2: null, 3: end})
-        contained.close_all([end, null])
-        ran = contained.supervise(pid, {result_pipe: limit}, seconds, caller=0)
+        pid = bounded_child.start(in_the_child, {0: null, 1: null, 2: null, 3: end})
+        bounded_child.close_all([end, null])
+        ran = bounded_child.supervise(pid, {result_pipe: limit}, seconds, caller=0)
     finally:
-        contained.close_all([result_pipe])
+        bounded_child.close_all([result_pipe])
     return ran, ran.output[result_pipe]
 
 
@@ -201,12 +203,12 @@ def hook(run: str, context: dict[str, Any], settings: dict[str, Any], timeout_se
 def reap_look(settings: dict[str, Any], known: dict[str, Any], timeout_seconds: float) -> dict[str, object]:
     """What dead agents have left in this owner's places; each kind has its share of the time, in a child of its own."""
     values = base.settings_of(settings), findings.known_of(known)
-    kinds = list(leftovers.FINDERS)
+    kinds = list(finders.FINDERS)
     found: list[object] = []
     problems = []
     for kind in kinds:
         seconds = timeout_seconds / len(kinds)
-        lines = (findings.finding_json(one) for one in leftovers.look(kind, *values))
+        lines = (findings.finding_json(one) for one in finders.look(kind, *values))
         ran, answer = contained_work(lines, seconds, LINE_LIMIT // (2 * len(kinds)))
         *whole, last = answer.split(b"\n")
         found += [json.loads(line) for line in whole]
@@ -222,7 +224,7 @@ def reap_act(
 ) -> dict[str, object]:
     """Deal with one finding."""
     values = findings.finding_of(finding), base.settings_of(settings), findings.known_of(known)
-    return base.result_json(contained_result(lambda: guarded(lambda: leftovers.act(*values)), timeout_seconds))
+    return base.result_json(contained_result(lambda: guarded(lambda: finders.act(*values)), timeout_seconds))
 
 
 def command_hook(command: list[str], context: dict[str, Any], timeout_seconds: float) -> dict[str, object]:
@@ -356,7 +358,7 @@ class _Shared:
 
     def serve(self) -> None:
         """Until stdin ends. The children end with us (PR_SET_PDEATHSIG)."""
-        contained.become_subreaper()
+        bounded_child.become_subreaper()
         pending = bytearray()
         requests: deque[bytes] = deque()
         self._poll.register(0, select.POLLIN)
@@ -387,20 +389,20 @@ class _Shared:
             self._call(request)
 
     def _call(self, request: dict[str, Any]) -> None:
-        output, end = contained.pipe_pair()
+        output, end = bounded_child.pipe_pair()
 
         def work() -> None:
             confinement.limit(confinement.PARSER_BYTES, confinement.PARSER_SECONDS)
             _Answers(3).write(answer(CALLS, request))
 
-        pid = contained.start(work, {0: self._null, 1: self._null, 3: end})
+        pid = bounded_child.start(work, {0: self._null, 1: self._null, 3: end})
         self._start(_Child(pid, output, request.get("id")), end)
 
     def _look(self, request: dict[str, Any]) -> None:
         if self._looks is None:
-            output, end = contained.pipe_pair()
-            reading, writing = contained.pipe_pair()
-            pid = contained.start(look_on, {0: reading, 1: end})
+            output, end = bounded_child.pipe_pair()
+            reading, writing = bounded_child.pipe_pair()
+            pid = bounded_child.start(look_on, {0: reading, 1: end})
             os.close(reading)
             self._looks = _Child(pid, output, requests=writing)
             self._start(self._looks, end)
@@ -429,11 +431,11 @@ class _Shared:
         self._poll.unregister(child.output)
         del self._children[child.output]
         os.close(child.output)
-        status = contained.end(child.pid)
-        contained.end_strays([one.pid for one in self._children.values()])
+        status = bounded_child.end(child.pid)
+        bounded_child.end_strays([one.pid for one in self._children.values()])
         if child is self._looks:
-            raise SystemExit(f"the process for looks {contained.how(status)}")  # the daemon starts another helper
-        self._hand_on(bytes(child.data).removesuffix(b"\n"), child.number, contained.how(status))
+            raise SystemExit(f"the process for looks {bounded_child.how(status)}")  # the daemon starts another helper
+        self._hand_on(bytes(child.data).removesuffix(b"\n"), child.number, bounded_child.how(status))
 
     def _hand_on(self, line: bytes, number: object, how: str) -> None:
         """An answer of a child. What it says beside one is not handed on: by now it may be the owner's code."""
@@ -461,7 +463,7 @@ def main() -> None:
     confinement.hide()
     answers = _Answers(_own_stdout(), _confine(options))
     if "--alone" in options or "--command" in options:
-        contained.become_subreaper()
+        bounded_child.become_subreaper()
         with open(0, "rb", buffering=0, closefd=False) as stdin:
             line = stdin.readline(LINE_LIMIT)
         if line:

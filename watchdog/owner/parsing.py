@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 
 from watchdog.errors import OwnerCallFailed, PathRefused, WatchdogError
-from watchdog.owner import confinement, contained
+from watchdog.owner import bounded_child, confinement
 
 LIMIT = 4 << 20  # bytes of one message between the two
 _CHANNEL = 3
@@ -52,14 +52,14 @@ def parsed(
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with here:
         with there:
-            pid = contained.start(lambda: _work(work, rules), {_CHANNEL: there.fileno()})
+            pid = bounded_child.start(lambda: _work(work, rules), {_CHANNEL: there.fileno()})
         try:
             answer = _serve(here)
         finally:
             here.close()
-            status = contained.end(pid)
+            status = bounded_child.end(pid)
     if answer is None:
-        raise OwnerCallFailed("lost", f"the process that parsed it {contained.how(status)}")
+        raise OwnerCallFailed("lost", f"the process that parsed it {bounded_child.how(status)}")
     if "error" in answer:
         raise OwnerCallFailed(str(answer["error"])[:64], str(answer.get("message"))[:2000])
     return answer.get("result")

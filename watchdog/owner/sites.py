@@ -9,7 +9,7 @@ from contextlib import suppress
 from watchdog.core.sites import Known, Made, Site, site_json, stranger
 from watchdog.errors import PathRefused
 from watchdog.owner import paths
-from watchdog.owner.git import dirs_of
+from watchdog.owner.git.git import dirs_of
 
 HEAD_LIMIT = 4096  # bytes
 

@@ -20,10 +20,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from watchdog.core import sites
-from watchdog.core.model import HookResult
+from watchdog.core.agent import HookResult
 from watchdog.errors import PathRefused
-from watchdog.owner import occupancy, paths, repositories, trash
+from watchdog.owner import occupancy, paths, trash
 from watchdog.owner import sites as site_now
+from watchdog.owner.git import repositories
 from watchdog.owner.hooks import base
 
 MARK = ".agent-watchdog"  # a file in the directory; its content is the agent's id

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from watchdog.errors import PathRefused
-from watchdog.owner import hindrances, occupancy, paths
+from watchdog.owner import occupancy, os_errors, paths
 
 PRIVATE = 0o700
 TREE = "tree"
@@ -216,7 +216,7 @@ class Freed:
         """Remember the first few; one unremovable file must not fill a log."""
         if len(self.problems) >= 5:
             return
-        word, words = (why.reason, str(why)) if isinstance(why, PathRefused) else hindrances.explain(why, parent, name)
+        word, words = (why.reason, str(why)) if isinstance(why, PathRefused) else os_errors.explain(why, parent, name)
         self.reason = self.reason or word
         self.problems.append(f"{name}: {words}")
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from functools import cache
 
 from watchdog.processes import bounded as bounds
-from watchdog.processes import nesting, procfs
+from watchdog.processes import cgroup_walk, procfs
 from watchdog.processes.bounded import bounded
-from watchdog.processes.nesting import GONE
+from watchdog.processes.cgroup_walk import GONE
 
 _DELETED = " (deleted)"
 
@@ -113,7 +113,7 @@ def members(path: str) -> frozenset[int]:
     """
     directory = directory_of(path)
     found: set[int] = set()
-    for here in () if directory is None else nesting.each(directory):
+    for here in () if directory is None else cgroup_walk.each(directory):
         try:
             found.update(int(pid) for pid in procfs.read("cgroup.procs", dir_fd=here, limit=1 << 24).split())
         except OSError as error:
@@ -221,7 +221,7 @@ def remove(path: str) -> bool:
     Raises OSError where it may not be removed.
     """
     directory = directory_of(path)
-    return True if directory is None else nesting.remove(directory)
+    return True if directory is None else cgroup_walk.remove(directory)
 
 
 def move(pid: int, path: str) -> None:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from watchdog.core.services import directory_in, may_be_client, named_in, service_of, works_anywhere
 from watchdog.processes import bounded as bounds
 from watchdog.processes import procfs
+from watchdog.processes.ancestry import MOST
 from watchdog.processes.bounded import Unreadable, bounded
-from watchdog.processes.lineage import MOST
 
 _WORDS_LIMIT = 16384  # bytes of a command line, the first of it
 _NAMES = frozenset({"codex"})  # what a native client is called, unless it is a build under its release's name

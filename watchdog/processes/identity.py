@@ -19,7 +19,7 @@ import time
 from typing import NamedTuple
 
 from watchdog.clock import Clock
-from watchdog.core.model import Identity, Presence
+from watchdog.core.agent import Identity, Presence
 from watchdog.core.ownership import Uids
 from watchdog.processes import bounded as bounds
 from watchdog.processes import pidfd_info, procfs

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from watchdog.core.model import Identity, TreeMember
+from watchdog.core.agent import Identity, TreeMember
 from watchdog.core.services import CODEX, PARTS
 from watchdog.processes import identity as identities
-from watchdog.processes import memory, table, tree, vendors
+from watchdog.processes import memory, table, tree, vendor_markers
 from watchdog.processes.bounded import bounded
 
 
@@ -27,7 +27,7 @@ class Trees(dict[str, tuple[TreeMember, ...]]):
 
 
 _previous: table.ProcessTable | None = None
-_served: frozenset[vendors.Served] = frozenset()  # below shared services, as far as anybody carries it still
+_served: frozenset[vendor_markers.Served] = frozenset()  # below shared services, as far as anybody carries it still
 
 
 class Service(NamedTuple):
@@ -55,13 +55,13 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
         scanner_pid=scanner_pid,
     )
     seen = _previous = _with_bound(_recognised(seen, roots), roots)
-    sources = [vendors.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
-    made = vendors.made_inside(seen, sources)
+    sources = [vendor_markers.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
+    made = vendor_markers.made_inside(seen, sources)
     roots = [_seen(seen, root, made.get(root.agent_id, frozenset())) for root in roots]
     found = Trees(tree.trees(seen, roots, _served))
     carried = {(mark, row.marker) for row in seen.rows.values() for mark in row.vendors or ()}
     mains = {root.main.pid for root in roots if seen.find(root.main) is not None and root.main is not None}
-    _served = frozenset(one for one in _served if one[:2] in carried) | vendors.below_services(seen, mains)
+    _served = frozenset(one for one in _served if one[:2] in carried) | vendor_markers.below_services(seen, mains)
     for root in roots:
         found[root.agent_id] += memory.unseen(seen, root)
     if identities.pidfd_inodes_work():

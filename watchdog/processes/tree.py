@@ -20,11 +20,11 @@ below another one (of a copied home directory, in a container, of another daemon
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from watchdog.core.model import Identity, TreeMember
+from watchdog.core.agent import Identity, TreeMember
 from watchdog.processes import procfs
 from watchdog.processes.descent import Descent
 from watchdog.processes.table import SERVICE_MANAGERS, ProcessTable, Row
-from watchdog.processes.vendors import Process, Served, below_services
+from watchdog.processes.vendor_markers import Process, Served, below_services
 
 
 @dataclass(frozen=True, slots=True)

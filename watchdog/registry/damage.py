@@ -13,7 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from watchdog.config import sqlite_file
+from watchdog.config.settings import sqlite_file
 from watchdog.registry.schema import REVISION, metadata
 from watchdog.registry.sqlite import DAMAGE
 

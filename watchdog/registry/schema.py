@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from watchdog.core.model import LIVE, Status
+from watchdog.core.agent import LIVE, Status
 
 REVISION = "0013"
 PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)

@@ -9,17 +9,17 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from watchdog.clock import Clock
+from watchdog.concurrency.lanes import Lanes, Turns, lane
+from watchdog.concurrency.threads import Pool
 from watchdog.errors import RegistryUnavailable
-from watchdog.lanes import Lanes, Turns, lane
-from watchdog.registry.agents import AgentQueries
+from watchdog.registry.agent_queries import AgentQueries
 from watchdog.registry.engines import Engines, Undone
-from watchdog.registry.health import HealthQueries
-from watchdog.registry.history import HistoryQueries
-from watchdog.registry.leftovers import LeftoverQueries
-from watchdog.registry.requests import RequestQueries
-from watchdog.registry.retention import RetentionQueries
-from watchdog.registry.shares import ShareQueries
-from watchdog.threads import Pool
+from watchdog.registry.health_queries import HealthQueries
+from watchdog.registry.history_queries import HistoryQueries
+from watchdog.registry.kill_request_queries import RequestQueries
+from watchdog.registry.reaper_queries import LeftoverQueries
+from watchdog.registry.retention_queries import RetentionQueries
+from watchdog.registry.share_queries import ShareQueries
 
 _clock = Clock()
 P = ParamSpec("P")

@@ -16,9 +16,9 @@ from types import FrameType
 from typing import Any
 
 from tests.faults.crash.own import admit
-from watchdog.core.model import Beat
-from watchdog.fleet import Agent
-from watchdog.service import Daemon
+from watchdog.agents.fleet import Agent
+from watchdog.core.agent import Beat
+from watchdog.service.main_loop import Daemon
 
 PACKAGE = str(Path(__file__).parents[3] / "watchdog")
 

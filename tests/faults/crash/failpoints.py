@@ -109,15 +109,15 @@ def in_the_daemon(plan: str) -> None:
     """Wrap commits, signals, hook runs and writes to cgroups of this process, and give its helpers failpoints too."""
     from sqlalchemy.engine.default import DefaultDialect
 
-    from watchdog import owners
-    from watchdog.core.model import HookContext, HookResult, HookSpec
+    from watchdog.core.agent import HookContext, HookResult, HookSpec
+    from watchdog.helpers import pool
     from watchdog.registry import store
 
     points = Points(Plan.read(plan), os.getpid(), begin="commit open_request")
     writing = threading.local()
     run: Any = store._Write.run
     commit: Any = DefaultDialect.do_commit
-    run_hook, send = owners.Owners.run_hook, signal.pidfd_send_signal
+    run_hook, send = pool.Owners.run_hook, signal.pidfd_send_signal
 
     def named_run(write: Any) -> None:
         writing.name = write_name(write.call)
@@ -132,7 +132,7 @@ def in_the_daemon(plan: str) -> None:
         with points.effect(f"commit {name}"):
             commit(dialect, connection)
 
-    async def hook(own: owners.Owners, spec: HookSpec, context: HookContext) -> HookResult:
+    async def hook(own: pool.Owners, spec: HookSpec, context: HookContext) -> HookResult:
         with points.effect(f"hook {spec.name}"):
             return await run_hook(own, spec, context)
 
@@ -150,15 +150,15 @@ def in_the_daemon(plan: str) -> None:
     store.TOGETHER = 1  # each write a transaction of its own: every state that a group could leave, and those between
     setattr(store._Write, "run", named_run)  # noqa: B010 - mypy refuses the plain assignment
     setattr(DefaultDialect, "do_commit", do_commit)  # noqa: B010
-    setattr(owners.Owners, "run_hook", hook)  # noqa: B010
+    setattr(pool.Owners, "run_hook", hook)  # noqa: B010
     signal.pidfd_send_signal = signalled
-    setattr(owners, "HELPER", ("-I", os.path.abspath(__file__), "--helper", plan, str(os.getpid())))  # noqa: B010
+    setattr(pool, "HELPER", ("-I", os.path.abspath(__file__), "--helper", plan, str(os.getpid())))  # noqa: B010
     sys.addaudithook(cgroups)
 
 
 def in_a_helper(plan: Plan, daemon: int) -> None:
     """What a built-in hook changes on disk. Once the daemon has been struck, nothing more: the helper ends the hook."""
-    from watchdog.core.model import HookContext, HookResult
+    from watchdog.core.agent import HookContext, HookResult
     from watchdog.owner import helper
     from watchdog.owner.hooks.base import CleanupSettings
 
@@ -226,7 +226,7 @@ def main() -> int:
         return 0
     plan = sys.argv.pop(1)
     in_the_daemon(plan)
-    from watchdog.start import main as start
+    from watchdog.service.main import main as start
 
     return start()
 

@@ -11,14 +11,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from watchdog import config, logs
+from watchdog.agents.fleet import Agent
 from watchdog.clock import Clock
-from watchdog.core.model import Beat, Registration, Status
-from watchdog.fleet import Agent
+from watchdog.config import settings as config
+from watchdog.core.agent import Beat, Registration, Status
+from watchdog.host.service_manager import Supervisor
 from watchdog.processes import identity
-from watchdog.service import Daemon
-from watchdog.summons import SIGNALS
-from watchdog.systemd import Supervisor
+from watchdog.service.main_loop import Daemon
+from watchdog.service.signal_flags import SIGNALS
+from watchdog.telemetry import logger
 
 CONFIG = """
 [daemon]
@@ -59,8 +60,8 @@ async def own_daemon(
     file.write_text(text.format(directory=directory, url=url, grace=grace) + hooks)
     settings = config.load(str(file))
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
-    sink = logs.set_up("info", settings.log.format, settings.log.file)
-    daemon = Daemon(settings, lambda: settings, Supervisor({}), logs.get_logger(), sink, None)
+    sink = logger.set_up("info", settings.log.format, settings.log.file)
+    daemon = Daemon(settings, lambda: settings, Supervisor({}), logger.get_logger(), sink, None)
     daemon.clock = clock or daemon.clock
     setattr(daemon, "locks", None)  # noqa: B010 - the door, which is never opened, would keep them
     try:
@@ -73,7 +74,7 @@ async def own_daemon(
             await daemon.worker.close()
             daemon.hearing.close()
     finally:
-        logs.finish(sink)
+        logger.finish(sink)
         for number, handler in handlers.items():  # a daemon that ends ignores them, and so would what is started later
             signal.signal(number, handler)
 

@@ -25,9 +25,9 @@ import alembic.command  # noqa: F401 - so that no fork has to import it
 
 from tests.faults.crash.failpoints import Effect, Plan, effects, in_the_daemon
 from tests.faults.crash.own import admit, own_daemon
-from watchdog import owners
-from watchdog.core.model import HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.agent import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
+from watchdog.helpers import pool
 from watchdog.registry.store import Store
 
 HOOK = '[[hook]]\nname = "hook"\ncommand = ["true"]\n'
@@ -84,10 +84,10 @@ def fork(do: Coroutine[Any, Any, None]) -> int:
 def with_points(plan: Path) -> None:
     """All effects go to the trace; the hook is none that takes a process, and a second daemon is not refused."""
 
-    async def run_hook(_: owners.Owners, spec: HookSpec, context: HookContext) -> HookResult:
+    async def run_hook(_: pool.Owners, spec: HookSpec, context: HookContext) -> HookResult:
         return HookResult(HookOutcome.DONE)
 
-    setattr(owners.Owners, "run_hook", run_hook)  # noqa: B010 - mypy refuses the plain assignment
+    setattr(pool.Owners, "run_hook", run_hook)  # noqa: B010 - mypy refuses the plain assignment
     setattr(Store, "claim_host", lambda *_: None)  # noqa: B010
     in_the_daemon(str(plan))
 

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.owner.repositories import Repository, context
-from watchdog.core.model import HookOutcome, HookResult
-from watchdog.owner import hindrances, paths, temp_dirs, trash
-from watchdog.owner.findings import Known
+from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.findings import Known
+from watchdog.owner import os_errors, paths, temp_dirs, trash
+from watchdog.owner.finders.finders import FINDERS
 from watchdog.owner.helper import built_in_hook
 from watchdog.owner.hooks import base
-from watchdog.owner.leftovers import FINDERS
 
 ROOT, HOME = Path("/tmp"), Path("/home/me")
 AGENT = "a" * 32
@@ -296,7 +296,7 @@ def hindered(times: int) -> dict[str, Any]:
     assert not trash.remove_container(fd, "c", freed)
     assert (HOME / "file").read_text() == "keep"
     reasons["a file that is mounted"] = [str(freed.reason)]
-    reasons["a quota"] = [hindrances.explain(OSError(errno.EDQUOT, "Disk quota exceeded"))[0]]  # no quota on tmpfs here
+    reasons["a quota"] = [os_errors.explain(OSError(errno.EDQUOT, "Disk quota exceeded"))[0]]  # no quota on tmpfs here
     return reasons
 
 

@@ -28,8 +28,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.faults.crash.own import admit, own_daemon
-from watchdog.core.model import KillOptions, Reason, Status
-from watchdog.fleet import Agent
+from watchdog.agents.fleet import Agent
+from watchdog.core.agent import KillOptions, Reason, Status
 from watchdog.registry.store import Store
 
 PUPPET = Path(__file__).with_name("puppet.py")

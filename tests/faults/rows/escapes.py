@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from tests.agents.escapes import KINDS
 from tests.faults.table import Row, Run
+from tests.scripted_agents.escapes import KINDS
 from tests.world import World, alive, make_world, wait_for
 
 AT_ONCE = 10

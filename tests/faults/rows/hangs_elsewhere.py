@@ -26,7 +26,7 @@ from tests.faults.registry.postgresql import make_site
 from tests.faults.table import Row, Run
 from tests.world import World, alive, make_world, wait_for
 from watchdog.registry.store import HUNG
-from watchdog.shutdown import LIMIT
+from watchdog.service.exit_timer import LIMIT
 
 MARGIN = 5.0  # seconds of a loaded machine: until SIGTERM is taken up, and until the end is seen
 GAP = HUNG + MARGIN  # seconds between two sweeps at most: one waits for the registry, once

@@ -19,12 +19,12 @@ import pytest
 from tests.faults.table import Row, Run
 from tests.owner.repositories import Repository, context, git, hashes, own_config, state_of
 from tests.owner.states import STATES, State, three_kinds
-from watchdog.core.model import HookOutcome, HookResult
-from watchdog.owner import emptying
-from watchdog.owner.findings import Known
+from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.findings import Known
+from watchdog.owner.finders import expired_trash
+from watchdog.owner.git.restore import restore
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
-from watchdog.owner.restoring import restore
 
 AGENT = "a" * 32
 MOST_EFFECTS = 300  # more than one run of hook or restore has
@@ -152,8 +152,8 @@ else:
 def emptied(there: Repository) -> None:
     """As the reaper does: what a killed run had begun to delete goes, and nothing is left in the trash."""
     known = Known(commons=(str(there.main / ".git"),))
-    for finding in emptying.look(base.CleanupSettings(), known):
-        result = emptying.act(finding, base.CleanupSettings(), known)
+    for finding in expired_trash.look(base.CleanupSettings(), known):
+        result = expired_trash.act(finding, base.CleanupSettings(), known)
         assert (result.outcome, result.details["more"]) == (HookOutcome.DONE, False), result.message
     assert not list(there.trash.glob("*"))
 

@@ -6,11 +6,11 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git, hashes, state_of
 from tests.owner.states import STATES
-from watchdog.core.model import HookOutcome, HookResult
+from watchdog.core.agent import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
+from watchdog.owner.git.restore import restorable, restore
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
-from watchdog.owner.restoring import restorable, restore
 
 AGENT = "a" * 32
 RESCUE = base.CleanupSettings(dirty_worktree="rescue")
@@ -78,7 +78,7 @@ def test_files_are_saved_as_they_lie_on_disk(repository: Repository, name: str) 
 
 def test_what_changes_while_it_is_saved_is_not_moved(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that no look at /proc has seen."""
-    from watchdog.owner import rescue
+    from watchdog.owner.git import rescue
 
     path = repository.worktree()
     make("modified", path, repository)

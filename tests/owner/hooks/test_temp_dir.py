@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
-from watchdog.core.model import HookOutcome, HookResult
+from watchdog.core.agent import HookOutcome, HookResult
 from watchdog.errors import PathRefused
-from watchdog.owner import paths, repositories, trash
+from watchdog.owner import paths, trash
+from watchdog.owner.git import repositories
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.temp_dir import temp_dir
 from watchdog.owner.temp_dirs import MARK

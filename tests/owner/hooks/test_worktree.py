@@ -15,11 +15,12 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git, hashes
 from tests.owner.states import STATES, State, commit
-from watchdog.core.model import HookOutcome, HookResult
-from watchdog.owner import paths, trash, worktrees
+from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.owner import paths, trash
+from watchdog.owner.git import worktrees
+from watchdog.owner.git.restore import restore
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
-from watchdog.owner.restoring import restore
 
 AGENT = "a" * 32
 
@@ -278,7 +279,7 @@ import os, signal, sys
 from tests.owner.repositories import context
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
-from watchdog.owner.restoring import restore
+from watchdog.owner.git.restore import restore
 left = int(sys.argv[2])
 def audit(event, args):
     global left

@@ -16,7 +16,7 @@ import pytest
 from tests.owner.repositories import context
 from tests.owner.sources.orchestrator import DOCUMENTED, REAL, Orchestrator
 from tests.world import wait_for
-from watchdog.core.model import HookOutcome, Status
+from watchdog.core.agent import HookOutcome, Status
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.hooks.base import CleanupSettings
 from watchdog.owner.hooks.registry_entry import registry_entry

@@ -13,7 +13,7 @@ from tests.cgroups import scratch
 from tests.verdicts.scenes.everyday import dies, lives
 from tests.verdicts.stage import Actor, Stage, scene
 from tests.world import World, wait_for
-from watchdog.pressure import LOAD
+from watchdog.probes.host_pressure import LOAD
 
 NOBODY = 65534
 AFTER = 3.0

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from tests.agents import orchestrated
 from tests.e2e.test_orchestrator_db import age_of, orchestrated_world, shown
 from tests.owner.sources.orchestrator import Orchestrator
+from tests.scripted_agents import orchestrated
 from tests.verdicts.draw import chance
 from tests.verdicts.stage import ENDS_WITHIN, between
 from tests.verdicts.table import LIVES, STALLED, Came, Row, Scene, judged

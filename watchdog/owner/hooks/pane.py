@@ -6,7 +6,7 @@ type (`details["retry"]`).
 
 import os
 
-from watchdog.core.model import HookContext, HookResult, Reason, Status
+from watchdog.core.agent import HookContext, HookResult, Reason, Status
 from watchdog.owner.hooks import base
 from watchdog.owner.terminals import panes
 from watchdog.owner.terminals.base import pane_of

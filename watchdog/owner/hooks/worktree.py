@@ -27,27 +27,23 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from watchdog.core.model import HookContext, HookResult
+from watchdog.core.agent import HookContext, HookResult
 from watchdog.core.sites import is_same
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import (
-    branches,
-    containers,
-    copying,
-    git_entries,
-    missing,
-    occupancy,
-    paths,
-    rebuildable,
+from watchdog.owner import copy_tree, occupancy, paths, sites, trash
+from watchdog.owner.git import (
+    change_seal,
+    entries,
+    ignored_files,
+    merged_branch,
+    missing_worktrees,
     rescue,
-    restoring,
-    sites,
-    trash,
-    untouched,
+    restore,
+    worktree_trash,
     worktrees,
 )
-from watchdog.owner.containers import Manifest
-from watchdog.owner.git import Git
+from watchdog.owner.git.git import Git
+from watchdog.owner.git.worktree_trash import Manifest
 from watchdog.owner.hooks import base
 
 GIT_SECONDS = 3600.0  # for all of git's answers together; the run's own deadline ends it long before
@@ -100,9 +96,9 @@ def _put_away(
             return base.kept(f"kept {path}: {'; '.join(inside)}", reasons=inside, branch=tree.branch)
         names = rescue.listed(git)
         before = rescue.look(directory, names)  # what the reasons are about
-        main = rebuildable.main_checkout(tree.common)
-        ignored = rebuildable.look(paths.real_path(directory), set(names), main, settings.rebuildable)
-        if context.seen is not None and context.seen != untouched.seal(tree):
+        main = ignored_files.main_checkout(tree.common)
+        ignored = ignored_files.look(paths.real_path(directory), set(names), main, settings.rebuildable)
+        if context.seen is not None and context.seen != change_seal.seal(tree):
             return base.kept(f"kept {path}: it was in use, and was changed since; it is whoever's that used it")
         reasons = worktrees.reasons_to_keep(git, tree, inside)
         if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
@@ -113,17 +109,17 @@ def _put_away(
             words = f"kept {path}: {'; '.join(told)}"
             used = all(reason.startswith(worktrees.IN_USE) for reason in (reasons.never if rescuing else told))
             return base.kept(words, reasons=told, branch=tree.branch, **(_again(context, tree) if used else {}))
-        container = containers.open_container(stack, tree.common, agent_id)
-        if containers.has_tree(container):
+        container = worktree_trash.open_container(stack, tree.common, agent_id)
+        if worktree_trash.has_tree(container):
             raise PathRefused("trash_taken", "the trash already holds a tree of this agent")
         try:
             saved = rescue.save(git, tree, directory, container, agent_id) if rescuing else None
-            containers.save(container, tree.git_dir, _manifest(context, tree, saved, settings, ignored))
+            worktree_trash.save(container, tree.git_dir, _manifest(context, tree, saved, settings, ignored))
             _write_intent(parent, agent_id, tree)
             user = _rename_away(parent, name, container, directory)
             changed = None if user else _changed(tree, directory, container, saved.look if saved else before)
             if not user and not changed:
-                now = rebuildable.look(paths.real_path(directory), set(names), main, settings.rebuildable)
+                now = ignored_files.look(paths.real_path(directory), set(names), main, settings.rebuildable)
                 changed = None if now == ignored else "an ignored file in it changed while it was moved"
             if changed:
                 os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
@@ -144,7 +140,7 @@ def _gone(context: HookContext, parent: int, path: str) -> HookResult | None:
     """The tree was deleted by somebody: git's entry of it goes, where nothing is lost with it. None: there is none."""
     if occupancy.neighbour(path, context.in_use):
         return None
-    entry = missing.proved(base.known_site(context, "worktree"), parent, path)
+    entry = missing_worktrees.proved(base.known_site(context, "worktree"), parent, path)
     return None if entry is None else base.done(entry.drop(context.agent_id), branch=entry.branch)
 
 
@@ -155,7 +151,7 @@ def _emptied(context: HookContext, parent: int, name: str, directory: int, path:
         return None
     if os.listdir(paths.real_path(directory)) or occupancy.neighbour(paths.real_path(directory), context.in_use):
         return None
-    entry = missing.proved(known, parent, path)
+    entry = missing_worktrees.proved(known, parent, path)
     if entry is None:
         return None
     if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
@@ -166,7 +162,7 @@ def _emptied(context: HookContext, parent: int, name: str, directory: int, path:
 
 def _again(context: HookContext, tree: worktrees.Linked) -> dict[str, object]:
     """What tells the reaper that nothing but its use keeps it, and the next run in what state it was at first."""
-    seen = context.seen or untouched.seal(tree)
+    seen = context.seen or change_seal.seal(tree)
     return {} if seen is None else {"in_use": True, "seen": seen}
 
 
@@ -175,8 +171,8 @@ def _manifest(
     tree: worktrees.Linked,
     saved: rescue.Rescued | None,
     settings: base.CleanupSettings,
-    ignored: rebuildable.Ignored,
-) -> containers.Manifest:
+    ignored: ignored_files.Ignored,
+) -> worktree_trash.Manifest:
     recorded = ignored.bounded()
     return Manifest(
         agent_id=context.agent_id,
@@ -199,7 +195,7 @@ def _changed(tree: worktrees.Linked, directory: int, container: int, before: res
     """What changed since it was looked at, in words: from now on nobody finds the tree by its name."""
     if rescue.look(directory, before.files) != before:
         return "its files changed while it was moved"
-    if not copying.same(tree.git_dir, os.path.join(paths.real_path(container), containers.ENTRY)):
+    if not copy_tree.same(tree.git_dir, os.path.join(paths.real_path(container), worktree_trash.ENTRY)):
         return "git's entry of it changed while it was moved"
     return None
 
@@ -247,16 +243,16 @@ def _rename_away(parent: int, name: str, container: int, directory: int) -> str 
 
 def _drop_entry(common: str, entry: str, path: str, container: int) -> str:
     """Take the entry out of git's list; why its lock was none. Raises as `git_entries.take_out`."""
-    rest = f"{containers.ENTRY}.rest"
+    rest = f"{worktree_trash.ENTRY}.rest"
     trash.remove_container(container, rest, trash.Freed())
-    return git_entries.take_out(os.path.join(common, "worktrees", entry), path, container, rest)
+    return entries.take_out(os.path.join(common, "worktrees", entry), path, container, rest)
 
 
 def _entry_there(common: str, entry: str, container: int) -> bool:
     """Whether git has its entry yet; once it was pruned, one of that name is another worktree's."""
     place = os.path.join(common, "worktrees", entry)
     pointers = [
-        os.path.join(top, "gitdir") for top in (place, os.path.join(paths.real_path(container), containers.ENTRY))
+        os.path.join(top, "gitdir") for top in (place, os.path.join(paths.real_path(container), worktree_trash.ENTRY))
     ]
     try:
         mine, copied = (Path(pointer).read_bytes() for pointer in pointers)
@@ -267,11 +263,11 @@ def _entry_there(common: str, entry: str, container: int) -> bool:
 
 def _undo(git: Git, parent: int, container: int, common: str, agent_id: str) -> None:
     """The tree lies where it lay: what was written down and saved for it goes. Nothing, when it is in the trash."""
-    if containers.has_tree(container):
+    if worktree_trash.has_tree(container):
         return
     _drop_intent(parent, agent_id)
     with ExitStack() as stack:
-        trash.remove_container(containers.open_bin(stack, common), agent_id, trash.Freed())
+        trash.remove_container(worktree_trash.open_bin(stack, common), agent_id, trash.Freed())
     rescue.drop(git, agent_id)
 
 
@@ -282,15 +278,15 @@ def _put_back(parent: int, name: str, agent_id: str, path: str) -> bool:
         return False
     common, entry = str(intent["common"]), os.path.basename(str(intent["entry"]))
     with ExitStack() as stack:
-        container = containers.open_container(stack, common, agent_id)
-        if containers.manifest_in(container) is None or not containers.has_tree(container):
+        container = worktree_trash.open_container(stack, common, agent_id)
+        if worktree_trash.manifest_in(container) is None or not worktree_trash.has_tree(container):
             return False
         if _entry_there(common, entry, container):
             os.rename(trash.TREE, name, src_dir_fd=container, dst_dir_fd=parent)
             trash.sync(parent)
             told = ""
         else:  # somebody's `git worktree prune` took it meanwhile
-            told = str(restoring.restore(agent_id, [common])["message"])
+            told = str(restore.restore(agent_id, [common])["message"])
         _undo(Git(common, GIT_SECONDS, git_dir=common), parent, container, common, agent_id)
     if not os.path.lexists(path):  # its branch is checked out elsewhere: it lies beside its place, and stays
         raise PathRefused("beside", told)
@@ -305,9 +301,9 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
         return base.nothing(f"{path} is not there")
     common, entry = str(intent["common"]), os.path.basename(str(intent["entry"]))
     with ExitStack() as stack:
-        container = containers.open_container(stack, common, agent_id)
-        manifest = containers.manifest_in(container)
-        if manifest is None or not containers.has_tree(container):
+        container = worktree_trash.open_container(stack, common, agent_id)
+        manifest = worktree_trash.manifest_in(container)
+        if manifest is None or not worktree_trash.has_tree(container):
             _drop_intent(parent, agent_id)
             return base.nothing(f"{path} is not there; it was gone before it could be moved")
         trashed_to = os.path.join(paths.real_path(container), trash.TREE)
@@ -320,12 +316,14 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
                 os.rename(trash.TREE, os.path.basename(path), src_dir_fd=container, dst_dir_fd=parent)
                 _undo(git, parent, container, common, agent_id)
                 return base.failed(f"kept {path}: {refused}", reason=refused.reason)
-        branch = branches.after(git, manifest, container, settings.merged_branch)
+        branch = merged_branch.after(git, manifest, container, settings.merged_branch)
     _drop_intent(parent, agent_id)
     stays = manifest.ignored or []
-    kept = f"; it is kept without limit, as git ignores and nothing rebuilds {rebuildable.told(stays)}" if stays else ""
+    kept = (
+        f"; it is kept without limit, as git ignores and nothing rebuilds {ignored_files.told(stays)}" if stays else ""
+    )
     told = f"; {unlocked}" if unlocked else ""
-    saved = f"; its work is saved below {containers.RESCUE}{agent_id}/" if manifest.refs else ""
+    saved = f"; its work is saved below {worktree_trash.RESCUE}{agent_id}/" if manifest.refs else ""
     return base.done(
         f"moved {path} to {trashed_to}{saved}{kept}{told}; {branch};"
         f" `agent-watchdog restore {agent_id}` brings it back",

@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner import hindrances, parsing
+from watchdog.owner import os_errors, parsing
 from watchdog.owner.sources import agent_relay, agent_sessions, claude, fleet_tasks, hcom, orchestrator_db
 from watchdog.owner.sources.base import Entry, Source, end_of, entry_json
 
@@ -63,9 +63,9 @@ def source_discover(kind: str, path: str) -> list[dict[str, object]]:
 def _heard(found: list[Entry], written: str) -> list[Entry]:
     """Those whose silence is not their own say so: nothing can be written where they beat."""
     try:
-        why = hindrances.unwritable(written, rights=True)
+        why = os_errors.unwritable(written, rights=True)
         if not why and not os.path.isdir(written):  # a journal is made beside it
-            why = hindrances.unwritable(os.path.dirname(written), rights=True)
+            why = os_errors.unwritable(os.path.dirname(written), rights=True)
     except OSError as error:
         why = str(error)
     if not why:

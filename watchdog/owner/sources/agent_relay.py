@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchdog.core.notify import printable
+from watchdog.core.sd_notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, kernel, relay_runs
 from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten, living_first, unread_entry

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from watchdog.core.notify import printable
+from watchdog.core.sd_notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import delegated_jobs, files
 from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten

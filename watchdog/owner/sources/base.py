@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any, get_args, get_type_hints
 
-from watchdog.core.notify import printable
+from watchdog.core.sd_notify import printable
 
 MOST_ENTRIES = 256  # of one look: as many as one uid may have agents
 MOST_TOLD = MOST_ENTRIES + 1  # the last one says that there are more

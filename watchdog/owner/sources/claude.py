@@ -12,7 +12,7 @@ import os
 import re
 import stat
 
-from watchdog.core.notify import printable
+from watchdog.core.sd_notify import printable
 from watchdog.core.vendors import agent_name, runs_as
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import proc_files

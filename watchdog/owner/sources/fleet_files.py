@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from watchdog.core.notify import printable
+from watchdog.core.sd_notify import printable
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import paths
 from watchdog.owner.sources import files, kernel

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from watchdog.core.notify import printable
+from watchdog.core.sd_notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files
 from watchdog.owner.sources.base import Entry

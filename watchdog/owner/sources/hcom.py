@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from watchdog.core.notify import printable
 from watchdog.core.redaction import hide_secrets
+from watchdog.core.sd_notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, hcom_runs, kernel
 from watchdog.owner.sources.base import Became, End, Entry, Forgotten, living_first, unread_entry

@@ -16,7 +16,7 @@ import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from watchdog.core.notify import printable
+from watchdog.core.sd_notify import printable
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_status, files, sqlite_locks
 from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten, unread_entry

@@ -34,7 +34,7 @@ from typing import Any
 
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import paths
-from watchdog.owner.terminals import client, sitting
+from watchdog.owner.terminals import client, pane_lookup
 
 KEY = re.compile(r"(?:[CMS]-)+\S+|Enter|Escape|Tab|Space|BSpace|Up|Down|Left|Right|Home|End")
 OUTPUT_LIMIT = 4 << 20  # bytes of one answer: kitty's list holds the environment of each window
@@ -149,7 +149,7 @@ def reached(address: str) -> Iterator[Server]:
             pid, uid, _ = peer(asked)
         if uid != os.geteuid() or pid <= 1:
             raise OwnerCallFailed("no_pane", f"the server at {address} belongs to another user")
-        yield Server(address, pid, sitting.stat_of(pid).ticks, held)
+        yield Server(address, pid, pane_lookup.stat_of(pid).ticks, held)
     finally:
         if held is not None:
             os.close(held)

@@ -20,12 +20,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from watchdog.owner import confinement, contained
+from watchdog.owner import bounded_child, confinement
 
 SOCKET = "/proc/self/fd/3"  # where the program finds the socket that it is to connect to
 ERROR_LIMIT = 4096  # bytes of stderr that are kept
 MISSING = 127  # exit status of a program that could not be executed, as in a shell
-SLACK = contained.END_LIMIT + 2.0  # seconds beyond its time that a keeper may take to end everything
+SLACK = bounded_child.END_LIMIT + 2.0  # seconds beyond its time that a keeper may take to end everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ def run(
     # Each descriptor is closed once: later its number may be another thread's.
     with ExitStack() as ours:
         with ExitStack() as theirs:
-            answer, answering = contained.pipe_pair()
+            answer, answering = bounded_child.pipe_pair()
             ours.callback(os.close, answer)
             theirs.callback(os.close, answering)
-            asking, asker = contained.pipe_pair()  # it hangs up when we are gone
+            asking, asker = bounded_child.pipe_pair()  # it hangs up when we are gone
             theirs.callback(os.close, asking)
             ours.callback(os.close, asker)
             keeper = os.fork()
@@ -98,12 +98,12 @@ def _keep(
 ) -> None:
     """In the keeper, which has a single thread: the rest of its code takes no lock that another thread could hold."""
     socket, given, answering, asking = wires
-    contained.become_subreaper()
+    bounded_child.become_subreaper()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # tmux's client sends it to its parent when told so (MSG_DETACHKILL)
     _close_others({socket, answering, asking})
     socket = os.dup(socket)  # `contained.start` wants low numbers; that one may be any
-    stdin = contained.input_file(given) if given else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
-    (out, out_end), (err, err_end) = contained.pipe_pair(), contained.pipe_pair()
+    stdin = bounded_child.input_file(given) if given else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    (out, out_end), (err, err_end) = bounded_child.pipe_pair(), bounded_child.pipe_pair()
 
     def execute() -> None:
         try:
@@ -114,9 +114,9 @@ def _keep(
             os.write(2, (error.strerror or str(error)).encode())
             os._exit(MISSING)
 
-    pid = contained.start(execute, {0: stdin, 1: out_end, 2: err_end, 3: socket})
-    contained.close_all([stdin, out_end, err_end, socket])
-    ran = contained.supervise(pid, {out: limit, err: ERROR_LIMIT}, seconds, caller=asking, grace=0.0)
+    pid = bounded_child.start(execute, {0: stdin, 1: out_end, 2: err_end, 3: socket})
+    bounded_child.close_all([stdin, out_end, err_end, socket])
+    ran = bounded_child.supervise(pid, {out: limit, err: ERROR_LIMIT}, seconds, caller=asking, grace=0.0)
     status = None if ran.status is None else os.waitstatus_to_exitcode(ran.status)
     error = ran.output[err].decode("utf-8", "replace").strip()[:500]
     head = {"status": status, "late": status is None, "missing": status == MISSING, "error": error}

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.terminals import base, sitting
+from watchdog.owner.terminals import base, pane_lookup
 
 # A kitty refuses a command of a later version than its own; this one is in the documentation's example.
 VERSION = (0, 14, 2)
@@ -43,7 +43,7 @@ def panes(server: base.Server, until: float) -> list[base.Seen]:
 def _seen(window: dict[str, Any], tab: str) -> base.Seen:
     pid = int(window["pid"] or 0)
     try:
-        first = sitting.stat_of(pid)
+        first = pane_lookup.stat_of(pid)
     except OwnerCallFailed:
         return base.Seen(str(int(window["id"])), pid, dead=True, busy="closed", window=tab)
     return base.Seen(str(int(window["id"])), pid, first.device, window=tab)
@@ -99,7 +99,7 @@ def _exchanged(server: base.Server, until: float, said: bytes) -> bytes:
     began = time.monotonic()
     late = OwnerCallFailed("kitty", f"kitty did not answer in {max(base.LEAST, until - began):.1f} s")
     with base.connected(server, until) as asked:
-        if base.peer(asked)[0] != server.pid or not sitting.lives(server.pid, server.ticks):
+        if base.peer(asked)[0] != server.pid or not pane_lookup.lives(server.pid, server.ticks):
             raise OwnerCallFailed("no_pane", f"another process listens at {server.socket} now")
         heard = bytearray()
         try:

@@ -20,11 +20,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from watchdog.core.drafts import draft
-from watchdog.core.prompts import asked
+from watchdog.core.permission_prompts import asked
 from watchdog.core.redaction import hide_secrets
 from watchdog.core.vendors import CLEAR_KEYS, is_prompt
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.terminals import TERMINALS, base, sitting
+from watchdog.owner.terminals import TERMINALS, base, pane_lookup
 from watchdog.owner.terminals.base import Pane, Seen
 
 FINDING = (
@@ -101,12 +101,12 @@ def type_keys(pid: int, start_ticks: int, keys: list[str], clear: bool = False) 
         if pane is not None and (sits.server_pid, sits.pane) != (pane.server_pid, pane.pane):
             raise OwnerCallFailed("left", f"it has left {words(pane)}")
         pane = sits
-        main = sitting.stat_of(pid)
+        main = pane_lookup.stat_of(pid)
         _refuse_other_readers(main, pane, seen)
         with server_of(pane) as server:
             if not number:
                 _refuse_questions(server, pane)
-                known = sitting.vendor_at(main)
+                known = pane_lookup.vendor_at(main)
                 if known is not None:
                     _free_prompt(server, pane, known[0], clear=clear)
             TERMINALS[pane.terminal].write(server, pane, key, time.monotonic() + SECONDS)
@@ -197,7 +197,7 @@ def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> 
     `no_pane`; `left`: the process has ended; `not_ours`: it runs as another user just now; else the name of a terminal
     that does not answer.
     """
-    line = sitting.above(pid)
+    line = pane_lookup.above(pid)
     if line[0].ticks != start_ticks:
         raise OwnerCallFailed("left", f"pid {pid} has passed on to another process")
     _refuse_foreign(line[:1])
@@ -217,9 +217,11 @@ def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> 
                 _refuse_foreign(line[: top + 1])
             between = line[1 : top + 1]
             if told:
-                own = not any(is_prompt(sitting.words_of(one.pid)) for one in between)
+                own = not any(is_prompt(pane_lookup.words_of(one.pid)) for one in between)
             else:
-                own = all(sitting.is_waiting(one) and not is_prompt(sitting.words_of(one.pid)) for one in between)
+                own = all(
+                    pane_lookup.is_waiting(one) and not is_prompt(pane_lookup.words_of(one.pid)) for one in between
+                )
             chain = tuple((one.pid, one.ticks) for one in between)
             at = server.socket, seen.pane, server.pid, server.ticks, line[top].pid, line[top].ticks, seen.window
             return Pane(name, *at, "".join(seen.sessions[:1]), chain, own), seen
@@ -236,7 +238,7 @@ def _everywhere(
     Those that it names come first: another one that hangs takes all the time.
     """
     names = tuple(one for terminal in TERMINALS.values() for one in terminal.variables)
-    variables = sitting.environment(pid, names)
+    variables = pane_lookup.environment(pid, names)
     for name, terminal in sorted(TERMINALS.items(), key=lambda item: item[1].variables[0] not in variables):
         if told.get("terminal", name) != name:
             continue
@@ -250,7 +252,7 @@ def _everywhere(
                 yield name, server, listed
 
 
-def _first_process(line: list[sitting.Stat], seen: Seen) -> int | None:
+def _first_process(line: list[pane_lookup.Stat], seen: Seen) -> int | None:
     """Which of a process and its ancestors is the first one of that pane; by the device it is its session's leader."""
     if seen.dead:
         return None
@@ -278,7 +280,7 @@ def _now(pane: Pane, until: float) -> Seen | None:
         listed = TERMINALS[pane.terminal].panes(server, until)
     for seen in listed:
         if seen.pane == pane.pane:
-            replaced = not seen.dead and bool(seen.pid) and not sitting.lives(pane.pid, pane.ticks)
+            replaced = not seen.dead and bool(seen.pid) and not pane_lookup.lives(pane.pid, pane.ticks)
             if seen.pid not in (0, pane.pid) or (replaced and _is_another(pane)):
                 raise OwnerCallFailed("another", "another process was started in it")
             return seen
@@ -288,7 +290,7 @@ def _now(pane: Pane, until: float) -> Seen | None:
 @contextmanager
 def server_of(pane: Pane) -> Iterator[base.Server]:
     """The very server on which a pane was found, held as long as the context lasts. Raises as `_now`."""
-    if not sitting.lives(pane.server_pid, pane.server_ticks):
+    if not pane_lookup.lives(pane.server_pid, pane.server_ticks):
         raise OwnerCallFailed("no_pane", "its server has gone")
     lives = f"its server, pid {pane.server_pid}, lives"
     with ExitStack() as stack:
@@ -305,7 +307,7 @@ def server_of(pane: Pane) -> Iterator[base.Server]:
 def _is_another(pane: Pane) -> bool:
     """Whether the number of its first process has passed on."""
     try:
-        return sitting.stat_of(pane.pid).ticks != pane.ticks
+        return pane_lookup.stat_of(pane.pid).ticks != pane.ticks
     except OwnerCallFailed:
         return False  # it has ended, and its terminal does not know yet
 
@@ -318,15 +320,15 @@ def _in_use(pane: Pane, seen: Seen) -> str:
         return "somebody who types in it"
     if seen.dead:
         return ""
-    chain = [one for one in pane.chain if sitting.lives(*one)]
-    busy = [sitting.stat_of(pid) for pid, _ in chain if pid != pane.pid]
-    users = [one for one in busy if not sitting.is_waiting(one)]
-    first = pane.pid if sitting.lives(pane.pid, pane.ticks) else 0
-    users += sitting.others(first, seen.device, frozenset(pane.chain) | {(pane.pid, pane.ticks)})
+    chain = [one for one in pane.chain if pane_lookup.lives(*one)]
+    busy = [pane_lookup.stat_of(pid) for pid, _ in chain if pid != pane.pid]
+    users = [one for one in busy if not pane_lookup.is_waiting(one)]
+    first = pane.pid if pane_lookup.lives(pane.pid, pane.ticks) else 0
+    users += pane_lookup.others(first, seen.device, frozenset(pane.chain) | {(pane.pid, pane.ticks)})
     return ", ".join(f"{one.name}[{one.pid}]" for one in users[:5])
 
 
-def _refuse_other_readers(main: sitting.Stat, pane: Pane, seen: Seen) -> None:
+def _refuse_other_readers(main: pane_lookup.Stat, pane: Pane, seen: Seen) -> None:
     if not seen.device or seen.device != main.device:
         raise OwnerCallFailed("no_pane", f"it does not read from {words(pane)} itself")
     if main.foreground != main.group:
@@ -337,19 +339,19 @@ def _refuse_other_readers(main: sitting.Stat, pane: Pane, seen: Seen) -> None:
 
 def _refuse_persons_words(pid: int, start_ticks: int, pane: Pane) -> None:
     """What a person's own pane shows is the agent's only while that one, or what it started, has the foreground."""
-    if sitting.stat_of(pid).ticks != start_ticks:
+    if pane_lookup.stat_of(pid).ticks != start_ticks:
         raise OwnerCallFailed("left", f"pid {pid} has passed on to another process")
-    foreground = sitting.stat_of(pane.pid).foreground
-    inside = {pid, *(one for one, _ in pane.chain if one != pane.pid and not is_prompt(sitting.words_of(one)))}
-    groups = {sitting.stat_of(one).group for one in inside}
-    if foreground not in groups and inside.isdisjoint(one.pid for one in sitting.above(foreground)):
+    foreground = pane_lookup.stat_of(pane.pid).foreground
+    inside = {pid, *(one for one, _ in pane.chain if one != pane.pid and not is_prompt(pane_lookup.words_of(one)))}
+    groups = {pane_lookup.stat_of(one).group for one in inside}
+    if foreground not in groups and inside.isdisjoint(one.pid for one in pane_lookup.above(foreground)):
         raise OwnerCallFailed("left", f"{words(pane)} shows another program")
 
 
-def _refuse_foreign(line: list[sitting.Stat]) -> None:
+def _refuse_foreign(line: list[pane_lookup.Stat]) -> None:
     """Raises OwnerCallFailed (`not_ours`) unless all uids of these processes are this one."""
     for one in line:
-        found = sitting.uids(one.pid)
+        found = pane_lookup.uids(one.pid)
         if found != {os.geteuid()}:
             raise OwnerCallFailed("not_ours", f"pid {one.pid} runs as uid {', '.join(map(str, sorted(found)))} now")
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import paths
-from watchdog.owner.terminals import base, client, sitting
+from watchdog.owner.terminals import base, client, pane_lookup
 
 SERVERS = 1000  # sockets that are looked at: most are of servers that were killed, and cost 40 µs
 TYPED = 30  # seconds after a key of somebody who looks at a pane: he may be within a line
@@ -93,7 +93,7 @@ def panes(server: base.Server, until: float) -> list[base.Seen]:
         busy = "scrolled in by somebody, coupled with others, or closed" if {*flags, read, dead} - {"0", ""} else ""
         if pane in typed:
             busy = "somebody types in it"
-        device = sitting.device_of(tty) if dead != "1" else 0
+        device = pane_lookup.device_of(tty) if dead != "1" else 0
         before = found[pane].sessions if pane in found else ()
         found[pane] = base.Seen(
             pane,

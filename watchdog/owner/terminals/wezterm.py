@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.terminals import base, client, sitting
+from watchdog.owner.terminals import base, client, pane_lookup
 
 VARIABLES = ("WEZTERM_UNIX_SOCKET",)
 
@@ -25,7 +25,7 @@ def panes(server: base.Server, until: float) -> list[base.Seen]:
     found = []
     try:
         for one in json.loads(_wezterm(server, until, "list", "--format", "json")):
-            device = sitting.device_of(str(one.get("tty_name") or ""))
+            device = pane_lookup.device_of(str(one.get("tty_name") or ""))
             size = one.get("size") or {}
             across = f"{int(size['cols'])}x{int(size['rows'])}" if size else ""
             found.append(

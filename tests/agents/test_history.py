@@ -1,0 +1,36 @@
+"""History that waits for a slow disk is bound, and one owner's agents leave room for the others'."""
+
+import asyncio
+from pathlib import Path
+
+from tests.agents.test_fleet import agent
+from tests.control.office import Recorder
+from tests.registry.samples import add
+from watchdog.agents.history import OF_ONE, Chronicle
+from watchdog.clock import Clock
+from watchdog.registry.store import AsyncStore, Store
+
+
+def test_one_owners_events_do_not_fill_the_queue(tmp_path: Path) -> None:
+    """They are counted; the log has all of them, and the next one is taken when some are written."""
+    store = Store(f"sqlite:///{tmp_path}/registry.db").open()
+    add(store, "m", owner_uid=1000)
+    add(store, "a", owner_uid=1001)
+
+    async def play() -> list[int]:
+        registry = AsyncStore(store)
+        chronicle = Chronicle(registry, Clock(), Recorder())
+        for _ in range(OF_ONE + 50):
+            chronicle.tell("agent.late", agent("m"), "silent")
+        lost = [chronicle.lost]
+        chronicle.tell("agent.late", agent("a", uid=1001), "silent")
+        lost.append(chronicle.lost)
+        await registry.write(store.add_event, "t", "m", "t", "w", Clock().now().wall)  # after those
+        chronicle.tell("agent.late", agent("m"), "silent")
+        await registry.write(store.add_event, "t", "m", "t", "w", Clock().now().wall)
+        return [*lost, chronicle.lost]
+
+    assert asyncio.run(play()) == [50, 50, 50]
+    assert [row.event for row in store.events(0, agent_id="a")] == ["agent.registered", "agent.late"]
+    assert sum(row.event == "agent.late" for row in store.events(0, agent_id="m")) == OF_ONE + 1
+    store.close()

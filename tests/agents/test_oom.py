@@ -1,0 +1,57 @@
+"""Which ends are told as ended for want of memory: a count that grew, and a SIGKILL."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from watchdog.agents import oom
+from watchdog.agents.fleet import Agent
+from watchdog.core.agent import Policy, Registration, Status
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Agent:
+    """Ended by SIGKILL; in cgroups of v2, its own and the one above, where one was ended once before."""
+    for name in ("own", "above"):
+        (tmp_path / name).mkdir()
+        events(tmp_path / name, 1)
+    found = Agent(Registration("a" * 32, "alpha", 1000, "h", "b"), Policy(), Status.ENDING)
+    found.oom_counts = {f"{tmp_path}/own": 1, f"{tmp_path}/above": 1}
+    found.exit_signal = signal.SIGKILL
+    return found
+
+
+def events(directory: Path, count: int) -> None:
+    """As the kernel writes it (cgroup-v2.rst, memory.events)."""
+    (directory / "memory.events").write_text(f"low 0\nhigh 0\nmax 7\noom 3\noom_kill {count}\noom_group_kill 0\n")
+
+
+def test_a_count_that_grew_says_who_it_was(agent: Agent, tmp_path: Path) -> None:
+    assert oom.told(agent) is None
+    events(tmp_path / "own", 3)
+    assert oom.told(agent) == f"ended by the kernel for want of memory (oom_kill 2 in {tmp_path}/own)"
+
+
+def test_the_cgroup_above_tells_when_the_own_one_is_gone(agent: Agent, tmp_path: Path) -> None:
+    """systemd removes a scope as soon as it is empty; above, others may have been meant."""
+    (tmp_path / "own/memory.events").unlink()
+    assert oom.told(agent) is None
+    events(tmp_path / "above", 2)
+    assert oom.told(agent) == f"probably ended by the kernel for want of memory (oom_kill 1 in {tmp_path}/above)"
+
+
+def test_a_shell_that_says_so_of_its_program_is_believed(agent: Agent, tmp_path: Path) -> None:
+    """`run -- sh -c "claude …"`: the kernel ended what the shell had started, and it ends with 128 + 9 (sh(1p))."""
+    agent.exit_signal, agent.exit_code = None, 128 + signal.SIGKILL
+    assert oom.told(agent) is None
+    events(tmp_path / "own", 2)
+    assert oom.told(agent) == f"probably ended by the kernel for want of memory (oom_kill 1 in {tmp_path}/own)"
+
+
+@pytest.mark.parametrize("ended", [None, signal.SIGTERM])
+def test_another_end_is_not_told_so(agent: Agent, tmp_path: Path, ended: int | None) -> None:
+    """A child of its was the victim."""
+    events(tmp_path / "own", 2)
+    agent.exit_signal = ended
+    assert oom.told(agent) is None

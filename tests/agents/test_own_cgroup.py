@@ -1,0 +1,53 @@
+"""Whatever goes wrong while an agent gets its own cgroup, the agent goes without, and it is said."""
+
+import asyncio
+import gc
+import os
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from watchdog.agents import own_cgroup
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.own_cgroup import Kind, Placement
+from watchdog.core.agent import Policy, Registration, Status
+from watchdog.processes import identity
+from watchdog.registry.store import AsyncStore, Store
+from watchdog.telemetry.logger import get_logger
+
+
+def test_what_is_no_error_of_the_kernel_s_is_said_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is in nobody's hands else: a task whose failure nobody asks for."""
+
+    def broken(*_: object) -> None:
+        raise ValueError("no such leaf")
+
+    monkeypatch.setattr(own_cgroup, "_into_leaf", broken)
+
+    async def story() -> None:
+        unheard: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+        store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
+        places = Placement(Fleet(), store, get_logger())
+        places.kind = Kind.LEAF
+        with subprocess.Popen(["sleep", "1000"]) as process:
+            found = identity.read_identity(process.pid, identity.this_host(None))
+            reg = Registration(
+                "a" * 32, "alpha", os.getuid(), "here", identity.boot_id(), identity=found, created_at=datetime.now(UTC)
+            )
+            await places.place(Agent(reg, Policy(), Status.RUNNING))
+            process.kill()
+        await asyncio.sleep(0)
+        gc.collect()
+        assert not unheard
+        store.close()
+
+    asyncio.run(story())
+    assert [r.msg["why"] for r in caplog.records if isinstance(r.msg, dict) and r.msg["event"] == "cgroup.refused"] == [
+        "ValueError: no such leaf"
+    ]

@@ -1,0 +1,72 @@
+"""What was registered is there once more: read back as it was, and never worth more than it says."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from tests.control.office import Recorder as Kept
+from tests.registry.samples import FULL, NOW
+from watchdog.agents.fleet import Agent
+from watchdog.agents.registration_backup import Copies
+from watchdog.clock import Clock
+from watchdog.core.agent import Policy, Registration, Status
+from watchdog.registry.column_decoders import BadRow
+from watchdog.registry.registration_codec import from_line, from_registration, to_line
+
+SIMPLE = Registration("b" * 32, "beta", 1000, "h1", "b1", created_at=NOW)
+
+
+@pytest.mark.parametrize("registration", [FULL, SIMPLE], ids=["all is said", "little is said"])
+def test_a_registration_comes_back_as_it_was(registration: Registration) -> None:
+    """Every field, also one that a later version adds."""
+    row = from_line(to_line(from_registration(registration, Status.RUNNING, NOW, "/run/x")))
+    for field in fields(Registration):
+        assert getattr(row.registration, field.name) == getattr(registration, field.name), field.name
+    assert (row.status, row.notify_socket, row.beats) == (Status.RUNNING, "/run/x", 0)
+
+
+@pytest.mark.parametrize("line", ["", "[]", "{}", "null", '{"agent_id": 7}', "[" * 100_000, "\0"])
+def test_what_is_no_registration_is_told_as_such(line: str) -> None:
+    """A file in our directory that somebody edited."""
+    with pytest.raises(BadRow):
+        from_line(line)
+
+
+def test_copies_are_kept_for_who_has_nobody_else_to_tell_of_him(tmp_path: Path) -> None:
+    """`run`, hooks and foreign registries tell of theirs again; a broken copy costs no other."""
+    copies, told = Copies(str(tmp_path), Clock(), log := Kept()), tmp_path / "agents"
+    assert copies.read() == []
+    for agent_id, source in (("a" * 32, "register"), ("b" * 32, "run"), ("c" * 32, "hook")):
+        copies.keep(Agent(replace(SIMPLE, agent_id=agent_id, source=source), Policy(), Status.RUNNING))
+    assert [row.agent_id for row in copies.read()] == ["a" * 32]
+    assert {path.stat().st_mode & 0o777 for path in told.iterdir()} == {0o600}
+    written = (told / ("a" * 32)).stat().st_ino
+    same = Agent(replace(SIMPLE, agent_id="a" * 32), Policy(), Status.RUNNING)
+    for keeper in (copies, later := Copies(str(tmp_path), Clock(), log)):
+        later.read()
+        keeper.keep(same)
+        assert keeper.settled()
+    assert (told / ("a" * 32)).stat().st_ino == written, "the same is not written again, nor by the next daemon"
+    same.reg = replace(same.reg, worktree="/w")
+    copies.keep(same)
+    assert copies.settled()
+    assert (told / ("a" * 32)).stat().st_ino != written
+
+    (told / "junk").write_bytes(b"\xff")
+    (told / "e.new").touch()
+    (told / "d").write_text((told / ("a" * 32)).read_text())
+    assert [row.agent_id for row in copies.read()] == ["a" * 32]
+    assert [event["event"] for event in log.events] == ["row.quarantined"] * 2
+    copies.drop("a" * 32)
+    copies.drop("none")
+    assert copies.read() == []
+
+
+def test_a_copy_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """The registration goes on: its row is what counts."""
+    (tmp_path / "agents").symlink_to("/tmp")
+    copies = Copies(str(tmp_path), Clock(), log := Kept())
+    copies.keep(Agent(SIMPLE, Policy(), Status.RUNNING))
+    assert copies.settled()
+    assert [event["event"] for event in log.events] == ["agent.not_copied"]

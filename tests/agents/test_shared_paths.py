@@ -1,0 +1,102 @@
+"""Two agents may work in one place; neither may lose it to the other's end."""
+
+import json
+
+import pytest
+
+from tests.agents.test_fleet import agent
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.shared_paths import in_use, refuse_temp_dir, working_in
+from watchdog.core.agent import Status
+from watchdog.errors import BadRequest, Conflict
+
+A, B, C = "a" * 32, "b" * 32, "c" * 32
+
+
+def fleet_of(*agents: Agent) -> Fleet:
+    fleet = Fleet()
+    for one in agents:
+        fleet.add(one)
+    return fleet
+
+
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING, Status.ENDING, Status.UNKILLABLE])
+def test_whoever_is_not_proved_dead_has_its_places(status: Status) -> None:
+    """Being ended is not dead; one whose own hooks run is."""
+    ended = agent(A, worktree="/w/shared", temp_dir="/t/a")
+    other = agent(B, "beta", worktree="/w/shared", temp_dir="/t/b")
+    other.status = status
+    fleet = fleet_of(ended, other, agent(C, "gamma"))
+
+    who = f"beta ({B})"
+    assert in_use(fleet, ended, {A}) == (("/w/shared", who), ("/t/b", who))
+    assert in_use(fleet, ended, {A, B}) == ()
+
+
+def test_another_uids_agents_keep_nothing_but_from_root() -> None:
+    """Or anybody could keep anybody's temp dir; only root's hooks could remove what is another's."""
+    mine, his = agent(A, uid=1000, temp_dir="/t/a"), agent(B, uid=1001, temp_dir="/t/a/b")
+    roots = agent(C, uid=0, temp_dir="/t")
+    fleet = fleet_of(mine, his, roots)
+
+    assert in_use(fleet, mine, ()) == ()
+    assert [path for path, _ in in_use(fleet, roots, ())] == ["/t/a", "/t/a/b"]
+
+
+def test_no_user_makes_the_places_longer_than_a_helper_takes() -> None:
+    """256 agents of one user with 1,000 letters of four bytes each were 3 MB of JSON, and root's cleanup failed.
+
+    What is near root's place and what is short is told first: an honest user's agents.
+    """
+    long, roots = "/\N{GRINNING FACE}" * 500, agent(C, uid=0, temp_dir="/t")
+    hostile = [agent(f"{n:032}", uid=1001, temp_dir=f"/h/{n}{long}", worktree=f"/t/{n}{long}") for n in range(256)]
+    fleet = fleet_of(roots, *hostile, agent(A, uid=1000, temp_dir="/home/a/t"), agent(B, uid=1000, worktree="/t/b"))
+
+    told = in_use(fleet, roots, ())
+    assert len(json.dumps(told)) < 1 << 19
+    assert told[0][0] == "/t/b"
+    assert "/home/a/t" in [path for path, _ in in_use(fleet, agent(roots.agent_id, uid=0, temp_dir="/r"), ())]
+
+
+@pytest.mark.parametrize("path", ["/t/b", "/t/b/sub", "/t", "/w/b", "/w"])
+def test_a_temp_dir_may_not_be_hold_or_lie_in_anothers(path: str) -> None:
+    """It is removed at the end, with all that lies in it; the answer names the other agent."""
+    fleet = fleet_of(agent(B, "beta", temp_dir="/t/b", worktree="/w/b"))
+
+    with pytest.raises(Conflict, match="temp_dir: ") as refused:
+        refuse_temp_dir(fleet, path, 1000, None)
+    assert path == "/t/b" or f"beta ({B})" in str(refused.value)
+
+
+def test_a_temp_dir_beside_or_for_a_sub_agent_is_taken() -> None:
+    """Names that only begin alike; in a worktree; in the TMPDIR that a sub-agent, or its own, inherits."""
+    fleet = fleet_of(agent(A, temp_dir="/t/a", worktree="/w/a"), agent(B, "beta", parent_id=A))
+
+    for path in ("/t/ab", "/t/a-1", "/w/a/tmp"):
+        refuse_temp_dir(fleet, path, 1000, None)
+    refuse_temp_dir(fleet, "/t/a/sub", 1000, A)
+    refuse_temp_dir(fleet, "/t/a/sub", 1000, B)
+    refuse_temp_dir(fleet, "/t/a/sub", 1001, None)
+    with pytest.raises(Conflict):
+        refuse_temp_dir(fleet, "/t", 1000, A)
+
+
+@pytest.mark.parametrize("path", ["/", "/t", "/t/roots"])
+def test_a_root_of_temp_dirs_is_nobodys_own(path: str) -> None:
+    """Case G3: it is never removed. Whoever had it, from a registry of others say, kept all others from theirs."""
+    roots = ("/t/roots", "/var/tmp")
+    with pytest.raises(BadRequest, match="take a directory of its own below it"):
+        refuse_temp_dir(fleet_of(), path, 1000, None, roots)
+
+    refuse_temp_dir(fleet_of(agent(A, temp_dir=path)), "/t/roots/mine", 1000, None, roots)
+
+
+def test_who_comes_to_work_in_anothers_worktree_is_told_of_it() -> None:
+    """F2: a second agent started in the directory of one that lives; a sub-agent shares its parent's on purpose."""
+    first = agent(A, "alpha", worktree="/w/shared")
+    second, helper = agent(B, "beta", worktree="/w/shared"), agent(C, "gamma", worktree="/w/shared", parent_id=A)
+    fleet = fleet_of(first, second, helper, agent("d" * 32, "delta", uid=1001, worktree="/w/shared"))
+
+    assert working_in(fleet, second) == [f"alpha ({A})", f"gamma ({C})"]
+    assert working_in(fleet, helper) == [f"beta ({B})"]
+    assert working_in(fleet, agent("e" * 32, "epsilon")) == []

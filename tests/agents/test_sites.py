@@ -1,0 +1,35 @@
+"""What hooks are told of an agent's places, by how its end was seen. The whole story: tests/e2e/test_sites.py."""
+
+from datetime import UTC, datetime
+
+from watchdog.agents.fleet import Agent
+from watchdog.agents.sites import sites_known
+from watchdog.core.agent import Policy, Registration, Status
+from watchdog.core.sites import Known, Site, known_of
+
+MADE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def agent(status: Status, *, met_alive: bool) -> Agent:
+    """With a worktree that was seen, and a temp dir that was not."""
+    reg = Registration("a1", "alpha", 0, "h", "b", worktree="/w", temp_dir="/t", created_at=MADE)
+    made = Agent(reg, Policy(), status)
+    made.lies_at(Site((1, 2), (3, 4), "refs/heads/x"), None)
+    made.met_alive = met_alive
+    return made
+
+
+def told(one: Agent, place: str) -> Known:
+    return known_of(sites_known(one, 2e9)[place])
+
+
+def test_what_an_agent_made_before_an_end_that_was_watched_is_its_own() -> None:
+    """Also when nobody had seen it yet; after an end that nobody watched only what is older than the agent is."""
+    assert told(agent(Status.ENDING, met_alive=True), "temp_dir") == Known(None, 2e9 + 1, True)
+    assert told(agent(Status.ENDING, met_alive=False), "temp_dir") == Known(None, MADE.timestamp(), False)
+    assert told(agent(Status.ENDING, met_alive=False), "worktree").site == Site((1, 2), (3, 4), "refs/heads/x")
+
+
+def test_of_an_agent_whose_row_is_closed_the_branch_was_compared_before() -> None:
+    """A hook that is tried again for it must not take the agent's own new branch for somebody's."""
+    assert told(agent(Status.COMPLETED, met_alive=False), "worktree").watched

@@ -1,0 +1,136 @@
+"""What is heard on an agent's own socket, of whom, and when."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.control.office import Recorder as Kept
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.tracker import Hearing
+from watchdog.clock import Clock
+from watchdog.core.agent import Identity, Policy, Registration, State, Status
+from watchdog.processes.identity import read_identity
+from watchdog.registry.rows import AgentRow
+
+ME = os.geteuid()
+SAYS = "import os, socket, sys; socket.socket(1, 2).sendto(sys.argv[1].encode(), sys.argv[2])"
+
+CONNECTED = """
+import socket, time
+speaker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+{}
+print("up", flush=True)
+time.sleep(300)
+"""
+CLOSES = "speaker.close()"
+
+
+def test_what_the_main_process_says_before_its_pid_is_told_counts_then(tmp_path: Path) -> None:
+    """Register, start, tell the pid: a program that is ready at once has spoken in between; not a child."""
+
+    async def story() -> None:
+        hearing = Hearing(fleet := Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        try:
+            agents = {}
+            for name, by in (("main", "us"), ("child", "another"), ("ends", "us")):
+                agent = Agent(Registration(name, name, ME, "host", "boot"), Policy(), Status.STARTING)
+                path = hearing.sockets.open(name, ME)
+                hearing.admit(agent)
+                words = "STOPPING=1" if name == "ends" else "READY=1"
+                if by == "us":
+                    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+                        speaker.sendto(words.encode(), path)
+                else:
+                    subprocess.run([sys.executable, "-c", SAYS, words, path], check=True, timeout=20)
+                hearing.sockets.drain(name)
+                agents[name] = agent
+                assert agent.beats == 0, "nobody knows yet who the main process is"
+            assert len(fleet) == 3
+            for agent in agents.values():
+                agent.identify(us(), ME)
+                hearing.identified(agent)
+            assert {name: agent.beats for name, agent in agents.items()} == {"main": 1, "child": 0, "ends": 1}
+            assert agents["ends"].state is State.DONE
+            assert not agents["main"].promised
+        finally:
+            hearing.close()
+
+    def us() -> Identity:
+        found = read_identity(os.getpid(), "host")
+        assert found is not None
+        return found
+
+    asyncio.run(story())
+
+
+def test_who_may_hold_the_former_socket_is_looked_for_before_anybody_is_taken_in(
+    tmp_path: Path, patient: list[str]
+) -> None:
+    """Case Q8: one that closed its sockets finds the new one by itself; the loop waits for no look at any of them."""
+    holds, closed = (
+        subprocess.Popen([sys.executable, "-c", CONNECTED.format(more)], stdout=subprocess.PIPE)
+        for more in ("", CLOSES)
+    )
+
+    async def story() -> dict[str, bool]:
+        hearing = Hearing(Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        try:
+            rows = [
+                row("holds", holds.pid),
+                row("closed", closed.pid),
+                row("nobody", None),
+                row("run", holds.pid, source="run"),
+            ]
+            connected = await hearing.connected(rows)
+            agents = {}
+            for one in rows:
+                agent = agents[one.agent_id] = Agent(one.registration, Policy(), Status.STARTING)
+                hearing.readmit(agent, one, connected)
+            return {name: agent.channel_lost for name, agent in agents.items()}
+        finally:
+            hearing.close()
+
+    with holds, closed:
+        try:
+            for process in (holds, closed):
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"up\n"
+            lost = asyncio.run(story())
+        finally:
+            holds.kill()
+            closed.kill()
+    assert lost == {"holds": True, "closed": False, "nobody": False, "run": False}
+    assert patient == ["channels.hold_datagram_sockets"]
+
+
+def row(agent_id: str, speaker: int | None, source: str = "register") -> AgentRow:
+    reg = Registration(agent_id, agent_id, ME, "host", "boot", source=source)
+    return AgentRow(reg, Status.STARTING, 1, datetime.now(UTC), speaker_pid=speaker)
+
+
+def test_one_that_was_dead_already_was_not_watched_to_its_end(tmp_path: Path) -> None:
+    """A zombie is held, too, for its exit status; what lies at its places may be somebody else's by now."""
+
+    async def story() -> None:
+        hearing = Hearing(Fleet(), str(tmp_path), Clock(), lambda: None, Kept())
+        try:
+            with subprocess.Popen(["sleep", "300"]) as child:
+                for alive in (True, False):
+                    agent = Agent(Registration(f"a{alive}", "a", ME, "host", "boot"), Policy(), Status.RUNNING)
+                    hearing.admit(agent)
+                    identity = read_identity(child.pid, "host")
+                    assert identity is not None
+                    agent.identify(identity, ME)
+                    hearing.identified(agent)
+                    assert agent.pidfd is not None and agent.met_alive is alive
+                    os.kill(child.pid, signal.SIGKILL)  # Popen's own would reap it
+                    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        finally:
+            hearing.close()
+
+    asyncio.run(story())

@@ -1,0 +1,53 @@
+"""Root's daemon asks the owner's helper for the names of a place and looks who has it, for all that ask at once."""
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from watchdog.cleanup.occupancy import Occupancy
+from watchdog.helpers.pool import Owners
+from watchdog.processes import bounded
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a helper of another uid, and its processes")
+NOBODY = 65534
+
+
+async def asked(owner: int, *paths: str) -> list[str | None]:
+    owners = Owners()
+    try:
+        occupancy = Occupancy(owners)
+        return await asyncio.gather(*(occupancy.user_of(owner, path) for path in paths))
+    finally:
+        await owners.close()
+
+
+@needs_root
+def test_roots_shell_in_nobodys_tree_is_seen(public: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Case P11. Another tree, one that is not there, and a path that is none are nobody's."""
+    monkeypatch.setattr(bounded, "_bounds", None)
+    used, free = public / "used", public / "free"
+    for made in (used, free):
+        made.mkdir()
+        os.chown(made, NOBODY, NOBODY)
+    with subprocess.Popen(["cat"], cwd=used, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as shell:
+        found = asyncio.run(asked(NOBODY, str(used), str(free), str(public / "none")))
+        assert found == [f"process {shell.pid} of uid 0 has its cwd at {used}", None, None]
+
+
+@needs_root
+def test_a_helper_that_says_nothing_of_use_keeps_the_place(tmp_path: Path) -> None:
+    """What cannot be looked at counts as used: here the owner may not pass to it."""
+    closed = tmp_path / "closed"
+    (closed / "wt").mkdir(parents=True)
+    closed.chmod(0o700)
+    (found,) = asyncio.run(asked(NOBODY, str(closed / "wt")))
+    assert found is not None and "who uses it cannot be seen" in found
+
+
+def test_a_users_daemon_asks_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sees no more than that user's helper."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert asyncio.run(Occupancy(None).user_of(1000, str(tmp_path))) is None  # type: ignore[arg-type]

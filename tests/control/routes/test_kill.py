@@ -1,0 +1,317 @@
+"""POST /kill, /stop, /cancel, /remove, /hold, /unhold."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, wait_for
+from watchdog.core.agent import Reason, Status, Verdict
+
+COMMAND_KEYS = {
+    "success",
+    "agent_id",
+    "action",
+    "pid",
+    "kill_signal",
+    "task_id",
+    "killed_at",
+    "grace_period_seconds",
+    "killed_gracefully",
+    "seconds_since_heartbeat",
+    "message",
+}
+
+
+def test_one_kill_answers_with_the_keys_of_the_command(office: Office) -> None:
+    """The kill-stalled-agent command's keys, plus resume and how each process ended."""
+    agent_id = office.register("alpha", task="T-1", pid=office.process())
+    status, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"], "reason": "by test"})
+    assert status == 200
+    assert set(answer) >= COMMAND_KEYS | {"resume", "processes"}
+    assert (answer["success"], answer["agent_id"], answer["action"]) == (True, agent_id, "graceful_kill")
+    assert (answer["task_id"], answer["kill_signal"]) == ("T-1", "SIGTERM")
+    assert answer["resume"] is None
+    name, reason, options, by = office.worker.asked[0]
+    assert (name, reason, options.text, by) == ("alpha", Reason.OPERATOR, "by test", f"uid {ME}")
+    assert options.cleanup and not options.force
+
+
+def test_a_secret_in_a_reason_reaches_nobody(office: Office) -> None:
+    """A reason is told in the log, the history and the task's row; an orchestrator may put an error message into it."""
+    office.register("alpha")
+    office.ask("POST", "/v1/hold", {"reason": "until token=hunter2 is changed"})
+    office.ask("POST", "/v1/kill", {"targets": ["alpha"], "reason": "curl: Authorization: Bearer hunter2 refused"})
+    ((_, _, options, _),) = office.worker.asked
+    assert options.text == "curl: Authorization: Bearer *** refused"
+    (held,) = office.desk.store.store.active_holds(office.desk.host)
+    assert held.reason == "until token=*** is changed"
+
+
+def test_force_and_grace_reach_the_worker(office: Office) -> None:
+    """--force means no grace; --grace is the time between TERM and KILL; cleanup can be left out."""
+    office.register("alpha")
+    office.register("beta")
+    office.ask("POST", "/kill", {"targets": ["alpha"], "force": True})
+    office.ask("POST", "/kill", {"targets": ["beta"], "grace_seconds": 30, "cleanup": False})
+    first, second = (options for _, _, options, _ in office.worker.asked)
+    assert (first.force, first.grace) == (True, timedelta())
+    assert (second.force, second.grace, second.cleanup) == (False, timedelta(seconds=30), False)
+
+
+def test_who_has_ended_already_is_a_success(office: Office) -> None:
+    """Killing the dead is what was wanted; killing nobody we know is an error of its own kind."""
+    agent_id = office.register("alpha")
+    office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
+    for target in ("alpha", agent_id):
+        status, answer = office.ask("POST", "/v1/kill", {"targets": [target]})
+        assert (status, answer["success"], answer["message"]) == (200, True, "already dead: killed")
+    for target, code in (("nobody", "agent_not_found"), ("4194000", "process_not_found"), ("tag:x", "agent_not_found")):
+        _, answer = office.ask("POST", "/v1/kill", {"targets": [target]})
+        failed = answer if "error" in answer else answer["results"][0]
+        assert (failed["success"], failed["error"]) == (False, code), target
+
+
+def test_one_bad_target_does_not_stop_the_others(office: Office) -> None:
+    """Each target has its own result; who cannot be ended is said so."""
+    office.register("alpha", tags=["x"])
+    office.register("beta")
+    office.register("gamma")
+    office.worker.stubborn.add("beta")
+    status, answer = office.ask("POST", "/v1/kill", {"targets": ["nobody", "beta", "tag:x", "gamma"]})
+    assert (status, answer["success"], answer["agents_killed"]) == (200, False, 2)
+    assert {entry["name"] for entry in answer["killed_agents"]} == {"alpha", "gamma"}
+    errors = {result["error"] for result in answer["results"] if not result["success"]}
+    assert errors == {"agent_not_found", "kill_failed"}
+    status, answer = office.ask("POST", "/v1/kill", {"targets": ["beta"]})
+    assert (status, answer["error"]) == (500, "kill_failed")
+
+
+def test_one_agent_in_several_words_is_told_once(office: Office) -> None:
+    """Held, ended, living or unknown; by its name, its id, its tag and its pid."""
+    pid = office.process()
+    ids = {name: office.register(name, tags=["x"]) for name in ("held", "ended")}
+    ids["alpha"] = office.register("alpha", tags=["x"], pid=pid)
+    office.ask("POST", "/v1/hold", {"targets": ["held"]})
+    office.ask("POST", "/v1/kill", {"targets": ["ended"]})
+    words = [*ids, *ids.values(), "tag:x", str(pid), "alpha", "nobody", "nobody", ids["alpha"][:8]]
+    _, answer = office.ask("POST", "/v1/kill", {"targets": words})
+    told = sorted(result.get("name", "nobody") for result in answer["results"])
+    assert (told, answer["agents_killed"]) == (["alpha", "ended", "held", "nobody"], 1)
+    assert [name for name, *_ in office.worker.asked] == ["ended", "alpha"]
+
+
+def test_stalled_picks_the_stalled_or_those_silent_for_longer(office: Office) -> None:
+    """Without a limit the sweep's verdict counts; with one, watched silence of those that promised a beat."""
+    for name, silence in (("alpha", 250), ("beta", 100), ("quiet", 9000)):
+        office.register(name, stall_after_seconds=None if name == "quiet" else 120)
+        office.age(name, silence, beats=1, verdict=Verdict.HEALTHY)
+    status, answer = office.ask("POST", "/v1/kill", {"targets": ["stalled"]})
+    assert (status, answer["success"], answer["action"], answer["agents_killed"]) == (200, True, "kill_stalled", 0)
+    status, answer = office.ask("POST", "/v1/kill", {"targets": ["stalled"], "stall_after_seconds": 200})
+    assert set(answer) >= {"success", "action", "agents_killed", "killed_agents", "timestamp"}
+    assert [entry["name"] for entry in answer["killed_agents"]] == ["alpha"]
+    assert answer["killed_agents"][0]["seconds_since_heartbeat"] == 250
+    office.age("beta", 130, verdict=Verdict.STALLED)
+    office.ask("POST", "/v1/kill", {"targets": ["stalled"]})
+    assert office.worker.ended == ["alpha", "beta"]
+    assert office.ask("POST", "/v1/kill", {"targets": ["beta"], "stall_after_seconds": 200})[0] == 400
+
+
+def test_who_spoke_since_the_look_that_found_it_stalled_is_not_ended_as_stalled(office: Office) -> None:
+    """The next look would say that it is well. Who waits for a human is silent, and stalled by no limit."""
+    office.register("alpha", stall_after_seconds=120)
+    office.age("alpha", 130, beats=1, verdict=Verdict.STALLED)
+    office.ask("POST", "/v1/agents/alpha/beat", {})
+    office.register("asks", stall_after_seconds=120)
+    office.age("asks", 9000, beats=1, verdict=Verdict.WAITING)
+    for body in ({}, {"stall_after_seconds": 60}):
+        status, answer = office.ask("POST", "/v1/kill", {"targets": ["stalled"], **body})
+        assert (status, answer["success"], answer["results"]) == (200, True, [])
+
+
+def test_children_are_spared_unless_asked_for_and_then_come_last(office: Office) -> None:
+    """Ending a parent spares its child agents; with children, parents first."""
+    for name, parent in (("top", None), ("mid", "top"), ("low", "mid"), ("other", None)):
+        office.register(name, parent=parent)
+    office.ask("POST", "/v1/kill", {"targets": ["low", "top"], "dry_run": True, "children": True})
+    assert office.worker.ended == []
+    office.ask("POST", "/v1/kill", {"targets": ["top"], "children": True})
+    assert office.worker.ended == ["top", "mid", "low"]
+    office.register("top")
+    office.register("mid", parent="top")
+    office.ask("POST", "/v1/kill", {"targets": ["top"]})
+    assert office.worker.ended[3:] == ["top"]
+
+
+def test_a_dry_run_ends_nobody(office: Office) -> None:
+    """It says who would be ended."""
+    office.register("alpha")
+    _, answer = office.ask("POST", "/v1/kill", {"targets": ["all"], "dry_run": True})
+    assert [result["name"] for result in answer["results"]] == ["alpha"]
+    assert office.worker.asked == []
+
+
+def test_stop_and_cancel_end_politely(office: Office) -> None:
+    """stop: outcome stopped; cancel: also the task."""
+    office.register("alpha", task="T-1")
+    office.register("beta", task="T-2")
+    _, answer = office.ask("POST", "/v1/stop", {"targets": ["alpha"]})
+    assert (answer["success"], office.worker.asked[0][1]) == (True, Reason.STOP)
+    status, answer = office.ask("POST", "/v1/cancel", {"targets": ["T-2"]})
+    assert (status, answer["success"], answer["agents_killed"]) == (200, True, 1)
+    task = office.desk.store.store.task("T-2")
+    assert task is not None and task.status == "cancelled"
+    _, answer = office.ask("POST", "/v1/cancel", {"targets": ["T-9"]})
+    assert answer["results"][0]["error"] == "agent_not_found"
+
+
+def test_a_held_agent_is_not_ended_until_it_is_released(office: Office) -> None:
+    """A hold survives a restart, is told with its reason, and is lifted by unhold."""
+    agent_id = office.register("alpha", tags=["x"])
+    status, answer = office.ask("POST", "/v1/hold", {"targets": ["alpha"], "reason": "debugging", "for_seconds": 3600})
+    assert (status, answer["success"]) == (200, True)
+    now = office.desk.now()
+    reason = office.desk.holds.reason_for(agent_id, now)
+    assert reason is not None and reason.startswith("debugging (by uid")
+    assert office.desk.holds.reason_for(agent_id, now + timedelta(hours=2)) is None
+    assert office.desk.holds.reason_for(None, now) is None
+    status, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
+    assert (status, answer["error"]) == (409, "held")
+    assert "unhold alpha" in answer["message"]
+    _, answer = office.ask("POST", "/v1/kill", {"targets": ["tag:x"]})
+    assert answer["results"][0]["error"] == "held"
+    assert [row.agent_id for row in office.desk.store.store.active_holds(HOST)] == [agent_id]
+    office.ask("POST", "/v1/hold", {"targets": ["alpha"], "reason": "again"})
+    assert [row.reason for row in office.desk.store.store.active_holds(HOST)] == ["again"]
+    assert office.ask("POST", "/v1/unhold", {"targets": ["alpha"]})[1]["results"][0]["message"] == "no longer held"
+    assert office.desk.store.store.active_holds(HOST) == []
+    assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
+
+
+def test_a_hold_that_comes_too_late_says_so_and_is_not_kept(office: Office) -> None:
+    """Also where the first signal overtook it; the others of the same command are held."""
+    late, other = office.register("late", tags=["x"]), office.register("other", tags=["x"])
+    agent = office.desk.fleet.get(late)
+    assert agent is not None
+    store = office.desk.store.store
+    store.open_request("r1", late, Reason.STALLED, by="daemon", now=office.desk.now(), options={})
+    agent.request_id, agent.status = "r1", Status.ENDING
+
+    status, answer = office.ask("POST", "/v1/hold", {"targets": ["late"]})
+    assert (status, answer["error"]) == (409, "conflict")
+    assert "late is being killed since 20" in answer["message"] and "by daemon: stalled" in answer["message"]
+    assert store.active_holds(HOST) == []
+
+    agent.status = Status.RUNNING
+    add = store.add_hold
+
+    def overtaken(*args: Any, **kwargs: Any) -> Any:
+        agent.status = Status.ENDING
+        return add(*args, **kwargs)
+
+    store.add_hold = overtaken  # type: ignore[method-assign]
+    _, answer = office.ask("POST", "/v1/hold", {"targets": ["late", "other"]})
+    assert [result["success"] for result in answer["results"]] == [False, True]
+    assert [row.agent_id for row in store.active_holds(HOST)] == [other]
+    assert office.desk.holds.reason_for(late, office.desk.now()) is None
+
+
+def test_a_hold_on_all_binds_the_daemon_not_the_operator(office: Office) -> None:
+    """Without targets the daemon ends nobody by itself; a kill by name still works."""
+    office.register("alpha")
+    assert office.ask("POST", "/v1/hold", {"reason": "upgrade"})[0] == 200
+    assert office.desk.holds.reason_for(None, office.desk.now()) is not None
+    assert office.ask("GET", "/v1/status")[1]["holds"][0]["reason"] == "upgrade"
+    assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
+    assert office.ask("POST", "/v1/unhold", {})[0] == 200
+    assert office.desk.holds.reason_for(None, office.desk.now()) is None
+
+
+def test_remove_closes_only_what_is_gone(office: Office) -> None:
+    """A living agent is refused; one whose process has gone is closed; one that ended is closed already."""
+    pid = office.process()
+    office.register("alpha", pid=pid)
+    office.register("queued", queued=True)
+    status, answer = office.ask("POST", "/v1/remove", {"targets": ["alpha"]})
+    assert (status, answer["error"]) == (409, "conflict")
+    assert "is alive" in answer["message"]
+    office.end_process(pid)
+    assert office.ask("POST", "/v1/remove", {"targets": ["alpha", "queued"]})[1]["success"]
+    assert office.worker.ended == ["alpha", "queued"]
+    _, answer = office.ask("POST", "/v1/remove", {"targets": ["alpha"]})
+    assert (answer["success"], answer["results"][0]["action"]) == (True, "none")
+
+
+def test_a_kill_that_is_not_waited_for_is_committed(office: Office) -> None:
+    """wait: false answers when the request is in the registry."""
+    office.register("alpha")
+    status, answer = office.ask("POST", "/v1/kill", {"targets": ["alpha"], "wait": False})
+    assert (status, answer["success"], answer["request_id"]) == (200, True, "request-1")
+    office.register("beta")
+    _, answer = office.ask("POST", "/v1/kill", {"targets": ["beta", "beta"], "wait": False, "force": True})
+    assert (answer["agents_killed"], answer["killed_agents"]) == (0, [])  # not yet
+    assert "grace_period_seconds" not in answer["results"][0]
+
+
+def test_a_pid_means_its_agent_also_after_its_end_until_somebody_else_has_it(office: Office) -> None:
+    """The second of two kills: already dead. A living process of that number is nobody that was registered."""
+    pid = office.process()
+    agent_id = office.register("alpha", pid=pid)
+    office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
+    status, answer = office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
+    assert (status, answer["error"]) == (404, "process_not_found")  # the process lives: the worker is a fake
+    office.end_process(pid)
+    for verb in ("kill", "stop"):
+        status, answer = office.ask("POST", f"/v1/{verb}", {"targets": [str(pid)]})
+        assert (status, answer["action"], answer["message"]) == (200, "none", "already dead: killed")
+        assert answer["agent_id"] == agent_id
+    _, answer = office.ask("POST", "/v1/remove", {"targets": [str(pid)]})
+    assert answer["results"][0]["message"].startswith("already closed: killed")
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root: other people's agents")
+def test_ones_own_ended_agent_is_found_though_another_user_has_a_living_one_of_that_name(office: Office) -> None:
+    """Already dead is what was wanted; who has none of that name is refused, and that is counted."""
+    office.register("alpha", ALICE)
+    office.register("alpha", BOB)
+    assert office.ask_as(BOB, "POST", "/v1/kill", {"targets": ["alpha"]})[0] == 200
+    for path in ("kill", "stop", "remove"):
+        status, answer = office.ask_as(BOB, "POST", f"/v1/{path}", {"targets": ["alpha"]})
+        assert (status, answer["success"]) == (200, True), answer
+    status, answer = office.ask_as(BOB, "GET", "/v1/agents/alpha")
+    assert (status, answer["agent"]["status"]) == (200, "killed")
+    status, answer = office.ask_as(ALICE + 100, "POST", "/v1/kill", {"targets": ["alpha"]})
+    assert (status, answer["error"]) == (403, "permission_denied")
+    assert office.log.events[-1]["event"] == "control.denied"
+    assert office.agent("alpha").reg.owner_uid == ALICE
+
+
+@pytest.mark.parametrize("word", ["²", "①", "१२३", "-1", "0", "1", "7" * 200, "a*", "../a", " "])
+def test_what_only_looks_like_a_target_is_nobody(office: Office, word: str) -> None:
+    """Of digits too, of which Python's int() takes some and fails at others."""
+    office.register("alpha", pid=office.process())
+    for path in ("kill", "stop", "remove", "hold", "unhold"):
+        status, answer = office.ask("POST", f"/v1/{path}", {"targets": [word]})
+        assert (status, answer["error"] in ("agent_not_found", "process_not_found")) == (404, True), answer
+    status, answer = office.ask("POST", "/v1/purge", {"agent": word})
+    assert status in (400, 404), answer
+    assert office.worker.asked == []
+
+
+def test_a_pid_of_an_agent_is_a_target(office: Office) -> None:
+    """The number of its main process means the agent; that of any other process means nothing."""
+    pid, stranger = office.process(), office.process()
+    office.register("alpha", pid=pid)
+    assert office.ask("POST", "/v1/kill", {"targets": [str(stranger)]})[1]["error"] == "process_not_found"
+    assert office.ask("POST", "/v1/kill", {"targets": [str(pid)]})[1]["success"]
+
+
+def test_the_row_of_an_ended_agent_tells_its_outcome(office: Office) -> None:
+    """GET gives an ended agent with its history, by name or id."""
+    agent_id = office.register("alpha")
+    office.ask("POST", "/v1/kill", {"targets": ["alpha"]})
+    for word in ("alpha", agent_id):
+        status, answer = office.ask("GET", f"/v1/agents/{word}")
+        assert (status, answer["agent"]["status"]) == (200, Status.KILLED)
+    wait_for(lambda: not list(office.desk.fleet), "the fleet is empty")

@@ -1,0 +1,31 @@
+"""Owners whose helpers give no answer are told apart from repositories that are not there."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from watchdog.control.context import Desk
+from watchdog.control.routes.restore import LOOK_SECONDS, OTHERS_SECONDS, Unheard, _of_owner
+from watchdog.errors import OwnerCallFailed
+
+
+@pytest.mark.parametrize(("named", "limit"), [(True, LOOK_SECONDS), (False, OTHERS_SECONDS)])
+def test_an_owner_that_gave_no_answer_is_named_with_the_time_it_had(named: bool, limit: float) -> None:
+    waited: list[float] = []
+
+    async def read(*_: object) -> list[str]:
+        return ["/a/repository/.git"]
+
+    async def ask_owner(uid: int, call: str, args: object, seconds: float) -> Any:
+        waited.append(seconds)
+        raise OwnerCallFailed("late", "no answer")
+
+    store = SimpleNamespace(read=read, store=SimpleNamespace(trashes=None))
+    desk = cast("Desk", SimpleNamespace(store=store, host="here", ask_owner=ask_owner))
+    found, problems = asyncio.run(_of_owner(desk, 1000, None, named=named))
+    assert (found, waited) == ([], [limit])
+    assert isinstance(problems[0], Unheard)
+    assert problems[0].startswith(f"uid 1000: not looked into: its helper has {limit:g} s, and gave no answer")
+    assert ("--repository" in problems[0]) is not named

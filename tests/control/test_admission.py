@@ -1,0 +1,177 @@
+"""What a user may take, who is told of a refusal, and how long a spell of refusals lasts."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.test_users import Kept
+from watchdog.clock import Clock
+from watchdog.control import admission as module
+from watchdog.control.admission import AGENTS, DATAGRAMS, PERIOD, SPELL, Admission, DatagramBudget
+from watchdog.core.admission import LONE, RATES, WAIT, Kind
+from watchdog.helpers.users import Users
+from watchdog.telemetry.metrics import Metrics
+
+ALICE, BOB, SUB = 61001, 61002, 3_000_000_000
+
+
+class Hand(Clock):
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def mono(self) -> float:
+        return self.at
+
+
+class Made:
+    """Admission with alice's subordinate uids, and what it logged."""
+
+    def __init__(self, directory: Path) -> None:
+        file = directory / "subuid"
+        file.write_text(f"{ALICE}:{SUB}:65536\n")
+        self.clock, self.log = Hand(), Kept()
+        self.metrics = Metrics(dict, dict)
+        users = Users(self.clock, self.log, str(file))
+        asyncio.run(users.begin())
+        self.it = Admission(users, self.clock, self.metrics, self.log)
+
+    def told(self, event: str) -> list[dict[str, object]]:
+        return [one for one in self.log.events if one["event"] == event]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[Made]:
+    yield Made(tmp_path)
+
+
+def spend(made: Made, uid: int, kind: Kind = Kind.REQUESTS, cost: float = 1.0) -> int:
+    """How many are served without waiting."""
+    count = 0
+    while made.it.take(uid, kind, cost) == 0 and count < 10_000:
+        count += 1
+    return count
+
+
+def test_subordinate_uids_drink_from_their_users_bucket(made: Made) -> None:
+    """Another user has its own; root and the daemon's own uid have none."""
+    assert spend(made, SUB) == RATES[Kind.REQUESTS].burst
+    assert made.it.take(SUB + 1, Kind.REQUESTS, 1.0) > 0
+    assert made.it.take(ALICE, Kind.REQUESTS, 1.0) > 0
+    assert made.it.take(BOB, Kind.REQUESTS, 1.0) == 0
+    assert made.it.take(ALICE, Kind.BEATS, 1.0) == 0
+    assert spend(made, 0) == 10_000
+
+
+def test_waiting_requests_queue_and_a_long_queue_is_refused(made: Made) -> None:
+    """Each waits for its own tokens, up to a second; what is refused takes none."""
+    spend(made, ALICE)
+    waits = [made.it.take(ALICE, Kind.REQUESTS, 10.0) for _ in range(50)]
+    served = [wait for wait in waits if wait <= WAIT]
+    assert served == sorted(served) and 0 < len(served) < 15
+    assert len(set(waits[len(served) :])) == 1
+    made.clock.at += 1.0
+    assert made.it.take(ALICE, Kind.REQUESTS, 1.0) < WAIT
+
+
+def test_users_that_come_at_once_have_no_more_saved_up_together_than_a_few(made: Made) -> None:
+    """Else twenty that come in the same second keep the loop busy for twenty times as long as one."""
+    counts = [spend(made, 62000 + number) for number in range(20)]
+    burst = RATES[Kind.REQUESTS].burst
+    assert burst <= sum(counts) < 4.5 * burst, counts
+    assert counts == sorted(counts, reverse=True) and counts[-1] >= burst // 20
+
+
+def test_more_users_get_less_each(made: Made) -> None:
+    """And all of it again when the others have gone."""
+    uids = [ALICE, *range(62000, 62019)]
+    for uid in uids:
+        spend(made, uid)
+    made.clock.at += 1.0
+    each = [spend(made, uid) for uid in uids]
+    assert all(4 <= count <= 6 for count in each), each
+    made.clock.at += 1000.0
+    made.it.look()
+    spend(made, ALICE)
+    made.clock.at += 1.0
+    assert spend(made, ALICE) == RATES[Kind.REQUESTS].tokens - 1  # the last one that waited has its token
+
+
+def test_a_request_with_many_targets_leaves_a_debt_that_ends(made: Made) -> None:
+    """However many it names."""
+    made.it.charge(ALICE, 1e6)
+    assert made.it.take(ALICE, Kind.REQUESTS, 1.0) > WAIT
+    made.clock.at += 11.0
+    assert made.it.take(ALICE, Kind.REQUESTS, 1.0) == 0
+
+
+def test_agents_of_subordinate_uids_are_their_users(made: Made) -> None:
+    """Beyond the share as long as few are taken; the exempt count for nobody."""
+    made.it.descriptors = 65536
+    owners = [SUB + number % 20 for number in range(AGENTS)] + [0] * 5000
+    assert made.it.may_register(SUB + 30, owners)
+    others = [63000 + number % 50 for number in range((LONE - 1) * AGENTS)]
+    assert not made.it.may_register(SUB + 30, owners + others)
+    assert made.it.may_register(BOB, owners + others)
+    assert made.it.may_register(0, owners + others)
+
+
+def test_a_spell_is_told_when_it_begins_and_when_it_is_over(made: Made) -> None:
+    """One line each, whatever is refused in between; `status` has the count."""
+    for _ in range(100):
+        made.it.refused(SUB + 5, Kind.REQUESTS)
+    made.it.refused(ALICE, Kind.AGENTS)
+    assert [(one["uid"], one["kind"]) for one in made.told("user.limited")] == [(ALICE, "requests"), (ALICE, "agents")]
+    (first, _) = made.it.limited()
+    assert (first["uid"], first["kind"], first["refused"]) == (ALICE, "requests", 100)
+    made.clock.at += SPELL - 1
+    made.it.refused(ALICE, Kind.REQUESTS)
+    made.it.look()
+    assert made.told("user.unlimited") == []
+    made.clock.at += 2
+    made.it.look()
+    assert [one["kind"] for one in made.told("user.unlimited")] == ["agents"]
+    made.clock.at += SPELL
+    made.it.look()
+    assert made.it.limited() == []
+    assert made.told("user.unlimited")[-1]["refused"] == 101
+    assert b'agent_watchdog_refused_total{kind="requests"} 101.0' in made.metrics.text()
+
+
+def test_refusals_of_many_users_do_not_grow_without_bound(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A uid without a range has one spell; what comes after the limit is counted only."""
+    monkeypatch.setattr(module, "MOST_SPELLS", 10)
+    for uid in range(64000, 64100):
+        made.it.refused(uid, Kind.REQUESTS)
+    assert len(made.it.limited()) == len(made.told("user.limited")) == 10
+    assert b'refused_total{kind="requests"} 100.0' in made.metrics.text()
+
+
+def test_the_datagrams_of_users_that_flood_are_shared(made: Made) -> None:
+    """A lone one has all; one that does not flood has what it sends; the exempt are not counted."""
+    budget = DatagramBudget(made.it)
+    budget._clock = made.clock
+
+    def taken(uid: int, most: int = 10_000) -> int:
+        count = 0
+        while count < most and budget.take(uid):
+            count += 1
+        return count
+
+    budget.renew()
+    assert taken(SUB) == DATAGRAMS
+    assert taken(ALICE) == 0
+    assert (taken(BOB, 5), taken(0)) == (5, 10_000)
+    made.clock.at += PERIOD / 2
+    budget.renew()
+    assert taken(ALICE) == 0
+    made.clock.at += PERIOD
+    assert budget.renew()
+    assert (taken(ALICE), taken(BOB)) == (DATAGRAMS, DATAGRAMS)
+    made.clock.at += PERIOD
+    budget.renew()
+    assert (taken(ALICE), taken(BOB, 5)) == (DATAGRAMS // 2, 5)
+    assert [one["kind"] for one in made.it.limited()] == ["datagrams", "datagrams"]

@@ -1,0 +1,71 @@
+"""What a daemon does about an agent that another daemon says it holds: real processes, and what that one answered."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from watchdog.agents.fleet import Agent
+from watchdog.core.agent import Policy, Registration, Status
+from watchdog.core.custody import Daemon, Holder
+from watchdog.discovery.custody import Custodians, _Neighbour
+from watchdog.helpers.pool import Owners
+from watchdog.processes.identity import boot_id, read_identity
+
+ME = os.geteuid()
+SOCKET = "/run/agent-watchdog/control.sock"
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    """Of our own uid, by a process that lives."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        main = read_identity(process.pid, "host")
+        yield Agent(Registration("a", "alpha", ME, "host", boot_id(), identity=main), Policy(), Status.RUNNING)
+
+
+class Room:
+    """A daemon whose neighbour, started so much earlier or later, says that it holds the agent."""
+
+    def __init__(self, agent: Agent, started: int) -> None:
+        self.vetoes: list[tuple[str, str]] = []
+        self.events: list[str] = []
+        desk = SimpleNamespace(host="host", event=lambda event, **_: self.events.append(event))
+        self.custodians = Custodians(desk, Owners(), lambda one, why: self.vetoes.append((one.agent_id, why)))  # type: ignore[arg-type]
+        me, main = read_identity(os.getpid(), "host"), agent.identity
+        assert me is not None and main is not None
+        self.daemon = Daemon(ME, os.getppid(), me.start_ticks + started)
+        self.neighbour = _Neighbour(self.daemon, me, {(main.pid, main.start_ticks): ("b", "beta")})
+        self.custodians._neighbours[SOCKET] = self.neighbour
+
+
+def test_our_own_order_is_called_off_when_an_agent_is_left_to_another_daemon(agent: Agent) -> None:
+    """Once: the order may have been asked for before that one answered. What it holds is told with its name there."""
+    room = Room(agent, started=-100)
+    room.custodians.settle(agent)
+    room.custodians.settle(agent)
+    holder = Holder(room.daemon, SOCKET, "b", "beta")
+    assert agent.elsewhere == holder
+    assert room.vetoes == [("a", f"watched by {holder}")]
+    assert room.events == ["agent.elsewhere"]
+
+
+def test_nothing_is_called_off_of_an_agent_that_stays_ours(agent: Agent) -> None:
+    """The other one was started later."""
+    room = Room(agent, started=100)
+    room.custodians.settle(agent)
+    assert agent.elsewhere is None
+    assert not room.vetoes and not room.events
+
+
+def test_who_is_taken_over_is_judged_anew_and_nothing_is_called_off(agent: Agent) -> None:
+    """Its silence begins when the other daemon holds it no more."""
+    room = Room(agent, started=-100)
+    room.custodians.settle(agent)
+    room.custodians._neighbours.clear()
+    room.custodians.settle(agent)
+    assert agent.elsewhere is None and not agent.silence
+    assert len(room.vetoes) == 1
+    assert room.events == ["agent.elsewhere", "agent.taken_over"]

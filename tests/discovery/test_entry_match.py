@@ -1,0 +1,341 @@
+"""An entry of a foreign registry is measured by the kernel: real processes, and what may be told of them."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from watchdog.agents.fleet import Fleet
+from watchdog.clock import Clock
+from watchdog.discovery import entry_match
+from watchdog.discovery.entry_match import Standing
+from watchdog.discovery.stale_entries import Ghosts
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner.sources.base import End, Entry, end_json, end_of, entry_json, entry_of
+from watchdog.processes.bounded import LookFailed
+from watchdog.processes.identity import boot_id, read_identity
+
+ME = os.geteuid()
+FULL = Entry(
+    key="k",
+    token="t",
+    name="n",
+    uid=0,
+    pid=7,
+    also=(8, 9),
+    living=False,
+    promise=3,
+    pane={"terminal": "tmux"},
+    stop=("hcom", "stop", "n"),
+    temp=("/tmp/x",),
+)
+
+
+@pytest.fixture
+def child() -> Iterator[Entry]:
+    """What a registry tells of a process that runs: its pid alone."""
+    with subprocess.Popen(["sleep", "300"]) as process:
+        yield Entry(key="k", token="t", name="n", uid=ME, pid=process.pid)
+        process.kill()
+
+
+def standing(entry: Entry, uid: int = ME) -> Standing:
+    seen = asyncio.run(entry_match.looks([entry], "host"))
+    return entry_match.look(entry, seen, uid, Fleet(), Clock().now()).standing
+
+
+def test_a_pid_alone_proves_nothing(child: Entry) -> None:
+    """Its process is there, and may be another."""
+    assert standing(child) is Standing.UNPROVED
+    assert standing(replace(child, pid=None)) is Standing.UNSEEN
+
+
+def test_the_start_proves_which_process_it_is(child: Entry) -> None:
+    """By ticks and boot, or by a time at which the registry had that pid already."""
+    identity = read_identity(child.pid or 0, "host")
+    assert identity is not None
+    ticks = identity.start_ticks
+    assert standing(replace(child, ticks=ticks)) is Standing.PROVED
+    assert standing(replace(child, ticks=ticks, boot_id=boot_id())) is Standing.PROVED
+    assert standing(replace(child, ticks=ticks, boot_id="another")) is Standing.GONE
+    assert standing(replace(child, ticks=ticks + 1)) is Standing.GONE
+    assert standing(replace(child, since=time.time())) is Standing.PROVED
+    assert standing(replace(child, since=time.time() - 3600)) is Standing.GONE
+
+
+def test_what_was_perhaps_is_proved_by_a_heartbeat_that_tells_the_zone_and_not_by_a_second_look(child: Entry) -> None:
+    """Case Q7: a row that was there when we began to look, in words that may mean two times."""
+    assert child.pid is not None
+    one, seen, now = read_identity(child.pid, "host"), asyncio.run(entry_match.looks([child], "host")), Clock().now()
+    assert one is not None
+    agent: Any = SimpleNamespace(identity=one, reg=SimpleNamespace(boot_id=one.boot_id))
+    wall, zone = now.wall.timestamp(), 4 * 3600.0
+    behind = replace(child, since=wall - zone, since_local=wall, started=wall - zone, started_local=wall)
+    ahead = replace(child, since_ahead=wall + zone, started_ahead=wall + zone)
+    for entry, by in ((behind, zone), (ahead, -zone)):
+        assert standing(entry) is Standing.UNPROVED
+        assert not entry_match.proves(entry, agent, one.boot_id, now, seen)
+        assert entry_match.proves(entry, agent, one.boot_id, now, seen, entry_match.Arrival(zone=by))
+        assert not entry_match.proves(entry, agent, "another boot", now, seen, entry_match.Arrival(zone=by))
+
+
+@pytest.mark.parametrize("hours", [4, -13, -5.5])
+def test_a_row_names_an_agent_that_is_known_already_by_the_zone_that_its_heartbeats_tell(
+    child: Entry, hours: float
+) -> None:
+    """Case Q7, of an agent that `run` started: its row was never found to be its own, so its beats were not heard.
+
+    And a row of a zone ahead, once its words do not lie ahead any more, named whoever had got its number since.
+    """
+    assert child.pid is not None
+    one, now = read_identity(child.pid, "host"), Clock().now()
+    assert one is not None
+    agent: Any = SimpleNamespace(identity=one, reg=SimpleNamespace(boot_id=one.boot_id))
+    zone, wall = hours * 3600.0, now.wall.timestamp()
+    row, of_before = (replace(child, since=when - zone) for when in (wall, wall - 60))
+    assert entry_match.names(row, agent, one.boot_id, now, entry_match.Arrival(zone=zone))
+    assert not entry_match.names(of_before, agent, one.boot_id, now, entry_match.Arrival(zone=zone))
+    assert entry_match.names(row, agent, one.boot_id, now) is (hours < 0), "without a word of the zone"
+
+
+@pytest.mark.parametrize("hours", [4, -13])
+def test_a_heartbeat_is_as_old_as_the_zone_of_its_row_makes_it(child: Entry, hours: float) -> None:
+    """Cases Q6 and Q7. In New York its first one counted as a former run's: no promise, and mute for ever.
+
+    In Auckland a former run's counted: a promise that it had not begun to keep.
+    """
+    assert child.pid is not None
+    one, now = read_identity(child.pid, "host"), Clock().now()
+    agent: Any = SimpleNamespace(identity=one)
+    zone, wall = hours * 3600.0, now.wall.timestamp()
+    since, ahead = (wall - zone, None) if hours > 0 else (None, wall - zone)
+    written = replace(child, since_local=wall, since=since, since_ahead=ahead)
+    for entry, arrival in ((written, entry_match.Arrival()), (child, entry_match.Arrival(zone=zone))):
+        fresh, old = (replace(entry, beat_at=when - zone) for when in (wall, wall - 60))
+        assert not entry_match.before_its_process(fresh, agent, now, arrival)
+        assert entry_match.before_its_process(old, agent, now, arrival)
+
+
+def test_a_threads_number_counts_by_the_zone_of_its_row_too() -> None:
+    """Its row in New York was closed as one whose number a thread had got later."""
+    code = "import threading, time; threading.Thread(target=lambda: (print(threading.get_native_id(), flush=True),"
+    command = [sys.executable, "-c", f"{code} time.sleep(60))).start()"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        wall = time.time()
+        number = int(process.stdout.readline())
+        row = Entry(key="k", token="t", name="n", uid=ME, pid=number, since=wall - 4 * 3600, since_local=wall + 60)
+        assert standing(row) is Standing.UNSEEN
+        process.kill()
+
+
+def test_the_number_of_a_thread_is_no_process_and_is_not_gone() -> None:
+    """Some programs note a thread's own number; one that a thread got later was another's."""
+    code = "import threading, time; threading.Thread(target=lambda: (print(threading.get_native_id(), flush=True),"
+    command = [sys.executable, "-c", f"{code} time.sleep(60))).start()"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        thread = Entry(key="k", token="t", name="n", uid=ME, pid=int(process.stdout.readline()))
+        assert standing(thread) is standing(replace(thread, since=time.time())) is Standing.UNSEEN
+        assert standing(replace(thread, since=time.time() - 3600)) is Standing.GONE
+        process.kill()
+    assert standing(thread) is Standing.GONE
+
+
+def test_what_is_never_an_agent_or_anothers_is_left_alone(child: Entry) -> None:
+    """The daemon itself, what stands above it, and a file of another uid."""
+    assert standing(replace(child, pid=os.getpid())) is Standing.OTHERS
+    assert standing(replace(child, pid=os.getppid())) is Standing.OTHERS
+    assert standing(replace(child, uid=ME + 1)) is Standing.OTHERS
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    assert standing(replace(child, pid=ended.pid)) is Standing.GONE
+
+
+@pytest.mark.skipif(ME != 0, reason="only root sees another uid's process as one that could be taken")
+def test_a_file_names_processes_of_its_owner_alone(child: Entry) -> None:
+    """Root's process in a user's file is not his."""
+    assert standing(replace(child, uid=61001), 61001) is Standing.OTHERS
+
+
+def test_of_further_processes_the_first_are_asked_about(child: Entry) -> None:
+    """256 entries with 256 each would keep the daemon from all else for ten seconds a look."""
+    many = replace(child, also=(child.pid or 0,) * 256)
+    seen = asyncio.run(entry_match.looks([many], "host"))
+    assert len(entry_match.further(many, seen, ME, Fleet())) == entry_match.MOST_FURTHER
+
+
+def test_a_look_at_an_entry_asks_the_kernel_nothing_while_the_loop_waits(child: Entry, patient: list[str]) -> None:
+    """Its owner decides how long each file of a process takes to be read: all is read before, by whoever can wait."""
+    told = [replace(child, since=time.time()), child]
+
+    async def story() -> list[Standing]:
+        seen = await entry_match.looks(told, "host")
+        doubles = await entry_match.doubles(told, seen, ME)
+        asked = len(patient)
+        now = Clock().now()
+        came = entry_match.Arrival(now.boot - 60, now.boot)
+        found = [
+            entry_match.look(one, seen, ME, Fleet(), now, came, doubles.get(one.pid or 0)).standing for one in told
+        ]
+        assert len(patient) == asked
+        return found
+
+    assert asyncio.run(story()) == [Standing.PROVED, Standing.UNPROVED]
+    assert set(patient) == {"identity.look_at", "inside.numbered_inside"}
+
+
+def test_where_nobody_could_look_for_a_double_nothing_is_known(child: Entry) -> None:
+    """A failed look is none: such an entry is not taken in by it. One that tells when it began has none."""
+    seen = asyncio.run(entry_match.looks([child], "host"))
+    failed = LookFailed(0, "the reader does not answer")
+    found = entry_match.look(child, seen, ME, Fleet(), Clock().now(), double=failed)
+    assert (found.standing, found.taken) == (Standing.UNSEEN, None)
+    assert asyncio.run(entry_match.doubles([replace(child, started=time.time())], seen, ME)) == {}
+    assert asyncio.run(entry_match.doubles([child], seen, ME)) == {}
+
+
+def test_a_double_in_a_container_makes_a_number_nobodys(child: Entry) -> None:
+    """Case Q4 without a start: nothing tells which of the two its registry means."""
+    seen = asyncio.run(entry_match.looks([child], "host"))
+    assert entry_match.look(child, seen, ME, Fleet(), Clock().now(), double=4711).standing is Standing.STRANGER
+
+
+def test_an_entry_and_an_end_survive_their_way_as_json() -> None:
+    """Uid 0 and an end of its own are said, too."""
+    assert entry_of(entry_json(FULL)) == FULL
+    end = End("killed", "why", "daemon", 5, signal="SIGKILL", resumable=False)
+    assert end_of(end_json(end)) == end
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"uid": "0"},
+        {"pid": True},
+        {"pid": 1.5},
+        {"name": ""},
+        {"name": "x" * 5000},
+        {"also": [1, "2"]},
+        {"also": list(range(300))},
+        {"pane": {"pane": 1}},
+        {"stop": "hcom stop"},
+        {"promise": "120"},
+        {"promise": float("nan")},
+        {"promise": 1e300},
+        {"since": float("inf")},
+        {"since": 10**400},
+    ],
+    ids=str,
+)
+def test_what_is_no_entry_is_refused(fault: dict[str, Any]) -> None:
+    """These are another uid's words."""
+    with pytest.raises(ValueError, match=r"is not what it may be|has a key"):
+        entry_of({**entry_json(FULL), **fault})
+
+
+class Desk:
+    """What ghosts need of the desk, and a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.mono, self.told = 0.0, list[str]()
+        self.clock = SimpleNamespace(mono=lambda: self.mono)
+        self.settings = SimpleNamespace(observe=False)
+        self.store = SimpleNamespace(store=SimpleNamespace(add_event=None, agent=None), write=self.write)
+        self.now = lambda: Clock().now().wall
+
+    async def write(self, *_: object, **__: object) -> None:
+        self.told.append("intent")
+
+    def event(self, event: str, **_: object) -> None:
+        self.told.append(event)
+
+
+class Owner:
+    """A helper that closes what it is asked to close, or fails."""
+
+    def __init__(self) -> None:
+        self.asked = list[dict[str, Any]]()
+        self.error: OwnerCallFailed | None = None
+
+    async def call_alone(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:
+        assert (uid, call) == (7, "source_forget")
+        self.asked.append(args)
+        if self.error is not None:
+            raise self.error
+        return {"became": "done", "message": "row removed"}
+
+
+async def _looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = None) -> tuple[list[str], int]:
+    desk, owner = Desk(), Owner()
+    owner.error = error
+    ghosts = Ghosts(desk, owner)  # type: ignore[arg-type]
+    for number, passed in enumerate(seconds):
+        desk.mono += passed
+        told = replace(entry, beat=f"{entry.beat}{number}") if entry.beat == "changes" else entry
+        ghosts.seen("hcom", "/p", told, 7, "no such process")
+        await ghosts.round()
+    return desk.told, len(owner.asked)
+
+
+def looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = None) -> tuple[list[str], int]:
+    """What was told, and how often the helper was asked, after looks so many seconds apart."""
+    return asyncio.run(_looks(entry, *seconds, error=error))
+
+
+def test_an_entry_is_closed_when_two_looks_found_the_same() -> None:
+    """The intent is in the history before; one look is none."""
+    gone = replace(FULL, beat=None)
+    assert looks(gone, 0) == ([], 0)
+    assert looks(gone, 0, 10) == (["intent", "source.ghost"], 1)
+
+
+def test_who_promised_beats_is_watched_for_half_of_his_silence() -> None:
+    """A living one in a container, whose pids are others, writes his entry anew meanwhile."""
+    beats = replace(FULL, beat="b", promise=120.0)
+    assert looks(beats, 0, 50) == ([], 0)
+    assert (looks(beats, 0, 50, 10))[1] == 1
+    assert looks(replace(beats, beat="changes"), *(50.0,) * 10) == ([], 0)
+    assert looks(replace(beats, promise=None), 0, 59) == ([], 0)
+
+
+def test_an_entry_that_cannot_be_closed_is_told_once_and_tried_again() -> None:
+    """And its intent stands in the history once."""
+    told, asked = looks(replace(FULL, beat=None), *(10.0,) * 5, error=OwnerCallFailed("busy", "locked"))
+    assert (told, asked) == (["intent", "source.entry_kept"], 4)
+
+
+def test_a_registry_that_cannot_be_written_to_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor any look: entries are closed beside them, each registry's for a while, and the one that hung comes last."""
+    desk, owner = Desk(), Owner()
+    ghosts = Ghosts(desk, owner)  # type: ignore[arg-type]
+    asked = list[tuple[str, str]]()
+
+    async def late(uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:
+        asked.append((args["path"], args["key"]))
+        desk.mono += timeout if args["path"] == "/hangs" else 0.1
+        raise OwnerCallFailed("late", "no answer")
+
+    monkeypatch.setattr(owner, "call_alone", late)
+
+    async def play() -> None:
+        for _ in range(2):
+            for number in range(5):
+                for path in ("/fine", "/hangs"):
+                    ghosts.seen("hcom", path, replace(FULL, key=str(number), beat=None), 7, "no such process")
+        began = desk.mono
+        await ghosts.round()
+        assert desk.mono - began < 12
+        assert len([one for one in asked if one[0] == "/fine"]) == 5
+        assert [key for path, key in asked if path == "/hangs"] == ["0"]
+        await ghosts.round()
+        assert [key for path, key in asked if path == "/hangs"] == ["0", "1"]
+
+    asyncio.run(play())

@@ -1,0 +1,85 @@
+"""Case Q5: holds, the trash and the history after somebody has set the clock, also while no daemon ran."""
+
+import shutil
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.world import wait_for
+from watchdog.agents.holds import Holds
+from watchdog.clock import Clock, Instant
+from watchdog.host.clock_steps import Steps
+from watchdog.registry.rows import HoldRow
+
+BEGAN = datetime(2030, 1, 1, tzinfo=UTC)
+DAYS = timedelta(days=3)
+
+
+class Set(Clock):
+    """Clocks that are moved by hand."""
+
+    def __init__(self) -> None:
+        self.at = self.stepped = 0.0
+
+    def now(self) -> Instant:
+        return Instant(self.at, self.at, BEGAN + timedelta(seconds=self.at + self.stepped))
+
+
+def test_the_trash_gets_what_a_step_took_from_it(tmp_path: Path) -> None:
+    """Four days forward: three of the trash are still to come, for as long as it has lain there."""
+    clock = Set()
+    steps = Steps(str(tmp_path), clock, "boot")
+    clock.at += 3600
+    assert not steps.credit(DAYS)
+    clock.stepped += 4 * 86_400
+    assert steps.credit(DAYS) == timedelta(days=4)  # asked at once, before any sweep has looked
+    clock.at += 2.9 * 86_400
+    assert steps.credit(DAYS) == timedelta(days=4)
+    clock.at += 0.2 * 86_400
+    assert not steps.credit(DAYS)
+
+
+def test_a_step_is_known_to_the_next_daemon_and_one_that_nobody_saw_too(tmp_path: Path) -> None:
+    """In the same boot the file tells; of another boot it tells what was known of steps, and no more."""
+    clock, file = Set(), tmp_path / "clock.json"
+    steps = Steps(str(tmp_path), clock, "boot")
+    clock.stepped += 86_400
+    steps.look()
+    wait_for(file.exists, "it is written down")
+    elsewhere = tmp_path / "elsewhere"  # each writes its own file
+    elsewhere.mkdir()
+    shutil.copy(file, elsewhere)
+    assert Steps(str(elsewhere), clock, "another boot").credit(DAYS) == timedelta(days=1)
+    steps.look()
+    clock.at, clock.stepped = 600, 4 * 86_400  # while no daemon runs
+    later = Steps(str(tmp_path), clock, "boot")
+    assert later.credit(DAYS) == timedelta(days=4)
+
+
+def test_what_stands_in_the_file_harms_nobody(tmp_path: Path) -> None:
+    """Empty, cut, of another layout, no file."""
+    for text in ("", "[]", "{", '{"wall": 1e99, "boot": 0, "boot_id": "boot", "steps": []}', '{"steps": 7}', "\0\0"):
+        (tmp_path / "clock.json").write_text(text)
+        assert not Steps(str(tmp_path), Set(), "boot").credit(DAYS)
+    (tmp_path / "d" / "clock.json").mkdir(parents=True)
+    assert not Steps(str(tmp_path / "d"), Set(), "boot").credit(DAYS)
+    assert not Steps(str(tmp_path / "not there"), Set(), "boot").credit(DAYS)
+
+
+def test_a_hold_lasts_as_long_as_it_was_put_for(tmp_path: Path) -> None:
+    """Two hours, and the clock is set three hours forward; then a day back. Its end is shown by the clock as it is."""
+    clock = Set()
+    until = BEGAN + timedelta(hours=2)
+    holds = Holds([HoldRow(1, "a1", "debugging", 0, BEGAN, until), HoldRow(2, "a2", "for ever", 0, BEGAN)])
+    steps = Steps(str(tmp_path), clock, "boot")
+    steps.on_step = holds.shift
+    for by in (3 * 3600, -86_400):
+        clock.stepped += by
+        steps.look()
+        assert holds.reason_for("a1", clock.now().wall) is not None
+        (row,) = holds.moved()
+        assert row.until_at == until + timedelta(seconds=clock.stepped)
+        assert holds.moved() == []
+    clock.at += 2 * 3600 - 1
+    assert holds.reason_for("a1", clock.now().wall) is not None
+    clock.at += 2
+    assert [row.id for row in holds.expire(clock.now().wall)] == [1]

@@ -1,0 +1,75 @@
+"""What a second daemon is told: where the first one is spoken to, as far as that can be known."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from watchdog.config import settings as config
+from watchdog.config.paths import ensure_directories
+from watchdog.errors import AlreadyRunning, ConfigError
+from watchdog.host.instance_lock import Locks, PidFile
+from watchdog.telemetry import logger
+
+
+def test_a_lock_is_let_go_whoever_else_has_its_descriptor(tmp_path: Path) -> None:
+    """A child that was forked, or what is left of a process of which a thread is stuck in the kernel."""
+    path = str(tmp_path / "lock")
+    first = PidFile(path)
+    copy = os.dup(first.fileno())  # shares the lock, as after fork(2)
+    first.close()
+    with pytest.raises(AlreadyRunning):
+        PidFile(path)
+    second = PidFile.__new__(PidFile)
+    second._descriptor = copy
+    second.release()
+    PidFile(path).close()
+    os.close(copy)
+
+
+def test_the_first_ones_socket_is_named_where_it_is_known(tmp_path: Path) -> None:
+    """The same runtime directory is the same socket; with the state directory alone in common it is another's."""
+    file = tmp_path / "agent-watchdog.toml"
+    file.touch()
+    settings = replace(config.load(str(file)), runtime_dir=str(tmp_path / "run"), state_dir=str(tmp_path / "state"))
+    settings = replace(settings, registry_url=f"sqlite:///{tmp_path}/registry.db")
+    other = replace(settings, runtime_dir=str(tmp_path / "other"), registry_url=f"sqlite:///{tmp_path}/other.db")
+    for each in (settings, other):
+        ensure_directories(each.state_dir, each.runtime_dir)
+    first = Locks(settings, logger.get_logger())
+
+    with pytest.raises(AlreadyRunning, match=rf"pid {os.getpid()}\).*; its socket is {tmp_path}/run/control.sock; "):
+        Locks(settings, logger.get_logger())
+    with pytest.raises(AlreadyRunning, match=rf"{tmp_path}/state/.*right: a state_dir for each") as refused:
+        Locks(other, logger.get_logger())
+    assert f"{tmp_path}/other/control.sock" not in str(refused.value)
+
+    first.close()
+    Locks(other, logger.get_logger()).close()
+
+
+@pytest.mark.parametrize("name", ["agent-watchdogd.lock", "registry.db.lock", "agent-watchdog.pid"])
+@pytest.mark.parametrize("left", [bytes(4), b"pid 17", b"half a wo", b"\xff\xfe", b"4711 was here\n" * 500])
+def test_what_stands_in_a_lock_file_keeps_nobody_from_starting(tmp_path: Path, name: str, left: bytes) -> None:
+    """A power cut leaves zero bytes there; the lock decides, and the text is for people."""
+    path = tmp_path / name
+    path.write_bytes(left)
+    first = PidFile(str(path))
+    with pytest.raises(AlreadyRunning, match=r"already running \(pid not told yet\)"):
+        PidFile(str(path))
+    first.write(os.getpid())
+    assert path.read_text() == f"{os.getpid()}\n"
+    first.close()
+
+
+def test_a_file_with_another_name_is_taken_only_if_it_holds_a_pid(tmp_path: Path) -> None:
+    """`--pidfile thesis` is a slip; `--pidfile daemon`, left by a crash, is not."""
+    path = tmp_path / "thesis"
+    path.write_text("my thesis\n")
+    with pytest.raises(ConfigError, match="something else than a pid file"):
+        PidFile(str(path))
+    assert path.read_text() == "my thesis\n"
+    for left in (b"4711\n", b"", bytes(5)):
+        path.write_bytes(left)
+        PidFile(str(path)).close()

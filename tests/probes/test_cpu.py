@@ -1,0 +1,109 @@
+"""Activity delays: a child agent at work, or CPU of the tree; an idle child or an idle tree excuses nobody."""
+
+from datetime import timedelta
+
+import pytest
+
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.core.agent import Identity, Policy, Registration, State, Status, TreeMember, Verdict
+from watchdog.core.observed_activity import Kind, Sights
+from watchdog.probes.cpu import look, see_cpu
+
+PARENT, CHILD = "a" * 32, "b" * 32
+
+
+def agent(agent_id: str, parent: str | None = None) -> Agent:
+    made = Agent(Registration(agent_id, agent_id[0], 0, "host", "boot", parent_id=parent), Policy(), Status.RUNNING)
+    made.silence = timedelta(seconds=60)
+    return made
+
+
+def member(pid: int, cpu: float) -> TreeMember:
+    return TreeMember(Identity("host", "boot", pid, pid), 1, 0, "x", "S", "marker", cpu_seconds=cpu)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state", "promised", "busy", "expected"),
+    [
+        (Verdict.HEALTHY, State.WORKING, True, False, True),
+        (Verdict.WAITING, State.WAITING, True, False, True),
+        (Verdict.WAITING, State.IDLE, True, False, False),
+        (Verdict.HEALTHY, None, False, False, False),
+        (Verdict.HEALTHY, None, False, True, True),
+        (Verdict.STALLED, State.WORKING, True, False, False),
+    ],
+)
+def test_a_child_agent_at_work_speaks_for_its_parent(
+    verdict: Verdict, state: State | None, promised: bool, busy: bool, expected: bool
+) -> None:
+    """A child that beats, waits for somebody or is seen busy does; one that is idle, stalled or just there does not."""
+    fleet, parent, child = Fleet(), agent(PARENT), agent(CHILD, PARENT)
+    fleet.add(parent)
+    fleet.add(child)
+    child.verdict, child.state, child.promised = verdict, state, promised
+    if busy:
+        child.sights.see(Kind.LOG, "its log grew")
+
+    look(fleet, 10)
+
+    assert expected is (parent.activity is not None)
+    assert child.sights.seen.keys() <= {Kind.LOG}
+
+
+def test_cpu_of_the_whole_tree_counts_from_scan_to_scan() -> None:
+    """The first scan only begins; then 5 % of a core is activity, and a process that is new counts from zero."""
+    one = agent(PARENT)
+    one.members = (member(10, 100.0), member(11, 3.0))
+    see_cpu(one, float("inf"))
+    one.members = (member(10, 100.1), member(11, 3.1))
+    see_cpu(one, 10.0)
+    assert one.activity is None
+
+    one.members = (member(10, 100.1), member(12, 0.6))
+    see_cpu(one, 10.0)
+    assert "used 6% of a core" in str(one.activity)
+
+
+def test_what_it_used_before_it_fell_silent_speaks_for_nothing() -> None:
+    """The scan before the silence began 60 s ago: who was busy then and hangs since is found in time."""
+    one = agent(PARENT)
+    one.members = (member(10, 1.0),)
+    see_cpu(one, 61.0)
+    one.members = (member(10, 50.0),)
+    see_cpu(one, 61.0)
+    assert one.activity is None
+
+    one.members = (member(10, 99.0),)
+    see_cpu(one, 60.0)
+    assert one.activity is not None
+
+
+def test_no_time_between_two_scans_is_no_evidence() -> None:
+    """Two scans at once: nothing is divided by zero, nobody is busy."""
+    one = agent(PARENT)
+    one.members = (member(10, 1.0),)
+    see_cpu(one, 1.0)
+    see_cpu(one, 0.0)
+
+    assert one.activity is None
+
+
+def test_what_was_seen_is_believed_for_half_of_the_silence_that_is_too_long() -> None:
+    """A build that uses a core in bursts lives between them; a sight of long ago is no excuse."""
+    one = agent(PARENT)
+    one.sights.see(Kind.TRANSCRIPT, "its transcript grew")
+    one.watch(0, 59, 100)
+    one.rhythm = timedelta(seconds=20)
+    assert one.activity == "its transcript grew 59s ago"
+    one.watch(59, 60, 20)
+    assert one.activity is None
+
+
+def test_the_freshest_sight_is_told() -> None:
+    """Of several, the one that speaks most."""
+    sights = Sights()
+    sights.see(Kind.LOG, "its log grew")
+    sights.watch(timedelta(seconds=5))
+    sights.see(Kind.CPU, "busy")
+
+    assert sights.best(timedelta(seconds=10)) == "busy"

@@ -1,0 +1,280 @@
+"""What is asked of owners' helpers about silent agents: growth since the last look, by real helpers."""
+
+import asyncio
+import os
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.control.office import Recorder as Kept
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.clock import Clock
+from watchdog.core.agent import Policy, Registration, Status
+from watchdog.core.observed_activity import Kind
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.background_queries import Inquiries
+from watchdog.helpers.pool import Owners
+from watchdog.probes.heartbeat_files import BeatFiles
+from watchdog.probes.output_growth import Growth
+from watchdog.processes.identity import read_identity
+
+ME = os.geteuid()
+
+
+class Looking:
+    """One agent that has been silent for a minute of two, and all who look at it."""
+
+    def __init__(self, owners: Owners) -> None:
+        clock, self.fleet = Clock(), Fleet()
+        self.inquiries = Inquiries(owners, clock)
+        self.growth = Growth(self.fleet, self.inquiries, clock)
+        self.files = BeatFiles(self.fleet, self.inquiries, clock, Kept())
+        reg = Registration("a" * 32, "alpha", ME, "host", "boot", stall_after=timedelta(minutes=2))
+        self.agent = Agent(reg, Policy(), Status.RUNNING, promised=True, silence=timedelta(minutes=1))
+        self.fleet.add(self.agent)
+
+    def seen(self) -> str | None:
+        return self.agent.activity
+
+    def unread(self) -> bool:
+        return self.agent.unread is not None
+
+    async def look(self, kind: Kind | str, by: Callable[[], None] | None = None) -> None:
+        """Look, and wait for the answer."""
+        (by or self.growth.look)()
+        async with asyncio.timeout(60):
+            while self.inquiries.waiting((self.agent.agent_id, kind)) is not None:
+                await asyncio.sleep(0.01)
+
+
+def run(story: Callable[[Looking], Awaitable[None]]) -> None:
+    @asynccontextmanager
+    async def looking() -> AsyncIterator[Looking]:
+        owners = Owners()
+        made = Looking(owners)
+        try:
+            yield made
+        finally:
+            await made.inquiries.close()
+            await owners.close()
+
+    async def told() -> None:
+        async with looking() as made:
+            await story(made)
+
+    asyncio.run(told())
+
+
+@pytest.mark.parametrize(("kind", "key"), [(Kind.TRANSCRIPT, "transcript"), (Kind.LOG, "log")])
+def test_growth_counts_from_one_look_to_the_next_of_one_silence(tmp_path: Path, kind: Kind, key: str) -> None:
+    """The first look only begins; what grew before the silence speaks for nothing; other rights are no growth."""
+    path = tmp_path / "file"
+    path.write_text("1\n")
+
+    async def story(made: Looking) -> None:
+        agent = made.agent
+        agent.reg = replace(agent.reg, log=str(path)) if key == "log" else replace(agent.reg, transcript=str(path))
+        await made.look(kind)
+        path.chmod(0o600)
+        await made.look(kind)
+        assert made.seen() is None
+        with path.open("a") as file:
+            file.write("2\n")
+        await made.look(kind)
+        assert made.seen() == f"its {kind} grew"
+
+        agent.sights.seen.clear()
+        agent.silence = timedelta()  # it spoke
+        made.growth.look()
+        path.write_text("3\n3\n3\n")
+        agent.silence = timedelta(minutes=1)
+        await made.look(kind)
+        assert made.seen() is None
+
+    run(story)
+
+
+def test_a_file_that_cannot_be_looked_at_is_no_evidence_and_says_why(tmp_path: Path) -> None:
+    """Neither for the agent nor against it."""
+    path = tmp_path / "none"
+
+    async def story(made: Looking) -> None:
+        made.agent.reg = replace(made.agent.reg, log=str(path))
+        await made.look(Kind.LOG)
+        assert "No such file" in made.agent.sights.failed[Kind.LOG]
+        path.touch()
+        await made.look(Kind.LOG)
+        assert (made.agent.sights.failed, made.agent.sights.seen) == ({}, {})
+
+    run(story)
+
+
+@pytest.mark.parametrize("answer", [None, [], {"device": 1}, {"10": "x"}, "x"], ids=str)
+def test_a_helper_that_answers_what_it_must_not_is_a_look_that_failed(answer: object) -> None:
+    """It is a process of its owner's, who may put anything in its place."""
+
+    class Liar(Owners):
+        async def call(self, *_: object, **__: object) -> object:
+            return answer
+
+    async def story() -> None:
+        made = Looking(Liar())
+        made.agent.reg = replace(made.agent.reg, log="/x")
+        await made.look(Kind.LOG)
+        assert "no answer" in made.agent.sights.failed[Kind.LOG]
+        await made.inquiries.close()
+
+    asyncio.run(story())
+
+
+@pytest.mark.skipif(ME != 0, reason="needs root: to mount a file system that can be filled")
+def test_a_beat_that_could_not_be_written_is_no_silence(tmp_path: Path) -> None:
+    """Case C7: on a full disk its agent is unknown; when there is room again, one fresh limit."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(tmp_path)], check=True)
+    beat, filler = tmp_path / "beat", tmp_path / "filler"
+
+    async def story(made: Looking) -> None:
+        agent, key = made.agent, "beat file"
+        agent.reg = replace(agent.reg, beat_file=str(beat))
+        await made.look(key, made.files.look)
+        with suppress(OSError):
+            filler.write_bytes(b"x" * 100_000)
+        await made.look(key, made.files.look)
+        assert made.unread()
+
+        agent.silence = timedelta(minutes=9)
+        filler.unlink()
+        await made.look(key, made.files.look)
+        assert not made.unread()
+        assert (agent.silence, agent.counted) == (timedelta(minutes=9), timedelta())
+
+        beat.write_text("again")
+        await made.look(key, made.files.look)
+        assert agent.silence == timedelta()
+
+    try:
+        beat.touch()
+        run(story)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_beat_in_a_directory_that_is_closed_to_its_agent_is_no_silence() -> None:
+    """Case C7, variant: mode 000. Its agent is unknown; when it is opened again, one fresh limit."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:  # pytest's own is closed to other uids
+        os.chmod(place, 0o711)
+        inner = Path(place) / "beats"
+        inner.mkdir()
+        (inner / "beat").touch()
+        uid = ME or 61001
+        for path in (inner, inner / "beat"):
+            os.chown(path, uid, -1)
+
+        async def story(made: Looking) -> None:
+            agent, key = made.agent, "beat file"
+            agent.reg = replace(agent.reg, beat_file=str(inner / "beat"), owner_uid=uid)
+            await made.look(key, made.files.look)
+            inner.chmod(0)
+            await made.look(key, made.files.look)
+            assert made.unread()
+            agent.silence = timedelta(minutes=9)
+            inner.chmod(0o700)
+            await made.look(key, made.files.look)
+            assert not made.unread()
+            assert (agent.silence, agent.counted) == (timedelta(minutes=9), timedelta())
+
+        run(story)
+
+
+SCREENS = [  # what the pane shows at each look, and whether it is seen to change
+    ("80x24 a", False),
+    ("80x24 a", False),
+    ("80x24 b", True),
+    ("80x24 a", False),  # it blinks
+    ("80x24 b", False),
+    ("40x24 c", False),  # somebody looks at it in a smaller window
+    ("40x24 d", True),
+]
+
+
+def test_a_pane_changes_when_it_shows_what_was_not_there_before() -> None:
+    """Two words in turn, and another size, are no work."""
+
+    class Shows(Owners):
+        async def call(self, uid: int, call: str, args: object, deadline: float) -> object:
+            size, shows = screens[0].split()
+            return {"pane": "%0", "size": size, "shows": shows}
+
+    async def story() -> None:
+        made = Looking(Shows())
+        made.agent.reg = replace(made.agent.reg, identity=read_identity(os.getpid(), "host"))
+        for screen, seen in SCREENS:
+            screens[:] = [screen]
+            await made.look(Kind.PANE)
+            assert made.seen() == ("its pane changes" if seen else None), screen
+            made.agent.sights.seen.clear()
+        await made.inquiries.close()
+
+    screens: list[str] = []
+    asyncio.run(story())
+
+
+def test_who_sits_in_no_pane_is_not_told_as_a_failed_look() -> None:
+    """Most agents do not; a tmux that does not answer is one."""
+
+    class Refuses(Owners):
+        async def call(self, *_: object, **__: object) -> object:
+            raise OwnerCallFailed(reason[0], "so it is")
+
+    async def story() -> None:
+        made = Looking(Refuses())
+        made.agent.reg = replace(made.agent.reg, identity=read_identity(os.getpid(), "host"))
+        for code, told in (("no_pane", {}), ("tmux", {Kind.PANE: "so it is"})):
+            reason[:] = [code]
+            await made.look(Kind.PANE)
+            assert made.agent.sights.failed == told
+        await made.inquiries.close()
+
+    reason: list[str] = []
+    asyncio.run(story())
+
+
+def test_nothing_is_kept_of_who_is_in_question_no_more() -> None:
+    """Also of what had no answer: it sits in no pane, and its log is not there."""
+
+    async def story(made: Looking) -> None:
+        made.agent.reg = replace(made.agent.reg, log="/nowhere", identity=read_identity(os.getpid(), "host"))
+        await made.look(Kind.PANE)
+        await made.look(Kind.LOG)
+        assert made.inquiries._subjects
+        made.fleet.drop(made.agent.agent_id)
+        made.growth.look()
+        assert not made.inquiries._subjects
+
+    run(story)
+
+
+def test_a_heartbeat_file_that_was_given_an_older_time_is_no_beat(tmp_path: Path) -> None:
+    """Case Q6: `rsync -t` or `touch -d` set it back; what its agent writes then is one, by whatever clock."""
+    file = tmp_path / "beat"
+    file.touch()
+
+    async def story(made: Looking) -> None:
+        made.agent.reg = replace(made.agent.reg, beat_file=str(file))
+        await made.look("beat file", made.files.look)
+        os.utime(file, (1000, 1000))
+        await made.look("beat file", made.files.look)
+        assert made.agent.beats == 0
+        os.utime(file, (1001, 1001))
+        await made.look("beat file", made.files.look)
+        file.write_text("x")
+        await made.look("beat file", made.files.look)
+        assert made.agent.beats == 2
+
+    run(story)

@@ -1,0 +1,402 @@
+"""Who is asked for prompts that only a pane shows, how often, and what is told of them."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import timedelta
+from typing import cast
+
+import pytest
+
+from tests.clocks import Later
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.history import Chronicle
+from watchdog.core.agent import Beat, Policy, Presence, Registration, State, Status, Verdict
+from watchdog.core.observed_activity import Sight
+from watchdog.core.verdict import judge
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.background_queries import Inquiries
+from watchdog.helpers.pool import Owners
+from watchdog.probes.permission_prompts import AT_ONCE, NOTE, TOLD, Prompts
+from watchdog.processes.identity import read_identity
+from watchdog.sweep.announcer import Tidings
+
+LIMIT = timedelta(minutes=4)  # a look each minute
+PROMPT = ("screen one", "a prompt")
+
+
+class Told:
+    """In the place of log and history."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.texts: list[str] = []
+
+    def tell(self, event: str, _agent: Agent, text: str, **_: object) -> None:
+        if event != "agent.waiting":
+            self.events.append(event.removeprefix("agent."))
+            self.texts.append(text)
+
+
+class Room(Owners):
+    """Agents in panes, whose owners' helper answers what a test wants."""
+
+    def __init__(self, agents: int = 1) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+        self.asked_about: list[int] = []  # by the number of the agent
+        self.works = False
+        self.first = ""  # why it waits for its first prompt
+        self.shows: tuple[str, str] | OwnerCallFailed = PROMPT
+        self.clock, self.fleet, self.told = Later(), Fleet(), Told()
+        self.inquiries = Inquiries(self, self.clock)
+        self.tidings = Tidings(cast("Chronicle", self.told))
+        self.prompts = Prompts(self.fleet, self.inquiries, self.clock, self.tidings)
+        me = read_identity(os.getpid(), "host")
+        assert me is not None
+        self.ticks = me.start_ticks
+        for number in range(agents):
+            one = replace(me, start_ticks=me.start_ticks + number)
+            pane: dict[str, object] = {"terminal": "tmux", "pane": f"%{number}"}
+            reg = Registration(f"{number:032}", f"a{number}", os.geteuid(), "host", "boot", identity=one, pane=pane)
+            self.fleet.add(Agent(reg, Policy(prompt_limit=LIMIT), Status.RUNNING, promised=True, beats=1))
+
+    @property
+    def agent(self) -> Agent:
+        return next(iter(self.fleet))
+
+    async def call(self, uid: int, call: str, args: object, deadline: float = 0) -> object:
+        assert isinstance(args, dict)
+        if call == "first_prompt":
+            return {"waits": self.first}
+        assert call == "pane_shows"
+        self.asked.append(uid)
+        self.asked_about.append(args["start_ticks"] - self.ticks)
+        if isinstance(self.shows, OwnerCallFailed):
+            raise self.shows
+        return {"pane": "%0", "size": "80x24", "shows": self.shows[0], "asks": self.shows[1], "works": self.works}
+
+    async def minutes(self, count: int) -> None:
+        """A sweep each ten seconds; all of them beat."""
+        for _ in range(6 * count):
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """One of them."""
+        self.clock.at += 10
+        self.prompts.look()
+        for agent in self.fleet:
+            agent.sights.watch(timedelta(seconds=10))
+            judgement = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
+            self.tidings.judged(agent, judgement)
+            agent.judged(judgement, 0, 10)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+def story(told: Callable[[Room], Coroutine[None, None, None]], agents: int = 1) -> None:
+    async def run() -> None:
+        room = Room(agents)
+        await told(room)
+        await room.inquiries.close()
+
+    asyncio.run(run())
+
+
+def test_a_prompt_is_told_once_after_the_limit_and_so_is_its_end() -> None:
+    """With its age; not before the limit, and not again with each look."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(4)
+        assert room.told.events == []
+        await room.minutes(20)
+        assert room.told.events == ["needs_human"]
+        assert "its pane %0 has shown a prompt for 4m (limit 4m)" in room.told.texts[0]
+        room.shows = "screen two", ""
+        await room.minutes(2)
+        assert room.told.events == ["needs_human", "human_answered"]
+        assert room.agent.sights.prompt is None
+
+    story(told)
+
+
+def test_a_pane_that_shows_other_letters_asks_something_else() -> None:
+    """Who works writes on; a prompt after another begins anew."""
+
+    async def told(room: Room) -> None:
+        for number in range(20):
+            room.shows = f"screen {number}", "a prompt"
+            await room.minutes(1)
+        assert room.told.events == []
+        await room.minutes(6)
+        room.shows = "another", "a prompt"
+        await room.minutes(2)
+        assert room.told.events == ["needs_human", "human_answered"]
+        await room.minutes(6)
+        assert room.told.events[2:] == ["needs_human"]
+
+    story(told)
+
+
+@pytest.mark.parametrize(
+    ("reason", "over"),
+    [("no_pane", ["needs_human", "human_answered"]), ("tmux", ["needs_human"]), ("left", ["needs_human"])],
+)
+def test_a_look_that_fails_says_nothing(reason: str, over: list[str]) -> None:
+    """Only who has no pane any more shows nothing."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(6)
+        room.shows = OwnerCallFailed(reason, "so it is")
+        await room.minutes(6)
+        assert room.told.events == over
+
+    story(told)
+
+
+def test_an_answer_that_is_none_is_borne() -> None:
+    """The helper is a process of its owner's."""
+
+    async def told(room: Room) -> None:
+        room.shows = cast("tuple[str, str]", ("x",))
+        await room.minutes(6)
+        assert (room.told.events, room.agent.sights.prompt) == ([], None)
+
+    story(told)
+
+
+@pytest.mark.parametrize("state", [State.IDLE, State.DONE, State.BLOCKED])
+def test_its_own_word_ends_a_prompt(state: State) -> None:
+    """Who says what it does is not asked."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(6)
+        room.agent.state = state
+        room.asked.clear()
+        await room.minutes(6)
+        assert (room.told.events, room.asked) == (["needs_human", "human_answered"], [])
+
+    story(told)
+
+
+def test_an_agent_that_says_after_all_that_it_waits_is_told_once() -> None:
+    """The prompt in its pane is the same wait."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(6)
+        room.agent.state, room.agent.state_age = State.WAITING, timedelta()
+        await room.minutes(6)
+        assert room.told.events == ["needs_human"]
+
+    story(told)
+
+
+def test_who_is_being_ended_is_left_alone_until_that_is_called_off() -> None:
+    """Nothing is told meanwhile; the prompt is the same afterwards."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(6)
+        room.agent.request_id = "r"
+        await room.minutes(6)
+        room.agent.request_id = None
+        await room.minutes(6)
+        assert room.told.events == ["needs_human"]
+
+    story(told)
+
+
+def test_who_sits_in_no_tmux_pane_is_not_asked() -> None:
+    """Nor who is being ended."""
+
+    async def told(room: Room) -> None:
+        first, second, third = room.fleet
+        first.reg = replace(first.reg, pane=None)
+        second.reg = replace(second.reg, pane={"terminal": "kitty", "pane": "1"})
+        third.request_id = "r"
+        await room.minutes(6)
+        assert room.asked == []
+
+    story(told, 3)
+
+
+def test_many_agents_cost_no_more_than_some() -> None:
+    """A few in each sweep, all in turn."""
+
+    async def told(room: Room) -> None:
+        await room.minutes(1)
+        assert len(room.asked) == 6 * AT_ONCE
+        await room.minutes(20)
+        assert len(room.asked) == 21 * 6 * AT_ONCE
+        assert len([agent for agent in room.fleet if agent.needed_human]) == 40
+
+    story(told, 40)
+
+
+def test_one_healthy_agent_is_asked_four_times_in_a_limit() -> None:
+    """Not in each sweep."""
+
+    async def told(room: Room) -> None:
+        room.shows = "screen", ""
+        await room.minutes(20)
+        assert 19 <= len(room.asked) <= 21
+
+    story(told)
+
+
+def test_a_prompt_of_before_a_restart_is_not_told_again() -> None:
+    """What an earlier daemon told stands until the pane asks no more."""
+
+    async def told(room: Room) -> None:
+        room.agent.needed_human, room.agent.sights.prompt = True, Sight(TOLD, LIMIT)
+        await room.minutes(6)
+        assert room.told.events == []
+        room.shows = "screen", ""
+        await room.minutes(2)
+        assert room.told.events == ["human_answered"]
+
+    story(told)
+
+
+def test_a_prompt_is_no_activity_and_renews_nothing() -> None:
+    """One that beats keeps its verdict; one that is silent waits for a person, and only while the prompt stands."""
+    agent = Room().agent
+    agent.sights.prompt = Sight("a prompt", LIMIT)
+    assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).verdict is Verdict.HEALTHY
+    agent.silence = timedelta(minutes=9)
+    waits = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
+    assert (waits.verdict, waits.line) == (
+        Verdict.WAITING,
+        "needs a person: its pane shows a prompt; silent for 9m",
+    )
+    agent.sights.prompt = None
+    assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).verdict is Verdict.LATE
+
+
+def test_one_whose_silence_or_start_may_soon_decide_is_looked_at_each_time() -> None:
+    """Else a dialog that came since the last look would be found after its end."""
+
+    async def told(room: Room) -> None:
+        silent, starting, *_ = room.fleet
+        silent.silence, starting.beats, starting.age = timedelta(seconds=100), 0, starting.policy.start_limit
+        room.shows = "screen", ""
+        for _ in range(6):
+            await room.sweep()
+        counts = Counter(room.asked_about)
+        assert counts[0] == counts[1] == 6
+        assert len(counts) == 9
+
+    story(told, 9)
+
+
+def test_many_silent_agents_keep_nobody_from_being_looked_at() -> None:
+    """Where no ladder ends them they stay silent for days."""
+
+    async def told(room: Room) -> None:
+        for agent in list(room.fleet)[:20]:
+            agent.silence = timedelta(days=1)
+        room.shows = "screen", ""
+        for _ in range(30):
+            await room.sweep()
+        counts = Counter(room.asked_about)
+        assert counts[20] == counts[21] == 5  # in five minutes, of which four are the limit
+        assert {counts[number] for number in range(20)} == {6}
+
+    story(told, 22)
+
+
+def test_one_that_has_not_spoken_is_asked_whether_it_was_prompted() -> None:
+    """Until it has; then nothing of it counts."""
+
+    async def told(room: Room) -> None:
+        agent = room.agent
+        agent.beats, agent.age, agent.reg = 0, agent.policy.start_limit, replace(agent.reg, pane=None)
+        room.first = "codex was started without one"
+        await room.minutes(6)
+        seen = judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy)
+        assert (seen.verdict, seen.overdue) == (Verdict.WAITING, False)
+        assert "waits for its first prompt: codex was started without one" in seen.line
+        room.first = ""
+        await room.minutes(2)
+        assert judge(agent.observe(Presence.ALIVE, 0, 10), agent.policy).overdue
+        room.first = "codex was started without one"
+        await room.minutes(2)
+        agent.beats = 1
+        await room.minutes(1)
+        assert agent.sights.unprompted is None
+
+    story(told)
+
+
+def waiting(room: Room, vendor: str = "codex", beat: Beat | None = None) -> None:
+    """Its hook has told of a dialog, long enough ago."""
+    agent = room.agent
+    agent.reg = replace(agent.reg, agent_type=vendor)
+    agent.beat(beat or Beat(state=State.WAITING, asks=" Bash 1"), room.clock.mono(), room.clock.now().wall)
+    agent.state_age = timedelta(minutes=1)
+    room.shows, room.works = ("screen", ""), True
+
+
+@pytest.mark.parametrize("vendor", ["codex", "gemini"])
+def test_one_that_was_answered_and_works_waits_no_more(vendor: str) -> None:
+    """No hook tells of the yes; what hangs behind it is a stall. Its tool is what it was."""
+
+    async def told(room: Room) -> None:
+        waiting(room, vendor)
+        room.agent.tool, room.agent.needed_human = "Bash", True
+        await room.minutes(1)
+        assert room.agent.state is State.WAITING  # one look may have come before the dialog
+        await room.minutes(1)
+        assert (room.agent.state, room.agent.tool, room.agent.note) == (State.WORKING, "Bash", NOTE)
+        await room.sweep()
+        assert room.told.events == ["human_answered"]
+        room.agent.silence = room.agent.after
+        judgement = judge(room.agent.observe(Presence.ALIVE, 0, 10), room.agent.policy)
+        assert judgement.verdict is Verdict.LATE
+
+    story(told)
+
+
+@pytest.mark.parametrize(
+    "beat",
+    [
+        Beat(state=State.WAITING, asks="a1 Bash 1"),  # a subagent's dialog stands elsewhere
+        Beat(state=State.IDLE),
+    ],
+)
+def test_whom_its_pane_does_not_tell_of_goes_on_waiting(beat: Beat) -> None:
+    """The pane shows the main thread at work beside a subagent that asks; who rests is woken by a hook."""
+
+    async def told(room: Room) -> None:
+        waiting(room, beat=beat)
+        state = room.agent.state
+        await room.minutes(6)
+        assert room.agent.state is state
+
+    story(told)
+
+
+def test_a_dialog_that_still_stands_is_waited_for() -> None:
+    """Also after a look that came before it was drawn, and of a program whose own file tells."""
+
+    async def told(room: Room) -> None:
+        waiting(room)
+        await room.minutes(1)
+        room.works = False
+        await room.minutes(1)
+        room.works = True
+        await room.minutes(1)
+        assert room.agent.state is State.WAITING
+        room.agent.beat(Beat(state=State.WAITING, asks=" Bash 2"), room.clock.mono(), room.clock.now().wall)
+        await room.minutes(1)
+        assert room.agent.state is State.WAITING  # that is another one
+
+    story(told)
+
+    async def claude(room: Room) -> None:
+        waiting(room, "claude")
+        await room.minutes(6)
+        assert (room.agent.state, room.asked) == (State.WAITING, [])
+
+    story(claude)

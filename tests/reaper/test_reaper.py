@@ -1,0 +1,163 @@
+"""The reaper's own acts: in the history before and after, and what stays as it is told once, not in each round."""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.registry.samples import add
+from watchdog.agents.fleet import Fleet
+from watchdog.agents.holds import Holds
+from watchdog.clock import Clock
+from watchdog.config.settings import load
+from watchdog.core.agent import HookOutcome, HookResult, Status
+from watchdog.reaper import reaper as reapers
+from watchdog.reaper.leftovers import Leftover
+from watchdog.reaper.orphans import Outlived
+from watchdog.reaper.reaper import Reaper
+from watchdog.registry.store import AsyncStore, Store
+from watchdog.telemetry.logger import get_logger
+
+KEPT, FAILED, DONE = HookOutcome.KEPT, HookOutcome.FAILED, HookOutcome.DONE
+
+
+def play(place: Path, *answers: HookResult | Exception, by: str = "daemon", observe: bool = False) -> list[str]:
+    """One leftover, acted on as often as there are answers; and events of the history."""
+    file = place / "config.toml"
+    file.write_text(f'[daemon]\nmode = "{"observe" if observe else "enforce"}"\n')
+    file.chmod(0o600)
+    story: list[str] = []
+
+    async def whole() -> None:
+        store = AsyncStore(Store(f"sqlite:///{place}/registry.db").open())
+        nobody: Any = None
+        settings = load(str(file), environ={"HOME": str(place)})
+        finders = nobody, nobody, nobody
+        doers = nobody, nobody, Holds(), nobody, get_logger()
+        reaper = Reaper(nobody, store, Clock(), settings, finders, *doers, host="h", notify=str(place))
+
+        async def hear() -> None:
+            heard = sum(word != "act" for word in story)
+            story.extend(one.event for one in (await store.read(store.store.events, 0))[heard:])
+
+        for answer in answers:
+
+            async def act(_: str, answer: HookResult | Exception = answer) -> HookResult:
+                await hear()
+                story.append("act")
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer
+
+            await reaper._act(Leftover("temp_dir", "/tmp/x", 1000, None, "left", "remove", act=act), by)
+            await hear()
+        store.close()
+
+    asyncio.run(whole())
+    return story
+
+
+def test_an_act_is_in_the_history_before_and_after(tmp_path: Path) -> None:
+    """Intent before act."""
+    assert play(tmp_path, HookResult(DONE)) == ["reap.begun", "act", "reap.finished"]
+
+
+def test_what_stays_as_it_is_is_told_once(tmp_path: Path) -> None:
+    """Case H19: it is tried in every round; another reason, or another outcome, is news."""
+    busy, full = HookResult(KEPT, "in use"), HookResult(FAILED, "no space")
+    assert play(tmp_path, busy, busy, busy, full, OSError("gone"), HookResult(DONE)) == [
+        *("reap.begun", "act", "reap.finished"),
+        *("act", "act", "act", "reap.failed"),
+        *("act", "reap.failed"),
+        *("act", "reap.finished"),
+    ]
+
+
+def test_what_a_person_asks_for_is_told_each_time(tmp_path: Path) -> None:
+    """His `reap` is an act of his."""
+    busy = HookResult(KEPT, "in use")
+    assert play(tmp_path, busy, busy, by="uid 0").count("reap.begun") == 2
+
+
+def test_observe_mode_acts_on_nothing(tmp_path: Path) -> None:
+    """Not even by an operator's word."""
+    assert play(tmp_path, HookResult(DONE), by="uid 0", observe=True) == []
+
+
+def round_of(place: Path, look: Callable[[int], list[Leftover]], by: str, *uids: int) -> list[dict[str, object]]:
+    """One round over the places of these uids."""
+    file = place / "config.toml"
+    file.write_text("")
+    file.chmod(0o600)
+
+    class Places:
+        async def look(self, uid: int) -> tuple[list[Leftover], list[str]]:
+            return look(uid), []
+
+    async def whole() -> list[dict[str, object]]:
+        store = AsyncStore(Store(f"sqlite:///{place}/registry.db").open())
+        for uid in uids:
+            add(store.store, f"{uid:032}", Status.COMPLETED, owner_uid=uid)
+        clock, log, fleet = Clock(), get_logger(), Fleet()
+        settings = load(str(file), environ={"HOME": str(place)})
+        nobody: Any = None
+        orphans: Any = SimpleNamespace(find=lambda: asyncio.sleep(0, Outlived()))
+        placement: Any = SimpleNamespace(leaves=dict)
+        restraint: Any = SimpleNamespace(user_of=lambda uid: uid)
+        places: Any = Places()
+        (place / "notify").mkdir()
+        doers = nobody, nobody, Holds(), restraint, log
+        finders = orphans, places, placement
+        reaper = Reaper(fleet, store, clock, settings, finders, *doers, host="h1", notify=str(place / "notify"))
+        if by == "daemon":
+            await reaper.round()
+            told: list[dict[str, object]] = []
+        else:
+            told = await asyncio.wait_for(reaper.reap(lambda _: True, by, dry_run=False), 60)
+        store.close()
+        return told
+
+    return asyncio.run(whole())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: places of other uids")
+def test_leftovers_that_resist_leave_room_for_other_users(tmp_path: Path) -> None:
+    """A round dealt with the first fifty of all: a user with fifty that fail in each round had it for itself."""
+    done: list[int] = []
+
+    def look(uid: int) -> list[Leftover]:
+        async def act(_: str) -> HookResult:
+            done.append(uid)
+            return HookResult(FAILED if uid == 1000 else DONE)
+
+        count = 200 if uid == 1000 else 1
+        return [Leftover("temp_dir", f"/t/{uid}/{n}", uid, None, "left", "remove", act=act) for n in range(count)]
+
+    round_of(tmp_path, look, "daemon", 1000, 1001)
+    assert Counter(done) == {1000: reapers.ACTS, 1001: 1}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: places of other uids")
+def test_one_users_slow_leftovers_hold_up_nobody_elses(tmp_path: Path) -> None:
+    """An order waited for every act of every other round: root's `reap` got no answer within 100 s.
+
+    Here the act on the first user's place ends only when the second user's has been dealt with.
+    """
+    second = asyncio.Event()
+
+    def look(uid: int) -> list[Leftover]:
+        async def act(_: str) -> HookResult:
+            if uid == 1000:
+                await second.wait()
+            second.set()
+            return HookResult(DONE)
+
+        return [Leftover("temp_dir", f"/t/{uid}", uid, None, "left", "remove", act=act)]
+
+    told = round_of(tmp_path, look, "uid 0", 1000, 1001)
+    assert [(one["owner_uid"], one["outcome"]) for one in told] == [(1000, DONE), (1001, DONE)]

@@ -1,0 +1,40 @@
+"""What is told of an agent once, and when it is told again."""
+
+import os
+from dataclasses import replace
+from typing import cast
+
+from watchdog.agents.fleet import Agent
+from watchdog.agents.history import Chronicle
+from watchdog.core.agent import Policy, Registration, Status, Verdict
+from watchdog.core.verdict import Judgement
+from watchdog.sweep.announcer import Tidings
+
+
+class Told:
+    """In the place of log and history."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+
+    def tell(self, event: str, _agent: Agent, _text: str, **_: object) -> None:
+        self.events.append(event)
+
+
+def test_what_was_told_before_the_first_look_is_not_told_again_behind_it() -> None:
+    """With another condition it is news again; a message that did not count is none, whatever the condition."""
+    told = Told()
+    tidings = Tidings(cast("Chronicle", told))
+    agent = Agent(Registration("a" * 32, "a", os.geteuid(), "host", "boot"), Policy(), Status.RUNNING)
+    first = Judgement(Verdict.STARTING, "has not spoken yet")
+    refused = [agent.first_refusal("rejected", "rejected")]
+    tidings.once(agent, "held", "kill.held", "an operator holds it")
+    for judgement in (first, first, replace(first, verdict=Verdict.HEALTHY)):
+        tidings.judged(agent, judgement)
+        agent.verdict = judgement.verdict
+        tidings.once(agent, "held", "kill.held", "an operator holds it")
+        refused.append(agent.first_refusal("rejected", "rejected"))
+    assert told.events == ["kill.held", "kill.held"]
+    assert refused == [True, False, False, False], (
+        "it was told once before the first look, and once when it had started"
+    )

@@ -1,0 +1,54 @@
+"""What a sweep reckons, and what a look at those alone does who have ended meanwhile."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+from tests.kill.test_safeguards import Set
+from tests.kill.test_worker import HOST, shop
+from watchdog.agents.fleet import Agent
+from watchdog.agents.history import Chronicle
+from watchdog.agents.persistence import Recorder
+from watchdog.config.paths import places_for
+from watchdog.config.schema import Config
+from watchdog.config.settings import settings_of
+from watchdog.core.agent import Policy, Registration, Status
+from watchdog.probes.process_scan import Scanner
+from watchdog.sweep.sweeper import Sweeper
+from watchdog.telemetry.logger import get_logger
+from watchdog.telemetry.metrics import Metrics
+
+
+def test_a_look_at_one_that_ended_reckons_its_time_alone_and_nobody_s_twice(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with shop(tmp_path) as (made, agent, _):
+            clock, log = Set(), get_logger()
+            with ThreadPoolExecutor(1) as executor:
+                sweeper = Sweeper(
+                    fleet=made.fleet,
+                    store=made.store,
+                    clock=clock,
+                    settings=settings_of(Config(), None, places_for(0, {})),
+                    hearing=made.hearing,
+                    owners=made.owners,
+                    scanner=Scanner(made.fleet, executor, HOST),
+                    holds=made.holds,
+                    worker=made.worker,
+                    chronicle=Chronicle(made.store, clock, log),
+                    recorder=Recorder(made.fleet, made.store, clock, log),
+                    metrics=Metrics(dict, dict),
+                    log=log,
+                )
+                other = Agent(Registration("b" * 32, "beta", 1000, HOST, "boot"), Policy(), Status.STARTING)
+                made.fleet.add(other)
+                agent.touched, agent.reckoned = None, float("-inf")  # it came by another clock
+                sweeper.reckon()
+                clock.at = 4.0
+                await sweeper.look_at_ended([agent])
+                assert (agent.age, other.age) == (timedelta(seconds=4), timedelta())
+                clock.at = 10.0
+                sweeper.reckon()
+                assert (agent.age, agent.silence, other.age) == (timedelta(seconds=10),) * 3
+
+    asyncio.run(story())

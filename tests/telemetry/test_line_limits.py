@@ -1,0 +1,113 @@
+"""One user's lines in the log are bound; root's, the daemon's own and other users' are not."""
+
+import asyncio
+import contextvars
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.control.office import Recorder
+from tests.kill.test_safeguards import Set
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.tracker import Hearing
+from watchdog.core.agent import Policy, Registration, Status
+from watchdog.telemetry import logger
+from watchdog.telemetry.line_limits import BYTES, LINES, LineLimits
+from watchdog.telemetry.logger import caused_by, get_logger
+
+MALLORY, ALICE = 61001, 61002
+
+
+@pytest.fixture
+def limits() -> Iterator[LineLimits]:
+    """In force."""
+    made = LineLimits(Set(), Recorder(), lambda uid: MALLORY if uid >= 100_000 else uid)
+    logger.limit(made.allows)
+    yield made
+    logger.limit(None)
+
+
+def written(limits: LineLimits, uid: int | None, count: int, text: str = "") -> int:
+    """How many of so many lines that this uid caused were logged."""
+    heard: list[str] = []
+    logger.Log.heard = lambda event, fields: heard.append(event)
+    try:
+        with caused_by(uid):
+            for _ in range(count):
+                get_logger().event("agent.late", text=text)
+    finally:
+        logger.Log.heard = None
+    return heard.count("agent.late")
+
+
+def told(limits: LineLimits) -> list[dict[str, object]]:
+    asyncio.run(limits.round())
+    return limits._log.events  # type: ignore[attr-defined, no-any-return]
+
+
+def test_what_is_beyond_a_users_lines_is_counted_and_told_once(limits: LineLimits) -> None:
+    """Its sub-uids' with it; the next minute is another one."""
+    assert written(limits, MALLORY, LINES - 1) == LINES - 1
+    assert written(limits, 165_535, 100) == 1
+    assert [written(limits, uid, LINES + 1) for uid in (ALICE, 0, os.geteuid(), None)] == [LINES, *3 * [LINES + 1]]
+    assert told(limits) == []
+    limits._clock.at += 60  # type: ignore[attr-defined]
+    expected = [
+        {"event": "log.limited", "uid": MALLORY, "lines": 99},
+        {"event": "log.limited", "uid": ALICE, "lines": 1},
+    ]
+    assert told(limits) == expected
+    assert told(limits) == expected
+    assert written(limits, MALLORY, 3) == 3
+
+
+def test_few_long_lines_are_many_too(limits: LineLimits) -> None:
+    """By their characters."""
+    assert written(limits, MALLORY, 400, "x" * 1000) == BYTES // 1000
+
+
+def test_a_task_that_a_request_began_counts_for_it_and_what_comes_after_does_not(limits: LineLimits) -> None:
+    """The cause is of the context, which tasks and callbacks copy; each request's ends with it."""
+
+    async def play() -> tuple[int | None, int | None, int | None]:
+        async def inner() -> int | None:
+            await asyncio.sleep(0)
+            return logger.cause()
+
+        with caused_by(MALLORY):
+            task = asyncio.create_task(inner())
+            with caused_by(None):
+                nobody = asyncio.create_task(inner())
+        return await task, await nobody, logger.cause()
+
+    assert contextvars.copy_context().run(asyncio.run, play()) == (MALLORY, None, None)
+
+
+def test_what_agents_send_counts_for_their_owner(limits: LineLimits, tmp_path: Path) -> None:
+    """One after the other, each with its first beat and datagrams that are none: two lines that no request caused."""
+    heard: list[str] = []
+    logger.Log.heard = lambda event, fields: heard.append(event)
+
+    async def play() -> None:
+        hearing = Hearing(Fleet(), str(tmp_path), Set(), lambda: None, get_logger())
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
+            for number in range(LINES):
+                agent_id = f"{number:032x}"
+                agent = Agent(Registration(agent_id, f"m{number}", MALLORY, "host", "boot"), Policy(), Status.RUNNING)
+                path = hearing.sockets.open(agent_id, os.geteuid())
+                hearing.admit(agent)
+                for words in (b"WATCHDOG=1", b"\0"):
+                    speaker.sendto(words, path)
+                hearing.sockets.drain(agent_id)
+                hearing.forget(agent)
+        hearing.close()
+
+    try:
+        asyncio.run(play())
+    finally:
+        logger.Log.heard = None
+    assert len(heard) == LINES
+    assert set(heard) == {"agent.first_beat", "beat.rejected"}

@@ -1,0 +1,128 @@
+"""The daemon's own recent errors: kept until they are over, and named with their remedy by `status` and `doctor`."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clocks import Later
+from tests.control.test_metrics_listener import free_port
+from tests.e2e.test_reload import reload
+from tests.world import World, make_world, wait_for
+from watchdog.telemetry.catalogue import CATALOGUE, WARNING
+from watchdog.telemetry.troubles import HOUR, KEPT, OF_AGENTS, PASSED, STATE, Troubles
+
+
+def test_each_warning_is_found_somewhere() -> None:
+    """One that is new belongs to one group, or whoever is paged for it finds it in the log alone."""
+    groups = [set(KEPT), set(STATE), set(OF_AGENTS), set(PASSED)]
+    loud = {event for event, entry in CATALOGUE.items() if entry.level >= WARNING}
+
+    assert loud == set.union(*groups)
+    assert sum(map(len, groups)) == len(loud)
+    assert {end for kind in KEPT.values() for end in kind.ends} <= CATALOGUE.keys()
+    assert all(CATALOGUE[event].act for event in KEPT.keys() - {"sweep.failed"})
+
+
+def test_a_trouble_lasts_until_its_end_or_for_its_time() -> None:
+    """Two of one event are told apart by their keys; the end of one is not the other's; secrets stay out."""
+    clock = Later()
+    kept = Troubles(clock)
+    for listen in ("127.0.0.1:1", "127.0.0.1:2"):
+        kept.hear("metrics.failed", {"listen": listen, "error": "taken"})
+    kept.hear("metrics.listening", {"listen": "127.0.0.1:1"})
+    kept.hear("control.failed", {"route": "/x", "exc_info": ValueError("postgresql://me:secret@db")})
+    kept.hear("control.failed", {"route": "/x", "exc_info": ValueError("again")})
+    kept.hear("agent.late", {})
+
+    assert [(one["event"], one["count"]) for one in kept.facts()] == [("control.failed", 2), ("metrics.failed", 1)]
+    assert "127.0.0.1:2: taken" in str(kept.facts()[1]["what"])
+    assert "secret" not in str(kept.facts())
+
+    clock.at += HOUR + 1
+    assert [one["event"] for one in kept.facts()] == ["metrics.failed"]
+
+    kept.hear("config.reloaded", {"changed": ("metrics.listen",)})
+    assert kept.facts() == []
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    yield from make_world()
+
+
+def verdict(world: World) -> tuple[int, str]:
+    """What `status` exits by, and its first line."""
+    done = world.cli("status", check=False)
+    return done.returncode, done.stdout.splitlines()[0]
+
+
+def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tmp_path: Path) -> None:
+    """The verdict, its exit status and `doctor`, each with cause and remedy; all is fine again when they work."""
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\necho the gateway refused >&2\nexit 3\n")
+    pager.chmod(0o755)
+    with socket.create_server(("127.0.0.1", free_port())) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        world.configure(notify={"on": ["agent.registered"], "command": [str(pager)]}, metrics={"listen": listen})
+        world.start()
+        world.wait_event("metrics.failed")
+        world.registered("alpha", "sleep", "600")
+        world.wait_event("notify.failed")
+
+        code, first = verdict(world)
+        found = world.cli("doctor", check=False)
+
+    assert code == 1 and first.startswith("ATTENTION: nothing is served at [metrics]") and first.endswith("and 1 more")
+    assert found.returncode == 1
+    assert f"nothing is served at [metrics] listen = {listen}: Address already in use" in found.stdout
+    assert "the command of [notify] failed for agent.registered:" in found.stdout
+    assert "the gateway refused" in found.stdout
+    assert "do: is the port taken" in found.stdout and "do: the line has its words" in found.stdout
+
+    world.wait_event("metrics.listening")
+    pager.write_text("#!/bin/sh\n")
+    world.registered("beta", "sleep", "600")
+    world.wait_event("notify.recovered")
+    code, first = verdict(world)
+    assert (code, first.partition(" watched")[0]) == (0, "fine: 2 agents")
+
+
+def test_a_port_that_is_no_longer_wanted_and_another_pager_end_their_trouble(world: World) -> None:
+    """Nothing ever says that the former ones work again."""
+    with socket.create_server(("127.0.0.1", free_port())) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        world.configure(notify={"on": ["agent.registered"], "command": ["false"]}, metrics={"listen": listen})
+        world.start()
+        world.registered("alpha", "sleep", "600")
+        world.wait_event("notify.failed")
+        world.configure(notify={"on": ["agent.registered"], "command": ["/bin/false"]}, metrics={"listen": ""})
+        reload(world, "config.reloaded")
+
+        assert verdict(world)[0] == 0
+        before = len(world.events())
+        world.registered("beta", "sleep", "600")
+        world.wait_event("notify.failed", after=before)  # told of this command, too
+        assert verdict(world)[0] == 1
+
+
+def test_a_hook_that_fails_is_found_until_it_works(world: World, tmp_path: Path) -> None:
+    """`reap` tries it again; `status` without a daemon is 69."""
+    gate = tmp_path / "gate"
+    tmp_path.chmod(0o755)
+    hook = f"""[[hook]]\nname = "own"\nretries = 0\ncommand = ["/bin/sh", "-c", "test -e {gate}"]\n"""
+    world.config.write_text(world.config.read_text() + hook)
+    world.start()
+    world.run("alpha", "true").wait(60)
+    world.wait_event("cleanup.hook_failed")
+
+    code, first = verdict(world)
+    assert code == 1 and "the cleanup hook own failed for alpha" in first
+    assert "`agent-watchdog reap` runs it again" in world.cli("doctor", check=False).stdout
+
+    gate.touch()
+    world.cli("reap", check=False)
+    wait_for(lambda: verdict(world)[0] == 0, "it is over")
+    world.stop()
+    assert world.cli("status", check=False).returncode == 69

@@ -1,0 +1,66 @@
+"""What happened, told twice: as a log line for the operator, and in the registry's history for `why`.
+
+Changes of status write their own history in the store, with the compare-and-set that makes them; everything else
+that is worth a line goes through `tell`. What is written after it stands after it: writes keep their order.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from watchdog.agents.fleet import Agent
+from watchdog.clock import Clock
+from watchdog.registry.store import AsyncStore
+from watchdog.telemetry import logger
+from watchdog.telemetry.logger import Log
+
+PENDING = 1000  # events that may wait for a slow disk; beyond it only the log has them
+OF_ONE = 250  # of them of one owner's agents: the others' are told all the same
+
+
+class Chronicle:
+    """Never blocks and never raises: history that cannot be written is counted, the log line is out already."""
+
+    def __init__(self, store: AsyncStore, clock: Clock, log: Log) -> None:
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self._waiting: Counter[int] = Counter()  # by owner
+        self.lost = 0
+        self.on_write: Callable[[], None] = lambda: None  # rings for those who follow the history
+
+    def tell(
+        self, event: str, agent: Agent, why: str, who: str = "daemon", evidence: Mapping[str, object] | None = None
+    ) -> None:
+        """One thing that happened to one agent."""
+        with logger.caused_by(None if event.startswith("kill.") else agent.reg.owner_uid):
+            self.log(event, agent, why, evidence)
+        owner = agent.reg.owner_uid
+        if self._waiting.total() >= PENDING or self._waiting[owner] >= OF_ONE:
+            self.lost += 1
+            return
+        self._waiting[owner] += 1
+        self._store.ask(
+            self._store.store.add_event,
+            event,
+            agent.agent_id,
+            who,
+            why,
+            self._clock.now().wall,
+            evidence=evidence or {},
+            owner_uid=owner,
+        ).add_done_callback(partial(self._written, owner))
+
+    def log(self, event: str, agent: Agent, why: str, evidence: Mapping[str, object] | None = None) -> None:
+        """The log line alone: the history has it with the change that it tells of."""
+        self._log.bind(**(evidence or {})).event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)
+
+    def _written(self, owner: int, answer: "asyncio.Future[int]") -> None:
+        self._waiting[owner] -= 1
+        if not self._waiting[owner]:
+            del self._waiting[owner]
+        if answer.cancelled() or answer.exception() is not None:
+            self.lost += 1
+        else:
+            self.on_write()

@@ -1,0 +1,56 @@
+"""Whether the kernel ended an agent for want of memory, which from outside looks like any SIGKILL.
+
+The kernel counts in each memory cgroup whom it ended there. A count that grew since our last look, and an end by a
+SIGKILL that was not ours, say together what neither says alone.
+"""
+
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+
+from watchdog.agents.fleet import Agent
+from watchdog.core.agent import Presence
+from watchdog.processes import oom
+from watchdog.processes.identity import presence
+from watchdog.processes.reader import awaited
+
+SHELL = 128  # a shell, npm and others end with this and the number of the signal that ended their program (sh(1p))
+
+
+def note(agent: Agent) -> None:
+    """Remember the counts of today; where nothing can be read, or nobody lives, the former ones stay."""
+    if agent.identity is not None:
+        with suppress(OSError):
+            _keep(agent, oom.counts((agent.identity.pid,))[agent.identity.pid])
+
+
+async def note_all(agents: Iterable[Agent]) -> None:
+    """The same of many, in one look. Raises LookFailed."""
+    mains = {agent.identity.pid: agent for agent in agents if agent.identity is not None}
+    found = await awaited(None, oom.counts, tuple(mains))
+    for pid, agent in mains.items():
+        _keep(agent, found[pid])
+
+
+def _keep(agent: Agent, counts: dict[str, int] | OSError) -> None:
+    main = agent.identity
+    if main is None or isinstance(counts, OSError):
+        return
+    if counts != agent.oom_counts and presence(main, agent.pidfd) is Presence.ALIVE:  # so this process was read
+        agent.oom_counts = counts
+
+
+def told(agent: Agent) -> str | None:
+    """How it ended, when that was by the kernel for want of memory; None: nothing says so.
+
+    In the cgroup above also others of its user may have been meant, but the agent's own may be gone by now.
+    """
+    of_its_program = agent.exit_code == SHELL + signal.SIGKILL
+    if agent.exit_signal != signal.SIGKILL and not of_its_program:
+        return None
+    for place, (directory, before) in enumerate(agent.oom_counts.items()):
+        now = oom.kills_in(directory)
+        if now is not None and now > before:
+            sure = "probably " if place or of_its_program else ""
+            return f"{sure}ended by the kernel for want of memory (oom_kill {now - before} in {directory})"
+    return None

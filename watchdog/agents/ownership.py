@@ -1,0 +1,74 @@
+"""Whose an agent's process is now, as the kernel says: looked at before anything is done as its owner.
+
+`core.ownership` has the rules. Here they are applied to an agent: a drop from root is remembered as pending until it is
+committed (`hearing.follow`), and whatever else does not fit makes the agent untouchable until a later look.
+"""
+
+import os
+
+from watchdog.agents.fleet import Agent
+from watchdog.core.ownership import ROOT, Dropped, Owned, Ownership, Untouchable, ownership
+from watchdog.errors import OwnerCallFailed
+from watchdog.processes import identity
+
+UNTOUCHABLE, UNSEEN = "untouchable", "unseen"
+
+
+def look(agent: Agent) -> None:
+    """Look once; the answer is in `agent.dropping` and `agent.untouchable`.
+
+    A drop that was seen stays seen: until it is committed, later looks are compared with the new owner. A process that
+    has ended can do nothing as anybody, and a user's helper has that user's rights alone; only for root the last look
+    at a living process goes on to count.
+    """
+    agent.unseen = None
+    try:
+        found = _seen(agent)
+    except OSError as error:
+        agent.unseen = f"whose its process is cannot be seen: {error.strerror or error}"
+        return
+    match found:
+        case Dropped(uid):
+            agent.dropping = uid
+        case Untouchable(why):
+            agent.untouchable = why
+        case Owned.SAME:
+            agent.untouchable = None
+        case None if agent.reg.owner_uid != ROOT:
+            agent.untouchable = None
+
+
+def owner_of(agent: Agent) -> int:
+    """The uid that its places, terminals, hooks and commands belong to, if they may be touched at this instant.
+
+    Raises OwnerCallFailed: `untouchable`, `unseen`.
+    """
+    look(agent)
+    if agent.dropping is not None:
+        raise OwnerCallFailed(UNTOUCHABLE, f"it has dropped from root to uid {agent.dropping}; not committed yet")
+    if agent.untouchable is not None:
+        raise OwnerCallFailed(UNTOUCHABLE, agent.untouchable)
+    if agent.unseen is not None:
+        raise OwnerCallFailed(UNSEEN, agent.unseen)
+    return agent.reg.owner_uid
+
+
+def _seen(agent: Agent) -> Ownership | None:
+    """None: it has no process, or none any more. Raises OSError when the look failed."""
+    if agent.identity is None:
+        return None
+    owner = agent.reg.owner_uid if agent.dropping is None else agent.dropping
+    own: int | None = None
+    try:
+        pidfd = agent.pidfd
+        if pidfd is None:
+            pidfd = own = identity.pin(agent.identity)
+        uids = None if pidfd is None else identity.uids(pidfd)
+        if pidfd is None or uids is None:
+            return None
+        found = ownership(owner, uids)
+        dead = isinstance(found, Untouchable) and owner != ROOT and identity.ended(pidfd)  # a zombie
+        return None if dead else found
+    finally:
+        if own is not None:
+            os.close(own)

@@ -1,0 +1,163 @@
+"""Registering is acting: whether a pid may be taken as an agent's main process, as the kernel says now.
+
+Reads /proc through `processes.identity`; a look that fails is UNKNOWN and refuses, it never passes as "fine".
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from watchdog.agents.fleet import Fleet
+from watchdog.control.peers import Peer
+from watchdog.core.agent import Identity
+from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
+from watchdog.processes import identity as identities
+from watchdog.processes import pidfd_info
+from watchdog.processes.bounded import Unreadable
+from watchdog.processes.identity import Seen, ThreadSeen
+from watchdog.processes.reader import awaited
+from watchdog.processes.signals import ancestors
+
+_WRAPPER = "agent-watchdog"  # comm that `run` gives itself (cli.resident.prctl)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A process that may be registered: which one, the user whose all its uids are, its program's name (comm)."""
+
+    identity: Identity
+    uid: int
+    name: str
+
+
+Look = Seen | ThreadSeen | OSError  # what one look at a number found
+
+
+async def look_at(pids: Iterable[int], host: str) -> dict[int, Look]:
+    """What the kernel shows of these now, all at once, where a read that hangs holds up nobody else.
+
+    No file of a process is read anywhere else for a claim: its owner decides how long that takes.
+    """
+    wanted = tuple(dict.fromkeys(pids))
+    try:
+        found: dict[int, Look] = await awaited(None, identities.look_at, wanted, host)
+    except OSError as error:
+        return dict.fromkeys(wanted, error)
+    return found
+
+
+async def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None = None) -> Claim:
+    """Look at a process and say whose it is, or refuse. Raises as `checked`."""
+    return checked(pid, (await look_at([pid], host))[pid], peer, fleet, for_agent)
+
+
+def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | None = None) -> Claim:
+    """Say whose a process is that was looked at, or refuse.
+
+    One whose uids differ is nobody's, whoever registers it: in a setuid program a user's process looks like root's.
+    `for_agent` may have it already. Raises ProcessNotFound, Forbidden (another uid's), BadRequest (never an agent),
+    Conflict (another agent's), Unseen (the kernel did not show it).
+    """
+    if pid == os.getpid() or pid in ancestors():
+        raise BadRequest(f"pid: {pid} is the daemon itself or one of its ancestors; it cannot be watched by it")
+    try:
+        _same_namespace(pid, peer)
+    except OSError as error:
+        raise Unseen(f"pid: {error.strerror or error}; nothing is known of process {pid} (hidepid?)") from error
+    if isinstance(seen, ThreadSeen | ProcessLookupError):
+        raise ProcessNotFound(f"pid: there is no process {pid}") from None
+    if isinstance(seen, Unreadable):
+        raise Unseen(f"pid: {seen.strerror}; nothing is known of it: try again when it can be read") from seen
+    if isinstance(seen, OSError):
+        raise Unseen(f"pid: {seen.strerror or seen}; nothing is known of process {pid} (hidepid?)") from seen
+    if seen.stat.kernel_thread:
+        raise BadRequest(f"pid: {pid} is a thread of the kernel")
+    if seen.stat.dead:
+        raise ProcessNotFound(f"pid: process {pid} has ended already (a zombie)")
+    if seen.uids.one is None:
+        raise Forbidden(
+            f"pid: process {pid} runs with {seen.uids} (a setuid program?); register it when all four are one user's"
+        )
+    found = Claim(seen.identity, seen.uids.one, seen.stat.name)
+    if not peer.may(found.uid):
+        raise Forbidden(f"pid: process {pid} runs as uid {found.uid}, you are uid {peer.uid}; register your own")
+    if os.geteuid() not in (0, found.uid):
+        raise Forbidden(
+            f"pid: process {pid} runs as uid {found.uid}; this daemon is uid {os.geteuid()}'s and cannot end it"
+        )
+    if found.name == _WRAPPER:
+        _refuse_wrapper(pid, peer, fleet)
+    refuse_twice(found, peer, fleet, for_agent)
+    return found
+
+
+def refuse_twice(found: Claim, peer: Peer, fleet: Fleet, for_agent: str | None = None) -> None:
+    """A process is the main process of one agent. Raises Conflict."""
+    for agent in fleet:
+        other = agent.identity
+        if agent.agent_id != for_agent and other is not None and other.same_process(found.identity):
+            whose = f"agent {agent.agent_id} ({agent.reg.name})" if peer.may(agent.reg.owner_uid) else "another agent"
+            raise Conflict(f"pid: process {other.pid} is the main process of {whose} already")
+
+
+def _refuse_wrapper(pid: int, peer: Peer, fleet: Fleet) -> None:
+    """A `run` is not the agent: it would be ended for a silence that is not its own, and its agent with it."""
+    for agent in fleet:
+        main = agent.identity
+        if main is None or _parent_of(main) != pid:
+            continue
+        whose = f"agent {agent.agent_id} ({agent.reg.name})" if peer.may(agent.reg.owner_uid) else "another agent"
+        raise Conflict(f"pid: {pid} is the `agent-watchdog run` of {whose}, which is registered; name that one")
+
+
+def _parent_of(identity: Identity) -> int | None:
+    """The pid of that very process's parent now; None when it is gone, or cannot be seen."""
+    try:
+        pidfd = identities.pin(identity)
+        if pidfd is None:
+            return None
+        try:
+            known = pidfd_info.info(pidfd)
+            if known is not None:
+                return known.parent_pid
+            stat = identities.read_stat(identity.pid, pidfd)
+        finally:
+            os.close(pidfd)
+    except OSError:
+        return None
+    return None if stat is None else stat.parent_pid
+
+
+async def has_ended(pid: int, host: str) -> bool:
+    """Whether there is provably no such living process; what cannot be seen has not ended."""
+    if pid == 0:  # it is in a pid namespace that we do not see into
+        return False
+    seen = (await look_at([pid], host))[pid]
+    if isinstance(seen, Seen):
+        return seen.stat.dead and not seen.stat.kernel_thread
+    return isinstance(seen, ThreadSeen | ProcessLookupError)
+
+
+def foreign_number(peer: Peer) -> bool:
+    """Whether a pid that the peer tells was read in another pid namespace than ours, and so is somebody else's here.
+
+    Of a peer that has ended meanwhile, or may not be looked at, that is not known: it is taken for one of ours.
+    """
+    try:
+        return peer.pid == 0 or identities.pid_namespace(peer.pid) != identities.pid_namespace(os.getpid())
+    except OSError:
+        return False
+
+
+def _same_namespace(pid: int, peer: Peer) -> None:
+    """A number that was read in another pid namespace means another process here, or none (pid_namespaces(7))."""
+    if peer.pid == 0:  # SO_PEERCRED is translated into our namespace; 0: it has no number in it at all
+        raise BadRequest("pid: you are in a pid namespace that the daemon cannot see into; register without a pid")
+    if pid == peer.pid:
+        return
+    try:
+        theirs, ours = identities.pid_namespace(peer.pid), identities.pid_namespace(os.getpid())
+    except ProcessLookupError:
+        raise Unseen("pid: you ended before the daemon could see which pid namespace you are in") from None
+    if theirs != ours:
+        raise BadRequest(f"pid: {pid} is a number of your own pid namespace and means nothing in the daemon's")

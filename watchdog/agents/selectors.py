@@ -1,0 +1,58 @@
+"""From the word that stands for agents (`name`, id, pid, `tag:X`, ...) to the living agents that it means."""
+
+from datetime import timedelta
+
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.core.agent import Verdict
+from watchdog.errors import AgentNotFound, Ambiguous
+
+
+def is_number(target: str) -> bool:
+    """Whether it may be a pid: ASCII digits alone, as int() also takes other scripts' and fails at some (`²`)."""
+    return target.isascii() and target.isdigit()
+
+
+def one(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> Agent:
+    """The living agent of a name, id, unique id prefix (8 or more characters) or pid.
+
+    `visible` limits names and prefixes to those ids. Raises AgentNotFound or Ambiguous, which lists the ids.
+
+    A name that is the beginning of another's id is no more than that: its user chose it.
+    """
+    candidates = [a for a in fleet if visible is None or a.agent_id in visible]
+    exact = [a for a in candidates if a.agent_id == target]
+    begins = len(target) >= 8
+    fits = exact or [a for a in candidates if a.reg.name == target or (begins and a.agent_id.startswith(target))]
+    if not fits and is_number(target):
+        fits = [a for a in candidates if a.identity is not None and a.identity.pid == int(target)]
+    if not fits:
+        raise AgentNotFound(f"no living agent is called {target!r} (see: agent-watchdog list)")
+    if len(fits) > 1:
+        ids = ", ".join(sorted(f"{a.agent_id} (uid {a.reg.owner_uid})" for a in fits))
+        raise Ambiguous(f"{target!r} fits {len(fits)} living agents, say which: {ids}")
+    return fits[0]
+
+
+def silent(agents: list[Agent], limit: timedelta) -> list[Agent]:
+    """Those that promised beats and sent none for that long; not who waits for a human, or said to be silent."""
+    return [a for a in agents if a.promised and a.counted >= limit and a.verdict is not Verdict.WAITING]
+
+
+def many(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> list[Agent]:
+    """All living agents of one target: a single one, `tag:X`, `task:X`, `type:X`, `stalled` or `all`.
+
+    Who has spoken since the look that found it stalled is not `stalled`.
+    """
+    candidates = [a for a in fleet if visible is None or a.agent_id in visible]
+    kind, _, value = target.partition(":")
+    if target == "all":
+        return candidates
+    if target == "stalled":
+        return [a for a in candidates if a.verdict is Verdict.STALLED and a.renewed == a.renewed_judged]
+    if value and kind == "tag":
+        return [a for a in candidates if value in a.reg.tags]
+    if value and kind == "task":
+        return [a for a in candidates if a.reg.task_id == value]
+    if value and kind == "type":
+        return [a for a in candidates if a.reg.agent_type == value]
+    return [one(fleet, target, visible)]

@@ -1,0 +1,119 @@
+"""Which places of one agent another living agent has too: two may share a worktree, none may lose its place.
+
+Names only: the daemon looks at no owner's path. The cleanup hooks get what is known here and compare it as the owner,
+with links resolved. Agents of other uids do not count, or anybody could keep anybody's temp dir from being removed;
+only root's hooks could remove what is another's, so for root all count, as far as there is room for them in a question
+to its helper: 256 agents of one user with places of 1,000 letters made it longer than a helper takes, and root's
+cleanup failed for all its agents.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+from itertools import accumulate, takewhile
+
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.errors import BadRequest, Conflict
+
+OTHERS = 1 << 18  # bytes of other users' places, as JSON, of which root's helper is told
+
+
+def within(path: str, directory: str) -> bool:
+    """Whether `path` is `directory` or lies inside it, by name."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def in_use(fleet: Fleet, agent: Agent, dead: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """Worktrees and temp dirs of the other living agents, each with whose it is in words. `dead`: ids proved dead.
+
+    For an agent without a place of its own there is nothing to compare them with.
+    """
+    if agent.reg.worktree is None and agent.reg.temp_dir is None:
+        return ()
+    mine = [place for place in (agent.reg.worktree, agent.reg.temp_dir) if place is not None]
+    return places(fleet, agent.reg.owner_uid, mine, {agent.agent_id, *dead})
+
+
+def places(
+    fleet: Fleet, owner_uid: int, near: Sequence[str] = (), without: Collection[str] = ()
+) -> tuple[tuple[str, str], ...]:
+    """Worktrees and temp dirs that this owner's hooks leave alone, each with whose it is in words; not of `without`.
+
+    Of other users' the ones that hold one of `near` or lie in it come first, then the shortest: whoever takes the room
+    with long ones loses its own. What is left out is still kept while a process uses it (`owner.occupancy`).
+    """
+    own: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
+    for other in fleet:
+        if other.agent_id in without or not _reached(other, owner_uid):
+            continue
+        who = f"{other.reg.name} ({other.agent_id})"
+        found = [(path, who) for path in (other.reg.worktree, other.reg.temp_dir) if path is not None]
+        (own if other.reg.owner_uid == owner_uid else others).extend(found)
+
+    def size(pair: tuple[str, str]) -> int:
+        return len(json.dumps(pair))
+
+    def is_apart(pair: tuple[str, str]) -> bool:
+        return not any(within(pair[0], place) or within(place, pair[0]) for place in near)
+
+    others.sort(key=lambda pair: (is_apart(pair), size(pair)))
+    room = takewhile(lambda used: used <= OTHERS, accumulate(map(size, others)))
+    return (*own, *(pair for pair, _ in zip(others, room, strict=False)))
+
+
+def working_in(fleet: Fleet, agent: Agent) -> list[str]:
+    """Other living agents of its owner in the same worktree, in words; not those above it, which share on purpose."""
+    above = _above(fleet, agent.reg.parent_id)
+    return [
+        f"{other.reg.name} ({other.agent_id})"
+        for other in fleet
+        if agent.reg.worktree is not None
+        and (other.reg.worktree, other.reg.owner_uid) == (agent.reg.worktree, agent.reg.owner_uid)
+        and other.agent_id not in {agent.agent_id, *above}
+    ]
+
+
+def refuse_temp_dir(fleet: Fleet, path: str, owner_uid: int, parent: str | None, roots: Sequence[str] = ("/",)) -> None:
+    """Raise Conflict when a temp dir is another living agent's place, holds one, or lies in another's temp dir.
+
+    A sub-agent's may lie in that of an agent above it, whose TMPDIR it inherits: there it is kept while it lives. One
+    of `roots` (`cleanup.roots`), or what holds one, is never removed and nobody's own: BadRequest, and as the temp dir
+    of a row that came another way it is in nobody's way.
+    """
+    if _holds_root(path, roots):
+        raise BadRequest(
+            f"temp_dir: {path} is one of cleanup.roots, or holds one; take a directory of its own below it"
+        )
+    above = _above(fleet, parent)
+    for other in fleet:
+        theirs, tree = other.reg.temp_dir, other.reg.worktree
+        if not _reached(other, owner_uid):
+            continue
+        if theirs == path:
+            raise Conflict(f"temp_dir: {path} is that of another living agent; each needs one of its own")
+        who = f"living agent {other.reg.name} ({other.agent_id})"
+        for place in (theirs, tree):
+            if place is not None and within(place, path):
+                raise Conflict(f"temp_dir: {place} of the {who} lies in {path}; take a directory of its own")
+        if theirs is not None and _holds_root(theirs, roots):
+            theirs = None
+        if theirs is not None and within(path, theirs) and other.agent_id not in above:
+            raise Conflict(f"temp_dir: {path} lies in the temp dir of the {who}; take a directory of its own")
+
+
+def _holds_root(path: str, roots: Sequence[str]) -> bool:
+    return any(within(root, path) for root in ("/", *roots))
+
+
+def _reached(other: Agent, owner_uid: int) -> bool:
+    """Whether that owner's hooks could remove what is the other agent's."""
+    return owner_uid in (0, other.reg.owner_uid)
+
+
+def _above(fleet: Fleet, parent: str | None) -> set[str]:
+    above: set[str] = set()
+    while parent is not None and parent not in above:
+        above.add(parent)
+        agent = fleet.get(parent)
+        parent = None if agent is None else agent.reg.parent_id
+    return above

@@ -1,0 +1,228 @@
+"""What reaches us from agents between two sweeps: their words, and the end of their main process.
+
+Both only change what is in memory and make the next look come sooner; nothing is decided here.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+
+from watchdog.agents import oom, own_cgroup, ownership
+from watchdog.agents.exit_watcher import Ends
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.registration_backup import Copies
+from watchdog.clock import Clock
+from watchdog.core.agent import Identity
+from watchdog.core.beat import beat_in
+from watchdog.core.ownership import ROOT
+from watchdog.errors import BadRequest, RegistryUnavailable
+from watchdog.host.service_manager import Supervisor
+from watchdog.intake.notify_sockets import Message, NotifySockets
+from watchdog.processes import identity
+from watchdog.processes.channels import hold_datagram_sockets
+from watchdog.processes.reader import awaited
+from watchdog.processes.table import cgroup_of, wrapper_of
+from watchdog.registry.rows import AgentRow
+from watchdog.registry.store import AsyncStore
+from watchdog.telemetry import logger
+from watchdog.telemetry.logger import Log
+
+WRAPPER = "agent-watchdog"  # comm of `run`
+RECONNECTS = 5.0  # seconds after our start until who speaks by requests (HTTP, `run`) must have found us again: a
+# daemon that is started again and again within that time hears none of them, and that is not their silence
+DROP_SECONDS = 1.0  # after its start an agent of root's has had the time to drop its uid (gosu, setpriv)
+
+
+class Hearing:
+    """Owns the notify sockets and the pidfd watches."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        directory: str,
+        clock: Clock,
+        look_soon: Callable[[], None],
+        log: Log,
+        supervisor: Supervisor | None = None,
+        copies: Copies | None = None,
+    ) -> None:
+        self._fleet = fleet
+        self._directory = directory
+        self._clock = clock
+        self._look_soon = look_soon
+        self._log = log
+        self.sockets = NotifySockets(directory, self._heard, supervisor)
+        self.ends = Ends()
+        self._copies = copies
+        self.known: Callable[[Agent], None] = lambda agent: None  # told of each agent whose process has become known
+        self._learning: set[asyncio.Task[None]] = set()
+        self.passed: Callable[[Agent, bytes, bool], None] = lambda agent, data, main: None  # of another daemon's agent
+        self._early: dict[str, Message] = {}  # by agent: the last word that counts from its main process alone
+
+    def admit(self, agent: Agent) -> None:
+        """Take an agent whose row is committed into the fleet, and watch for its end. Its time begins now."""
+        agent.reckoned = self._clock.mono()
+        self._fleet.add(agent)
+        self.identified(agent)
+
+    async def connected(self, rows: Iterable[AgentRow]) -> frozenset[int]:
+        """Of the processes that spoke last for agents whose socket is to be made anew, those that may hold the former.
+
+        All at once, and before any is taken in: their owners decide how long a look at them takes.
+        """
+        anew = (one for one in rows if one.registration.source != "run" and not self.sockets.has_kept(one.agent_id))
+        pids = tuple({row.speaker_pid for row in anew if row.speaker_pid is not None})
+        try:
+            return await awaited(None, hold_datagram_sockets, pids) if pids else frozenset()
+        except OSError:
+            return frozenset(pids)
+
+    def readmit(self, agent: Agent, row: AgentRow, connected: Collection[int] = ()) -> None:
+        """Take in an agent that an earlier daemon left; its own socket goes on, or is made anew.
+
+        Anew: who connected once to the former socket and still lives now talks to nobody (`connected`): the channel is
+        lost until it beats again. A sender that has gone was short-lived (`systemd-notify`), and the next one finds the
+        new socket; so does one that holds no such socket, as it makes one for each word.
+        What it said over HTTP or by a file meanwhile is lost in any case: it is waited for once more.
+        """
+        kept = self.sockets.has_kept(agent.agent_id)
+        if agent.reg.source != "run" and not self.sockets.take_up(agent.agent_id):
+            self.sockets.open(agent.agent_id, agent.reg.owner_uid)
+            agent.channel_lost = row.speaker_pid in connected or (kept and row.speaker_pid is not None)
+        agent.forgive()
+        self.admit(agent)
+        if agent.beats and row.speaker_pid is None and agent.reg.beat_file is None:  # it spoke by requests to us
+            agent.reckoned += RECONNECTS
+
+    def readopt(self, agent: Agent) -> None:
+        """Take in an agent that lives and has no row: an older registry was put back. Its next beat writes one."""
+        if not self.sockets.take_up(agent.agent_id):
+            self.sockets.open(agent.agent_id, agent.reg.owner_uid)
+        self.admit(agent)
+
+    def read_copies(self) -> list[AgentRow]:
+        """What was written down of registered agents; read it before any is taken in."""
+        return [] if self._copies is None else self._copies.read()
+
+    def forget_copy(self, agent_id: str) -> None:
+        """Nobody needs it any more."""
+        if self._copies is not None:
+            self._copies.drop(agent_id)
+
+    def identified(self, agent: Agent) -> None:
+        """Its process, and so its owner, is known: hold it by a pidfd, whose end wakes us within 1 ms."""
+        self.sockets.give(agent.agent_id, agent.reg.owner_uid)
+        if self._copies is not None:
+            self._copies.keep(agent)
+        if agent.identity is not None and agent.pidfd is None:
+            try:
+                agent.pidfd = identity.pin(agent.identity)
+                agent.met_alive = agent.pidfd is not None and not identity.ended(agent.pidfd)
+            except OSError as error:
+                self._told(agent, "agent.unpinned", error=str(error))
+            self.ends.watch(agent)
+            oom.note(agent)
+            agent.cpu_used = None  # scans before its process was known have not seen it
+            agent.home_cgroup = cgroup_of(agent.identity) or agent.home_cgroup
+            if agent.reg.source == "run":
+                task = asyncio.create_task(self._learn_wrapper(agent, agent.identity))
+                self._learning.add(task)
+                task.add_done_callback(self._learning.discard)
+            asyncio.get_running_loop().call_later(DROP_SECONDS, self.follow_owner, agent)
+            self.known(agent)
+            early = self._early.pop(agent.agent_id, None)
+            if early is not None and early.pid == agent.identity.pid:
+                self._heard(agent.agent_id, early)
+        self._look_soon()
+
+    async def _learn_wrapper(self, agent: Agent, main: Identity) -> None:
+        """Which `run` has started it; its owner decides how long a look at that takes."""
+        with suppress(OSError):
+            wrapper = await awaited(None, wrapper_of, main, WRAPPER)
+            if agent.identity == main:
+                agent.wrapper = wrapper
+
+    def follow_owner(self, agent: Agent) -> None:
+        """Look whose its process is. One that root started may have dropped to a user: committed by `follow`."""
+        ownership.look(agent)
+        if agent.dropping is not None:
+            self.sockets.give(agent.agent_id, agent.dropping)
+            self._look_soon()
+
+    async def follow(self, agent: Agent, store: AsyncStore) -> None:
+        """The same, and commit a drop before it counts: no restart may see a second one.
+
+        While the registry is away, or has no row of it, the agent stays untouchable.
+        """
+        self.follow_owner(agent)
+        uid = agent.dropping
+        if uid is None:
+            return
+        try:
+            done = await store.write(store.store.drop_owner, agent.agent_id, uid, self._clock.now().wall)
+        except RegistryUnavailable:
+            return  # the sweep reports it
+        if done and agent.dropping == uid:
+            agent.drop(uid)
+            self._told(agent, "agent.owner_changed", uid=uid)
+            self.identified(agent)
+            self.known(agent)
+
+    def forget(self, agent: Agent) -> None:
+        """Its row is closed: no more words, no more watch."""
+        self.sockets.close(agent.agent_id)
+        self._early.pop(agent.agent_id, None)
+        self.forget_copy(agent.agent_id)
+        self.ends.unwatch(agent)
+        self._fleet.drop(agent.agent_id)
+        own_cgroup.leave(agent)
+
+    def close(self) -> None:
+        """Let go of everything; socket paths stay for our successor."""
+        for task in self._learning:
+            task.cancel()
+        self.sockets.close_all()
+        self.ends.close()
+        if self._copies is not None:
+            self._copies.settled()
+
+    def _heard(self, agent_id: str, message: Message) -> None:
+        """A datagram on an agent's socket: its word, if the kernel says that its owner (or root) sent it."""
+        agent = self._fleet.get(agent_id)
+        if agent is None:
+            return
+        if message.uid not in (agent.reg.owner_uid, 0) and not self._has_dropped_to(agent, message.uid):
+            self._reject(agent, f"uid {message.uid} is not its owner (uid {agent.reg.owner_uid})")
+            return
+        main = agent.identity is not None and message.pid == agent.identity.pid
+        try:
+            beat = beat_in(b"" if message.truncated else message.data, main)
+        except BadRequest as error:
+            self._reject(agent, str(error))
+            return
+        if beat is None:
+            if agent.identity is None:  # READY=1 may come before the pid is told
+                self._early[agent_id] = message
+        else:
+            now = self._clock.now()
+            if agent.beats == 0:
+                self._told(agent, "agent.first_beat")
+            agent.beat(beat, now.mono, now.wall)
+            agent.speaker_pid = message.pid
+            if agent.elsewhere is not None:
+                self.passed(agent, message.data, main)
+
+    def _has_dropped_to(self, agent: Agent, uid: int) -> bool:
+        """Whether root started it and its process is that user's by now."""
+        if agent.reg.owner_uid == ROOT:
+            self.follow_owner(agent)
+        return agent.dropping == uid
+
+    def _reject(self, agent: Agent, why: str) -> None:
+        if agent.first_refusal(f"rejected {why}", "rejected "):
+            self._told(agent, "beat.rejected", why=why)
+
+    def _told(self, agent: Agent, event: str, **facts: str | int) -> None:
+        """A line that counts for its owner, who has as many agents as it likes, one after the other."""
+        with logger.caused_by(agent.reg.owner_uid):
+            self._log.event(event, exc_info=None, agent_id=agent.agent_id, name=agent.reg.name, **facts)

@@ -1,0 +1,76 @@
+"""Whether another uid's process uses an agent's place: root's daemon asks before an owner's hook moves or deletes it.
+
+The owner's helper says what the place is called, and root's reader looks at all processes (`processes.occupants`): one
+look for all that ask meanwhile. Its words are the owner's, so they can only keep the owner's own place or harm it. What
+cannot be looked at counts as used. A user's daemon sees no more than that user's helper, and asks nobody.
+"""
+
+import asyncio
+import os
+from typing import Any
+
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import Owners
+from watchdog.processes.bounded import LookFailed
+from watchdog.processes.occupants import Place, users_of
+from watchdog.processes.reader import awaited
+
+ANSWER = 10.0  # seconds for the helper's word
+AGAIN = 0.3  # seconds until a second look at who was found: most are ending
+
+
+class Occupancy:
+    """Asks; one scan at a time."""
+
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+        self._asked: dict[Place, asyncio.Future[str | None]] = {}
+        self._scan: asyncio.Task[None] | None = None
+
+    async def user_of(self, owner: int, path: str | None, *, by_name: bool = False) -> str | None:
+        """Who of another uid uses the owner's directory `path`, in words; `by_name`: also by its environment.
+
+        None also where there is nothing at that path, and where we are no root.
+        """
+        if path is None or os.geteuid() != 0:
+            return None
+        try:
+            place = _place(owner, await self._owners.call(owner, "place", {"path": path}, ANSWER), by_name)
+        except (OwnerCallFailed, KeyError, TypeError, ValueError) as error:
+            return f"who uses it cannot be seen: {error}"
+        if place is None:
+            return None
+        user = await self._look(place)
+        if user is not None:
+            await asyncio.sleep(AGAIN)
+            user = await self._look(place)
+        return user
+
+    async def _look(self, place: Place) -> str | None:
+        """The answer of a scan that begins after this question."""
+        if place not in self._asked:
+            self._asked[place] = asyncio.get_running_loop().create_future()
+        if self._scan is None or self._scan.done():
+            self._scan = asyncio.create_task(self._scans(), name="who uses places")
+        return await asyncio.shield(self._asked[place])
+
+    async def _scans(self) -> None:
+        while self._asked:
+            asked, self._asked = self._asked, {}
+            try:
+                found = await awaited(None, users_of, tuple(asked), frozenset({os.getpid()}))
+            except (LookFailed, OSError) as error:
+                found = dict.fromkeys((place.path for place in asked), f"who uses it cannot be seen: {error}")
+            for place, future in asked.items():
+                if not future.done():
+                    future.set_result(found.get(place.path))
+
+
+def _place(owner: int, answer: Any, by_name: bool) -> Place | None:
+    if answer is None:
+        return None
+    path, born = answer["path"], answer["born"]
+    if not isinstance(path, str) or not path.startswith("/") or not (born is None or type(born) is int):
+        raise ValueError("the helper's answer is no place")
+    where = str(answer["device"]), str(answer["inside"])
+    return Place(path, owner, *where, born, answer["open"] is not False, by_name, answer["writable"] is not False)

@@ -1,0 +1,220 @@
+"""Cleanup hooks of one agent, with the registry as their journal."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.history import Chronicle
+from watchdog.agents.ownership import UNTOUCHABLE, owner_of
+from watchdog.agents.shared_paths import in_use
+from watchdog.agents.sites import sites_known
+from watchdog.cleanup import cleanup
+from watchdog.cleanup.occupancy import Occupancy
+from watchdog.clock import Clock
+from watchdog.core.agent import HookContext, HookOutcome, HookResult, HookSpec, Listed, Reason, Status
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import Owners
+from watchdog.registry.store import AsyncStore
+
+
+class Cleanup:
+    """Runs the configured hooks for an agent that is proved dead. Raises RegistryUnavailable; then call again."""
+
+    def __init__(
+        self,
+        hooks: Sequence[HookSpec],
+        owners: Owners,
+        store: AsyncStore,
+        clock: Clock,
+        chronicle: Chronicle,
+        *,
+        fleet: Fleet,
+        observe: bool,
+    ) -> None:
+        self._owners = owners
+        self._occupancy = Occupancy(owners)
+        self._store = store
+        self._clock = clock
+        self._chronicle = chronicle
+        self._fleet = fleet
+        self._dead: set[str] = set()  # whose tree is proved dead, though their rows are open still
+        self.adopt(hooks, observe=observe)
+
+    def adopt(self, hooks: Sequence[HookSpec], *, observe: bool) -> None:
+        """New settings, for whoever is cleaned up from now on."""
+        self._hooks = hooks
+        self._observe = observe
+
+    def knows(self, name: str) -> bool:
+        """Whether the configuration still has a hook of that name."""
+        return any(hook.name == name for hook in self._hooks)
+
+    async def again(
+        self, agent: Agent, reason: Reason, request_id: str, names: frozenset[str], **words: Any
+    ) -> list[dict[str, object]]:
+        """The hooks of these names once more for an agent that has ended, and those that need one of them.
+
+        `words`, and `seen` among them, as in `run`.
+        """
+        chosen: list[HookSpec] = []
+        for hook in self._hooks:
+            if hook.name in names or any(other.name in hook.needs for other in chosen):
+                chosen.append(hook)
+        needed = {name for hook in chosen for name in hook.needs}
+        hooks = [hook for hook in self._hooks if hook in chosen or hook.name in needed]  # done ones only answer
+        return await self.run(agent, agent.status, reason, request_id, hooks, **words)
+
+    async def run(
+        self,
+        agent: Agent,
+        outcome: Status,
+        reason: Reason,
+        request_id: str,
+        hooks: Sequence[HookSpec] | None = None,
+        *,
+        seen: Mapping[str, str] = MappingProxyType({}),
+        first: Callable[[], Awaitable[None]] | None = None,
+        progress: Callable[[list[dict[str, object]], tuple[str, ...]], None] = lambda cleaned, left: None,
+        **words: Any,
+    ) -> list[dict[str, object]]:
+        """What each hook did, in order; all of the configuration's unless told. `words`: more of the context.
+
+        `first` is done before any of them runs; where none is to be run it is not. `progress` hears, before each of
+        them, what those before it did, and which are left.
+        `seen`: by name of hook, what a former run saw that kept a thing in use; it is tried anew.
+        """
+        self._dead = {agent.agent_id, *(other.agent_id for other in self._fleet if other.agent_id in self._dead)}
+
+        def context_for(spec: HookSpec) -> HookContext:
+            return HookContext(
+                run_id=f"{agent.agent_id}/{spec.name}",
+                hook=spec.name,
+                agent_id=agent.agent_id,
+                name=agent.reg.name,
+                owner_uid=agent.reg.owner_uid,
+                outcome=outcome,
+                reason=reason,
+                task_id=agent.reg.task_id,
+                worktree=agent.reg.worktree,
+                temp_dir=agent.reg.temp_dir,
+                pane=agent.reg.its_pane,
+                exit_code=agent.exit_code,
+                exit_signal=agent.exit_signal,
+                in_use=in_use(self._fleet, agent, self._dead),
+                sites=sites_known(agent, words.get("ended_at")),
+                registry_entry=tuple(_place(entry) for entry in agent.reg.entries) or None,
+                seen=seen.get(spec.name),
+                **words,
+            )
+
+        journal = _Journal(self._store, self._clock, request_id, agent, first)
+        told = _Told(self._chronicle, agent, self._observe)
+        hooks = self._hooks if hooks is None else hooks
+        runner = _AsOwner(self._owners, agent, self._occupancy)
+
+        def on(results: cleanup.Results, left: tuple[str, ...]) -> None:
+            progress([_told(spec, result) for spec, result in results], left)
+
+        results = await cleanup.run_hooks(hooks, context_for, runner, journal, told, observe=self._observe, progress=on)
+        return [_told(spec, result) for spec, result in results]
+
+
+def _told(spec: HookSpec, result: HookResult) -> dict[str, object]:
+    """A run for whoever waits for the outcome; `retry`: what a person may type, since it could not be done.
+
+    `needs`: the hooks that did not end well, so that it was not run.
+    """
+    run: dict[str, object] = {"hook": spec.name, "outcome": result.outcome, "message": result.message}
+    return run | {key: said for key in ("retry", "needs") if isinstance(said := result.details.get(key), str)}
+
+
+def _place(entry: Listed) -> dict[str, Any]:
+    return {"kind": entry.kind, "path": entry.path, "key": entry.key, "token": entry.token, "temp": entry.temp}
+
+
+class _AsOwner:
+    """Runs hooks as the agent's owner; none for root where it is not known to have been root's to its end."""
+
+    def __init__(self, owners: Owners, agent: Agent, occupancy: Occupancy) -> None:
+        self._owners = owners
+        self._occupancy = occupancy
+        self._agent = agent
+
+    async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
+        place = {"worktree": context.worktree, "temp_dir": context.temp_dir}.get(spec.run or "")
+        try:
+            if place is not None:
+                owner = owner_of(self._agent)
+                user = await self._occupancy.user_of(owner, place, by_name=spec.run == "temp_dir")
+                context = replace(context, used_by=user)
+            owner_of(self._agent)
+        except OwnerCallFailed as error:
+            outcome = HookOutcome.KEPT if error.reason == UNTOUCHABLE else HookOutcome.FAILED
+            return HookResult(outcome, f"not touched: {error}", {"reason": error.reason})
+        return await self._owners.run_hook(spec, context)
+
+
+class _Journal:
+    def __init__(
+        self,
+        store: AsyncStore,
+        clock: Clock,
+        request_id: str,
+        agent: Agent,
+        first: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._request_id = request_id
+        self._agent = agent
+        self._first = first
+
+    async def open_run(self, context: HookContext) -> cleanup.Run:
+        if self._first is not None:
+            await self._first()
+        return await self._store.write(
+            self._store.store.open_run,
+            context.run_id,
+            context.agent_id,
+            context.hook,
+            self._clock.now().wall,
+            request_id=self._request_id,
+            anew=context.seen is not None,
+        )
+
+    async def finish_run(
+        self, context: HookContext, result: HookResult, event: str, facts: Mapping[str, object]
+    ) -> None:
+        details = dict(result.details)
+        if context.seen is not None and result.outcome not in cleanup.FINAL:
+            details["seen"] = context.seen  # a try that failed must not have the next one forget it
+        await self._store.write(
+            self._store.store.finish_run,
+            context.run_id,
+            HookOutcome(result.outcome),
+            result.message,
+            self._clock.now().wall,
+            details,
+            event=event,
+            evidence=facts,
+            owner_uid=self._agent.reg.owner_uid,
+        )
+
+
+class _Told:
+    """What a hook's run says. The journal has written its history already, but for what is only observed."""
+
+    def __init__(self, chronicle: Chronicle, agent: Agent, observe: bool) -> None:
+        self._chronicle = chronicle
+        self._agent = agent
+        self._observe = observe
+
+    def info(self, event: str, **facts: object) -> None:
+        why = f"{facts['hook']}: {facts['outcome']}: {facts['message']}"
+        if self._observe or event == "cleanup.hook_skipped":  # of which no run was written down
+            self._chronicle.tell(event, self._agent, why, evidence=facts)
+        else:
+            self._chronicle.log(event, self._agent, why, facts)
+            self._chronicle.on_write()

@@ -1,0 +1,211 @@
+"""`list`: who is watched, the most urgent first."""
+
+import argparse
+import json
+import os
+import sys
+import urllib.parse
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from watchdog.cli.diagnosis import standstill
+from watchdog.cli.output import NEEDS_PERSON, ago, clean, entries, read_on, refused, say, say_json, table, warn
+from watchdog.cli.seen import Seen, sweep_age
+from watchdog.cli.verb import Json, Verbs, add_verb, ask
+from watchdog.core.agent import ENDED
+from watchdog.core.names import name_problem
+from watchdog.errors import DaemonBusy, DaemonUnreachable
+
+_LIST = """\
+The agents that are watched, one a line, the most urgent first: what they are (status), what the last look makes of them
+(verdict), how long they have been silent of what is allowed, and in the last column why. All ages are of now; a verdict
+that time alone changes is that of the last look, one interval old at most. An agent that waits for a person is called
+"needs a person" in place of its verdict; one that has ended has no verdict any more, and a failed cleanup is named.
+
+The first lines sum up, and say why the daemon kills no agent just now, if that is so: a hold, a doubt of its own, a
+registry that cannot be used. --watch goes on by itself when the daemon is restarted.
+
+With --all-hosts other hosts' agents too, as their daemons last wrote them; HOST (a machine-id's first 8 characters) is
+what other verbs take after an @: `why NAME@HOST`, `kill NAME@HOST`, `hold NAME@HOST`.
+
+Of other people's agents you see name, id, owner, status and verdict. `why NAME` tells one agent's whole story.
+"""
+_WATCH_SECONDS = 2.0
+_PART = 120  # characters of each part of a reason
+# What a person has to see to first; then the rest, as it is called.
+_URGENCY = ("unkillable", NEEDS_PERSON, "stalled", "expired", "lingering", "gone", "late", "unknown", "ending")
+_RANKS = {word: rank for rank, word in enumerate(_URGENCY)}
+_SETTLED = frozenset({"unkillable", "ending", "queued"})  # statuses that say more than a verdict
+_DOOMED = frozenset({"stalled", "expired", "lingering", "gone"})  # verdicts that no answer of a person changes
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Add the parser of `list`."""
+    parser = add_verb(verbs, "list", "who is watched, with verdict and silence", _LIST)
+    parser.add_argument("--all", action="store_true", help="agents that have ended, too")
+    parser.add_argument(
+        "--all-hosts", action="store_true", help="other hosts' agents too, where hosts share a registry"
+    )
+    parser.add_argument("--tag", metavar="T", help="only agents with that tag")
+    parser.add_argument("--names", action="store_true", help="names alone, one a line (for completion and scripts)")
+    parser.add_argument("--watch", action="store_true", help="again every 2 seconds, until Ctrl-C")
+    parser.set_defaults(call=list_agents)
+
+
+def list_agents(arguments: argparse.Namespace) -> int:
+    """Print the agents once, or again and again, then over restarts of the daemon."""
+    away, first = False, True
+    while True:
+        try:
+            status = _once(arguments, first=first or away)
+        except (DaemonUnreachable, DaemonBusy) as error:
+            if first:
+                raise
+            if not away:
+                warn(f"{clean(str(error).partition(chr(10))[0])}; waiting for the daemon")
+            away = True
+        else:
+            if status or not arguments.watch or arguments.names:
+                return status
+            away, first = False, False
+        read_on(seconds=_WATCH_SECONDS)
+
+
+def _once(arguments: argparse.Namespace, *, first: bool) -> int:
+    query = {"all": "1"} if arguments.all else {}
+    if arguments.all_hosts:
+        query["all_hosts"] = "1"
+    if arguments.tag:
+        query["tag"] = arguments.tag
+    code, answer = ask(arguments, "GET", "/v1/agents" + (f"?{urllib.parse.urlencode(query)}" if query else ""))
+    if code >= 300:
+        return refused(code, answer)
+    agents = entries(answer.get("agents"))
+    if arguments.names:
+        for name in dict.fromkeys(str(agent.get("name")) for agent in agents):
+            if name_problem(name) is None:  # a foreign registry's may be anything, and a shell may expand these
+                say(name)
+    elif arguments.json:
+        say(json.dumps(answer)) if arguments.watch else say_json(answer)
+    else:
+        code, facts = ask(arguments, "GET", "/v1/status")
+        _print([*_banner(facts if code < 300 else {}), *_lines(agents, arguments)], arguments, first=first)
+    return 0
+
+
+def _print(lines: list[str], arguments: argparse.Namespace, *, first: bool) -> None:
+    """All lines; watched on a terminal, as many as fit, in the place of the former ones."""
+    if not arguments.watch or not sys.stdout.isatty():
+        for line in lines:
+            say(line)
+        return
+    rows = os.get_terminal_size(sys.stdout.fileno()).lines or 24
+    if len(lines) >= rows:
+        kept = max(1, rows - 2)
+        lines = [*lines[:kept], f"... and {len(lines) - kept} more lines: a higher window, or list without --watch"]
+    # Line by line: a screen that is cleared whole moves into the scrollback of many terminals, every 2 seconds.
+    drawn = "".join(f"{line}\x1b[K\n" for line in lines)
+    sys.stdout.write(("\x1b[H\x1b[2J" if first else "\x1b[H") + drawn + "\x1b[J")
+
+
+def _banner(status: Json) -> Iterator[str]:
+    """Why no agent is judged or killed just now, each reason with what to do about it."""
+    seen = Seen(uid=os.geteuid(), status=status, sweep_age=sweep_age(status, datetime.now(UTC)))
+    doubts, lasting = status.get("doubts"), status.get("lasting_doubts")
+    told = lasting if isinstance(lasting, list) else []
+    for why in doubts if isinstance(doubts, list) else []:
+        if why not in told:
+            yield f"ATTENTION: kills for silence are held back: {clean(why)}; do: agent-watchdog unhold ends that"
+    for one in standstill(seen):
+        yield f"ATTENTION: {clean(one.what)}; {clean(one.meaning)}; do: {clean(one.todo)}"
+
+
+def _lines(agents: list[Json], arguments: argparse.Namespace) -> Iterator[str]:
+    if not agents:
+        yield "no agents" + (f" with tag {clean(arguments.tag)}" if arguments.tag else "") + " are watched"
+        return
+    yield _summary(agents)
+    head = ["NAME", "ID", "UID", "STATUS", "VERDICT", "SILENT", "PID", "TASK", "WHY"]
+    newest = sorted(agents, key=lambda agent: str(agent.get("completed_at") or ""), reverse=True)
+    agents = sorted(newest, key=_order)
+    rows = [_row(agent) for agent in agents]
+    if arguments.all_hosts:
+        head.insert(1, "HOST")
+        for row, agent in zip(rows, agents, strict=True):
+            row.insert(1, _short(agent.get("host")))
+    yield from table(head, rows)
+
+
+def _summary(agents: list[Json]) -> str:
+    """How many there are of each kind, the most urgent first."""
+    words = Counter(_word(agent) for agent in agents if not _ended(agent))
+    said = ", ".join(
+        f"{count} {clean(word).replace('needs', 'need') if count > 1 else clean(word)}"
+        for word, count in sorted(words.items(), key=lambda pair: (_rank(pair[0]), pair[0]))
+    )
+    living, ended = words.total(), len(agents) - words.total()
+    failed = sum(bool(_failed(agent)) for agent in agents if _ended(agent))
+    parts = [f"{living} agent{'' if living == 1 else 's'}{': ' if said else ''}{said}"]
+    if ended:
+        parts.append(f"{ended} ended" + (f", {failed} of them with a failed cleanup" if failed else ""))
+    return "; ".join(parts)
+
+
+def _ended(agent: Json) -> bool:
+    return agent.get("completed_at") is not None or agent.get("status") in ENDED
+
+
+def _word(agent: Json) -> str:
+    """The one word for what a living agent is."""
+    status, verdict = str(agent.get("status")), agent.get("verdict")
+    if status in _SETTLED:
+        return status
+    if agent.get("needs_person") and verdict not in _DOOMED:
+        return NEEDS_PERSON
+    return str(verdict or status)
+
+
+def _rank(word: str) -> int:
+    return _RANKS.get(word, len(_RANKS))
+
+
+def _order(agent: Json) -> tuple[bool, int, str, str]:
+    """Living ones by urgency and name; then those that have ended, with a failed cleanup first, the newest first."""
+    if _ended(agent):
+        return True, not _failed(agent), "", ""
+    return False, _rank(_word(agent)), str(agent.get("name")), str(agent.get("created_at"))
+
+
+def _short(host: object) -> str:
+    """A host as one may name it after an @: of a machine-id the first characters do."""
+    text = "" if host is None else str(host)
+    return text[:8] if len(text) == 32 else text
+
+
+def _failed(agent: Json) -> list[str]:
+    said = agent.get("cleanup_failed")
+    return [str(one) for one in said] if isinstance(said, list) else []
+
+
+def _row(agent: Json) -> list[object]:
+    ended, silent = _ended(agent), ""
+    if agent.get("promised") and agent.get("after_seconds") is not None:
+        counted = agent.get("counted_seconds", agent.get("silence_seconds"))  # another host's row has the latter alone
+        counts = agent.get("verdict") != "waiting"  # else its silence has no limit, or another one
+        silent = f"{ago(counted)} of {ago(agent.get('after_seconds'))}" if counts else ago(counted)
+    why = [f"held: {agent['held']}"] if agent.get("held") else []
+    why += [*_failed(agent), str(agent.get("why") or "")]
+    why += [f"note: {agent['note']}"] if agent.get("note") and not ended else []
+    needs = not ended and _word(agent) == NEEDS_PERSON
+    return [
+        agent.get("name"),
+        str(agent.get("agent_id") or "")[:8],
+        agent.get("owner_uid"),
+        agent.get("status"),
+        NEEDS_PERSON if needs else "-" if ended else agent.get("verdict") or "-",
+        silent or "-",
+        "-" if ended else agent.get("pid") or "-",  # by now it may be another process's
+        agent.get("task_id") or "-",
+        "; ".join(part[:_PART] for part in why if part),
+    ]

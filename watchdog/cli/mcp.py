@@ -1,0 +1,38 @@
+"""`mcp`: the verbs as tools of an MCP server, for agents and orchestrators."""
+
+import argparse
+import sys
+from functools import partial
+
+from watchdog.cli.output import warn
+from watchdog.cli.verb import Verbs, add_verb, socket_of
+
+_MCP = """\
+Serve MCP on stdin and stdout: list_agents, agent_status, why, stop_agent, kill_agent, cancel_task, remove_agent, beat.
+Whoever starts it may do what his uid may. Tools that end somebody say so (destructiveHint), and take one agent each.
+
+  claude mcp add watchdog -- agent-watchdog mcp
+
+Needs the extra `mcp` (make install EXTRAS=mcp).
+"""
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Add the parser."""
+    parser = add_verb(verbs, "mcp", "serve the verbs as MCP tools on stdin and stdout", _MCP, json=False)
+    parser.set_defaults(call=mcp)
+
+
+def mcp(arguments: argparse.Namespace) -> int:
+    """Serve until stdin ends."""
+    try:
+        from watchdog.cli.mcp_tools import serve  # lazily: the SDK costs over a second
+    except ImportError as error:  # none is there, or version 1, which names things otherwise
+        fix = "make install EXTRAS=mcp (pip: agent-watchdogd[mcp])"
+        warn(f"mcp: the official SDK, 2.1 or newer, is not installed here: {fix}; {error}")
+        return 78
+    if sys.stdin is None or sys.stdout is None:
+        warn("mcp: speaks on stdin and stdout, of which one is closed; an MCP client starts it with both")
+        return 64
+    serve(partial(socket_of, arguments))
+    return 0

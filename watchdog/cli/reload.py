@@ -1,0 +1,50 @@
+"""`reload`: have the daemon read its configuration again, and wait for what comes of it."""
+
+import argparse
+
+from watchdog.cli.output import clean, refused, say, say_json, warn
+from watchdog.cli.verb import Verbs, add_verb, ask, socket_of
+from watchdog.errors import DaemonUnreachable
+
+_RELOAD = """\
+Have the daemon read its configuration again and wait for the outcome; `systemctl reload agent-watchdog` does this. The
+file is adopted as a whole or not at all: with a fault in it the former settings stay in force, each fault is printed,
+and the exit status is 78. SIGHUP does the same without an answer.
+"""
+_SECONDS = 60.0  # reading has 10, and a sweep that runs is waited for
+
+
+def add_verbs(verbs: Verbs) -> None:
+    """Add the parser of `reload`."""
+    parser = add_verb(verbs, "reload", "have the daemon read its configuration again; fails visibly", _RELOAD)
+    parser.add_argument("--pid", type=int, metavar="N", help="only if the daemon there has that pid (for the unit)")
+    parser.set_defaults(call=reload)
+
+
+def reload(arguments: argparse.Namespace) -> int:
+    """Ask, and print what was refused."""
+    if arguments.pid is not None:
+        code, answer = ask(arguments, "GET", "/v1/status")
+        if code >= 300:
+            return refused(code, answer)
+        if answer.get("pid") != arguments.pid:
+            raise DaemonUnreachable(
+                f"{socket_of(arguments)} is served by process {answer.get('pid')}, not by {arguments.pid}; with another"
+                " daemon.runtime_dir the unit needs Environment=AGENT_WATCHDOG_SOCKET=RUNTIME_DIR/control.sock"
+            )
+    code, answer = ask(arguments, "POST", "/v1/reload", {}, timeout=_SECONDS)
+    if code >= 300:
+        return refused(code, answer)
+    problems, waiting = answer.get("problems"), answer.get("waiting")
+    if arguments.json:
+        say_json(answer)
+    for problem in problems if isinstance(problems, list) else []:
+        warn(clean(problem))
+    if not answer.get("success"):
+        warn("the configuration was not adopted; the former settings stay in force")
+        return 78
+    if not arguments.json:
+        say(f"{clean(answer.get('config'))} was adopted")
+        for key in waiting if isinstance(waiting, list) else []:
+            say(f"{clean(key)} was changed, too, and waits for a restart")
+    return 0

@@ -1,0 +1,216 @@
+"""Where each vendor keeps its hooks, and what stands there when ours are installed. Text in, text out.
+
+Claude Code skips a whole settings file that names an event which its version does not know (several tools broke their
+users' settings that way in 2026), so only those are named there that every version with hooks for sessions has.
+"""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from watchdog.cli.json_edit import Node, parse, with_child, without_child
+from watchdog.errors import BadRequest
+
+_CODEX_SECONDS = 3  # the most that it gives SessionEnd and Interrupt; it warns at each start of more
+# No file of its own says that its turn has ended well: the word that a slow hook would have said must not be lost.
+_GEMINI_MILLISECONDS = 30_000
+_PLUGIN_MARK = "agent-watchdog install-hooks opencode"
+
+
+@dataclass(frozen=True, slots=True)
+class HookFile:
+    """One vendor's file. `home`: the variable that moves its directory, and where that is without it (below HOME)."""
+
+    vendor: str
+    home: tuple[str, str]
+    below: str
+    events: tuple[str, ...] = ()
+    handler: tuple[tuple[str, object], ...] = ()  # what is said of each handler besides the command
+    comments: bool = False
+    notes: tuple[str, ...] = ()
+
+    def path(self, environ: Mapping[str, str]) -> str:
+        """Where it is. Raises BadRequest without a home directory."""
+        variable, usual = self.home
+        home = environ.get("HOME", "")
+        if not environ.get(variable) and not home.startswith("/"):
+            raise BadRequest("HOME is not set; whose hooks?")
+        return os.path.abspath(os.path.join(environ.get(variable) or os.path.join(home, usual), self.below))
+
+    def installed(self, before: str | None, command: str) -> str:
+        """The file with our hooks; unchanged where they are there. Raises BadRequest for one that is not understood."""
+        if self.vendor == "opencode":
+            return _plugin(before, command)
+        if before is None or not before.strip():
+            wanted = {event: [self._group(event, command)] for event in self.events}
+            return json.dumps({"hooks": wanted}, indent=2)  # without a last newline: so we know that it is all ours
+        if self._complete(before, command):
+            return before
+        text = self.removed(before)
+        if text is None:
+            return self.installed(None, command)
+        for event in self.events:
+            text = self._with_group(text, event, self._group(event, command))
+        return text
+
+    def removed(self, before: str | None) -> str | None:
+        """The file without our hooks; None: there is none, or nothing but ours was in it."""
+        if before is None:
+            return None
+        if self.vendor == "opencode":
+            return None if _PLUGIN_MARK in before else before
+        text = before
+        while (cut := self._cut(text)) is not None:
+            text = cut
+        return None if text == "{}" and text != before else text
+
+    def _group(self, event: str, command: str) -> dict[str, object]:
+        return {"hooks": [{"type": "command", "command": command, **dict(self.handler)}]}
+
+    def _hooks(self, text: str) -> tuple[Node, Node | None]:
+        """The whole, and its `hooks`. Raises BadRequest for other shapes than the vendor documents."""
+        root = parse(text, comments=self.comments)
+        hooks = root.member("hooks")
+        if hooks is not None and not isinstance(hooks.value, dict):
+            raise BadRequest("hooks: is no object")
+        for event in hooks.children if hooks is not None else ():
+            if event.key in self.events and not isinstance(event.value, list):
+                raise BadRequest(f"hooks.{event.key}: is no list")
+        return root, hooks
+
+    def _with_group(self, text: str, event: str, group: object) -> str:
+        root, hooks = self._hooks(text)
+        if hooks is None:
+            return with_child(text, root, 0, {event: [group]}, "hooks")
+        groups = hooks.member(event)
+        if groups is None:
+            return with_child(text, hooks, 1, [group], event)
+        return with_child(text, groups, 2, group)
+
+    def _complete(self, text: str, command: str) -> bool:
+        """Whether exactly what we would install is there."""
+        _, hooks = self._hooks(text)
+        found = [(event.key, group.value) for event, group, _ in self._ours(hooks)]
+        return sorted(found, key=repr) == sorted(((e, self._group(e, command)) for e in self.events), key=repr)
+
+    def _ours(self, hooks: Node | None) -> list[tuple[Node, Node, Node]]:
+        """Each handler of ours: its event, its group, itself. Whatever has another shape is somebody else's."""
+        command = re.compile(rf"agent-watchdog'? beat --from {self.vendor}$")
+        found = []
+        for event in hooks.children if hooks is not None else ():
+            for group in event.children:
+                handlers = group.member("hooks") if isinstance(group.value, dict) else None
+                for handler in handlers.children if handlers is not None else ():
+                    said = handler.value.get("command") if isinstance(handler.value, dict) else None
+                    if isinstance(said, str) and command.search(said):
+                        found.append((event, group, handler))
+        return found
+
+    def _cut(self, text: str) -> str | None:
+        """The text without one handler of ours, and without what it leaves empty; None: there is none."""
+        root, hooks = self._hooks(text)
+        ours = self._ours(hooks)
+        if not ours or hooks is None:
+            return None
+        event, group, handler = ours[0]
+        handlers = group.member("hooks")
+        assert handlers is not None
+        for parent, child in ((handlers, handler), (event, group), (hooks, event), (root, hooks)):
+            around = text[parent.start + 1 : child.begin] + text[child.end : parent.end - 1]
+            if len(parent.children) > 1 or parent is root or around.strip():  # a comment of theirs
+                return without_child(text, parent, child)
+        return None
+
+
+def _plugin(before: str | None, command: str) -> str:
+    """opencode takes no list of commands but a program of its own kind."""
+    if before is not None and _PLUGIN_MARK not in before:
+        raise BadRequest("is another plugin, not ours; rename or remove it first")
+    with open(os.path.join(os.path.dirname(__file__), "opencode.js"), encoding="utf-8") as file:
+        template = file.read()
+    return template.replace('"@HOOK@"', json.dumps(command))
+
+
+def command_for(vendor: str, program: str) -> str:
+    """The command of a hook, for a shell.
+
+    It runs in its agent's environment, whose PYTHONPATH is the agent's work: PyPI's watchdog there would be imported.
+    """
+    return f"env -u PYTHONPATH -u PYTHONHOME {shlex.quote(program)} beat --from {vendor}"
+
+
+FILES = {
+    file.vendor: file
+    for file in (
+        HookFile(
+            "claude",
+            ("CLAUDE_CONFIG_DIR", ".claude"),
+            "settings.json",
+            (
+                "SessionStart",
+                "UserPromptSubmit",
+                "PreToolUse",
+                "PostToolUse",
+                "Notification",
+                "Stop",
+                "SubagentStop",
+                "PreCompact",
+                "SessionEnd",
+            ),
+            (("timeout", 5),),
+            notes=(
+                "Sessions that run already read their hooks when they start anew; until then only a daemon of their own"
+                " user knows them, by Claude Code's list of them; root's does not.",
+            ),
+        ),
+        HookFile(
+            "codex",
+            ("CODEX_HOME", ".codex"),
+            "hooks.json",
+            (
+                "SessionStart",
+                "UserPromptSubmit",
+                "PreToolUse",
+                "PermissionRequest",
+                "PostToolUse",
+                "SubagentStop",
+                "PreCompact",
+                "Stop",
+                "Interrupt",
+                "SessionEnd",
+            ),
+            (("timeout", _CODEX_SECONDS),),
+            notes=(
+                "Codex runs a hook only after you have trusted it: start codex and look at /hooks. It asks again"
+                " whenever the command changes.",
+            ),
+        ),
+        HookFile(
+            "gemini",
+            ("GEMINI_CLI_HOME", ""),
+            ".gemini/settings.json",
+            (
+                "SessionStart",
+                "BeforeAgent",
+                "BeforeTool",
+                "AfterTool",
+                "Notification",
+                "PreCompress",
+                "AfterAgent",
+                "SessionEnd",
+            ),
+            (("name", "agent-watchdog"), ("timeout", _GEMINI_MILLISECONDS)),
+            comments=True,
+            notes=("Sessions that run already read their hooks when they start anew.",),
+        ),
+        HookFile(
+            "opencode",
+            ("XDG_CONFIG_HOME", ".config"),
+            "opencode/plugins/agent-watchdog.js",
+            notes=("opencode loads its plugins when it starts.",),
+        ),
+    )
+}

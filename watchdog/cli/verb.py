@@ -1,0 +1,54 @@
+"""What all verbs share: their common flags, durations, and asking the daemon."""
+
+import argparse
+from typing import TypeAlias
+
+from watchdog.cli import client
+from watchdog.core.durations import seconds_of
+from watchdog.errors import BadRequest
+
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Json = dict[str, object]
+
+
+def duration(text: str) -> float:
+    """A duration argument, in seconds."""
+    try:
+        return seconds_of(text)
+    except BadRequest as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def span(text: str) -> float:
+    """The same, where none at all would be no duration."""
+    if not (seconds := duration(text)):
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return seconds
+
+
+def add_verb(verbs: Verbs, name: str, help_line: str, text: str, *, json: bool = True) -> argparse.ArgumentParser:
+    """A verb's parser with --json and --socket; `text` is its help for the one who is paged at night."""
+    parser = verbs.add_parser(
+        name,
+        help=help_line,
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    if json:
+        parser.add_argument("--json", action="store_true", help="JSON for programs")
+    # After the verb too; SUPPRESS, or it would undo the one before the verb.
+    parser.add_argument("--socket", metavar="PATH", default=argparse.SUPPRESS, help="the daemon's control socket")
+    return parser
+
+
+def socket_of(arguments: argparse.Namespace) -> str:
+    """The control socket to speak to."""
+    return client.find_socket(arguments.socket)
+
+
+def ask(
+    arguments: argparse.Namespace, method: str, path: str, body: object | None = None, timeout: float = 10.0
+) -> tuple[int, Json]:
+    """One request. Raises DaemonUnreachable, UnsafeDirectory."""
+    return client.request(method, path, body, socket_path=socket_of(arguments), timeout=timeout)

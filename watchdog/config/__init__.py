@@ -1,0 +1,1 @@
+"""The TOML file: strict schema -> frozen settings; paths, and errors in sentences."""

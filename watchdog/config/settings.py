@@ -1,0 +1,406 @@
+"""The configuration: one strict TOML file -> frozen `Settings`. Nothing else in the house reads configuration.
+
+All problems are told at once, each with file, key and what would be right; the daemon then exits with 78.
+An empty string means "as the circumstances say": by uid for paths, machine-id for the host, off for the rest.
+"""
+
+import dataclasses
+import os
+import re
+import stat
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from watchdog.concurrency import threads
+from watchdog.config.fields import plain_in_url, suggest
+from watchdog.config.messages import explain
+from watchdog.config.paths import Places, places_for
+from watchdog.config.salvage import salvage
+from watchdog.config.schema import (
+    DEFAULT_HOOKS,
+    SHIPPED_POLICIES,
+    USERS_SOURCES,
+    Cleanup,
+    Config,
+    Control,
+    Hold,
+    Hook,
+    Kill,
+    Logging,
+    Metrics,
+    Notify,
+    PolicyEntry,
+    Source,
+    Stall,
+)
+from watchdog.core.agent import TOLD_OF, HookSpec, Policy, Registration, Step
+from watchdog.errors import ConfigError
+
+_LARGEST = 1 << 20  # bytes of a file; the shipped one with all its comments has 8 KiB
+_ENDLESS_KEY = re.compile(
+    rb"""(?:["'\w-]{1,40}[ \t]{0,9}\.[ \t]{0,9}){100}"""
+)  # tomllib takes minutes for 20,000 parts
+_SECTIONS = {name: "tuple" in str(field.annotation) for name, field in Config.model_fields.items()}  # [[list]] or not
+_MARK = b"\xef\xbb\xbf"
+_MOST = 50  # problems told of one file; it is another file than was meant
+_SOCKET_ROOM = 63  # sun_path holds 107 bytes (unix(7)); "/notify/run-" and 32 hex digits need 44 of them
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the daemon works by. `config` is the file; the rest is made of it, `timedelta`s and resolved paths."""
+
+    config: Config
+    file: str | None  # where it came from; None: no file, all defaults
+    mode: Literal["enforce", "observe"]
+    host: str | None  # None: machine-id
+    state_dir: str
+    runtime_dir: str
+    registry_url: str
+    interval: timedelta
+    retention: timedelta
+    bytes_per_user: int  # of the registry
+    hooks: tuple[HookSpec, ...]
+    sources: tuple[Source, ...]
+
+    @property
+    def observe(self) -> bool:
+        """Decide and log the same, but signal and clean nothing."""
+        return self.mode == "observe"
+
+    @property
+    def kill(self) -> Kill:
+        """`[kill]`: of it `parallel` and `max_per_minute` bind all agents; the rest is in each one's policy."""
+        return self.config.kill
+
+    @property
+    def hold(self) -> Hold:
+        """`[hold]`"""
+        return self.config.hold
+
+    @property
+    def cleanup(self) -> Cleanup:
+        """`[cleanup]`"""
+        return self.config.cleanup
+
+    @property
+    def control(self) -> Control:
+        """`[control]`"""
+        return self.config.control
+
+    @property
+    def log(self) -> Logging:
+        """`[log]`"""
+        return self.config.log
+
+    @property
+    def metrics(self) -> Metrics:
+        """`[metrics]`"""
+        return self.config.metrics
+
+    @property
+    def notify(self) -> Notify:
+        """`[notify]`"""
+        return self.config.notify
+
+    def observing(self) -> "Settings":
+        """The same in observe mode (`--observe`)."""
+        return dataclasses.replace(self, mode="observe")
+
+    def policy_for(self, agent: Registration) -> Policy:
+        """The limits that hold for this agent."""
+        policy = self.policy_of(agent.agent_type, agent.name, agent.tags, agent.source)
+        return dataclasses.replace(policy, ladder=(Step.WARN,)) if agent.unproved else policy
+
+    def policy_of(self, agent_type: str, name: str, tags: Iterable[str], source: str = "register") -> Policy:
+        """`[stall]` and `[kill]`, then the shipped policies, then each `[[policy]]` that fits; the last word wins."""
+        return _policy(self.config, agent_type, name, tuple(tags), source)
+
+
+def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Settings:
+    """Read the file of --config, of $AGENT_WATCHDOG_CONFIG, or the default one, which may be missing.
+
+    Raises ConfigError with every problem found.
+    """
+    places = places_for(os.geteuid() if uid is None else uid, environ)
+    named = explicit or environ.get("AGENT_WATCHDOG_CONFIG")
+    path = named or places.config_file
+    try:
+        with threads.noted(path), open(path, "rb", opener=_open) as file:
+            unsafe = _writable(path, os.fstat(file.fileno()), places.uid)
+            text = file.read(_LARGEST + 1)
+    except FileNotFoundError:
+        if named:
+            told = environ.get("AGENT_WATCHDOG_CONFIG")
+            by = " (named by $AGENT_WATCHDOG_CONFIG)" if told and os.path.abspath(told) == os.path.abspath(path) else ""
+            raise ConfigError([f"{path}: no such file{by}"]) from None
+        return settings_of(Config(), None, places)
+    except OSError as error:
+        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from None
+    try:
+        settings = settings_of(parse(text, path, places), path, places)
+    except ConfigError as error:
+        raise ConfigError([*unsafe, *error.problems], error.rest) from None
+    if unsafe:
+        raise ConfigError(unsafe, settings)
+    return settings
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a FIFO would wait for a writer
+
+
+def parse(text: bytes, path: str, places: Places | None = None) -> Config:
+    """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; right: ...`.
+
+    `places`: where the daemon's files would lie; then also what contradicts itself in the rest of a file with faults.
+    """
+    if len(text) > _LARGEST:
+        raise ConfigError([f"{path}: is larger than {_LARGEST} bytes; right: what config/agent-watchdog.toml shows"])
+    if _ENDLESS_KEY.search(text):
+        raise ConfigError([f"{path}: a key of more than 100 parts; right: section.key"])
+    words, faults = _decoded(text, path)
+    unread: set[str] = set()
+    try:
+        data = tomllib.loads(words)
+    except tomllib.TOMLDecodeError as error:
+        rest = salvage(words, f"not TOML: {_twice(words, str(error)) or error}", _SECTIONS)
+        data, unread = rest.data, rest.unread
+        faults += rest.faults
+    except (RecursionError, ValueError) as error:  # tomllib in Python 3.11: deep nesting; int() of over 4,300 digits
+        raise ConfigError([f"{path}: {fault}" for fault in (*faults, f"not TOML: {error}")]) from None
+    try:
+        config = Config.model_validate(data)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        # Of a section in which a line was left out nothing is missing.
+        sections = {one.partition(".")[0] for one in unread}
+        faults += [explain(dict(one)) for one in found if one["type"] != "missing" or one["loc"][0] not in sections]
+    else:
+        if not faults:
+            return config
+    if len(faults) > _MOST:
+        faults[_MOST:] = [f"and {len(faults) - _MOST} more problems"]
+    told = [f"{path}: {fault}" for fault in faults]
+    raise ConfigError(told, None if places is None else _rest(data, path, places, told, unread)) from None
+
+
+def _decoded(text: bytes, path: str) -> tuple[str, list[str]]:
+    """The text of a file, and what is wrong with its bytes; it is read all the same, for what else is wrong with it.
+
+    Raises ConfigError for what is no text of this kind at all: UTF-16, a program.
+    """
+    faults, left_out = [], 0
+    if text.startswith(_MARK):
+        text, left_out = text.removeprefix(_MARK), len(_MARK)
+        faults.append("begins with a byte order mark, which TOML does not know; right: UTF-8 without it")
+    try:
+        return text.decode("utf-8"), faults
+    except UnicodeDecodeError as error:
+        faults.append(f"not UTF-8 (byte {error.start + left_out})")
+        if b"\0" in text:
+            raise ConfigError([f"{path}: {fault}" for fault in faults]) from None
+        return text.decode("utf-8", "replace"), faults
+
+
+def _twice(text: str, error: str) -> str | None:
+    """A table that is declared again: both lines, and the remedy; whoever appends to the shipped file meets this."""
+    said = re.match(r"Cannot declare \((.*)\) twice \(at line (\d+)", error)
+    if said is None:
+        return None
+    name = ".".join(re.findall(r"'([^']*)'", said[1]))
+    header = re.compile(r"[ \t]*\[[ \t]*" + re.escape(name) + r"[ \t]*\]")
+    first = next((number for number, line in enumerate(text.split("\n"), 1) if header.match(line)), None)
+    if first is None or first == int(said[2]):
+        return None
+    return f"[{name}] is declared at lines {first} and {said[2]}; right: one [{name}], with the keys of both"
+
+
+def _rest(
+    data: dict[str, Any], path: str, places: Places, problems: list[str], unread: Iterable[str]
+) -> Settings | None:
+    """The settings that a file would come to without its faults, where it comes to any; adds what is wrong with those.
+
+    What speaks of a key with a fault, or of a list in which something is left out, is no finding of its own.
+    """
+    faulty: set[str] = set(unread)
+    for _ in range(_MOST):
+        try:
+            config = Config.model_validate(data)
+            break
+        except ValidationError as still:
+            for one in still.errors(include_url=False):
+                place = _left_out(data, one["loc"], missing=one["type"] == "missing")
+                if one["type"] != "extra_forbidden":  # else it says nothing, and nothing lacks it
+                    faulty.add(place)
+    else:
+        return None
+    settings, more = _resolved(config, path, places)
+    lists, keys = {one for one in faulty if "." not in one}, [one for one in faulty if "." in one]
+    for problem in more:
+        if re.split(r"[\[:]", problem)[0] not in lists and not any(key in problem for key in keys):
+            problems.append(f"{path}: {problem}")
+    return settings
+
+
+def _left_out(data: dict[str, Any], place: tuple[int | str, ...], *, missing: bool) -> str:
+    """Take what stands at that place out of the file's data; its key, or the list of tables in which it stood."""
+    *above, last = place[:-1] if missing and len(place) > 1 else place
+    at: Any = data
+    try:
+        for part in above:
+            at = at[part]
+        del at[last]
+    except (LookupError, TypeError):  # it is none of the file's own words: the branch of a union
+        data.pop(str(place[0]), None)
+        return str(place[0])
+    in_section = len(place) > 1 and isinstance(place[1], str)
+    return f"{place[0]}.{place[1]}" if in_section else str(place[0])
+
+
+def settings_of(config: Config, file: str | None, places: Places) -> Settings:
+    """Resolve paths, check what depends on several keys. Raises ConfigError."""
+    settings, problems = _resolved(config, file, places)
+    if problems:
+        raise ConfigError([f"{file or 'defaults'}: {problem}" for problem in problems], settings)
+    return settings
+
+
+def _resolved(config: Config, file: str | None, places: Places) -> tuple[Settings, list[str]]:
+    """The settings, and what contradicts itself in them."""
+    state_dir = config.daemon.state_dir or places.state_dir
+    runtime_dir = config.daemon.runtime_dir or places.runtime_dir
+    problems = list(_contradictions(config))
+    if len(os.fsencode(runtime_dir)) > _SOCKET_ROOM:
+        problems.append(
+            f"daemon.runtime_dir: {runtime_dir!r} is too long for sockets in it; right: at most {_SOCKET_ROOM} bytes"
+        )
+    if not config.registry.url and not plain_in_url(state_dir):
+        problems.append(
+            f"daemon.state_dir: {state_dir!r} holds ? or %, which a database's URL takes for something else;"
+            " right: another directory, or registry.url"
+        )
+    registry_url = config.registry.url or f"sqlite:///{state_dir}/registry.db"
+    if config.log.file and _is_ours(config.log.file, file, state_dir, runtime_dir, registry_url):
+        problems.append(
+            f"log.file: {config.log.file!r} is or may become a file that the daemon works by; right: a name that ends"
+            " in .log, outside of the runtime directory"
+        )
+    hooks = DEFAULT_HOOKS if config.hook is None else config.hook
+    settings = Settings(
+        config=config,
+        file=file,
+        mode=config.daemon.mode,
+        host=config.daemon.host or None,
+        state_dir=state_dir,
+        runtime_dir=runtime_dir,
+        registry_url=registry_url,
+        interval=timedelta(seconds=config.sweep.interval_seconds),
+        retention=timedelta(days=config.registry.retention_days),
+        bytes_per_user=config.registry.megabytes_per_user << 20,
+        hooks=tuple(
+            HookSpec(
+                name=hook.name,
+                on=frozenset(hook.on),
+                run=hook.run,
+                command=hook.command,
+                timeout=timedelta(seconds=hook.timeout_seconds),
+                retries=hook.retries,
+                needs=hook.needs,
+            )
+            for hook in hooks
+        ),
+        sources=(USERS_SOURCES if places.uid else ()) if config.source is None else config.source,
+    )
+    return settings, problems
+
+
+def _policy(config: Config, agent_type: str, name: str, tags: tuple[str, ...], source: str) -> Policy:
+    entries = tuple(entry for entry in (*SHIPPED_POLICIES, *config.policy) if entry.fits(agent_type, name, tags))
+    return _merged(config.stall, config.kill, entries, source in TOLD_OF)
+
+
+@lru_cache(maxsize=256)
+def _merged(stall: Stall, kill: Kill, entries: tuple[PolicyEntry, ...], told_of: bool) -> Policy:
+    """Made once for all agents of one kind: 80 us and 0.8 kB for each."""
+    merged: dict[str, Any] = {**dict(stall), **dict(kill)}
+    if told_of:
+        merged["ladder"] = (Step.WARN,)
+    for entry in entries:
+        merged |= {key: value for key, value in dict(entry).items() if value is not None and key != "match"}
+    fields = {field.name for field in dataclasses.fields(Policy)}
+    values: dict[str, Any] = {}
+    for key, value in merged.items():
+        if key.endswith("_seconds"):
+            key, value = key.removesuffix("_seconds"), timedelta(seconds=value)
+        if key in fields:
+            values[key] = value
+    return Policy(**values)
+
+
+def _contradictions(config: Config) -> Iterable[str]:
+    least = 2 * config.sweep.interval_seconds
+    limits = {"stall.after_seconds": config.stall.after_seconds} | {
+        f"policy[{number}].after_seconds": entry.after_seconds
+        for number, entry in enumerate(config.policy)
+        if entry.after_seconds is not None
+    }
+    for key, after in limits.items():
+        if after < least:
+            yield (
+                f"{key}: {after:g} is less than two sweeps"
+                f" (sweep.interval_seconds = {config.sweep.interval_seconds:g}); right: at least {least:g}"
+            )
+    names = [hook.name for hook in config.hook or ()]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"hook: the name {name!r} is used {names.count(name)} times; right: one name for each, logs go by it"
+    yield from _needs(DEFAULT_HOOKS if config.hook is None else config.hook)
+    if not config.cleanup.roots or "/" in config.cleanup.roots:
+        yield 'cleanup.roots: must name directories below /; right: ["/tmp", "/var/tmp"]'
+
+
+def _is_ours(log: str, file: str | None, state_dir: str, runtime_dir: str, registry_url: str) -> bool:
+    """Whether lines of a log would be written into the configuration, the registry, a lock, a pid file or a socket."""
+    place, name = os.path.split(log)
+    registry = sqlite_file(registry_url)
+    kept = registry != "" and log.startswith(registry)  # with its -wal and -shm
+    if file is not None and os.path.realpath(log) == os.path.realpath(file):
+        return True
+    return kept or place == runtime_dir or (place == state_dir and not name.endswith(".log"))
+
+
+def sqlite_file(registry_url: str) -> str:
+    """The path in a URL of SQLite; of another database none."""
+    is_sqlite = registry_url.startswith("sqlite")
+    return "/" + registry_url.partition(":///")[2].partition("?")[0].lstrip("/") if is_sqlite else ""
+
+
+def _needs(hooks: Sequence[Hook]) -> Iterable[str]:
+    """What is wrong with `needs`: each may name hooks before it alone, so no ring waits for itself."""
+    names = [hook.name for hook in hooks]
+    for number, hook in enumerate(hooks):
+        for name in hook.needs:
+            key = f"hook[{number}].needs"
+            if name not in names:
+                yield f"{key}: there is no hook {name!r}{suggest(name, names)}"
+            elif name not in names[:number]:
+                yield f"{key}: {name!r} does not stand before it; right: in the order of the file, without a ring"
+
+
+def _writable(path: str, found: os.stat_result, uid: int) -> list[str]:
+    """Why others decide over the hooks of this file, which run with other people's rights: they may write it."""
+    if not stat.S_ISREG(found.st_mode):
+        raise ConfigError([f"{path}: not a regular file"])
+    too_open = stat.S_IWOTH if uid else stat.S_IWOTH | stat.S_IWGRP
+    if found.st_mode & too_open or found.st_uid not in (0, uid):
+        return [
+            f"{path}: mode {stat.S_IMODE(found.st_mode):04o} of uid {found.st_uid}: others could change what the"
+            f" daemon runs; right: chmod go-w, owner uid {uid}"
+        ]
+    return []

@@ -1,0 +1,209 @@
+"""Admission: what of all that users share one user may take now, and who was refused what.
+
+Root and the daemon's own uid are never limited. A user is whoever its uids count for (`users`). Nothing that exists is
+taken away; a refusal is counted, and each spell of refusals is logged when it begins and when it is over.
+"""
+
+import math
+import os
+import resource
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from watchdog.clock import Clock
+from watchdog.core.admission import RATES, WAIT, Bucket, Kind, may_take
+from watchdog.helpers.users import Users
+from watchdog.telemetry.logger import Log
+from watchdog.telemetry.metrics import Metrics
+
+SPELL = 60.0  # seconds without a refusal after which a spell is over
+MOST_SPELLS = 1000  # are remembered at once; what more users are refused is counted only
+AGENTS = 256  # the share of living agents of one user
+DATAGRAMS = 512  # of all users that want more than their share, in a period; each takes 20 us of the loop
+PERIOD = 0.2  # seconds; a little less than between two looks at the sockets (intake.notify.REST)
+
+
+@dataclass(slots=True)
+class _Spell:
+    """Refusals of one kind to one user."""
+
+    since: datetime
+    last: float  # monotonic seconds
+    refused: int = 0
+
+
+class Admission:
+    """One for the whole daemon; asked by the control socket, registration and the notify sockets."""
+
+    def __init__(self, users: Users, clock: Clock, metrics: Metrics, log: Log) -> None:
+        self._users = users
+        self._clock = clock
+        self._metrics = metrics
+        self._log = log
+        self._buckets: dict[Kind, dict[int, Bucket]] = {kind: {} for kind in RATES}
+        self._spells: dict[tuple[int, Kind], _Spell] = {}
+        self.descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+    def user_of(self, uid: int) -> int:
+        """The uid of the user that a uid counts for."""
+        return self._users.user_of(uid)
+
+    @staticmethod
+    def exempt(uid: int) -> bool:
+        """Whether that uid itself is never limited: root, and whose daemon it is. Not what only counts for them."""
+        return uid in (0, os.geteuid())
+
+    def take(self, uid: int, kind: Kind, cost: float) -> float:
+        """Seconds that a request has to wait for its tokens, which are its own from now on; 0: it need not wait.
+
+        More than `WAIT`: nothing was taken, and the request is to be refused (a heartbeat: taken late), after `WAIT`.
+        """
+        if self.exempt(uid):
+            return 0.0
+        bucket, rate = self._bucket(uid, kind)
+        seconds = bucket.wait(cost, rate)
+        if seconds <= WAIT:
+            bucket.spend(cost, rate)
+        return seconds
+
+    def has(self, uid: int, kind: Kind) -> bool:
+        """Whether there is a token for it now, which is taken."""
+        if self.exempt(uid):
+            return True
+        bucket, rate = self._bucket(uid, kind)
+        there = bucket.wait(1.0, rate) <= 0
+        if there:
+            bucket.spend(1.0, rate)
+        return there
+
+    def charge(self, uid: int, cost: float) -> float:
+        """Take tokens for what a request turned out to ask for, more than there are if need be.
+
+        Seconds until what its user owes is paid.
+        """
+        if self.exempt(uid):
+            return 0.0
+        bucket, rate = self._bucket(uid, Kind.REQUESTS)
+        bucket.spend(cost, rate)
+        return bucket.wait(0.0, rate)
+
+    def owes(self, uid: int) -> float:
+        """Seconds until what its user has taken in advance is paid; 0: it owes nothing."""
+        bucket, rate = self._bucket(uid, Kind.REQUESTS)
+        return bucket.wait(0.0, rate)
+
+    def _bucket(self, uid: int, kind: Kind) -> tuple[Bucket, float]:
+        """Its user's, filled up to now, and the tokens a second that it gets while so many want some."""
+        buckets, user, now = self._buckets[kind], self.user_of(uid), self._clock.mono()
+        bucket = buckets.get(user)
+        if bucket is None:
+            bucket = buckets[user] = Bucket(RATES[kind].saved(len(buckets) + 1), now)
+        rate = RATES[kind].each(len(buckets))
+        bucket.fill(now, rate, RATES[kind].saved(len(buckets)))
+        return bucket, rate
+
+    def may_register(self, uid: int, owners: Iterable[int]) -> bool:
+        """Whether the uid's user may have one more living agent; `owners`: whose the living ones are."""
+        held = Counter(owner for owner in owners if not self.exempt(owner))
+        user = self.user_of(uid)
+        mine = sum(count for owner, count in held.items() if self.user_of(owner) == user)
+        return self.exempt(uid) or may_take(mine, held.total(), AGENTS, self.descriptors // 4)
+
+    def refused(self, uid: int, kind: Kind, count: int = 1) -> None:
+        """Count a refusal; the first of a spell is logged."""
+        self._metrics.refused.labels(str(kind)).inc(count)
+        user = self.user_of(uid)
+        spell = self._spells.get((user, kind))
+        if spell is None:
+            if len(self._spells) >= MOST_SPELLS:
+                return
+            spell = self._spells[user, kind] = _Spell(self._clock.now().wall, 0.0)
+            self._log.event("user.limited", uid=user, kind=str(kind), why=WHY[kind])
+        spell.last = self._clock.mono()
+        spell.refused += count
+
+    def look(self) -> None:
+        """Once a sweep: whose spells are over, and what need not be remembered any more."""
+        now = self._clock.mono()
+        for (user, kind), spell in list(self._spells.items()):
+            if now - spell.last >= SPELL:
+                del self._spells[user, kind]
+                self._log.event("user.unlimited", uid=user, kind=str(kind), refused=spell.refused)
+        for kind, buckets in self._buckets.items():
+            rate, burst = RATES[kind].each(len(buckets)), RATES[kind].saved(len(buckets))
+            full = [user for user, one in buckets.items() if one.tokens + (now - one.at) * rate >= burst]
+            for user in full:
+                del buckets[user]
+
+    def limited(self) -> list[dict[str, object]]:
+        """Who is limited now, and in what; the most refused first."""
+        found = sorted(self._spells.items(), key=lambda item: -item[1].refused)
+        return [
+            {
+                "uid": user,
+                "kind": str(kind),
+                "since": spell.since.isoformat(timespec="seconds"),
+                "refused": spell.refused,
+                "why": WHY[kind],
+            }
+            for (user, kind), spell in found
+        ]
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with /etc/subuid."""
+        return self._users.problems
+
+
+class DatagramBudget:
+    """How many datagrams of each user are read in a period; the rest waits in its sockets: that user's own loss."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self._clock = Clock()
+        self._began = float("-inf")
+        self._share = DATAGRAMS
+        self._left: dict[int, int] = {}
+        self._hungry: set[int] = set()  # users that had more than their share in this period
+
+    def renew(self) -> bool:
+        """Begin a new period if it is time. Whether somebody had more than its share in the one before."""
+        now = self._clock.mono()
+        if now - self._began < PERIOD:
+            return bool(self._hungry)
+        behind = bool(self._hungry)
+        for user in self._hungry:
+            self._admission.refused(user, Kind.DATAGRAMS)
+        self._began, self._share = now, DATAGRAMS // max(1, len(self._hungry))
+        self._left.clear()
+        self._hungry.clear()
+        return behind
+
+    def take(self, owner_uid: int) -> bool:
+        """Whether one more may be read from a socket of that owner's."""
+        if self._admission.exempt(owner_uid):
+            return True
+        user = self._admission.user_of(owner_uid)
+        left = self._left.get(user, self._share)
+        if left <= 0:
+            self._hungry.add(user)
+            return False
+        self._left[user] = left - 1
+        return True
+
+
+WHY = {
+    Kind.REQUESTS: "more requests than its share",
+    Kind.BEATS: "more heartbeats over HTTP than its share; each was taken a second late",
+    Kind.CONNECTIONS: "more connections at a time, or in a second, than its share",
+    Kind.FOLLOWERS: "more followers of the history than its share",
+    Kind.AGENTS: "more living agents than its share",
+    Kind.DATAGRAMS: "more datagrams than its share; what is left in its sockets is read later",
+}
+
+
+def retry_after(seconds: float) -> int:
+    """Whole seconds for the header (RFC 9110, 10.2.3)."""
+    return max(1, math.ceil(seconds - WAIT))

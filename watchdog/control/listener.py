@@ -1,0 +1,163 @@
+"""The control socket and the notify sockets, kept open: who cannot reach the daemon must not be taken for stalled."""
+
+import os
+import stat
+from contextlib import AsyncExitStack, suppress
+
+from watchdog.agents.history import Chronicle
+from watchdog.agents.tracker import Hearing
+from watchdog.concurrency import threads
+from watchdog.config.paths import ensure_directories, notify_directory
+from watchdog.control.context import Bell, Desk
+from watchdog.control.server import serve
+from watchdog.errors import WatchdogError
+from watchdog.host.fd_limit import Shortage
+from watchdog.host.instance_lock import Locks
+from watchdog.intake.notify_sockets import Made, Places
+
+PATIENCE = 1.0  # seconds for a look at the runtime directory, which a sweep waits for
+
+
+class Door:
+    """Serves the desk at its path, and again when somebody removed the socket or its directory."""
+
+    def __init__(self, desk: Desk, chronicle: Chronicle, locks: Locks, hearing: Hearing) -> None:
+        self.desk = desk
+        self._hearing = hearing
+        self._locks = locks
+        self._chronicle = chronicle
+        self._open = AsyncExitStack()
+        self._inode: int | None = None
+        self._stamp: tuple[int, int, int] | None = None  # of the notify directory, when all lay there
+        self._missing: set[str] = set()  # agents whose socket does not lie there, and could not be made
+        self._cut_off: set[str] = set()  # agents that could not reach us while our socket was gone
+        self._said = False
+        self._shortage = Shortage(lambda: desk.unheard(os.geteuid()), desk.log)
+
+    async def open(self) -> None:
+        """Listen. Raises OSError when the socket cannot be made."""
+        self._shortage.watch()
+        self.desk.bell = Bell()  # in place: a reload puts new settings into this very desk
+        self._chronicle.on_write = self.desk.bell.ring
+        await self._open.enter_async_context(serve(self.desk))
+        self._inode = os.stat(self.desk.socket_path).st_ino
+
+    async def keep(self) -> None:
+        """Look whether our sockets still lie at their paths; if not, nobody could reach us: say so and listen anew.
+
+        While nobody can, no agent's silence is its own; afterwards each has one fresh limit. While the runtime
+        directory is another daemon's, what lies there is that daemon's.
+        """
+        self._shortage.look()
+        directory = self.desk.settings.runtime_dir
+        try:
+            ours, there = await threads.call(f"runtime directory {directory}", self._look, PATIENCE)
+        except threads.Unanswered:
+            return  # said as `call.stuck`; whoever is connected is heard, and nobody else's path is known to be gone
+        if there:
+            await self._keep_notify(directory)
+            return
+        for agent in self.desk.fleet:
+            if agent.promised and not agent.channel_lost:
+                agent.lose_channel()
+                self._cut_off.add(agent.agent_id)
+        if not self._said:
+            self._said = True
+            self.desk.log.event("control.lost", socket=self.desk.socket_path)
+        await self.close()
+        self._inode = None  # what still lies there answers nobody
+        if not ours:
+            return  # said; the next sweep tries again
+        try:
+            await threads.call(f"runtime directory {directory}", self._make, PATIENCE)
+            await self.open()
+        except (OSError, WatchdogError):
+            return  # the same
+        self._said = False
+        self.desk.log.event("control.reopened", socket=self.desk.socket_path)
+        await self._keep_notify(directory)
+        for agent in filter(None, map(self.desk.fleet.get, self._cut_off)):
+            agent.find_channel()
+        self._cut_off.clear()
+
+    async def _keep_notify(self, directory: str) -> None:
+        """The agents' notify sockets likewise: the path to each is in its agent's environment.
+
+        Those of `run` are made again by it. Whose cannot be made, its silence is the channel's until it is there.
+        """
+        notify = f"{directory}/notify/"
+        fleet, sockets = self.desk.fleet, self._hearing.sockets
+        of_run = {
+            agent.agent_id: agent.notify_socket
+            for agent in fleet
+            if agent.reg.source == "run" and agent.notify_socket and agent.notify_socket.startswith(notify)
+        }
+        places = sockets.places()
+        if not places and not of_run:
+            return
+        try:
+            found = await threads.call(f"runtime directory {directory}", lambda: self._made(places, of_run), PATIENCE)
+        except threads.Unanswered:
+            return
+        if found is None:
+            return
+        made, missing = found
+        adopted = sockets.adopt(made)
+        for agent in filter(None, map(fleet.get, adopted)):
+            agent.find_channel()
+            agent.forgive()
+        for agent in filter(None, map(fleet.get, missing - self._missing)):
+            agent.lose_channel()
+        for agent in filter(None, map(fleet.get, self._missing - missing)):
+            agent.find_channel()
+        self._missing = missing
+        if adopted:
+            self.desk.log.event("agent.sockets_made_again", directory=notify, agents=len(adopted))
+
+    def _made(self, places: Places, of_run: dict[str, str]) -> tuple[Made, set[str]] | None:
+        """In a thread. None: the directory is as it was when all lay there; it changes with each that comes or goes."""
+        notify = f"{self.desk.settings.runtime_dir}/notify"
+        stamp = _stamp(notify)
+        if stamp is not None and stamp == self._stamp:
+            return None
+        if stamp is None:
+            with suppress(OSError, WatchdogError):
+                self._make()
+        made, missing = self._hearing.sockets.made_again(places)
+        missing |= {agent_id for agent_id, path in of_run.items() if not _is_socket(path)}
+        self._stamp = None if made or missing else stamp
+        return made, missing
+
+    async def close(self) -> None:
+        """Let go of everybody who talks."""
+        await self._open.aclose()
+
+    def _look(self) -> tuple[bool, bool]:
+        """Whether the runtime directory is ours, and our socket lies there. In a thread: a directory may hang."""
+        return self._locks.keep(), self._lies_there()
+
+    def _make(self) -> None:
+        settings = self.desk.settings
+        ensure_directories(settings.state_dir, settings.runtime_dir)
+        notify_directory(settings.runtime_dir)
+
+    def _lies_there(self) -> bool:
+        try:
+            return os.stat(self.desk.socket_path).st_ino == self._inode
+        except OSError:
+            return False
+
+
+def _stamp(directory: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.lstat(directory)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False

@@ -1,0 +1,277 @@
+"""Agents of other hosts on a shared registry: seen as their daemons last wrote them down, and never touched from here.
+
+`WORD@HOST` means one of them; so does a whole agent id. Whoever is ordered to end is ended by his own host's daemon,
+which finds the order within a sweep interval: what is done here is a row in the registry, and looking for its outcome.
+
+The kernel says who speaks on this host alone: uid 1000 elsewhere may be somebody else. So other hosts' agents are for
+root, the admin group, and whose daemon it is.
+"""
+
+import asyncio
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+
+from watchdog.agents import selectors
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.holds import Holds
+from watchdog.agents.persistence import restore
+from watchdog.control.context import Desk, Json
+from watchdog.control.peers import Peer
+from watchdog.control.views import agent as views
+from watchdog.control.views import failures
+from watchdog.control.views.results import outcome_of
+from watchdog.core.agent import ENDED, LIVE, KillOptions, Reason, Status
+from watchdog.errors import AgentNotFound, Ambiguous, Conflict, Forbidden, RegistryUnavailable
+from watchdog.kill.order_rows import to_json
+from watchdog.registry.rows import AgentRow, HoldRow, RequestRow
+from watchdog.registry.schema import OPEN_STATUSES
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_PREFIX = 4  # characters of a host's name at least; a machine-id has 32
+_LOOK = 0.5  # seconds between two looks for an outcome
+TAKE_UP = 30.0  # seconds, or three sweep intervals, in which a daemon that is connected should have taken an order up
+
+
+@dataclass(frozen=True)
+class House:
+    """One host: its living agents and the holds on them. Our own's are the daemon's; of others they are copies."""
+
+    host: str
+    fleet: Fleet
+    holds: Holds
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a target means: a word, and the host where it is looked for."""
+
+    word: str
+    host: str
+
+
+async def place(desk: Desk, peer: Peer, target: str) -> Place:
+    """Where a target is. Raises AgentNotFound and Ambiguous for a host, Forbidden for another host's."""
+    word, at, host = target.rpartition("@")
+    if not at:
+        return Place(target, await _host_of(desk, peer, target))
+    if not peer.admin:
+        if host != desk.host:
+            raise _forbidden(peer)
+        return Place(word, host)
+    hosts = {desk.host, *await desk.store.read(desk.store.store.hosts)}
+    fits = [host] if host in hosts else [h for h in hosts if len(host) >= _PREFIX and h.startswith(host)]
+    if len(fits) > 1:
+        raise Ambiguous(f"host {host!r} fits {len(fits)}, say which: {', '.join(sorted(fits))}")
+    if fits:
+        return Place(word, fits[0])
+    if target.startswith("task:"):
+        return Place(target, desk.host)  # a task's id may hold an @ of its own
+    raise AgentNotFound(f"no host {host!r} has agents in this registry; known are {', '.join(sorted(hosts))}")
+
+
+async def house(desk: Desk, host: str) -> House:
+    """The host's living agents and holds."""
+    if host == desk.host:
+        return House(host, desk.fleet, desk.holds)
+    store = desk.store
+    rows, _ = await store.read(store.store.live_agents, host)
+    fleet = Fleet()
+    for row in rows:
+        fleet.add(remembered(desk, row))
+    return House(host, fleet, Holds(await store.read(store.store.active_holds, host)))
+
+
+def remembered(desk: Desk, row: AgentRow) -> Agent:
+    """A living agent of another host as its daemon wrote it down: for looking at, never to be handed to a worker."""
+    agent = Agent(row.registration, desk.settings.policy_for(row.registration), row.status)
+    restore(agent, row)
+    agent.verdict, agent.line = row.verdict, row.error_message or ""
+    return agent
+
+
+async def ended(desk: Desk, where: Place) -> AgentRow:
+    """The newest ended agent of that id or name on that host. Raises AgentNotFound."""
+    for row in await desk.store.read(desk.store.store.find, where.word):
+        if row.status in ENDED and row.registration.host == where.host:
+            return row
+    raise AgentNotFound(
+        f"no agent of host {where.host} is called {where.word!r} (see: agent-watchdog list --all-hosts)"
+    )
+
+
+async def one(desk: Desk, house: House, where: Place) -> Agent | AgentRow:
+    """One agent of another host, the living one of that name before the newest that has ended."""
+    try:
+        return selectors.one(house.fleet, where.word)
+    except AgentNotFound:
+        return await ended(desk, where)
+
+
+async def listed(desk: Desk, peer: Peer, *, ended: bool, tag: str | None, name: str | None) -> list[Json]:
+    """Other hosts' agents for a list; to those who may not act on them, what everybody may know."""
+    rows = await desk.store.read(desk.store.store.agents, ended=ended, tag=tag)
+    rows = [row for row in rows if row.registration.host != desk.host and name in (None, row.registration.name)]
+    if not peer.admin:
+        # A tag is evidence: it must not be found out by asking for it.
+        return [] if tag is not None else [views.public(row) | {"host": row.registration.host} for row in rows]
+    entries, heard = [], {host: await _daemon(desk, host) for host in {row.registration.host for row in rows}}
+    for row in rows:
+        agent = row if row.status in ENDED else remembered(desk, row)
+        entries.append(views.listed(agent, peer) | _differences(agent, heard[row.registration.host]))
+    await failures.add(desk, entries)
+    return entries
+
+
+async def differences(desk: Desk, agent: Agent | AgentRow) -> Json:
+    """What is to be said otherwise of another host's agent: its policy, its holds, its next verdict are not ours."""
+    reg = agent.reg if isinstance(agent, Agent) else agent.registration
+    if reg.host == desk.host:
+        return {}
+    return _differences(agent, await _daemon(desk, reg.host))
+
+
+def _differences(agent: Agent | AgentRow, daemon: str) -> Json:
+    if isinstance(agent, AgentRow):
+        return {"host": agent.registration.host}
+    host = agent.reg.host
+    return {
+        "host": host,
+        "why": agent.line or f"as last written by its host's daemon, which {daemon}",
+        "after_seconds": views.seconds(agent.reg.stall_after),
+        "outlook": [f"The daemon of host {host} judges it, and {daemon}. This is what that wrote last."],
+    }
+
+
+async def _daemon(desk: Desk, host: str) -> str:
+    heard = await desk.store.read(desk.store.store.daemon_heard, host)
+    return {True: "is connected", False: "is not connected", None: "may be there or not"}[heard]
+
+
+async def hint(desk: Desk, peer: Peer, word: str) -> str:
+    """Where else somebody of that name lives, as the end of a sentence; empty when nowhere, or not for this peer."""
+    if not peer.admin:
+        return ""
+    rows = await desk.store.read(desk.store.store.find, word, live_only=True)
+    there = sorted({f"{row.registration.name}@{row.registration.host}" for row in rows if row.status in LIVE})
+    return f"; on another host: {', '.join(there[:5])}" if there else ""
+
+
+async def order(
+    desk: Desk, peer: Peer, agent: Agent, reason: Reason, options: KillOptions, *, limit: float | None, cleanup: float
+) -> Json:
+    """Commit an order for another host's daemon; unless `limit` (seconds) is None, look for its outcome so long.
+
+    `cleanup`: seconds for what comes after the proof that all of it is dead.
+    """
+    store, host, name = desk.store, agent.reg.host, f"{agent.reg.name}@{agent.reg.host}"
+    by = f"{peer.by} of host {desk.host}"
+    why = options.text or f"asked for by {by}"
+    request_id = secrets.token_hex(8)
+    opened = await store.write(
+        store.store.open_request,
+        request_id,
+        agent.agent_id,
+        reason,
+        by=by,
+        now=desk.now(),
+        identity=agent.identity,
+        options=to_json(options, 0, why),
+        why=why,
+        owner_uid=agent.reg.owner_uid,
+    )
+    if opened:
+        facts = {"agent_id": agent.agent_id, "name": agent.reg.name, "request_id": request_id}
+        desk.event("kill.requested", **facts, reason=reason, by=by, why=why, for_host=host)
+    row = (await store.read(store.store.request, request_id) if opened else None) or await _open(desk, agent)
+    result = {**outcome_of(agent, row.request_id, None, options, waited=False), "host": host}
+    if limit is None:
+        return result | {"message": f"an order for the daemon of host {host} is committed (agent-watchdog why {name})"}
+    row, waits = await _followed(desk, row, host, limit, cleanup)
+    if waits is not None:
+        message = f"ordered, not ended yet: {waits} (agent-watchdog why {name})"
+        return result | {"success": False, "error": "waiting", "message": message, "http_status": 202}
+    outcome = {"success": row.status == "done", **row.outcome}
+    if row.finished_at is None and row.step == "cleanup":
+        outcome |= {"cleanup_left": []}  # which of its hooks, that daemon knows
+    if row.status == "withdrawn":
+        outcome = {"error": "withdrawn", "message": outcome.get("why"), **outcome}
+    return {**outcome_of(agent, row.request_id, outcome, options, waited=True, at=f"@{host}"), "host": host}
+
+
+async def hold(desk: Desk, peer: Peer, agent: Agent, reason: str, until: datetime | None) -> None:
+    """Store a hold for another host's daemon, in place of earlier ones on the same agent."""
+    store = desk.store
+    row = await store.write(
+        store.store.add_hold, agent.agent_id, reason, peer.uid, desk.now(), until, host=agent.reg.host
+    )
+    await unhold(desk, agent, but=row.id)
+
+
+async def unhold(desk: Desk, agent: Agent, *, but: int | None = None) -> list[HoldRow]:
+    """End the holds on one agent of another host, and give them back."""
+    store, ended = desk.store, []
+    for row in await store.read(store.store.active_holds, agent.reg.host):
+        its = row.agent_id == agent.agent_id and row.id != but
+        if its and await store.write(store.store.end_hold, row.id, desk.now()):
+            ended.append(row)
+    return ended
+
+
+async def _host_of(desk: Desk, peer: Peer, target: str) -> str:
+    """The host of a whole agent id; everything else is of this one."""
+    if not _ID.fullmatch(target) or desk.fleet.get(target) is not None:
+        return desk.host
+    row = await desk.store.read(desk.store.store.agent, target)
+    if row is None or row.registration.host == desk.host:
+        return desk.host
+    if not peer.admin:
+        raise _forbidden(peer)
+    return row.registration.host
+
+
+def _forbidden(peer: Peer) -> Forbidden:
+    return Forbidden(
+        f"agents of other hosts are for root and the admin group: uid {peer.uid} may be somebody else there"
+    )
+
+
+async def _open(desk: Desk, agent: Agent) -> RequestRow:
+    """The order that was open already."""
+    for row in await desk.store.read(desk.store.store.requests_of, agent.agent_id):
+        if row.status in OPEN_STATUSES:
+            return row
+    raise Conflict(f"another order for {agent.reg.name}@{agent.reg.host} ended just now; ask again")
+
+
+async def _followed(
+    desk: Desk, row: RequestRow, host: str, limit: float, cleanup: float
+) -> tuple[RequestRow, str | None]:
+    """The order when it is over, or nothing but its cleanup goes on; or why it is still waited for."""
+    store, began = desk.store, desk.clock.mono()
+    proved: float | None = None
+    patience = max(TAKE_UP, 3 * desk.settings.interval.total_seconds())
+    try:
+        while True:
+            found = await store.read(store.store.request, row.request_id)
+            row = row if found is None else found
+            if row.finished_at is not None or found is None:
+                return row, None
+            if row.step == "cleanup":
+                proved = desk.clock.mono() if proved is None else proved
+                if desk.clock.mono() - proved >= cleanup:
+                    return row, None
+            if await store.read(store.store.daemon_heard, host) is not True:
+                return row, f"no daemon of host {host} is connected to this registry; the order waits for it"
+            agent = await store.read(store.store.agent, row.agent_id)
+            if agent is not None and agent.status is Status.UNKILLABLE:
+                return row, f"host {host} cannot end all of it, and tries again"
+            passed = desk.clock.mono() - began
+            if row.status == "open" and row.claimed_by is None and passed > patience:
+                return row, f"the daemon of host {host} has not taken it up yet (does it only observe?)"
+            if passed > limit:
+                return row, f"the daemon of host {host} is at it"
+            await asyncio.sleep(_LOOK)
+    except RegistryUnavailable as error:
+        return row, f"the order for host {host} is committed, but its outcome cannot be read now: {error}"

@@ -1,0 +1,203 @@
+"""From what a person calls an agent to the agent, and to the question whether he may touch it.
+
+Everybody may know that an agent is there; so one of somebody else is `permission_denied`, not `not found`. Only the
+agents that one may touch are candidates: another user who takes the same name does not make it ambiguous.
+"""
+
+from watchdog.agents import selectors
+from watchdog.agents.fleet import Agent
+from watchdog.agents.process_claim import foreign_number, has_ended
+from watchdog.control import remote_hosts
+from watchdog.control.context import Desk, Json
+from watchdog.control.peers import Peer
+from watchdog.control.remote_hosts import House
+from watchdog.core.agent import ENDED
+from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, NotYours, ProcessNotFound
+from watchdog.registry.rows import AgentRow
+
+_GROUPS = ("tag:", "task:", "type:")
+
+
+def is_group(target: str) -> bool:
+    """Whether a target can mean several agents."""
+    return target in ("all", "stalled", "orphans") or target.startswith(_GROUPS)
+
+
+def is_wide(target: str) -> bool:
+    """Whether a target means whoever has something in common, healthy ones too."""
+    word = target.partition("@")[0]
+    return word == "all" or word.startswith(("tag:", "type:"))
+
+
+def visible(desk: Desk, peer: Peer) -> frozenset[str]:
+    """The ids of the agents that the peer may act on."""
+    return frozenset(agent.agent_id for agent in desk.fleet if peer.may(agent.reg.owner_uid))
+
+
+def found(desk: Desk, peer: Peer, word: str) -> Agent:
+    """The living agent that the peer means and may touch. Raises AgentNotFound (NotYours), Ambiguous."""
+    if _means_another(peer, word):
+        raise _not_ours(word)
+    try:
+        return selectors.one(desk.fleet, word, visible(desk, peer))
+    except AgentNotFound as missing:
+        if peer.admin or not _anybodys(desk, word):
+            raise missing from None
+    raise _not_yours(word, peer)
+
+
+def _not_yours(word: str, peer: Peer) -> NotYours:
+    return NotYours(f"{word!r} is an agent of another user; you are uid {peer.uid} and act on your own")
+
+
+def _means_another(peer: Peer, word: str) -> bool:
+    """Whether that is a pid in another pid namespace than ours; of eight digits and more it may be an id."""
+    return selectors.is_number(word) and len(word) < 8 and foreign_number(peer)
+
+
+def _not_ours(pid: str) -> AgentNotFound:
+    return AgentNotFound(f"{pid} is a number of your own pid namespace; say its name or id")
+
+
+def _anybodys(desk: Desk, word: str) -> bool:
+    try:
+        selectors.one(desk.fleet, word)
+    except AgentNotFound:
+        return False
+    except Ambiguous:
+        return True
+    return True
+
+
+async def still_may(desk: Desk, peer: Peer, agent: Agent) -> None:
+    """Follow an agent that root started to the user to whom it has dropped, and refuse peers that may not act on it.
+
+    Nothing else changes an owner: what its process runs as at this instant gives nobody an agent. Raises Forbidden.
+    """
+    await desk.follow(agent)
+    if not peer.may(agent.reg.owner_uid):
+        raise Forbidden(f"{agent.reg.name} belongs to uid {agent.reg.owner_uid}; you are uid {peer.uid}")
+
+
+async def own_agent(desk: Desk, peer: Peer, agent_id: str) -> Agent:
+    """The living agent of an id or name that the peer may touch. Conflict for one that has ended."""
+    try:
+        agent = found(desk, peer, agent_id)
+        await still_may(desk, peer, agent)
+        return agent
+    except AgentNotFound:
+        row = await stored(desk, peer, agent_id)
+        raise Conflict(f"agent {row.agent_id} ({row.registration.name}) has ended ({row.status})") from None
+
+
+def parent_of(desk: Desk, peer: Peer, word: str, owner: int) -> str:
+    """The id of the living agent that is to be a parent of that owner's. Raises BadRequest, Ambiguous, Forbidden."""
+    try:
+        agent = found(desk, peer, word)
+    except AgentNotFound as error:
+        if isinstance(error, Forbidden):
+            raise
+        raise BadRequest(f"parent: {word!r} is no living agent; leave it out or name one") from None
+    if agent.reg.owner_uid != owner:
+        raise Forbidden(f"parent: {agent.reg.name} belongs to uid {agent.reg.owner_uid}, this agent to uid {owner}")
+    return agent.agent_id
+
+
+async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
+    """This host's newest ended agent of that id, name or pid (another's only if there is none of one's own)."""
+    rows = await desk.store.read(desk.store.store.find, word) or await _of_pid(desk, peer, word)
+    rows = [row for row in rows if row.status in ENDED and row.registration.host == desk.host]
+    mine = [row for row in rows if row.registration.owner_uid == peer.uid]
+    if not mine and not peer.admin and _anybodys(desk, word):
+        raise _not_yours(word, peer)
+    if not rows and selectors.is_number(word):
+        raise _no_agents(desk, peer, word)
+    if not rows:
+        there = await remote_hosts.hint(desk, peer, word)
+        if (one := unwatched(desk, peer, word)) is not None:
+            raise AgentNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}")
+        raise AgentNotFound(f"no agent is called {word!r} (see: agent-watchdog list --all){there}")
+    row = (mine or rows)[0]
+    if not peer.may(row.registration.owner_uid):
+        raise Forbidden(f"{row.registration.name} ({row.agent_id}) belongs to uid {row.registration.owner_uid}")
+    return row
+
+
+def unwatched(desk: Desk, peer: Peer, name: str) -> Json | None:
+    """Who stands in a foreign registry by that name, and cannot be told to be any process."""
+    return next((one for one in desk.shown() if one["name"] == name and peer.may(int(str(one["owner_uid"])))), None)
+
+
+async def _of_pid(desk: Desk, peer: Peer, word: str) -> list[AgentRow]:
+    """Agents of this boot whose main process had that number; none when somebody has it now."""
+    if not selectors.is_number(word) or len(word) > 7 or _means_another(peer, word):
+        return []
+    if not await has_ended(int(word), desk.host):
+        return []
+    rows = await desk.store.read(desk.store.store.agents_by_pid, int(word))
+    known = [(row, row.registration.identity) for row in rows]
+    return [row for row, identity in known if identity is not None and identity.boot_id == desk.boot_id]
+
+
+def _no_agents(desk: Desk, peer: Peer, pid: str) -> AgentNotFound | ProcessNotFound:
+    if _means_another(peer, pid):
+        return _not_ours(pid)
+    for agent in desk.fleet:
+        parts = {str(number) for number, _ in agent.processes} | {str(agent.wrapper.pid) if agent.wrapper else ""}
+        if pid in parts and peer.may(agent.reg.owner_uid):
+            name = agent.reg.name
+            return ProcessNotFound(
+                f"{pid} is not the main process of an agent, but one of {name}'s; use this instead: "
+                f"agent-watchdog kill {name}"
+            )
+    return ProcessNotFound(
+        f"{pid} is not the pid of an agent; the watchdog ends only what was registered"
+        f" (see: agent-watchdog list; or agent-watchdog register --name N --pid {pid})"
+    )
+
+
+def group(desk: Desk, peer: Peer, target: str) -> list[Agent]:
+    """The living agents of a group that the peer may touch. Raises AgentNotFound for a tag, task or type nobody has."""
+    if target == "orphans":
+        raise BadRequest("orphans: they have ended already; `kill` ends what lives of them, `reap` shows it")
+    mine = visible(desk, peer)
+    agents = selectors.many(desk.fleet, target, mine)
+    if agents or target in ("all", "stalled"):
+        return agents
+    if selectors.many(desk.fleet, target):
+        raise Forbidden(f"{target} fits only agents of other users; you act on your own")
+    raise AgentNotFound(f"no living agent has {target} (see: agent-watchdog list)")
+
+
+def members(desk: Desk, peer: Peer, house: House, word: str) -> list[Agent]:
+    """The living agents of one target on one host. Raises AgentNotFound, Ambiguous, Forbidden."""
+    if house.host == desk.host:
+        return group(desk, peer, word) if is_group(word) else [found(desk, peer, word)]
+    agents = [] if word == "orphans" else selectors.many(house.fleet, word)
+    if not agents and word not in ("all", "stalled"):
+        raise AgentNotFound(f"no living agent of host {house.host} has {word} (see: agent-watchdog list --all-hosts)")
+    return agents
+
+
+def holds_orphans(word: str) -> bool:
+    """Whether a target means what outlived ended agents, too."""
+    return word in ("all", "orphans") or word.startswith(("tag:", "type:"))
+
+
+async def with_orphans(desk: Desk, peer: Peer, house: House, word: str) -> list[Agent]:
+    """The same as `members`, and ended agents of that group whose processes live on; of `orphans` these alone."""
+    kind, _, value = word.partition(":")
+    fits = [
+        agent
+        for agent in await desk.orphans()
+        if kind in ("all", "orphans") or value in (agent.reg.tags if kind == "tag" else (agent.reg.agent_type,))
+    ]
+    mine = [agent for agent in fits if peer.may(agent.reg.owner_uid)]
+    if word == "orphans":
+        return mine
+    try:
+        return members(desk, peer, house, word) + mine
+    except (AgentNotFound, Forbidden):
+        if mine:
+            return mine
+        raise

@@ -1,0 +1,24 @@
+"""GET /custody: the agents that this daemon holds, for another daemon that knows one of their processes (`custody`).
+
+A peer is told of its own agents, root and admins of all; what they are told is which process, and how it is called.
+"""
+
+from aiohttp import web
+
+from watchdog.control.context import desk_of, peer_at
+
+
+async def held(request: web.Request) -> web.Response:
+    """Which living processes are agents of ours. One that another daemon holds is not."""
+    desk, peer = desk_of(request), peer_at(request)
+    agents = [
+        {
+            "pid": agent.identity.pid,
+            "start_ticks": agent.identity.start_ticks,
+            "agent_id": agent.agent_id,
+            "name": agent.reg.name,
+        }
+        for agent in desk.fleet
+        if agent.identity is not None and agent.elsewhere is None and peer.may(agent.reg.owner_uid)
+    ]
+    return web.json_response({"host": desk.host, "boot_id": desk.boot_id, "held": agents})

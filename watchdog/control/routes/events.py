@@ -1,0 +1,87 @@
+"""GET /events: the history as JSON lines, in order, at least once, over restarts of daemon and client.
+
+A client keeps the last id it has dealt with and asks for what comes after. The store is the only source: a ring of the
+bell, or a second without one, only makes the next look come sooner. A client that does not read costs its own
+connection, which fills and waits; nothing is kept for it in memory.
+"""
+
+import asyncio
+import json
+
+from aiohttp import web
+
+from watchdog.control import remote_hosts
+from watchdog.control.bodies import flag, gone, number
+from watchdog.control.context import Desk, desk_of, peer_at
+from watchdog.control.peers import Guarded
+from watchdog.control.resolve import found, stored
+from watchdog.control.views import agent
+from watchdog.errors import AgentNotFound, RegistryUnavailable, TooMany
+from watchdog.registry.rows import EventRow
+
+_BATCH = 500
+_LOOK_EVERY = 1.0  # seconds; other writers of a shared database do not ring our bell
+
+
+async def events(request: web.Request) -> web.StreamResponse:
+    """Write what there is after `after`; with `follow`, go on until the client or the daemon goes."""
+    desk, peer = desk_of(request), peer_at(request)
+    after, follow = number(request, "after"), flag(request, "follow")
+    word = request.query.get("agent")
+    agent_id = None
+    if word is not None:
+        where = await remote_hosts.place(desk, peer, word)
+        if where.host != desk.host:
+            agent_id = (await remote_hosts.one(desk, await remote_hosts.house(desk, where.host), where)).agent_id
+        else:
+            try:
+                agent_id = found(desk, peer, where.word).agent_id
+            except AgentNotFound:
+                agent_id = (await stored(desk, peer, where.word)).agent_id
+    owner = None if peer.admin else peer.uid
+    if follow:
+        _become_follower(request)
+    first = await _after(desk, after, agent_id, owner)  # before the head: an unreadable registry is a 503
+    response = web.StreamResponse(headers={"Content-Type": "application/jsonl", "Cache-Control": "no-store"})
+    await response.prepare(request)
+    rows = first
+    while True:
+        bell = desk.bell.next()
+        if rows:
+            lines = "".join(json.dumps(agent.event(row), separators=(",", ":")) + "\n" for row in rows)
+            await response.write(lines.encode())
+            after = rows[-1].id
+            await asyncio.sleep(min(_LOOK_EVERY, desk.charge_answer(peer, len(lines))))  # the rest is its user's to pay
+        if len(rows) < _BATCH:
+            if not follow or desk.bell.closed() or gone(request):
+                break
+            await _ring_or_second(bell)
+            if desk.bell.closed():
+                follow = False  # one last look
+        try:
+            rows = await _after(desk, after, agent_id, owner)
+        except RegistryUnavailable:
+            rows = []  # the stream goes on when the registry is back
+    await response.write_eof()
+    return response
+
+
+def _become_follower(request: web.Request) -> None:
+    """Followers stay for days: they take no place from those who beat. Raises TooMany."""
+    guard = None if request.transport is None else request.transport.get_protocol()
+    refusal = guard.follow() if isinstance(guard, Guarded) else None
+    if refusal is not None:
+        raise TooMany(refusal)
+
+
+async def _after(desk: Desk, after: int, agent_id: str | None, owner: int | None) -> list[EventRow]:
+    store = desk.store
+    return await store.read(store.store.events, after, agent_id=agent_id, owner_uid=owner, limit=_BATCH)
+
+
+async def _ring_or_second(bell: asyncio.Event) -> None:
+    try:
+        async with asyncio.timeout(_LOOK_EVERY):
+            await bell.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,258 @@
+"""POST /hold, /unhold, /remove: do nothing about an agent, do something again, forget one that has ended."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+from aiohttp import web
+
+from watchdog.agents.fleet import Agent
+from watchdog.control import remote_hosts
+from watchdog.control.bodies import read_body
+from watchdog.control.context import Desk, Json, desk_of, peer_at
+from watchdog.control.patience import Patience, goes_on, what_goes_on
+from watchdog.control.peers import Peer
+from watchdog.control.resolve import found, group, is_group, members, still_may, stored
+from watchdog.control.schemas import Hold, Remove, Unhold, parse
+from watchdog.control.views.agent import stamp
+from watchdog.control.views.results import denial, failure
+from watchdog.core.agent import KillOptions, Presence, Reason, Status
+from watchdog.discovery import forget
+from watchdog.errors import AgentNotFound, Conflict, Forbidden, WatchdogError
+from watchdog.processes.identity import presence
+from watchdog.registry.rows import HoldRow
+
+_NO_REASON = "no reason given"
+BEGUN = frozenset({Status.ENDING, Status.UNKILLABLE})  # of an order: it was claimed, signals follow
+
+
+async def hold(request: web.Request) -> web.Response:
+    """Store a hold, then let the sweep see it. On all agents: admins only."""
+    desk, peer = desk_of(request), peer_at(request)
+    body = parse(Hold, await read_body(request))
+    until = None if body.for_seconds is None else desk.now() + timedelta(seconds=body.for_seconds)
+    reason = body.reason or _NO_REASON
+    results = []
+    desk.charge_named(peer, len(body.targets))
+    targets = await _targets(desk, peer, body.targets, request.path)
+    desk.charge(peer, "hold", len(targets) - len(body.targets))
+    for agent, result in targets:
+        if result is None and agent is not None and agent.reg.host != desk.host:
+            await remote_hosts.hold(desk, peer, agent, reason, until)
+            await _say(desk, peer, agent, "hold.started", reason)
+            message = f"held{_for(reason)}; {_heeded(agent)}"
+            result = {**_named(agent), "success": True, "until": stamp(until), "message": message}
+        if result is None and agent is not None and agent.status in BEGUN:
+            result = await _too_late(desk, agent)
+        agent_id = agent.agent_id if agent else None
+        held = desk.holds.of(agent_id, desk.now())
+        told = held is not None and (held.reason, held.by_uid) == (reason, peer.uid)
+        if result is None and told and held is not None and held.until_at == until:
+            result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held already{_for(reason)}"}
+        if result is None:
+            store = desk.store
+            row = await _write(desk, peer, agent_id, reason, until)
+            for older in desk.holds.lift(agent_id):
+                if older.id != row.id:  # it may have been found in the registry before we are told of it
+                    await store.write(store.store.end_hold, older.id, desk.now())
+            desk.holds.put(row)  # no await from here to the look at the status: an order looks at both before it begins
+            if agent is not None and agent.status in BEGUN:
+                desk.holds.lift(agent_id)
+                await store.write(store.store.end_hold, row.id, desk.now())
+                results.append(await _too_late(desk, agent))
+                continue
+            if not told:
+                await _say(desk, peer, agent, "hold.started", reason)
+            result = {**_named(agent), "success": True, "until": stamp(until), "message": f"held{_for(reason)}"}
+        results.append(result)
+    desk.look_soon()
+    return _respond(results, "hold")
+
+
+async def _write(desk: Desk, peer: Peer, agent_id: str | None, reason: str, until: datetime | None) -> HoldRow:
+    """Into the row of the agent's last hold, if it had one: holds that follow each other need no more room than one."""
+    store, known = desk.store, desk.holds.row_for(agent_id)
+    if known is not None:
+        row = await store.write(store.store.renew_hold, known, reason, peer.uid, desk.now(), until)
+        if row is not None and row.agent_id == agent_id:
+            return row
+    return await store.write(store.store.add_hold, agent_id, reason, peer.uid, desk.now(), until, host=desk.host)
+
+
+async def unhold(request: web.Request) -> web.Response:
+    """End the holds on the targets; without any, the one on all agents."""
+    desk, peer = desk_of(request), peer_at(request)
+    body = parse(Unhold, await read_body(request))
+    results = []
+    desk.charge_named(peer, len(body.targets))
+    targets = await _targets(desk, peer, body.targets, request.path)
+    desk.charge(peer, "unhold", len(targets) - len(body.targets))
+    for agent, result in targets:
+        if result is None:
+            there = agent if agent is not None and agent.reg.host != desk.host else None
+            if there is not None:
+                lifted = await remote_hosts.unhold(desk, there)
+            else:
+                lifted = desk.holds.lift(agent.agent_id if agent else None)
+            for row in lifted:
+                if there is None:
+                    await desk.store.write(desk.store.store.end_hold, row.id, desk.now())
+                await _say(desk, peer, agent, "hold.ended", row.reason)
+            own = desk.lift_doubts() if agent is None else []
+            for why in own:
+                await _say(desk, peer, None, "hold.ended", f"lifted: {why}")
+            message = "no longer held" if lifted or own else "it was not held" if agent else "they were not held"
+            if there is not None and lifted:
+                message += f"; {_heeded(there)}"
+            result = {**_named(agent), "success": True, "message": message}
+        results.append(result)
+    desk.look_soon()
+    return _respond(results, "unhold")
+
+
+async def remove(request: web.Request) -> web.Response:
+    """Close what is left of agents whose process is gone; one that lives is refused."""
+    desk, peer = desk_of(request), peer_at(request)
+    body = parse(Remove, await read_body(request))
+    desk.charge_named(peer, len(body.targets))
+    results, patience = [], Patience(peer)
+    for target in body.targets:
+        word = target
+        try:
+            where = await remote_hosts.place(desk, peer, target)
+            word = where.word
+            if where.host != desk.host:
+                raise Conflict(f"remove {word} on host {where.host} itself: whether it lives is known only there")
+            agents = group(desk, peer, word) if is_group(word) else [found(desk, peer, word)]
+        except AgentNotFound as error:
+            results.append(await _not_living(desk, peer, word, error, body, request.path))
+            continue
+        except WatchdogError as error:
+            results.append(_refused(desk, peer, target, error, request.path))
+            continue
+        desk.charge(peer, "remove", len(agents) + bool(results))  # of all words together the first agent is paid for
+        told = await asyncio.gather(*(_remove(desk, peer, agent, body, patience) for agent in agents))
+        patience.heard(told)
+        results += told
+    return _respond(results, "remove")
+
+
+async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove, patience: Patience) -> Json:
+    """A living process is never removed; what is not there is closed by the one way that closes rows."""
+    try:
+        await still_may(desk, peer, agent)
+        if agent.identity is not None:
+            seen = presence(agent.identity, agent.pidfd, host=desk.host)
+            if seen is not Presence.ABSENT:
+                state = "is alive" if seen is Presence.ALIVE else "may be alive (the look failed)"
+                raise Conflict(f"{agent.reg.name} {state}; end it first: agent-watchdog kill {agent.reg.name}")
+        if body.dry_run:
+            return {**_named(agent), "success": True, "action": "would_remove", "message": "would be removed"}
+        reason = Reason.GONE if agent.identity is not None else Reason.STOP
+        why = body.reason or f"removed by {peer.by}"
+        options = KillOptions(text=why, with_messages=body.with_messages, by_root=peer.admin)
+        request_id = await desk.request_kill(agent, reason, options, peer.by, why)
+        outcome = await desk.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
+        if outcome is not None and goes_on(outcome):
+            goes = what_goes_on(outcome, agent.reg.name)
+            refusal = Conflict(f"{agent.reg.name} is dead, but not removed yet: {goes}")
+            return failure(agent.agent_id, refusal, agent) | {"cleanup_left": outcome["cleanup_left"]}
+        if outcome is None or not outcome.get("success"):
+            told = "it goes on" if outcome is None else outcome.get("message")
+            raise Conflict(f"{agent.reg.name} is not removed yet: {told}")
+    except WatchdogError as error:
+        return failure(agent.agent_id, error, agent)
+    message = str(outcome.get("message"))
+    return {**_named(agent), "success": True, "action": "removed", "message": message, "how": f"removed: {message}"}
+
+
+async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound, body: Remove, route: str) -> Json:
+    try:
+        if is_group(target) or "@" in target:  # no name holds one: its host is not known
+            return failure(target, error)
+        row = await stored(desk, peer, target)
+    except WatchdogError as other:
+        return _refused(desk, peer, target, other, route)
+    message = f"already closed: {row.status}; its history is kept for retention_days"
+    if body.with_messages and not body.dry_run:
+        left = await forget.forget(desk, row, peer.by, resumable=True, with_messages=True)
+        message = "; ".join([message, *left])
+    return {
+        "success": True,
+        "agent_id": row.agent_id,
+        "name": row.registration.name,
+        "action": "none",
+        "message": message,
+    }
+
+
+async def _too_late(desk: Desk, agent: Agent) -> Json:
+    """The refusal where the agent is being ended already: after the first signal nothing is taken back."""
+    store, request_id = desk.store, agent.request_id
+    order = await store.read(store.store.request, request_id) if request_id is not None else None
+    since = f" since {stamp(order.claimed_at or order.created_at)}, by {order.by}: {order.reason}" if order else ""
+    text = f"{agent.reg.name} is being killed{since}; it is too late for a hold"
+    return failure(agent.agent_id, Conflict(text), agent)
+
+
+async def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> list[tuple[Agent | None, Json | None]]:
+    """(agent, None) for each that may be acted on, (None, None) for "all agents", (None, result) for a refusal."""
+    chosen: list[tuple[Agent | None, Json | None]] = []
+    if not targets:
+        if peer.admin:
+            return [(None, None)]
+        refusal = Forbidden(
+            "a hold on all agents is for root and the admin group; name your agents, or say `all` for yours"
+        )
+        return [(None, _refused(desk, peer, "", refusal, route))]
+    seen: set[str] = set()
+    for target in targets:
+        try:
+            where = await remote_hosts.place(desk, peer, target)
+            agents = members(desk, peer, await remote_hosts.house(desk, where.host), where.word)
+            for agent in agents if where.host == desk.host else []:
+                await still_may(desk, peer, agent)
+        except WatchdogError as error:
+            chosen.append((None, _refused(desk, peer, target, error, route)))
+            continue
+        chosen += [(agent, None) for agent in agents if agent.agent_id not in seen]
+        seen |= {agent.agent_id for agent in agents}
+    return chosen
+
+
+def _refused(desk: Desk, peer: Peer, target: str, error: WatchdogError, route: str) -> Json:
+    if isinstance(error, Forbidden):
+        denial(desk, peer, route, str(error))
+    return failure(target, error)
+
+
+def _for(reason: str) -> str:
+    return f" ({reason})" if reason == _NO_REASON else f": {reason}"
+
+
+def _heeded(agent: Agent) -> str:
+    return f"the daemon of host {agent.reg.host} obeys it from its next look on"
+
+
+def _named(agent: Agent | None) -> Json:
+    if agent is None:
+        return {"agent_id": None, "name": "all agents"}
+    return {"agent_id": agent.agent_id, "name": agent.reg.name, "owner_uid": agent.reg.owner_uid}
+
+
+async def _say(desk: Desk, peer: Peer, agent: Agent | None, event: str, why: str) -> None:
+    agent_id, owner = (agent.agent_id, agent.reg.owner_uid) if agent else (None, None)
+    await desk.store.write(desk.store.store.add_event, event, agent_id, peer.by, why, desk.now(), owner_uid=owner)
+    desk.event(event, **_named(agent), by=peer.by, why=why)
+
+
+def _respond(results: list[Json], action: str) -> web.Response:
+    """All targets' results; one target that failed gives its own HTTP status."""
+    statuses = [result.pop("http_status", 200) for result in results]
+    success = all(bool(result["success"]) for result in results)
+    status = statuses[0] if len(statuses) == 1 else 200
+    assert isinstance(status, int)
+    body: Json = {"success": success, "action": action, "results": results}
+    if not success:
+        bad = next(result for result in results if not result["success"])
+        body |= {"error": bad.get("error"), "message": bad.get("message")}
+    return web.json_response(body, status=status)

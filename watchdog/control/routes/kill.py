@@ -1,0 +1,301 @@
+"""POST /kill, /stop, /cancel: from targets to results, in the words of the kill-stalled-agent command.
+
+Nothing is ended here: each agent becomes a durable kill request, and the worker's outcome is told. One bad target does
+not stop the others. Parents are ended before their children; children are spared unless asked for.
+"""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from aiohttp import web
+
+from watchdog.agents.fleet import ZERO, Agent
+from watchdog.agents.selectors import silent
+from watchdog.control import remote_hosts
+from watchdog.control.bodies import read_body
+from watchdog.control.caller_tree import in_whose_tree
+from watchdog.control.context import Desk, Json, desk_of, peer_at
+from watchdog.control.patience import Patience
+from watchdog.control.peers import Peer
+from watchdog.control.remote_hosts import House, Place
+from watchdog.control.resolve import (
+    holds_orphans,
+    is_group,
+    is_wide,
+    members,
+    still_may,
+    stored,
+    unwatched,
+    with_orphans,
+)
+from watchdog.control.routes.agents import take_for_order
+from watchdog.control.routes.purge import PURGED
+from watchdog.control.schemas import Kill, Stop, parse
+from watchdog.control.views.results import denial, dry, ended_already, failure, is_dead, outcome_of, preview, summary
+from watchdog.core.agent import ENDED, KillOptions, Reason
+from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, ProcessNotFound, WatchdogError
+from watchdog.registry.rows import AgentRow
+
+SLACK = timedelta(minutes=10)  # that a kill may take beyond its own times: it waits for its turn, the registry is away
+
+
+@dataclass
+class Chosen:
+    """What targets came to: the agents to end, the hosts that they are of, and the answers that are ready already."""
+
+    agents: dict[str, Agent] = field(default_factory=dict)
+    houses: dict[str, House] = field(default_factory=dict)
+    results: list[Json] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Order:
+    """One request as understood."""
+
+    reason: Reason
+    options: KillOptions
+    children: bool
+    wait: bool
+    dry_run: bool
+    route: str
+    go: bool
+    silent_for: timedelta | None = None
+
+
+async def kill(request: web.Request) -> web.Response:
+    """End agents by the ladder's KILL step: TERM, grace, KILL, verified."""
+    body = parse(Kill, await read_body(request))
+    limit = None if body.stall_after_seconds is None else timedelta(seconds=body.stall_after_seconds)
+    if limit is not None and "stalled" not in body.targets:
+        raise BadRequest("stall_after_seconds: goes with the target `stalled` only")
+    grace = None if body.grace_seconds is None else timedelta(seconds=body.grace_seconds)
+    options = KillOptions(force=body.force, grace=ZERO if body.force else grace, cleanup=body.cleanup, text=body.reason)
+    order = Order(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, body.go, limit)
+    desk, peer = desk_of(request), peer_at(request)
+    return _respond(body.targets, await _end(desk, peer, body.targets, order), body.dry_run, desk)
+
+
+async def stop(request: web.Request) -> web.Response:
+    """Have agents end by themselves where they can hear it, then as `kill` does; their outcome is `stopped`."""
+    body = parse(Stop, await read_body(request))
+    return await _polite(request, body, body.targets, cancel=False)
+
+
+async def cancel(request: web.Request) -> web.Response:
+    """Stop whoever works on a task, and mark the task as cancelled."""
+    body = parse(Stop, await read_body(request))
+    targets = [target if target.startswith("task:") else f"task:{target}" for target in body.targets]
+    return await _polite(request, body, targets, cancel=True)
+
+
+async def _polite(request: web.Request, body: Stop, targets: list[str], *, cancel: bool) -> web.Response:
+    desk, peer = desk_of(request), peer_at(request)
+    options = KillOptions(text=body.reason or ("task cancelled" if cancel else ""), cancel=cancel)
+    order = Order(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run, request.path, body.go)
+    results = await _end(desk, peer, targets, order)
+    if cancel and not body.dry_run:
+        await _mark_cancelled(desk, peer, results, body.reason)
+    return _respond(targets, results, body.dry_run, desk)
+
+
+async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list[Json]:
+    """Find, then end generation by generation: a parent that respawns its children is dead before they are ended."""
+    desk.charge_named(peer, len(targets))
+    chosen = Chosen()
+    for target in targets:
+        await _choose(desk, peer, target, order, chosen)
+    chosen.results = list({str(result["agent_id"]): result for result in chosen.results}.values())  # each once
+    if order.children:
+        _with_children(desk, peer, chosen)
+    if order.dry_run:
+        agents = [(agent, _without_pid(agent, order)) for agent in chosen.agents.values()]
+        return chosen.results + [
+            dry(desk.present(a)) if why is None else failure(a.agent_id, why, a) for a, why in agents
+        ]
+    if not order.go and any(map(is_wide, targets)) and (tree := await in_whose_tree(peer, desk.fleet)) is not None:
+        return chosen.results + [preview(desk.present(agent), tree) for agent in chosen.agents.values()]
+    desk.charge(peer, "kill", len(chosen.agents))
+    patience = Patience(peer)
+    for generation in _generations(chosen.agents):
+        told = await asyncio.gather(*(_end_one(desk, peer, agent, order, patience) for agent in generation))
+        patience.heard(told)
+        chosen.results += [_with_spared(desk, peer, one, chosen) for one in told]
+    return chosen.results
+
+
+def _with_spared(desk: Desk, peer: Peer, result: Json, chosen: Chosen) -> Json:
+    """Whoever ends an agent is told of its child agents that go on without it."""
+    children = desk.fleet.children(str(result["agent_id"])) if is_dead(result) else []
+    spared = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
+    if spared:
+        names = ", ".join(sorted(spared))
+        result["how"] = f"{result.get('how') or result['message']}; child agents that live on (--children): {names}"
+    return result
+
+
+async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Chosen) -> None:
+    """Put one target's agents, or its answer, into `chosen`."""
+    if not order.dry_run:
+        await take_for_order(desk, peer, target)
+    where = Place(target, desk.host)
+    try:
+        where = await remote_hosts.place(desk, peer, target)
+        house = chosen.houses.get(where.host) or await remote_hosts.house(desk, where.host)
+        chosen.houses[where.host] = house
+        if where.word == "stalled" and order.silent_for is not None:
+            agents = silent(members(desk, peer, house, "all"), order.silent_for)
+        elif house.host == desk.host and holds_orphans(where.word):
+            agents = await with_orphans(desk, peer, house, where.word)
+        else:
+            agents = members(desk, peer, house, where.word)
+    except AgentNotFound as error:
+        chosen.results.append(await _not_living(desk, peer, target, where, error, order.route))
+        return
+    except WatchdogError as error:
+        if isinstance(error, Forbidden):
+            denial(desk, peer, order.route, str(error))
+        chosen.results.append(failure(target, error))
+        return
+    for agent in agents:
+        held = house.holds.reason_for(agent.agent_id, desk.now())
+        if held is None:
+            chosen.agents[agent.agent_id] = agent
+        else:
+            text = f"{agent.reg.name} is held: {held}; lift it first: agent-watchdog unhold {agent.reg.name}"
+            chosen.results.append(failure(agent.agent_id, Held(text), agent))
+
+
+async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: AgentNotFound, route: str) -> Json:
+    """An agent that ended already is what was wanted; anything else is not found."""
+    word = where.word
+    try:
+        if word.startswith("task:"):
+            rows = await desk.store.read(desk.store.store.agents_by_task, word[5:], live_only=False)
+            rows = [row for row in rows if row.status in ENDED and row.registration.host == where.host]
+            rows = [row for row in rows if peer.may(row.registration.owner_uid)]
+            if not rows:
+                error = AgentNotFound(f"no agent has or had task {word[5:]!r} (see: agent-watchdog list --all)")
+            return await _already(desk, rows[0]) if rows else failure(target, error)
+        if is_group(word) or "@" in word:  # no name holds one: its host is not known
+            return failure(target, error)
+        if where.host != desk.host:
+            return await _already(desk, await remote_hosts.ended(desk, where))
+        if (one := unwatched(desk, peer, word)) is not None:
+            hint = f"; use this instead: {one['stop']}" if one.get("stop") else ""
+            refusal = ProcessNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}{hint}")
+            return failure(target, refusal) | {"owner_uid": one["owner_uid"]}  # whose words these are
+        return await _already(desk, await stored(desk, peer, word))
+    except WatchdogError as other:
+        if isinstance(other, Forbidden):
+            denial(desk, peer, route, str(other))
+        return failure(target, other)
+
+
+async def _already(desk: Desk, row: AgentRow) -> Json:
+    """With what the order that ended it tells: when, why, and how its conversation is taken up again."""
+    orders = await desk.store.read(desk.store.store.requests_of, row.agent_id)
+    purged = await desk.store.read(desk.store.store.last_event, row.agent_id, {PURGED})
+    return ended_already(row, next((o for o in reversed(orders) if o.outcome), None), purged=purged is not None)
+
+
+def _with_children(desk: Desk, peer: Peer, chosen: Chosen) -> None:
+    """Add the child agents of the chosen, and theirs."""
+    waiting = list(chosen.agents)
+    while waiting:
+        house = chosen.houses[chosen.agents[waiting[-1]].reg.host]
+        for child in house.fleet.children(waiting.pop()):
+            held = house.holds.reason_for(child.agent_id, desk.now())
+            if child.agent_id not in chosen.agents and peer.may(child.reg.owner_uid) and held is None:
+                chosen.agents[child.agent_id] = child
+                waiting.append(child.agent_id)
+
+
+def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
+    """The agents by how many of the chosen stand above them, the eldest first. A ring of parents counts as one."""
+    by_depth: dict[int, list[Agent]] = {}
+    for agent in agents.values():
+        depth, seen, above = 0, {agent.agent_id}, agent.reg.parent_id
+        while above in agents and above not in seen:
+            depth += 1
+            seen.add(above)
+            above = agents[above].reg.parent_id
+        by_depth.setdefault(depth, []).append(agent)
+    return [by_depth[depth] for depth in sorted(by_depth)]
+
+
+async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order, patience: Patience) -> Json:
+    """Commit the request and, unless told not to, wait for its outcome, and for its cleanup with patience."""
+    orphaned = agent.status in ENDED  # it has ended, and somebody of its tree lives
+    reason = Reason.ORPHANED if orphaned else order.reason
+    ask = agent.policy.stop_pause if reason is Reason.STOP else None
+    options = replace(order.options, ask=ask, by_root=peer.admin)
+    grace = agent.policy.grace if options.grace is None else options.grace
+    cleanup = patience.for_cleanup(agent.reg.owner_uid)
+    try:
+        limit = (ask or ZERO) + 2 * grace + agent.policy.verify + SLACK
+        if agent.reg.host != desk.host:
+            wait = limit.total_seconds() if order.wait else None
+            return await remote_hosts.order(desk, peer, agent, order.reason, options, limit=wait, cleanup=cleanup)
+        await still_may(desk, peer, agent)
+        if (unknown := _without_pid(agent, order)) is not None:
+            raise unknown
+        why = options.text or f"asked for by {peer.by}"
+        request_id = await desk.request_kill(agent, reason, options, peer.by, why)
+        if not order.wait:
+            return outcome_of(agent, request_id, None, options, waited=False)
+        outcome = await desk.finished(request_id, limit.total_seconds(), cleanup)
+    except WatchdogError as error:
+        if isinstance(error, Forbidden):
+            denial(desk, peer, order.route, str(error))
+        return failure(agent.agent_id, error, agent)
+    return outcome_of(agent, request_id, outcome, options, waited=True)
+
+
+def _without_pid(agent: Agent, order: Order) -> ProcessNotFound | None:
+    """The refusal of a kill whose agent has no process that is known: nobody could be proved dead."""
+    if order.reason is not Reason.OPERATOR or agent.identity is not None or agent.members or agent.conversations:
+        return None  # a session that a shared service works for has none while no command of it runs
+    name = agent.reg.name
+    return ProcessNotFound(f"no pid is known of {name}; use this instead: agent-watchdog stop {name}")
+
+
+async def _mark_cancelled(desk: Desk, peer: Peer, results: list[Json], reason: str) -> None:
+    """A task whose agents are all dead is cancelled, if it is still theirs."""
+    why = f"cancelled by {peer.by}" + (f": {reason}" if reason else "")
+    alive = {result.get("task_id") for result in results if not is_dead(result)}
+    for result in results:
+        task_id, agent_id = result.get("task_id"), str(result["agent_id"])
+        if not isinstance(task_id, str) or task_id in alive:
+            continue
+        if (became := await _cancelled(desk, peer, task_id, agent_id, why)) is not None:
+            result["how"] = f"task {task_id} {became}; its agent: {result['how'] or result['message']}"
+
+
+async def _cancelled(desk: Desk, peer: Peer, task_id: str, agent_id: str, why: str) -> str | None:
+    """Cancel the task of an agent that is dead; what became of it, None where there is none."""
+    store, now = desk.store, desk.now()
+    task = await store.read(store.store.task, task_id)
+    if task is not None and task.status == "cancelled":
+        return "is cancelled"  # with the end of its agent, or before
+    if not await store.write(store.store.update_task, task_id, "cancelled", why, agent_id, now):
+        return None if task is None else "is another agent's by now and stays as it is"
+    agent = await store.read(store.store.agent, agent_id)
+    owner = agent.registration.owner_uid if agent else None
+    evidence = {"task_id": task_id}
+    await store.write(
+        store.store.add_event, "task.cancelled", agent_id, peer.by, why, now, evidence=evidence, owner_uid=owner
+    )
+    desk.event("task.cancelled", task_id=task_id, agent_id=agent_id, by=peer.by, why=why)
+    return "is cancelled"
+
+
+def _respond(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> web.Response:
+    """One target that can only be one agent: its result with its own status. Else a summary, 200."""
+    if len(targets) == 1 and not is_group(targets[0].partition("@")[0]) and len(results) == 1:
+        status = results[0].pop("http_status", 200)
+        assert isinstance(status, int)
+        return web.json_response(results[0], status=status)
+    for result in results:
+        result.pop("http_status", None)
+    return web.json_response(summary(targets, results, dry_run, desk))

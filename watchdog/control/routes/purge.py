@@ -1,0 +1,110 @@
+"""POST /purge: the files of one ended agent's conversation go to the trash, by its owner's helper."""
+
+import asyncio
+
+from aiohttp import web
+
+from watchdog.concurrency.lanes import lane
+from watchdog.control.bodies import read_body
+from watchdog.control.context import Desk, Json, desk_of, peer_at
+from watchdog.control.peers import Peer
+from watchdog.control.resolve import found, is_group, stored
+from watchdog.control.schemas import Purge, parse
+from watchdog.core.conversations import Conversation, conversation_json, conversation_of, kept_in
+from watchdog.discovery import forget
+from watchdog.errors import AgentNotFound, BadRequest, Conflict, OwnerCallFailed
+from watchdog.registry.rows import AgentRow
+
+PURGED = "agent.purged"
+_SECONDS = 60.0
+
+
+async def purge(request: web.Request) -> web.Response:
+    """Show what would go, or (`yes`) move it; one agent, by its exact conversation id. A living agent is refused."""
+    desk, peer = desk_of(request), peer_at(request)
+    body = parse(Purge, await read_body(request))
+    if is_group(body.agent) or "@" in body.agent:
+        raise BadRequest(f"agent: {body.agent!r} is not one agent of this host; name it by its name or id")
+    row = await _ended(desk, peer, body.agent)
+    purging = desk.purging.setdefault(row.registration.owner_uid, asyncio.Lock())
+    async with desk.helping.turn(lane().user), purging:
+        return web.json_response(await _purge(desk, peer, row, yes=body.yes))
+
+
+async def _purge(desk: Desk, peer: Peer, row: AgentRow, *, yes: bool) -> Json:
+    reg, name = row.registration, row.registration.name
+    conversation = await conversation_of_row(desk, row)
+    if conversation is None:
+        raise Conflict(f"which conversation {name} was in is not known; nothing is removed")
+    _refuse_shared(desk, reg.owner_uid, conversation)
+    args: Json = {"conversation": conversation_json(conversation), "dry_run": not yes}
+    try:
+        done = await desk.ask_owner(reg.owner_uid, "purge", args, _SECONDS)
+    except OwnerCallFailed as error:
+        raise Conflict(f"the conversation of {name} is not removed: {error}") from None
+    paths, trash = [str(path) for path in done["paths"]], str(done["trash"])
+    elsewhere: list[str] = []
+    # Also where nothing is left: who moved it may have been killed before he could say so.
+    if yes and (paths or await desk.store.read(desk.store.store.last_event, row.agent_id, {PURGED}) is None):
+        why = f"conversation {conversation.id}: {f'{len(paths)} to {trash}' if paths else 'nothing was left of it'}"
+        evidence = {"conversation": conversation_json(conversation), "paths": paths, "trash": trash}
+        store = desk.store
+        await store.write(
+            store.store.add_event,
+            PURGED,
+            row.agent_id,
+            peer.by,
+            why,
+            desk.now(),
+            evidence=evidence,
+            owner_uid=reg.owner_uid,
+        )
+        elsewhere = await forget.forget(desk, row, peer.by, resumable=False, with_messages=False)
+        desk.event(PURGED, agent_id=row.agent_id, name=name, by=peer.by, why=why)
+    return {
+        "success": True,
+        "agent_id": row.agent_id,
+        "name": name,
+        "action": "purged" if yes else "would_purge",
+        "conversation": conversation.id,
+        "paths": paths,
+        "trash": trash,
+        "resumable": bool(paths) and not yes,
+        "message": "; ".join([_told(conversation, paths, trash, yes), *elsewhere]),
+    }
+
+
+def _refuse_shared(desk: Desk, owner: int, conversation: Conversation) -> None:
+    """A living agent of the same owner may be in it: by its transcript, or by the registry that lists it."""
+    for agent in desk.fleet:
+        told = kept_in(agent.reg.transcript)
+        ids = {entry.conversation for entry in agent.reg.entries} | ({told.id} if told is not None else set())
+        if agent.reg.owner_uid == owner and conversation.id in ids:
+            name = agent.reg.name
+            raise Conflict(f"{name} is in conversation {conversation.id} too; end it first: agent-watchdog stop {name}")
+
+
+async def conversation_of_row(desk: Desk, row: AgentRow) -> Conversation | None:
+    """What was captured before its end, else what its transcript says."""
+    for order in reversed(await desk.store.read(desk.store.store.requests_of, row.agent_id)):
+        told = conversation_of(order.outcome.get("conversation")) or conversation_of(order.evidence.get("conversation"))
+        if told is not None:
+            return told
+    return kept_in(row.registration.transcript, row.registration.worktree)
+
+
+async def _ended(desk: Desk, peer: Peer, word: str) -> AgentRow:
+    try:
+        agent = found(desk, peer, word)
+    except AgentNotFound:
+        return await stored(desk, peer, word)
+    name = agent.reg.name
+    raise Conflict(f"{name} is watched and may be alive; end it first: agent-watchdog stop {name}")
+
+
+def _told(conversation: Conversation, paths: list[str], trash: str, done: bool) -> str:
+    if not paths:
+        return f"nothing is left of conversation {conversation.id}"
+    if done:
+        return f"conversation {conversation.id} was moved to {trash}; it cannot be taken up again"
+    return f"--yes would move conversation {conversation.id} to {trash}, for good: it could not be taken up again"

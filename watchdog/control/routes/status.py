@@ -1,0 +1,141 @@
+"""GET /agents, /agents/ID, /status, /metrics: what the daemon knows, as much of it as the peer may see."""
+
+import importlib.metadata
+import os
+from collections import Counter
+
+from aiohttp import web
+
+from watchdog.agents.fleet import Agent
+from watchdog.control import remote_hosts
+from watchdog.control.bodies import flag
+from watchdog.control.context import Desk, desk_of, peer_at
+from watchdog.control.resolve import found, still_may, stored
+from watchdog.control.views import agent as views
+from watchdog.control.views import failures
+from watchdog.core.agent import Status
+from watchdog.errors import AgentNotFound
+from watchdog.registry.rows import AgentRow
+from watchdog.telemetry.metrics import CONTENT_TYPE
+
+_EVENTS = 2000  # of one agent's history; a story that is longer is cut at its beginning
+
+
+async def agents(request: web.Request) -> web.Response:
+    """The living agents; with `all`, those that ended too. Of other people's, what everybody may know."""
+    desk, peer = desk_of(request), peer_at(request)
+    tag, name = request.query.get("tag"), request.query.get("name")
+    chosen: list[Agent | AgentRow] = list(desk.fleet)
+    if flag(request, "all"):
+        living = {agent.agent_id for agent in desk.fleet}
+        rows = await desk.store.read(desk.store.store.agents, ended=True, tag=tag)
+        chosen += [row for row in rows if row.agent_id not in living and row.registration.host == desk.host]
+    listed: list[views.Json] = []
+    for agent in chosen:
+        reg = agent.reg if isinstance(agent, Agent) else agent.registration
+        # A tag is evidence: it must not be found out by asking for it.
+        if (tag is None or (tag in reg.tags and peer.may(reg.owner_uid))) and name in (None, reg.name):
+            shown = desk.present(agent) if isinstance(agent, Agent) else agent
+            entry = views.listed(shown, peer)
+            if peer.may(reg.owner_uid):
+                entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
+            listed.append(entry)
+    await failures.add(desk, listed)
+    if tag is None:
+        listed += [one for one in desk.shown() if name in (None, one["name"]) and peer.may(int(str(one["owner_uid"])))]
+    if flag(request, "all_hosts"):
+        for entry in listed:
+            entry["host"] = desk.host
+        listed += await remote_hosts.listed(desk, peer, ended=flag(request, "all"), tag=tag, name=name)
+    return web.json_response({"agents": listed})
+
+
+async def agent(request: web.Request) -> web.Response:
+    """One agent with its whole story; by id, or by name (the living one, else the newest)."""
+    desk, peer = desk_of(request), peer_at(request)
+    where = await remote_hosts.place(desk, peer, request.match_info["agent_id"])
+    house = await remote_hosts.house(desk, where.host)
+    one: Agent | AgentRow
+    if where.host != desk.host:
+        one = await remote_hosts.one(desk, house, where)
+    else:
+        try:
+            one = found(desk, peer, where.word)
+            await still_may(desk, peer, one)
+        except AgentNotFound:
+            one = await stored(desk, peer, where.word)
+    agent_id, store = one.agent_id, desk.store
+    owner_uid = (one.reg if isinstance(one, Agent) else one.registration).owner_uid
+    doubts, observes = (desk.doubts(owner_uid), desk.settings.observe) if where.host == desk.host else ([], False)
+    if isinstance(one, Agent) and where.host == desk.host:
+        one = desk.present(one)
+    rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
+    requests = await store.read(store.store.requests_of, agent_id)
+    runs = await store.read(store.store.runs_of, agent_id)
+    return web.json_response(
+        {
+            "agent": views.full(one, house.holds, desk.now(), doubts, observes=observes)
+            | await remote_hosts.differences(desk, one)
+            | {"cleanup_failed": failures.in_words(runs)},
+            "children": [views.public(child) for child in house.fleet.children(agent_id)],
+            "events": [views.event(row) for row in rows],
+            "requests": [views.request(row) for row in requests],
+            "cleanup": [views.run(row) for row in runs],
+        }
+    )
+
+
+async def status(request: web.Request) -> web.Response:
+    """Whether the daemon does its work, in figures that everybody may see."""
+    desk, peer = desk_of(request), peer_at(request)
+    now = desk.now()
+    facts = dict(desk.facts())
+    if facts.get("config_problems") and not peer.admin:
+        facts["config_problems"] = ["its log tells"]  # they quote the file
+    if facts.get("registry_problem") and not peer.admin:
+        facts["registry_problem"] = "its log tells"  # a server's words name its users
+    troubles = facts.get("troubles")
+    if isinstance(troubles, list) and not peer.admin:  # their words name others' agents and paths
+        facts["troubles"] = [{**one, "what": f"{one['event']} (its log has the details)"} for one in troubles]
+    unreadable = facts.get("unreadable")
+    if isinstance(unreadable, list):
+        facts["unreadable"] = [one for one in unreadable if peer.may(one["uid"])]  # a pid and its uid are evidence
+    owners = {agent.agent_id: agent.reg.owner_uid for agent in desk.fleet}
+    return web.json_response(
+        {
+            "version": importlib.metadata.version("agent-watchdogd"),
+            "pid": os.getpid(),
+            "uid": os.geteuid(),
+            "host": desk.host,
+            "hostname": os.uname().nodename,
+            "boot_id": desk.boot_id,
+            "socket": desk.socket_path,
+            "agents": len(desk.fleet),
+            "verdicts": _tally(desk, "verdict"),
+            "statuses": _tally(desk, "status"),
+            "open_kills": sum(agent.request_id is not None for agent in desk.fleet),
+            "holds": [
+                views.hold(row, peer, owners.get(row.agent_id) if row.agent_id else None)
+                for row in desk.holds.current(now)
+            ],
+            "doubts": desk.doubts(),
+            "unkillable": [views.unkillable(agent, peer) for agent in desk.fleet if agent.status is Status.UNKILLABLE],
+            "limited": [
+                one for one in desk.admission.limited() if peer.admin or one["uid"] == desk.admission.user_of(peer.uid)
+            ],
+            "subuid_problems": desk.admission.problems,
+            "you": {"uid": peer.uid, "admin": peer.admin},
+            **facts,
+        }
+    )
+
+
+async def metrics(request: web.Request) -> web.Response:
+    """Figures for Prometheus; no names in them, so everybody may read."""
+    return web.Response(body=desk_of(request).metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _tally(desk: Desk, what: str) -> dict[str, int]:
+    agents = map(desk.present, desk.fleet) if what == "verdict" else desk.fleet
+    values = (agent.verdict if what == "verdict" else agent.status for agent in agents)
+    return dict(Counter(str(value) if value else "none" for value in values))

@@ -1,0 +1,1 @@
+"""What the API answers: JSON forms of agents, evidence, results and what happens next."""

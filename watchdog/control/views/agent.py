@@ -1,0 +1,245 @@
+"""Agents, events, requests and hooks as JSON, and who may see what of them.
+
+Of other people's agents only id, name, owner, status and verdict are shown: never evidence, a note, a command, a path.
+Durations are seconds, times are UTC with a Z.
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime, timedelta
+
+from watchdog.agents.fleet import Agent
+from watchdog.agents.holds import Holds
+from watchdog.control.peers import Peer
+from watchdog.control.views.evidence import signals
+from watchdog.control.views.next_change import outlook
+from watchdog.core.agent import ENDED, Identity, Registration, Verdict
+from watchdog.core.redaction import hide_secrets
+from watchdog.probes import panes
+from watchdog.registry.rows import AgentRow, EventRow, HoldRow, RequestRow, RunRow
+
+Json = dict[str, object]
+
+
+def stamp(at: datetime | None) -> str | None:
+    """A UTC time as ISO 8601 with Z, to the millisecond."""
+    return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def seconds(span: timedelta | None) -> float | None:
+    """A duration as seconds, to the tenth."""
+    return None if span is None else round(span.total_seconds(), 1)
+
+
+def public(agent: Agent | AgentRow) -> Json:
+    """What everybody on the machine may know."""
+    reg = _registration(agent)
+    return {
+        "agent_id": reg.agent_id,
+        "name": reg.name,
+        "owner_uid": reg.owner_uid,
+        "status": agent.status.value,
+        "verdict": agent.verdict.value if agent.verdict else None,
+    }
+
+
+def listed(agent: Agent | AgentRow, peer: Peer) -> Json:
+    """One agent for a list, as much of it as the peer may see."""
+    reg = _registration(agent)
+    if not peer.may(reg.owner_uid):
+        return public(agent)
+    return {**public(agent), **_said(reg), **(_living(agent) if isinstance(agent, Agent) else _stored(agent))}
+
+
+def full(
+    agent: Agent | AgentRow, holds: Holds, now: datetime, doubts: Iterable[str] = (), *, observes: bool = False
+) -> Json:
+    """Everything about one agent, for its owner, root and admins."""
+    reg = _registration(agent)
+    if isinstance(agent, AgentRow):
+        return {**public(agent), **_said(reg), **_stored(agent), "outlook": ["It has ended; nothing will change."]}
+    members = [
+        {
+            "pid": m.identity.pid,
+            "name": m.name,
+            "state": m.state,
+            "via": m.via,
+            "uid": m.uid,
+            "cpu_seconds": round(m.cpu_seconds, 2),
+            "rss_bytes": m.rss_bytes,
+        }
+        for m in agent.members
+    ]
+    return {
+        **public(agent),
+        **_said(reg),
+        **_living(agent),
+        "held": holds.reason_for(agent.agent_id, now),
+        "line": None if agent.verdict is None else [*Verdict].index(agent.verdict) + 1,
+        "signals": signals(agent),
+        "members": members,
+        "members_age_seconds": seconds(agent.scan_age),
+        "outlook": outlook(agent, holds, now, doubts, observes=observes),
+    }
+
+
+def unkillable(agent: Agent, peer: Peer) -> Json:
+    """An agent of which something could not be killed, for `status`; why, for those who may see it."""
+    may = peer.may(agent.reg.owner_uid)
+    return {"agent_id": agent.agent_id, "name": agent.reg.name, "why": agent.lives_on if may else None}
+
+
+def _registration(agent: Agent | AgentRow) -> Registration:
+    return agent.reg if isinstance(agent, Agent) else agent.registration
+
+
+def _said(reg: Registration) -> Json:
+    return {
+        "type": reg.agent_type,
+        "tags": list(reg.tags),
+        "task_id": reg.task_id,
+        "parent_id": reg.parent_id,
+        "pid": reg.identity.pid if reg.identity else None,
+        "source": reg.source,
+        "command": reg.command,
+        "worktree": reg.worktree,
+        "temp_dir": reg.temp_dir,
+        "beat_file": reg.beat_file,
+        "log": reg.log,
+        "transcript": reg.transcript,
+        "cgroup": reg.cgroup,
+        "entries": [
+            {"kind": one.kind, "path": one.path, "key": one.key, "proved": one.proved, "resume": one.resume}
+            for one in reg.entries
+        ],
+        "pane": panes.words(reg.its_pane),
+        "stall_after_seconds": seconds(reg.stall_after),
+        "interval_seconds": seconds(reg.interval),
+        "ttl_seconds": seconds(reg.ttl),
+        "created_at": stamp(reg.created_at),
+        "host": reg.host,
+    }
+
+
+def _living(agent: Agent) -> Json:
+    return {
+        "state": agent.state.value if agent.state else None,
+        "state_age_seconds": seconds(agent.state_age),
+        "why": agent.why,
+        "needs_person": agent.needs_person,
+        "untouchable": agent.untouchable,
+        "promised": agent.promised,
+        "beats": agent.beats,
+        "last_heartbeat": stamp(agent.last_heartbeat),
+        "seconds_since_heartbeat": seconds(agent.silence) if agent.beats else None,
+        "silence_seconds": seconds(agent.silence),
+        "counted_seconds": seconds(agent.counted),
+        "forgiven_seconds": seconds(agent.forgiven),
+        "after_seconds": seconds(agent.after),
+        "watched_seconds": seconds(agent.age),
+        "lease_left_seconds": seconds(agent.lease_left),
+        "tool": agent.tool and hide_secrets(agent.tool),
+        "tool_left_seconds": seconds(agent.tool_left),
+        "progress": agent.progress,
+        "progress_age_seconds": seconds(agent.progress_age),
+        "ttl_left_seconds": seconds(agent.ttl_left),
+        "activity": agent.activity,
+        "note": agent.note and hide_secrets(agent.note),
+        "late_looks": agent.late_looks,
+        "channel_lost": agent.channel_lost,
+        "elsewhere": None if agent.elsewhere is None else str(agent.elsewhere),
+        "request_id": agent.request_id,
+        "exit_code": agent.exit_code,
+        "exit_signal": agent.exit_signal,
+    }
+
+
+def _stored(row: AgentRow) -> Json:
+    return {
+        "state": row.state.value if row.state else None,
+        "why": row.error_message or _end(row),
+        "promised": row.promised,
+        "beats": row.beats,
+        "last_heartbeat": stamp(row.last_heartbeat),
+        "seconds_since_heartbeat": row.silence_seconds if row.beats else None,
+        "silence_seconds": row.silence_seconds,
+        "watched_seconds": row.watched_seconds,
+        "progress": row.last_progress,
+        "note": row.note,
+        "created_at": stamp(row.created_at),
+        "started_at": stamp(row.started_at),
+        "completed_at": stamp(row.completed_at),
+        "exit_code": row.exit_code,
+        "exit_signal": row.exit_signal,
+        "error_message": row.error_message,
+    }
+
+
+def _end(row: AgentRow) -> str:
+    """How one ended that has no error."""
+    if row.status not in ENDED:
+        return ""
+    return "exited by itself" + (", exit status unknown" if row.exit_code is None else f" with status {row.exit_code}")
+
+
+def event(row: EventRow) -> Json:
+    """One entry of the history."""
+    return {
+        "id": row.id,
+        "at": stamp(row.at),
+        "event": row.event,
+        "agent_id": row.agent_id,
+        "name": row.name,
+        "from_status": row.from_status,
+        "to_status": row.to_status,
+        "who": row.who,
+        "why": row.why,
+        "evidence": row.evidence,
+    }
+
+
+def request(row: RequestRow) -> Json:
+    """One kill request, with how far it came."""
+    return {
+        "request_id": row.request_id,
+        "reason": row.reason.value,
+        "by": row.by,
+        "status": row.status,
+        "step": row.step,
+        "options": row.options,
+        "evidence": row.evidence,
+        "outcome": row.outcome,
+        "created_at": stamp(row.created_at),
+        "claimed_at": stamp(row.claimed_at),
+        "finished_at": stamp(row.finished_at),
+    }
+
+
+def run(row: RunRow) -> Json:
+    """One run of a cleanup hook."""
+    return {
+        "hook": row.hook,
+        "status": row.status,
+        "attempts": row.attempts,
+        "message": row.message,
+        "details": row.details,
+        "started_at": stamp(row.started_at),
+        "finished_at": stamp(row.finished_at),
+    }
+
+
+def hold(row: HoldRow, peer: Peer, owner_uid: int | None) -> Json:
+    """One hold; its reason is somebody's words, so it is shown like a note."""
+    shown = owner_uid is None or peer.may(owner_uid)
+    return {
+        "agent_id": row.agent_id,
+        "reason": row.reason if shown else None,
+        "by_uid": row.by_uid,
+        "since": stamp(row.created_at),
+        "until": stamp(row.until_at),
+    }
+
+
+def identity(value: Identity) -> Json:
+    """A process's identity."""
+    return asdict(value)

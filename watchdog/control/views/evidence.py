@@ -1,0 +1,99 @@
+"""What speaks for and against an agent, each signal with its age and whose word it is: the middle of `why`. Pure.
+
+A signal that is missing is told as missing, with the reason; it is no evidence.
+"""
+
+from datetime import timedelta
+
+from watchdog.agents.fleet import Agent
+from watchdog.core.observed_activity import TRUST, Kind, Trust
+from watchdog.core.redaction import hide_secrets
+from watchdog.core.verdict import span
+
+Json = dict[str, object]
+
+
+def signals(agent: Agent) -> list[Json]:
+    """Its own words first, then what is seen from outside."""
+    inside = _word("containers", None, None, "what it runs in a container is neither watched nor killed with it")
+    return [*_words(agent), *(_sight(agent, kind) for kind in Kind), _prompt(agent), inside]
+
+
+def _words(agent: Agent) -> list[Json]:
+    said = [_heartbeat(agent), _promise(agent)]
+    said.append(_word("state", agent.state and str(agent.state), agent.state_age, "it never reported one"))
+    lease = f"{span(agent.lease_left)} left" if agent.lease_left else None
+    said.append(_word("lease", lease, None, "it has none"))
+    tool = None
+    if agent.tool:
+        left = f"{span(agent.tool_left)} of its limit left" if agent.tool_left else "no limit left, or none was given"
+        tool = f"{hide_secrets(agent.tool)}, {left}"
+    said.append(_word("tool", tool, None, "none was reported, or it is over"))
+    progress = None if agent.progress is None else f"{agent.progress:g}"
+    said.append(
+        _word("progress", progress, agent.progress_age, "it never reported any; judged by its heartbeats alone")
+    )
+    if agent.shared:
+        said.append(_entry("sessions", agent.shared, None, Trust.OWNER, None))
+    if agent.reg.beat_file is not None:
+        failure = None if agent.unread is None else f"could not be read for {span(agent.unread)}"
+        said.append(_entry("beat file", None if failure else "is read", None, Trust.OWNER, failure))
+    return said
+
+
+def _heartbeat(agent: Agent) -> Json:
+    more = []
+    if agent.forgiven:
+        more.append(f"{span(agent.forgiven)} of that not counted: the daemon could not hear it")
+    if agent.channel_lost:
+        more.append(
+            "further ones could not reach the daemon (its socket or the way to it was gone, or too many connections)"
+        )
+    if agent.late_looks:
+        more.append(f"{agent.late_looks} look{'s' if agent.late_looks != 1 else ''} in a row found it too silent")
+    text = f"{agent.beats} received, the last" if agent.beats else None
+    missing = f"none yet in {span(agent.age)} of watched time"
+    return _word("heartbeat", text, agent.silence, missing) | {"more": "; ".join(more) if text else ""}
+
+
+def _promise(agent: Agent) -> Json:
+    text = f"stalled after {span(agent.after)} of silence" if agent.promised else None
+    return _word("promise", text, None, "it promised no heartbeats; silence alone never kills it")
+
+
+def _sight(agent: Agent, kind: Kind) -> Json:
+    sight = agent.sights.seen.get(kind)
+    return _entry(
+        kind,
+        sight.text if sight else None,
+        sight.age if sight else None,
+        TRUST[kind],
+        None if sight else _unseen(agent, kind),
+    )
+
+
+def _prompt(agent: Agent) -> Json:
+    prompt = agent.sights.prompt
+    says, age = (None, None) if prompt is None else (f"its pane shows {prompt.text}", prompt.age)
+    return _entry("prompt", says, age, Trust.OWNER, None if says else "none seen in its tmux pane")
+
+
+def _unseen(agent: Agent, kind: Kind) -> str:
+    named = {Kind.TRANSCRIPT: agent.reg.transcript, Kind.LOG: agent.reg.log}
+    if kind in named and named[kind] is None:
+        return "none was named"
+    failure = agent.sights.failed.get(kind)
+    if failure is not None:
+        return f"the look failed: {failure}"
+    if kind is Kind.CHILD:
+        return "none at work"
+    return "nothing seen since it fell silent" if agent.in_question else "looked at when it has been silent for a while"
+
+
+def _word(name: str, says: str | None, age: timedelta | None, missing: str) -> Json:
+    return _entry(name, says, age if says else None, Trust.AGENT, None if says else missing)
+
+
+def _entry(name: str, says: str | None, age: timedelta | None, trust: Trust, missing: str | None) -> Json:
+    seconds = None if age is None else round(age.total_seconds(), 1)
+    return {"signal": str(name), "says": says, "age_seconds": seconds, "trust": str(trust), "missing": missing}

@@ -1,0 +1,136 @@
+"""What would change an agent's verdict: sentences of `why`. Pure."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from watchdog.agents.fleet import ZERO, Agent
+from watchdog.agents.holds import Holds
+from watchdog.core.agent import ENDED, State, Status, Step, Verdict
+from watchdog.core.verdict import span
+
+
+def outlook(
+    agent: Agent, holds: Holds, now: datetime, doubts: Iterable[str] = (), *, observes: bool = False
+) -> list[str]:
+    """Sentences, the nearest change first. `doubts`: why the daemon holds back its own kills for silence."""
+    said = _held(agent, holds, now)
+    if observes:
+        said.append('The daemon only observes (mode = "observe"): a kill would be logged, not carried out.')
+    if agent.verdict in (Verdict.STARTING, Verdict.LATE, Verdict.STALLED):
+        said += [
+            f"The daemon kills no agent for silence at present: {why}. `agent-watchdog unhold` lifts that."
+            for why in doubts
+        ]
+    if agent.status is Status.ENDING:
+        return [f"It is being killed (request {agent.request_id}); a heartbeat no longer changes that.", *said]
+    if agent.status is Status.UNKILLABLE:
+        return [
+            "Part of its process tree could not be killed; that is tried again, and nothing is cleaned up before.",
+            *said,
+        ]
+    if agent.status in ENDED:
+        return ["It has ended; nothing will change."]
+    if agent.status is Status.QUEUED:
+        return [
+            "It is queued; a pid (PATCH /v1/agents/ID) makes it running. Until then nothing is done about it.",
+            *said,
+        ]
+    if agent.asked is not None:
+        return [f"It was asked to exit by itself ({agent.asked.reason}); if it does not, it is killed.", *said]
+    return [*_by_verdict(agent), *_limits(agent), *said]
+
+
+def _by_verdict(agent: Agent) -> list[str]:
+    policy = agent.policy
+    left = agent.after - agent.counted
+    match agent.verdict:
+        case None:
+            return ["It has not been looked at yet; the next sweep does that."]
+        case Verdict.GONE:
+            return ["Its main process has exited; what it left behind is killed and cleaned up next."]
+        case Verdict.UNKNOWN:
+            return ["A look that succeeds (see the reason above) decides; until then nothing is done about it."]
+        case Verdict.STARTING:
+            what = "A pid" if agent.identity is None else "A first heartbeat"
+            limit = max(policy.start_limit, agent.after) if agent.promised else policy.start_limit
+            left = max(ZERO, limit + agent.forgiven - agent.age)
+            return [f"{what} must come within {span(left)}; otherwise it has failed to start and is killed."]
+        case Verdict.EXPIRED:
+            return ["Its time to live is over; nothing changes that."]
+        case Verdict.LINGERING:
+            return ["A heartbeat with another state than `done` spares it."]
+        case Verdict.WAITING:
+            return _waiting(agent)
+        case Verdict.HEALTHY if not agent.promised:
+            return ["Only its exit and its time to live count; after a first heartbeat its silence counts, too."]
+        case Verdict.HEALTHY:
+            return [f"Without a heartbeat it is late in {span(max(ZERO, left))}, and stalled{_confirmed(agent)}."]
+        case Verdict.LATE if agent.activity is not None:
+            left = max(ZERO, policy.busy_limit - max(ZERO, agent.counted - agent.after))
+            return [
+                f"A heartbeat makes it healthy at once. Without one, when it shows no more activity (now: "
+                f"{agent.activity}), or in {span(left)} in any case, it is stalled{_then(agent)}."
+            ]
+        case Verdict.LATE:
+            return [
+                "A heartbeat makes it healthy at once. Without one it is stalled after"
+                f" {policy.confirm_sweeps} looks in a row ({agent.late_looks} so far){_then(agent)}."
+            ]
+        case Verdict.STALLED:
+            return [f"A heartbeat before the first signal withdraws the kill. Without one it is stalled{_then(agent)}."]
+
+
+def _waiting(agent: Agent) -> list[str]:
+    if agent.lease_left > ZERO:
+        return [f"Its lease ends in {span(agent.lease_left)}; silence counts from then on."]
+    if agent.tool is not None and agent.tool_left > ZERO:
+        return [f"The limit of tool {agent.tool} ends in {span(agent.tool_left)}; silence counts from then on."]
+    if agent.sights.prompt is not None and agent.state not in (State.IDLE, State.WAITING, State.DONE):
+        return ["A person must answer what its pane asks; a heartbeat or another screen ends the wait."]
+    if agent.beats == 0 and agent.sights.unprompted is not None:
+        return ["It waits for its first prompt; from its first heartbeat on its silence counts."]
+    if agent.state is State.DONE:
+        left = max(ZERO, agent.policy.linger - agent.state_age)
+        return [f"It said `done`; if it still runs in {span(left)} it is killed as lingering."]
+    if agent.rests_on:
+        left = max(ZERO, max(agent.after, agent.policy.wait_limit) - agent.counted)
+        return [f"It is idle while what it started goes on; without a sign of either it is late in {span(left)}."]
+    if agent.state is State.BLOCKED:
+        left = max(ZERO, agent.policy.wait_limit - agent.state_age)
+        return [f"It said `blocked`; that is accepted for {span(left)} more, then its silence counts."]
+    return [f"It said `{agent.state}`; a heartbeat with another state ends the wait, which has no limit."]
+
+
+def _confirmed(agent: Agent) -> str:
+    """The look that finds it late is the first of those that confirm it."""
+    more = agent.policy.confirm_sweeps - 1
+    return f" {more} look{'s' if more != 1 else ''} later" if more > 0 else " with the same look"
+
+
+def _then(agent: Agent) -> str:
+    ladder = agent.policy.ladder
+    if ladder != (Step.KILL,) and Step.KILL in ladder:
+        return f", and its ladder ({', '.join(ladder)}) goes on" + (f" from {agent.rung}" if agent.rung else "")
+    if Step.KILL in ladder:
+        return " and killed"
+    return f", which is only reported: its ladder ({', '.join(ladder) or 'empty'}) ends before a kill"
+
+
+def _limits(agent: Agent) -> list[str]:
+    said = []
+    if agent.ttl_left is not None and agent.ttl_left > ZERO:
+        said.append(f"Its time to live ends in {span(agent.ttl_left)}.")
+    if agent.progress_age is not None and agent.verdict is Verdict.HEALTHY:
+        left = max(ZERO, agent.policy.progress_limit - agent.progress_age)
+        said.append(f"If its progress stays at {agent.progress} it counts as silent in {span(left)}.")
+    return said
+
+
+def _held(agent: Agent, holds: Holds, now: datetime) -> list[str]:
+    own, everybody = holds.reason_for(agent.agent_id, now), holds.reason_for(None, now)
+    said = []
+    if own is not None:
+        said.append(f"It is held: {own}. It is not killed before `agent-watchdog unhold {agent.reg.name}`.")
+    if everybody is not None:
+        said.append(f"All agents are held: {everybody}. The daemon kills none of them before `agent-watchdog unhold`.")
+    return said

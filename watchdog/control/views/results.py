@@ -1,0 +1,194 @@
+"""The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus four of ours (README)."""
+
+from watchdog.agents.fleet import Agent
+from watchdog.control.context import Desk, Json
+from watchdog.control.patience import goes_on, what_goes_on
+from watchdog.control.peers import Peer
+from watchdog.core.agent import HookOutcome, KillOptions, Reason, Status
+from watchdog.errors import PathRefused, WatchdogError
+from watchdog.registry.rows import AgentRow, RequestRow
+
+_DENIED_EVERY = 60.0  # seconds between two lines about the same uid and route
+_UNDONE = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
+# In the order in which the command lists them; every result has all of them.
+KEYS = (
+    "success",
+    "agent_id",
+    "name",
+    "action",
+    "pid",
+    "kill_signal",
+    "task_id",
+    "killed_at",
+    "grace_period_seconds",
+    "killed_gracefully",
+    "seconds_since_heartbeat",
+    "message",
+    "how",
+    "status",
+    "resume",
+    "resumable",
+    "processes",
+    "cleanup",
+)
+
+
+def outcome_of(
+    agent: Agent, request_id: str, outcome: Json | None, options: KillOptions, *, waited: bool, at: str = ""
+) -> Json:
+    """A kill's result. `outcome` None: not there yet, which is no failure when nobody wanted to wait. `at`: `@HOST`."""
+    grace = agent.policy.grace if options.grace is None else options.grace
+    result: Json = {
+        **dict.fromkeys(KEYS),
+        "success": not waited,
+        "agent_id": agent.agent_id,
+        "name": agent.reg.name,
+        "owner_uid": agent.reg.owner_uid,
+        "action": "force_kill" if options.force else "graceful_kill",
+        "pid": agent.identity.pid if agent.identity else None,
+        "task_id": agent.reg.task_id,
+        "grace_period_seconds": grace.total_seconds(),
+        "seconds_since_heartbeat": round(agent.silence.total_seconds()) if agent.beats else None,
+        "processes": [],
+        "cleanup": [],
+        "request_id": request_id,
+    }
+    if outcome is not None:
+        result |= {key: value for key, value in outcome.items() if value is not None or key not in result}
+        _as_the_command_says(result, options)
+        if goes_on(result):
+            result["how"] = f"{result['how']}; {what_goes_on(result, agent.reg.name + at)}"
+    elif waited:
+        result |= {
+            "error": "kill_failed",
+            "message": f"not dead yet; the kill goes on (agent-watchdog why {agent.reg.name})",
+        }
+    else:
+        result["message"] = f"a kill request is committed; see agent-watchdog why {agent.reg.name}"
+    if options.force:
+        del result["grace_period_seconds"]  # there was none
+    if not result["success"]:
+        result.setdefault("error", "kill_failed")
+        result["http_status"] = {"permission_denied": 403, "protected": 409, "withdrawn": 409}.get(
+            str(result["error"]), 500
+        )
+    return result
+
+
+def _as_the_command_says(result: Json, options: KillOptions) -> None:
+    """The values that the command documents, in its own words and numbers; `how` has ours."""
+    result["how"] = result["message"]
+    if result.get("status") == Status.KILLED and result["success"]:
+        forced = result["action"] == "force_kill"
+        result["message"] = "Agent force killed" if forced else "Agent terminated gracefully"
+    for key in ("grace_period_seconds", "seconds_since_heartbeat"):
+        value = result[key]
+        if isinstance(value, float):
+            result[key] = int(value) if value.is_integer() or key == "seconds_since_heartbeat" else value
+    cleanup = result.get("cleanup")
+    runs = cleanup if isinstance(cleanup, list) else []
+    failed = [run for run in runs if run.get("outcome") in _UNDONE and "retry" not in run]  # a pane: told beside
+    if failed and result["success"]:
+        words = "; ".join(f"{run.get('hook')}: {run.get('message')}" for run in failed)
+        result |= {
+            "success": False,
+            "error": PathRefused.code,
+            "message": f"{result['message']}; not all put in order: {words}",
+        }
+
+
+def is_dead(result: Json) -> bool:
+    """Whether the agent of a result has ended, even where its place was not put in order."""
+    return bool(result.get("success")) or result.get("error") == PathRefused.code
+
+
+def ended_already(row: AgentRow, order: RequestRow | None = None, *, purged: bool = False) -> Json:
+    """The agent is dead, which is what was wanted; `order`: that ended it. `purged`: nothing is left to take up."""
+    reg, outcome = row.registration, {} if order is None else order.outcome
+    message = "already stopped" if row.status is Status.STOPPED else f"already dead: {row.status}"
+    asked = order is not None and order.reason not in (Reason.GONE, Reason.LOST)
+    who = f", by {order.by}: {order.options.get('why')}" if order is not None and asked else ""
+    return {
+        **dict.fromkeys(KEYS),
+        "success": True,
+        "agent_id": reg.agent_id,
+        "name": reg.name,
+        "owner_uid": reg.owner_uid,
+        "action": "none",
+        "pid": reg.identity.pid if reg.identity else None,
+        "task_id": reg.task_id,
+        "killed_at": outcome.get("killed_at"),
+        "message": message,
+        "how": f"{message} since {stamp}{who}" if (stamp := outcome.get("killed_at")) else message,
+        "status": row.status.value,
+        "resume": None if purged else outcome.get("resume"),
+        "resumable": not purged and outcome.get("resume") is not None,
+        "stop_reason": outcome.get("stop_reason"),
+        "processes": [],
+        "cleanup": [],
+    }
+
+
+def failure(target: str, error: WatchdogError, agent: Agent | None = None) -> Json:
+    """A target that was not ended, and why."""
+    result: Json = {"success": False, "error": error.code, "message": str(error), "target": target}
+    result["agent_id"] = agent.agent_id if agent is not None else target
+    if agent is not None:
+        result |= {"name": agent.reg.name, "owner_uid": agent.reg.owner_uid, "task_id": agent.reg.task_id}
+    result["http_status"] = error.http_status
+    return result
+
+
+def dry(agent: Agent) -> Json:
+    """What would be killed."""
+    return {
+        "success": True,
+        "agent_id": agent.agent_id,
+        "name": agent.reg.name,
+        "owner_uid": agent.reg.owner_uid,
+        "action": "would_end",
+        "pid": agent.identity.pid if agent.identity else None,
+        "task_id": agent.reg.task_id,
+        "seconds_since_heartbeat": round(agent.silence.total_seconds()) if agent.beats else None,
+        "message": f"would be killed: {agent.status}, {agent.verdict or 'not looked at yet'}; {agent.why}".rstrip("; "),
+        "processes": [{"pid": m.identity.pid, "name": m.name, "how": "would be killed"} for m in agent.members],
+    }
+
+
+def preview(agent: Agent, tree: str) -> Json:
+    """What would be killed, to somebody who may not know whom he means; nothing was done."""
+    result = dry(agent)
+    message = f"not done, since you run in the tree {tree}; with --go (JSON: go) it {result['message']}"
+    return result | {"success": False, "error": "preview", "message": message}
+
+
+def summary(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> Json:
+    """The answer for several agents."""
+    killed = [r for r in results if is_dead(r) and r.get("status") is not None and r["action"] != "none"]
+    keys = ("agent_id", "name", "pid", "seconds_since_heartbeat", "killed_gracefully", "task_id")
+    return {
+        "success": all(bool(r.get("success")) for r in results),
+        "action": "would_end"
+        if dry_run or any(r.get("error") == "preview" for r in results)
+        else "kill_stalled"
+        if targets == ["stalled"]
+        else "kill",
+        "agents_killed": len(killed),
+        "killed_agents": [{key: r.get(key) for key in keys} for r in killed],
+        "timestamp": desk.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "results": results,
+    }
+
+
+def denial(desk: Desk, peer: Peer, route: str, why: str) -> None:
+    """Say that somebody was refused: counted always, one line per uid and route a minute."""
+    route = route.removeprefix("/v1")
+    key = (peer.uid, "/".join(route.split("/")[:2]))
+    desk.metrics.denied.labels(route=key[1]).inc()
+    now = desk.clock.mono()
+    if now - desk.denied.get(key, float("-inf")) < _DENIED_EVERY:
+        return
+    if len(desk.denied) > 1000:
+        desk.denied.clear()
+    desk.denied[key] = now
+    desk.event("control.denied", uid=peer.uid, pid=peer.pid, route=key[1], why=why)

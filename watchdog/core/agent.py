@@ -1,0 +1,328 @@
+"""The words of the house as types: status, verdict, state, identity, policy, agent.
+
+Everything here is a value. Durations are `timedelta`, wall times are aware UTC `datetime`s and serve display only:
+no decision is taken from a wall time.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from watchdog.core.process import Identity as Identity
+from watchdog.core.process import Listed as Listed
+from watchdog.core.sites import Site
+
+
+class Status(StrEnum):
+    """Where an agent stands in its life (`agent_lifecycle.status`)."""
+
+    QUEUED = "queued"  # -> starting when somebody starts it; never judged
+    STARTING = "starting"  # no pid yet -> running
+    RUNNING = "running"  # -> ending when a kill or a cleanup is claimed
+    ENDING = "ending"  # -> one of the ended ones after the last hook, or unkillable
+    UNKILLABLE = "unkillable"  # -> ending when its processes go after all
+    STOPPED = "stopped"  # somebody asked it to stop
+    KILLED = "killed"  # we ended it
+    COMPLETED = "completed"  # it ended by itself: exit 0, or unknown
+    FAILED = "failed"  # it ended by itself: another exit status, a signal, or it never started
+    LOST = "lost"  # its boot is gone
+
+
+LIVE = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING, Status.ENDING, Status.UNKILLABLE})
+ENDED = frozenset(Status) - LIVE
+
+
+class State(StrEnum):
+    """What an agent says of itself in a beat."""
+
+    WORKING = "working"
+    IDLE = "idle"
+    WAITING = "waiting"  # for a human
+    BLOCKED = "blocked"  # for another than a human (a rate limit, a lock); no stall, up to `wait_limit`
+    DONE = "done"
+
+
+class Verdict(StrEnum):
+    """What one sweep's look means; `core.verdict.judge` picks the first that fits, in this order."""
+
+    GONE = "gone"
+    UNKNOWN = "unknown"
+    STARTING = "starting"
+    EXPIRED = "expired"
+    LINGERING = "lingering"
+    WAITING = "waiting"
+    HEALTHY = "healthy"
+    LATE = "late"
+    STALLED = "stalled"
+
+
+class Presence(StrEnum):
+    """What the kernel says of the main process."""
+
+    ALIVE = "alive"
+    ABSENT = "absent"  # proved: pidfd readable, no such process, another process, another boot, a zombie with no thread
+    UNKNOWN = "unknown"  # the look failed; never means dead
+    NO_PID = "no_pid"  # nobody has told us a pid yet
+
+
+class Reason(StrEnum):
+    """Why a kill was asked for (`kill_request.reason`)."""
+
+    STALLED = "stalled"
+    EXPIRED = "expired"
+    LINGERING = "lingering"
+    FAILED_TO_START = "failed_to_start"
+    GONE = "gone"  # the main process ended by itself; only what is left of the tree is ended
+    LOST = "lost"  # its boot is gone, and every process with it
+    OPERATOR = "operator"  # `kill`
+    STOP = "stop"  # `stop`, `cancel`
+    ORPHANED = "orphaned"  # its row is closed and its main process dead: processes that outlived it are ended
+
+
+class Step(StrEnum):
+    """The ladder's rungs, in climbing order."""
+
+    WARN = "warn"
+    NUDGE = "nudge"
+    STOP = "stop"
+    KILL = "kill"
+
+
+class Polite(StrEnum):
+    """Who gets TERM when: the main process first and the rest at half of the grace, or all at once.
+
+    Each has a whole grace from then on.
+    """
+
+    MAIN_FIRST = "main_first"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The limits that hold for one agent, config and `[[policy]]` merged (reasons: config/agent-watchdog.toml)."""
+
+    after: timedelta = timedelta(seconds=120)
+    confirm_sweeps: int = 2
+    start_limit: timedelta = timedelta(seconds=300)
+    busy_limit: timedelta = timedelta(hours=1)
+    wait_limit: timedelta = timedelta(hours=6)
+    prompt_limit: timedelta = timedelta(minutes=5)
+    progress_limit: timedelta = timedelta(minutes=30)
+    linger: timedelta = timedelta(seconds=60)
+    grace: timedelta = timedelta(seconds=10)
+    verify: timedelta = timedelta(seconds=60)
+    ladder: tuple[Step, ...] = (Step.KILL,)
+    warn_pause: timedelta = timedelta(seconds=60)  # how long each step of the ladder is given before the next
+    nudge_pause: timedelta = timedelta(seconds=60)
+    stop_pause: timedelta = timedelta(seconds=60)
+    nudge_text: str = "Are you still at work? Go on with your task, or say what you wait for."
+    nudge_command: tuple[str, ...] = ()
+    exit_keys: tuple[str, ...] = ()
+    polite: Polite = Polite.MAIN_FIRST
+    spare: tuple[str, ...] = ()
+    task_status: str = "failed"
+
+
+# Of agents that nobody gave into our care: a vendor hook, or a vendor's own list of its sessions, told of them. The
+# daemon tells of them, and ends nothing of theirs, unless a `[[policy]]` says more.
+TOLD_OF = frozenset({"hook", "claude"})
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What is known of an agent from who registered it. `after` and `ttl` are None where the policy decides."""
+
+    agent_id: str
+    name: str
+    owner_uid: int
+    host: str
+    boot_id: str
+    agent_type: str = ""
+    tags: tuple[str, ...] = ()
+    task_id: str | None = None
+    parent_id: str | None = None
+    identity: Identity | None = None
+    stall_after: timedelta | None = None
+    interval: timedelta | None = None  # the agent's own rhythm of beats
+    ttl: timedelta | None = None
+    worktree: str | None = None
+    temp_dir: str | None = None
+    worktree_site: Site | None = None  # what lay there while it lived, as far as it was seen
+    temp_site: Site | None = None
+    beat_file: str | None = None
+    log: str | None = None  # files that grow while it works; no beats
+    transcript: str | None = None
+    cgroup: str | None = None  # the cgroup v2 that `run` got for it alone, as /proc/PID/cgroup names it
+    pane: dict[str, object] | None = None  # where it sits in a terminal: `owner.terminals.base.Pane`, or what was told
+    source: str = "register"  # "run", "register", "hook", or a foreign registry's name
+    command: str | None = None  # the program's name only; never a whole command line
+    created_at: datetime | None = None
+    entries: tuple[Listed, ...] = ()  # in foreign registries
+    dropped: bool = False  # its process was root's when it was registered, and has dropped to the owner since
+
+    @property
+    def its_pane(self) -> dict[str, object] | None:
+        """Where it was found to sit, else where its entry in a registry says so."""
+        told: list[dict[str, object]] = [{**one.pane} for one in self.entries if one.pane]
+        return self.pane or next(iter(told), None)
+
+    @property
+    def unproved(self) -> bool:
+        """Whether the entry that it came from may mean another process: it ends by a person's word alone."""
+        return any(one.kind == self.source and not one.proved for one in self.entries)
+
+    @property
+    def told_of(self) -> bool:
+        """Whether the daemon only tells of it."""
+        return self.source in TOLD_OF or self.unproved
+
+
+def cgroup_names(agent_id: str) -> tuple[str, str]:
+    """What an agent's own cgroup may be called: a scope of systemd, or a leaf that we make. An id is never reused."""
+    return f"agent-{agent_id}.scope", f"agent-{agent_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One word of an agent. None means "not said", which is not the same as zero or empty.
+
+    `promises` is False for sd_notify words that renew silence but promise nothing (READY=1, STATUS=): many programs
+    send them once at start and never again.
+    """
+
+    state: State | None = None
+    progress: float | None = None
+    silent_for: timedelta | None = None
+    tool: str | None = None
+    tool_limit: timedelta | None = None
+    note: str | None = None
+    after: timedelta | None = None  # WATCHDOG_USEC=: the agent sets its own limit
+    transcript: str | None = None  # where it writes its transcript from now on
+    agent_type: str | None = None  # what it is, for one that was registered without a type
+    session: str | None = None  # which of its process' sessions speaks, where there may be many; or has ended
+    session_ended: str | None = None
+    asks: str | None = (
+        None  # what a human is asked, where a subagent may be answered while its main thread says nothing
+    )
+    answered: str | None = None
+    thread: str | None = None  # the subagent of its program that speaks; None: the main thread, or one that has none
+    goes_on: bool | None = None  # whether what that thread began goes on; of the main one, also while it rests
+    promises: bool = True
+
+    @property
+    def bare(self) -> bool:
+        """Whether it says no more than that the agent lives, what it does, and a note."""
+        return self.progress is None and self.silent_for is None and self.tool is None and self.after is None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMember:
+    """A process of an agent's tree and how we know it.
+
+    main, cgroup, marker, session, group, descent, vendor, remembered; conversation: below a service that is shared.
+    """
+
+    identity: Identity
+    parent_pid: int
+    uid: int
+    name: str  # comm, at most 15 characters
+    state: str  # proc(5): R S D T t Z X I
+    via: str
+    cpu_seconds: float = 0.0
+    rss_bytes: int = 0
+    reaped_seconds: float = 0.0  # CPU of its children that have ended and were waited for, and of theirs
+
+
+@dataclass(frozen=True, slots=True)
+class HookSpec:
+    """One cleanup hook of the configuration. Exactly one of `run` (built in) and `command` (argv) is set."""
+
+    name: str
+    on: frozenset[Status]
+    run: str | None = None
+    command: tuple[str, ...] | None = None
+    timeout: timedelta = timedelta(seconds=60)
+    retries: int = 2
+    needs: tuple[str, ...] = ()  # hooks before it; it runs only when each of them was done or had nothing to do
+
+
+@dataclass(frozen=True, slots=True)
+class HookContext:
+    """What a hook is told, as JSON on stdin. `outcome` is how the agent ended; paths are those that were registered."""
+
+    run_id: str  # idempotency key: the same for every try of this hook for this agent
+    hook: str
+    agent_id: str
+    name: str
+    owner_uid: int
+    outcome: Status
+    reason: str
+    task_id: str | None
+    worktree: str | None
+    temp_dir: str | None
+    exit_code: int | None = None
+    exit_signal: int | None = None
+    pane: dict[str, object] | None = None
+    in_use: tuple[tuple[str, str], ...] = ()  # worktrees and temp dirs of other living agents, and whose each is
+    registry_entry: tuple[dict[str, Any], ...] | None = None  # its entries elsewhere: kind, path, key, token, temp
+    why: str = ""  # it ended: in words,
+    by: str = "daemon"  # by whom,
+    ended_at: float = 0.0  # and when, in epoch seconds
+    task_status: str | None = None  # what becomes of its task
+    resumable: bool = True
+    conversation: str | None = None  # the id of the one that it was in
+    with_messages: bool = False
+    sites: dict[str, Any] | None = None  # by `worktree` and `temp_dir`: `core.sites.Known`, as JSON
+    used_by: str | None = None  # another uid's process that has the place, as root's daemon saw it
+    seen: str | None = None  # in what state a former run kept it because it was in use, in that run's own words
+
+
+@dataclass(frozen=True, slots=True)
+class KillOptions:
+    """How one kill is to be done, as it was asked for. `grace` None: the policy's.
+
+    `ask`: the agent is first asked to end by itself, and has so long for that where it can hear it; None: not asked.
+    `only_ask`: who does not is left alone (a ladder that ends at `stop`). `cancel`: its task becomes `cancelled`.
+    `with_messages`: what foreign registries keep of its messages goes with its entry there.
+    `by_root`: root or the admin group ordered it, so processes are ended that its owner may not signal.
+    """
+
+    force: bool = False
+    grace: timedelta | None = None
+    cleanup: bool = True
+    text: str = ""
+    ask: timedelta | None = None
+    only_ask: bool = False
+    cancel: bool = False
+    with_messages: bool = False
+    by_root: bool = False
+
+
+@dataclass(slots=True)
+class StopAsked:
+    """An agent is asked to end by itself: each of its beats over HTTP is answered so. `until`: monotonic seconds."""
+
+    reason: str
+    until: float
+    heard: bool = False  # a beat was answered so
+
+
+class HookOutcome(StrEnum):
+    """How one hook's run ended. `kept`: it looked, and left something on purpose; nothing to retry."""
+
+    DONE = "done"
+    NOTHING = "nothing"
+    KEPT = "kept"
+    FAILED = "failed"  # retried until `retries` is used up
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class HookResult:
+    """What a hook answers, as one JSON object on stdout."""
+
+    outcome: HookOutcome
+    message: str = ""
+    details: dict[str, object] = field(default_factory=dict)

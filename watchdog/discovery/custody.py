@@ -1,0 +1,259 @@
+"""One agent, one daemon: what other daemons on this host hold, and what follows for our agents.
+
+    asked each interval at their control sockets -> an agent that is theirs (`core.custody`) is left to them
+    -> that daemon is gone, or holds it no more -> ours, with fresh silence
+
+While an agent is another daemon's, nothing is judged and nothing is cleaned up here; what it says to us is passed on to
+that daemon: its own notify socket, or the `run` that stays with us, may be its only channel. A process that we learn of
+newly is asked about before it is taken in, by its owner's helper.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from watchdog.agents.fleet import Agent
+from watchdog.agents.process_claim import look_at
+from watchdog.agents.selectors import is_number
+from watchdog.cli import client
+from watchdog.concurrency import threads
+from watchdog.concurrency.threads import Pool
+from watchdog.control.context import Alone, Desk, Json
+from watchdog.core.agent import Identity, Presence
+from watchdog.core.custody import Custody, Daemon, Holder, custody
+from watchdog.core.ownership import ROOT
+from watchdog.core.sd_notify import Words, parse_datagram, words_of
+from watchdog.errors import DaemonUnreachable, OwnerCallFailed, UnsafeDirectory, WatchdogError
+from watchdog.helpers.pool import Owners
+from watchdog.owner.daemons import daemon_of
+from watchdog.processes import identity as identities
+from watchdog.processes.identity import Seen, presence
+
+ANSWER = 1.0  # seconds that another daemon has for one answer
+REMEMBERED = 60.0  # seconds until one that holds a process we do not is asked about it again
+MOST_WAITING = 256  # words that are to be passed on
+Key = tuple[int, int]  # pid and start ticks
+
+
+@dataclass(frozen=True, slots=True)
+class _Neighbour:
+    """Another daemon as it answered last."""
+
+    daemon: Daemon
+    identity: Identity
+    held: dict[Key, tuple[str, str]]  # id and name of each agent there
+
+
+class Custodians(Alone):
+    """Knows which other daemon holds what. One round at a time."""
+
+    def __init__(self, desk: Desk, owners: Owners, veto: Callable[[Agent, str], None]) -> None:
+        """`veto` calls off the daemon's own order to end an agent, if nobody was signalled yet."""
+        self._desk = desk
+        self._veto = veto
+        self._owners = owners
+        me = identities.read_identity(os.getpid(), desk.host)
+        self._me = Daemon(os.geteuid(), os.getpid(), 0 if me is None else me.start_ticks)
+        self._neighbours: dict[str, _Neighbour] = {}  # by socket
+        self._learnt: dict[Key, tuple[Holder, Identity, float]] = {}  # processes that we left to others; until when
+        self._deaf: dict[int, float] = {}  # users whose daemons did not answer, and until when they are not asked again
+        self._pool = Pool(4, "another daemon")
+        self._waiting = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def round(self) -> None:
+        """Ask every daemon that may hold agents of ours, and go by it."""
+        if len(self._desk.fleet):
+            await self.look()
+            for agent in self._desk.fleet:
+                self.settle(agent)
+
+    async def look(self) -> None:
+        """Ask them. At start before our own agents are taken up: one that was taken over is not ended by us."""
+        try:
+            paths = await threads.call("sockets of other daemons", self._sockets, ANSWER)
+        except threads.Unanswered:
+            return
+        for path in self._neighbours.keys() - set(paths):
+            del self._neighbours[path]
+        for path in paths:
+            await self._ask(path)
+
+    async def holder_of(self, process: Identity, owner: int, *, ordered: bool = False) -> Holder | None:
+        """The other daemon whose a process is that we are told of and do not hold; None: nobody's, take it in."""
+        key = process.pid, process.start_ticks
+        if ordered:
+            self._learnt.pop(key, None)
+            return None
+        known = self._learnt.get(key)
+        if known is not None:
+            holder, daemon, until = known
+            alive = presence(daemon, None, host=self._desk.host) is not Presence.ABSENT
+            if alive and self._desk.clock.mono() < until:
+                return holder
+            del self._learnt[key]
+        if self._deaf.get(owner, 0.0) > self._desk.clock.mono():
+            return None
+        args: dict[str, Any] = {"pid": process.pid, "start_ticks": process.start_ticks, "sockets": self._usual(owner)}
+        args["but"] = self._desk.socket_path
+        try:
+            answer = await self._asked(owner, args)
+            found = None if answer is None else await self._proved(answer, owner)
+        except (OwnerCallFailed, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, OwnerCallFailed) and error.reason == "late":
+                # No user makes us wait for each entry of a file.
+                self._deaf[owner] = self._desk.clock.mono() + REMEMBERED
+            return None  # missing evidence
+        if found is None or custody(self._me, found[0].daemon, owner, held=False) is Custody.OURS:
+            return None
+        self._learnt = {key: one for key, one in self._learnt.items() if one[2] > self._desk.clock.mono()}
+        self._learnt[key] = (*found, self._desk.clock.mono() + REMEMBERED)
+        return found[0]
+
+    async def _asked(self, owner: int, args: dict[str, Any]) -> Json | None:
+        """By ourselves where the process is our own uid's: a hook would wait for the start of a helper."""
+        if owner != self._me.uid:
+            found: Json | None = await self._owners.call(owner, "daemon_of", args, 2 * ANSWER)
+            return found
+        try:
+            async with asyncio.timeout(2 * ANSWER):
+                return await asyncio.get_running_loop().run_in_executor(self._pool, partial(daemon_of, **args))
+        except (TimeoutError, RuntimeError) as error:
+            raise OwnerCallFailed("late", f"another daemon: {error}") from None
+
+    def left_to(self, pid: int) -> Holder | None:
+        """Whose that process was when we were last told of it, if we left it to another daemon."""
+        now = self._desk.clock.mono()
+        return next(
+            (one for (number, _), (one, _, until) in self._learnt.items() if number == pid and now < until), None
+        )
+
+    def pid_of(self, word: str) -> int | None:
+        """A pid, or the name that a process has at the daemon that we left it to."""
+        if is_number(word):
+            return int(word) if len(word) < 8 else None
+        return next((pid for (pid, _), (one, _, _) in self._learnt.items() if one.name == word), None)
+
+    async def pass_on(self, holder: Holder, method: str, path: str, body: object) -> tuple[int, Json]:
+        """Say to that daemon what was said to us, as our own uid. Raises DaemonUnreachable.
+
+        Never by root's daemon to a user's: it speaks at no path that a user controls.
+        """
+        if self._me.uid == ROOT and holder.daemon.uid != ROOT:
+            raise DaemonUnreachable(f"it is watched by {holder}; say it there")
+        if self._waiting >= MOST_WAITING:
+            raise DaemonUnreachable(f"{holder} is slow")
+        self._waiting += 1
+        try:
+            ask = partial(client.request, method, path, body, socket_path=holder.socket, timeout=ANSWER)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, ask)
+        finally:
+            self._waiting -= 1
+
+    def heard(self, agent: Agent, data: bytes, main: bool) -> None:
+        """A datagram of an agent that is another daemon's came to our socket of it."""
+        words = words_of(parse_datagram(data), from_main=main)
+        if agent.elsewhere is not None and words is not None and self._waiting < MOST_WAITING:
+            path = f"/v1/agents/{agent.elsewhere.agent_id}/beat"
+            task = asyncio.get_running_loop().create_task(self._say(agent.elsewhere, path, words))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _say(self, holder: Holder, path: str, words: Words) -> None:
+        with suppress(WatchdogError, OSError):  # the next round finds out whether that daemon is gone
+            await self.pass_on(holder, "POST", path, words)
+
+    def close(self) -> None:
+        """No more words are passed on."""
+        for task in self._tasks:
+            task.cancel()
+        self._pool.close(0.0, cancel=True)
+
+    # -- whom to ask
+
+    def _usual(self, owner: int) -> list[str]:
+        """Where daemons that may hold a process of that uid listen: root's and that uid's. Nothing is looked at."""
+        own = [f"/run/user/{owner}/agent-watchdog", f"/tmp/agent-watchdog-{owner}"]  # noqa: S108  asked by that uid
+        return [client.SYSTEM_SOCKET, *(f"{directory}/control.sock" for directory in own)]
+
+    def _sockets(self) -> list[str]:
+        """Those that may go before us: root's, and of our own uid. In a thread: a directory may hang."""
+        ours = self._desk.socket_path
+        there = [path for path in (client.SYSTEM_SOCKET, *client.own_sockets()) if os.path.lexists(path)]
+        return [path for path in dict.fromkeys(there) if path != ours]
+
+    async def _ask(self, path: str) -> None:
+        """One that does not answer in time keeps what it held for as long as its process lives."""
+        credentials: list[tuple[int, int]] = []
+
+        ask = partial(
+            client.request,
+            "GET",
+            "/v1/custody",
+            socket_path=path,
+            timeout=ANSWER,
+            opened=lambda connection: credentials.append(client.credentials(connection)),
+        )
+        former = self._neighbours.get(path)
+        try:
+            async with asyncio.timeout(2 * ANSWER):  # its directory may hang
+                status, answer = await asyncio.get_running_loop().run_in_executor(self._pool, ask)
+            pid, uid = credentials[0]
+            held = answer.get("held")
+            if status != 200 or not isinstance(held, list):
+                raise ValueError(f"it answered {status}")
+            seen = (await look_at([pid], self._desk.host))[pid]
+            if not isinstance(seen, Seen):
+                raise ValueError("it has ended, or cannot be seen")
+            self._neighbours[path] = _Neighbour(
+                Daemon(uid, pid, seen.identity.start_ticks),
+                seen.identity,
+                {(int(one["pid"]), int(one["start_ticks"])): (str(one["agent_id"]), str(one["name"])) for one in held},
+            )
+        except (DaemonUnreachable, UnsafeDirectory, OSError, RuntimeError, LookupError, TypeError, ValueError):
+            if former is None or presence(former.identity, None, host=self._desk.host) is Presence.ABSENT:
+                self._neighbours.pop(path, None)
+
+    async def _proved(self, answer: Json, owner: int) -> tuple[Holder, Identity] | None:
+        """What a helper said, as far as the kernel confirms it. Of another uid's process its owner says nothing."""
+        pid, uid = int(str(answer["pid"])), int(str(answer["uid"]))
+        if uid not in (ROOT, owner) or (self._me.uid == ROOT and uid == ROOT != owner):
+            return None  # root's daemons are asked by us, not by a user
+        seen = (await look_at([pid], self._desk.host))[pid]
+        if not isinstance(seen, Seen) or seen.uids.one != uid:
+            return None
+        daemon = Daemon(uid, pid, seen.identity.start_ticks)
+        return Holder(daemon, str(answer["socket"]), str(answer["agent_id"]), str(answer["name"])), seen.identity
+
+    # -- what follows
+
+    def settle(self, agent: Agent) -> None:
+        """Leave an agent to the daemon whose it is, or take it over from one that is gone; by the last look."""
+        holder = self._holder(agent)
+        if holder is not None:
+            if agent.elsewhere != holder:
+                agent.left_to(holder)
+                self._veto(agent, f"watched by {holder}")
+                self._tell("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
+        elif agent.elsewhere is not None:
+            former = agent.elsewhere
+            agent.taken_over()
+            self._tell("agent.taken_over", agent, f"{former} is gone, or holds it no more; its silence begins anew")
+
+    def _holder(self, agent: Agent) -> Holder | None:
+        if agent.identity is None:
+            return None
+        key = agent.identity.pid, agent.identity.start_ticks
+        for path, neighbour in self._neighbours.items():
+            if key not in neighbour.held:
+                continue
+            if custody(self._me, neighbour.daemon, agent.reg.owner_uid, held=True) is Custody.THEIRS:
+                return Holder(neighbour.daemon, path, *neighbour.held[key])
+        return None
+
+    def _tell(self, event: str, agent: Agent, why: str) -> None:
+        self._desk.event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)

@@ -1,0 +1,327 @@
+"""An entry of a foreign registry, measured by the kernel: whose process it names, and whether it is that very one.
+
+The entry is the word of the uid that owns the file. It counts for processes of that uid alone, and a pid in it means
+the process that has it now only where the entry also tells when, or which.
+"""
+
+import json
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.process_claim import Claim, Look, checked, look_at
+from watchdog.clock import Instant
+from watchdog.control.context import Json
+from watchdog.control.peers import Peer
+from watchdog.control.schemas import Register, parse
+from watchdog.core.agent import Identity, Listed
+from watchdog.core.names import name_for, name_problem
+from watchdog.core.provenance import SLACK, Named, Told, named
+from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, ProcessNotFound, Unseen, WatchdogError
+from watchdog.owner.sources.base import MOST_ENTRIES, WORDS_LIMIT, Entry, entry_of, unread_entry
+from watchdog.processes import procfs
+from watchdog.processes.identity import Seen, ThreadSeen, boot_id
+from watchdog.processes.inside import numbered_inside
+from watchdog.processes.reader import awaited
+
+Double = int | OSError  # the pid here of another process with a number, or why nobody could look for one
+MOST_FURTHER = 8  # processes of one entry beside its main one: each look asks the kernel about each, 160 µs
+
+
+class Standing(StrEnum):
+    """What the kernel says of the process that an entry names."""
+
+    PROVED = "proved"  # it is that very process
+    UNPROVED = "unproved"  # a process of that uid has the pid; whether it is that one, nothing tells
+    GONE = "gone"  # no such process any more, or another one that has its pid
+    STRANGER = "stranger"  # a process that was there before the entry, and is not the one that it means
+    OTHERS = "others"  # another uid's, or never an agent (the daemon itself): nothing is done
+    UNSEEN = "unseen"  # no pid yet, or the look failed: nothing is known
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer, in words too. `taken` is set where the process may be registered."""
+
+    standing: Standing
+    why: str = ""
+    taken: Claim | None = None
+
+
+def told_by(answer: object) -> tuple[list[Entry], list[str]]:
+    """What the helper tells, and what is wrong with those that are none. Raises OwnerCallFailed.
+
+    One that is none and has a key is `unread`: whoever stood there before is not gone.
+    """
+    if not isinstance(answer, list):
+        raise OwnerCallFailed("garbled", "its helper's answer is no list")
+    told, problems = [], []
+    for one in answer[:MOST_ENTRIES]:
+        try:
+            told.append(entry_of(one))
+        except ValueError as error:
+            problems.append(str(error))
+            key = one.get("key") if isinstance(one, dict) else None
+            if isinstance(key, str) and 0 < len(key) <= WORDS_LIMIT:
+                told.append(unread_entry(key, str(error)))
+    return told, problems
+
+
+def unread_of(entry: Listed, unread: Iterable[Entry]) -> str:
+    """Why what stands in that entry cannot be read, by those that say so; "": it can be, or it is not there."""
+    return next((one.unread for one in unread if entry.key == one.key or _is_below(entry.key, one.key)), "")
+
+
+def _is_below(key: str, above: str) -> bool:
+    return above.endswith(("/", ":")) and key.startswith(above)
+
+
+async def looks(told: Iterable[Entry], host: str) -> dict[int, Look]:
+    """What the kernel shows of the processes that entries name, all at once: one that hangs holds up nobody else."""
+    pids = {pid for entry in told for pid in (entry.pid, *entry.also[:MOST_FURTHER]) if pid is not None}
+    return await look_at(pids, host) if pids else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When an entry came, as earlier looks at its registry show, in seconds of boot time.
+
+    `came`: after that moment; None: it was there at the first look. `first`: when it was seen first. `zone`: see
+    `core.provenance`.
+    """
+
+    came: float | None = None
+    first: float = 0.0
+    zone: float | None = None
+
+
+async def doubles(told: Iterable[Entry], seen: Mapping[int, Look], uid: int) -> dict[int, Double]:
+    """Of the numbers of living processes that these entries tell, without when it began: who else has it, in a
+    container.
+    """
+    wanted = {entry.pid for entry in told if entry.living and entry.ticks is None and entry.started is None}
+    numbers = tuple(number for number in wanted if number is not None and isinstance(seen.get(number), Seen))
+    if not numbers:
+        return {}
+    try:
+        return {**await awaited(None, numbered_inside, numbers, uid)}
+    except OSError as error:
+        return dict.fromkeys(numbers, error)
+
+
+def look(
+    entry: Entry,
+    seen: Mapping[int, Look],
+    uid: int,
+    fleet: Fleet,
+    now: Instant,
+    arrival: Arrival = Arrival(),
+    double: Double | None = None,
+) -> Found:
+    """Whose process it is, and which, as was `seen`. `uid` owns the registry. `double`: see `doubles`."""
+    if entry.uid != uid:
+        return Found(Standing.OTHERS, f"its file is uid {entry.uid}'s, the registry's owner is uid {uid}")
+    if entry.pid is None:
+        if entry.gone:
+            return Found(Standing.GONE, entry.gone)
+        return Found(Standing.UNSEEN, "its registry tells no pid")
+    if entry.boot_id is not None and entry.boot_id != boot_id():
+        return Found(Standing.GONE, "it is of another boot")
+    try:
+        taken = checked(entry.pid, seen[entry.pid], Peer(uid, uid, os.getpid()), fleet)
+    except ProcessNotFound as error:
+        if _is_thread(entry, seen[entry.pid], now, arrival):
+            return Found(Standing.UNSEEN, f"its pid, {entry.pid}, is the number of a thread")
+        return Found(Standing.GONE, str(error).removeprefix("pid: "))
+    except Unseen as error:
+        return Found(Standing.UNSEEN, str(error))
+    except (BadRequest, Conflict, Forbidden) as error:
+        return Found(Standing.OTHERS, str(error))
+    if entry.ticks is not None:
+        if entry.ticks != taken.identity.start_ticks:
+            return Found(Standing.GONE, f"process {entry.pid} is another than the one that it names")
+        return Found(Standing.PROVED, taken=taken)
+    whom, why = _named(entry, taken.identity, seen, now, arrival)
+    if whom in (Named.IT, Named.PERHAPS) and isinstance(double, OSError):
+        return Found(Standing.UNSEEN, f"whether process {entry.pid} is the one that it means: {double}")
+    if whom in (Named.IT, Named.PERHAPS) and double is not None:
+        why = f"process {double} has the number {entry.pid} in a container: nothing tells which of the two it means"
+        return Found(Standing.STRANGER, why)
+    match whom:
+        case Named.IT:
+            return Found(Standing.PROVED, taken=taken)
+        case Named.PERHAPS:
+            return Found(Standing.UNPROVED, why, taken)
+        case Named.STRANGER:
+            return Found(Standing.STRANGER, f"process {entry.pid} {why}: it is another one")
+        case Named.ANOTHER:
+            return Found(Standing.GONE, f"process {entry.pid} {why}")
+    assert_never(whom)
+
+
+def _named(
+    entry: Entry, identity: Identity, seen: Mapping[int, Look], now: Instant, arrival: Arrival
+) -> tuple[Named, str]:
+    """Whether it means that process, and why not."""
+    epoch = now.wall.timestamp() - now.boot
+    came = None if arrival.came is None else epoch + arrival.came
+    first, leads = epoch + arrival.first, _leads(seen.get(identity.pid))
+    return named(_told(entry), began(identity, now), came=came, first=first, leads=leads, zone=arrival.zone)
+
+
+def _told(entry: Entry) -> Told:
+    return Told(
+        entry.since,
+        entry.since_local,
+        entry.started,
+        entry.started_local,
+        since_ahead=entry.since_ahead,
+        started_ahead=entry.started_ahead,
+    )
+
+
+def _leads(seen: Look | None) -> bool:
+    """Whether it leads a session of its own."""
+    return isinstance(seen, Seen) and seen.stat.session == seen.identity.pid
+
+
+def _is_thread(entry: Entry, seen: Look, now: Instant, arrival: Arrival) -> bool:
+    """Whether its number is a thread's, and perhaps of the one it means."""
+    if not isinstance(seen, ThreadSeen):
+        return False
+    if entry.ticks is not None:
+        return entry.ticks == seen.start_ticks
+    return _may_mean(entry, _epoch(seen.start_ticks, now), arrival)
+
+
+def _may_mean(entry: Entry, began: float, arrival: Arrival) -> bool:
+    """Whether what began then was there when its number can have been written."""
+    latest = _told(entry).latest(arrival.zone)
+    return latest is None or began <= latest + SLACK
+
+
+def tells(entry: Entry) -> bool:
+    """Whether it says which process has its pid, or when it was written down."""
+    return entry.ticks is not None or entry.since is not None
+
+
+def names(entry: Entry, agent: Agent, boot_id: str, now: Instant, arrival: Arrival = Arrival()) -> bool:
+    """Whether it names the main process of that agent."""
+    one = _numbered(entry, agent, boot_id)
+    return one is not None and _may_mean(entry, began(one, now), arrival)
+
+
+def proves(
+    entry: Entry, agent: Agent, boot_id: str, now: Instant, seen: Mapping[int, Look], arrival: Arrival = Arrival()
+) -> bool:
+    """Whether it means the main process of that agent and no other: it says which, or its beats have told its zone."""
+    one = _numbered(entry, agent, boot_id)
+    if one is None:
+        return False
+    return entry.ticks is not None or _named(entry, one, seen, now, arrival)[0] is Named.IT
+
+
+def _numbered(entry: Entry, agent: Agent, boot_id: str) -> Identity | None:
+    """The main process of that agent, where the entry tells its number, whenever that was."""
+    one = agent.identity
+    if one is None or one.pid != entry.pid or entry.ticks not in (None, one.start_ticks):
+        return None
+    return None if entry.boot_id not in (None, one.boot_id) or agent.reg.boot_id != boot_id else one
+
+
+def before_its_process(entry: Entry, agent: Agent, now: Instant, arrival: Arrival = Arrival()) -> bool:
+    """Whether its heartbeat is older than the process of that agent, whose start may tell in which zone it writes."""
+    if entry.beat_at is None or agent.identity is None:
+        return False
+    start = began(agent.identity, now)
+    zone = _told(entry).by_start(start) if arrival.zone is None else arrival.zone
+    return entry.beat_at + (zone or 0.0) < start - SLACK
+
+
+def began(identity: Identity, now: Instant) -> float:
+    """When a process of this boot was started, in epoch seconds of the clock as it is now."""
+    return _epoch(identity.start_ticks, now)
+
+
+def _epoch(ticks: int, now: Instant) -> float:
+    return now.wall.timestamp() - (now.boot - ticks / procfs.TICKS_PER_SECOND)
+
+
+def further(entry: Entry, seen: Mapping[int, Look], uid: int, fleet: Fleet) -> tuple[Identity, ...]:
+    """Its first further processes; of those only that the kernel shows as his, and that are no other agent's."""
+    found = []
+    for pid in entry.also[:MOST_FURTHER]:
+        try:
+            found.append(checked(pid, seen[pid], Peer(uid, uid, os.getpid()), fleet).identity)
+        except WatchdogError:
+            continue
+    return tuple(found)
+
+
+def listed(kind: str, path: str, entry: Entry, proved: bool) -> Listed:
+    """The entry as it is kept with its agent, but for further processes."""
+    return Listed(
+        kind=kind,
+        path=path,
+        key=entry.key,
+        token=entry.token,
+        proved=proved,
+        conversation=entry.conversation,
+        resume=entry.resume,
+        stop=entry.stop,
+        pane=entry.pane,
+        temp=entry.temp,
+    )
+
+
+def shown(kind: str, entry: Entry, uid: int, why: str) -> Json:
+    """One that is not watched, as `list` has agents."""
+    return {
+        "agent_id": None,
+        "name": entry.name[:64],
+        "owner_uid": uid,
+        "status": "remote" if entry.remote else "unwatched",
+        "verdict": None,
+        "type": entry.type,
+        "task_id": entry.task,
+        "pid": entry.pid,
+        "source": kind,
+        "state": entry.state,
+        "note": entry.note,
+        "why": why,
+        "stop": shlex.join(entry.stop) if entry.stop else None,
+    }
+
+
+def bodies(kind: str, entry: Entry) -> list[Register]:
+    """The registration as fully as it can be read; then without what another agent may stand against."""
+    name = entry.name if name_problem(entry.name) is None else name_for(entry.name, kind)
+    least: Json = {"name": name, "pid": entry.pid, "source": kind}
+    if entry.promise is not None:
+        least["stall_after_seconds"] = entry.promise
+    wanted = {
+        "type": entry.type,
+        "tags": list(entry.tags),
+        "worktree": entry.worktree,
+        "transcript": entry.transcript,
+        "log": entry.log,
+    }
+    for key, value in wanted.items():
+        if value and _readable({**least, key: value}):
+            least[key] = value
+    links = {"task": entry.task, "parent": entry.parent}
+    full = {**least, **{key: value for key, value in links.items() if value and _readable({**least, key: value})}}
+    other = {**least, "name": name_for(name, f"{kind}-{entry.pid}")}
+    return [parse(Register, json.dumps(body).encode()) for body in (full, least, other)]
+
+
+def _readable(body: Json) -> bool:
+    try:
+        parse(Register, json.dumps(body).encode())
+    except BadRequest:
+        return False
+    return True

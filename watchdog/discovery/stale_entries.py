@@ -1,0 +1,137 @@
+"""Entries of foreign registries whose process is proved gone, or another's: closed as `lost`, and nobody is signalled.
+
+Not at the first look: who writes his entry anew meanwhile lives somewhere, perhaps in a container with its own pids.
+And beside the looks: a helper for each of a hundred entries, or one that waits for a lock, takes a minute in which
+nobody's beats would be read.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from watchdog.control.context import Desk
+from watchdog.core.agent import ENDED, Status
+from watchdog.errors import OwnerCallFailed, WatchdogError
+from watchdog.helpers.pool import Owners
+from watchdog.owner.sources.base import Became, End, Entry, end_json
+from watchdog.telemetry import logger
+
+LOOKS = 2  # that find the same
+BEATS = 60.0  # seconds that one with a heartbeat of unknown rhythm is watched for another
+DEADLINE = 10.0  # seconds for closing one
+ROUND = 10.0  # seconds for those of one registry, until another registry's may have to wait for them
+Place = tuple[str, ...]  # kind, path, key, token
+
+
+@dataclass(slots=True)
+class _Ghost:
+    entry: Entry
+    uid: int  # of the registry's owner
+    why: str
+    since: float  # monotonic
+    looks: int = 0
+    told: set[str] = field(default_factory=set)
+
+
+class Ghosts:
+    """Those of all registries. `agents` remembers whose entry each was, while this daemon lives."""
+
+    def __init__(self, desk: Desk, owners: Owners) -> None:
+        self._desk = desk
+        self._owners = owners
+        self._known: dict[Place, _Ghost] = {}
+        self.agents: dict[Place, str] = {}
+
+    def keep(self, kind: str, path: str, entries: list[Entry]) -> None:
+        """Forget what does not stand there any more."""
+        there = {(kind, path, one.key, one.token) for one in entries}
+        self._known = {key: ghost for key, ghost in self._known.items() if key[:2] != (kind, path) or key in there}
+        self.agents = {key: agent for key, agent in self.agents.items() if key[:2] != (kind, path) or key in there}
+
+    def alive(self, kind: str, path: str, entry: Entry) -> None:
+        """It is none."""
+        self._known.pop((kind, path, entry.key, entry.token), None)
+
+    def seen(self, kind: str, path: str, entry: Entry, uid: int, why: str) -> None:
+        """One more look found that its process is gone."""
+        ghost = self._known.setdefault(
+            (kind, path, entry.key, entry.token), _Ghost(entry, uid, why, self._desk.clock.mono())
+        )
+        if _content(ghost.entry) != _content(entry):
+            ghost.since, ghost.looks = self._desk.clock.mono(), 0
+        ghost.entry, ghost.why = entry, why
+        ghost.looks += 1
+
+    async def round(self) -> None:
+        """Close those of whom that is proved enough, once for each look, and of each registry as many as fit."""
+        registries = dict[Place, list[Place]]()
+        for place in self._known:
+            registries.setdefault(place[:2], []).append(place)
+        await asyncio.gather(*map(self._some, registries.values()))
+
+    async def _some(self, places: list[Place]) -> None:
+        until = self._desk.clock.mono() + ROUND
+        for place in places:
+            ghost = self._known.get(place)
+            if ghost is None or not self._due(ghost):
+                continue  # since the round began it has come to life, or is closed
+            if self._desk.clock.mono() >= until:
+                return
+            ghost.looks = LOOKS - 1
+            self._known[place] = self._known.pop(place)  # one that hangs comes last in the next round
+            try:
+                await self._close(place, ghost)
+            except WatchdogError as error:  # the next look has it tried again
+                self._tell(ghost, "source.entry_kept", place, str(error))
+
+    def _due(self, ghost: _Ghost) -> bool:
+        entry = ghost.entry
+        patience = 0.0 if entry.beat is None else BEATS if entry.promise is None else entry.promise / 2
+        passed = self._desk.clock.mono() - ghost.since
+        return ghost.looks >= LOOKS and passed >= patience and not self._desk.settings.observe
+
+    async def _close(self, place: Place, ghost: _Ghost) -> None:
+        kind, path = place[:2]
+        entry, uid, why = ghost.entry, ghost.uid, ghost.why
+        desk, end = self._desk, await self._end(place, why)
+        evidence = {"source": kind, "path": path, "key": entry.key, "pid": entry.pid}
+        if "history" not in ghost.told:  # the intent, once
+            ghost.told.add("history")
+            add, now = desk.store.store.add_event, desk.now()
+            words = f"{entry.name} in {kind}: {why}"
+            await desk.store.write(
+                add, "source.ghost", self.agents.get(place), "daemon", words, now, evidence=evidence, owner_uid=uid
+            )
+        args = {"kind": kind, "path": path, "key": entry.key, "token": entry.token, "end": end_json(end)}
+        try:
+            done = await self._owners.call_alone(uid, "source_forget", args, DEADLINE)
+        except OwnerCallFailed as error:
+            if error.reason != "kept":
+                raise
+            return
+        if done["became"] == Became.DONE:
+            self._tell(ghost, "source.ghost", place, f"{why}; {done['message']}")
+
+    async def _end(self, place: Place, why: str) -> End:
+        """How it ended: as our own row says, where it was an agent of ours whose hook failed; else nobody knows."""
+        now = self._desk.now().timestamp()
+        agent_id = self.agents.get(place)
+        row = None if agent_id is None else await self._desk.store.read(self._desk.store.store.agent, agent_id)
+        if row is None or row.status not in ENDED:
+            return End("lost", why, "daemon", now)
+        ended_at = now if row.completed_at is None else row.completed_at.timestamp()
+        reason = (row.error_message or why).removeprefix(f"Agent {row.status}: ")
+        task = {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(row.status)
+        task = "completed" if row.finished and row.status is not Status.FAILED else task
+        task = task or self._desk.settings.policy_for(row.registration).task_status
+        return End(row.status.value, reason, "daemon", ended_at, row.exit_code, task_status=task)
+
+    def _tell(self, ghost: _Ghost, event: str, place: Place, why: str) -> None:
+        if event not in ghost.told:
+            ghost.told.add(event)
+            with logger.caused_by(ghost.uid):
+                self._desk.event(event, source=place[0], path=place[1], name=ghost.entry.name, why=why)
+
+
+def _content(entry: Entry) -> object:
+    """What a living one changes of it."""
+    return entry.beat, entry.state, entry.note, entry.pid

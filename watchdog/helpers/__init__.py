@@ -1,0 +1,1 @@
+"""The daemon's side of the owners' helper processes: pool, transient units, users and groups."""

@@ -1,0 +1,103 @@
+"""Questions to the owners' helpers beside the sweep, one at a time for each thing that is asked about.
+
+A helper that hangs on one path is missing evidence about that path alone: nobody else's question waits for it, and the
+path itself is asked about again after a while.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from watchdog.agents.fleet import Agent
+from watchdog.agents.ownership import owner_of
+from watchdog.clock import Clock
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import Owners
+
+DEADLINE = 3.0  # seconds for one answer; the helper is replaced after it
+PATIENCE = 60.0  # seconds until a path on which two helpers in a row hung is tried again
+AT_ONCE = 16  # questions of one owner; his helper refuses more than 64 calls at a time
+
+
+@dataclass(slots=True)
+class _Subject:
+    """One thing that is asked about."""
+
+    task: asyncio.Task[None] | None = None
+    began: float = 0.0
+    late: int = 0
+    not_before: float = 0.0
+
+
+class Inquiries:
+    """Asks, and hands each answer, or why there is none, to who asked."""
+
+    def __init__(self, owners: Owners, clock: Clock) -> None:
+        self._owners = owners
+        self._clock = clock
+        self._subjects: dict[Hashable, _Subject] = {}
+        self._slots: WeakValueDictionary[int, asyncio.Semaphore] = WeakValueDictionary()  # while one of it asks
+
+    def waiting(self, key: Hashable) -> float | None:
+        """Seconds since a question was asked that is not answered yet; None: another may be asked."""
+        subject = self._subjects.get(key)
+        if subject is None or subject.task is None or subject.task.done():
+            return None
+        return self._clock.mono() - subject.began
+
+    def ask(
+        self,
+        key: Hashable,
+        agent: Agent,
+        call: str,
+        args: Mapping[str, object],
+        answered: Callable[[Any], None],
+        failed: Callable[[OwnerCallFailed], None],
+    ) -> None:
+        """Ask the helper of the agent's owner, unless the former question of that key waits, or hung a while ago."""
+        now = self._clock.mono()
+        subject = self._subjects.setdefault(key, _Subject())
+        if self.waiting(key) is None and now >= subject.not_before:
+            subject.began = now
+            subject.task = asyncio.create_task(
+                self._ask(subject, agent, call, args, answered, failed), name=f"{call} for {key}"
+            )
+
+    async def _ask(
+        self,
+        subject: _Subject,
+        agent: Agent,
+        call: str,
+        args: Mapping[str, object],
+        answered: Callable[[Any], None],
+        failed: Callable[[OwnerCallFailed], None],
+    ) -> None:
+        try:
+            async with self._slots.setdefault(agent.reg.owner_uid, asyncio.Semaphore(AT_ONCE)):
+                answer = await self._owners.call(owner_of(agent), call, args, DEADLINE)
+        except OwnerCallFailed as error:
+            subject.late = subject.late + 1 if error.reason == "late" else 0
+            if subject.late > 1:  # once, another's path may have been to blame, or the machine
+                subject.not_before = self._clock.mono() + PATIENCE
+            failed(error)
+        else:
+            subject.late = 0
+            try:
+                answered(answer)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:  # it is his process, he may say anything
+                failed(OwnerCallFailed("garbled", f"no answer to {call}: {error!r}"))
+
+    def forget(self, key: Hashable) -> None:
+        """Nobody wants to know any more."""
+        subject = self._subjects.pop(key, None)
+        if subject is not None and subject.task is not None:
+            subject.task.cancel()
+
+    async def close(self) -> None:
+        """Give up what is still asked."""
+        tasks = [subject.task for subject in self._subjects.values() if subject.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

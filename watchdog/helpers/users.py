@@ -1,0 +1,107 @@
+"""Reads /etc/subuid, once and when it changes, so that subordinate uids count for their user.
+
+Its login names are looked up by NSS, which may take minutes: all of it happens in a thread that nobody waits for, and
+until it has answered the former map holds. A file that cannot be read is reported, and each uid counts for itself.
+"""
+
+import asyncio
+import os
+import pwd
+from collections.abc import Callable
+from contextlib import suppress
+
+from watchdog.clock import Clock
+from watchdog.core.users import UserMap, parse_subuid
+from watchdog.helpers import nss
+from watchdog.telemetry.logger import Log
+
+SUBUID = "/etc/subuid"
+EVERY = 10.0  # seconds between two looks at whether it has changed
+AT_START = 5.0  # seconds that the start waits for the first answer
+MOST_BYTES = 1 << 20
+
+_Stamp = tuple[int, int, int, int]  # device, inode, size, ns of the last change
+_Answer = tuple[_Stamp | None, UserMap, list[str]]
+
+
+class Users:
+    """The users of this host as far as shares go."""
+
+    def __init__(self, clock: Clock, log: Log, path: str = SUBUID) -> None:
+        self._clock = clock
+        self._log = log
+        self._path = path
+        self._map = UserMap()
+        self._stamp: _Stamp | None = None
+        self._asked: asyncio.Future[_Answer | None] | None = None
+        self._looked = float("-inf")
+        self.problems: list[str] = []
+        self.changed: Callable[[UserMap], None] = lambda users: None  # told of each map that was read
+
+    def user_of(self, uid: int) -> int:
+        """The uid of the user that a uid counts for."""
+        return self._map.user_of(uid)
+
+    async def begin(self) -> None:
+        """Read the file before anybody is served; a directory service that is away is not waited for."""
+        self.look()
+        if self._asked is not None:
+            await asyncio.wait([self._asked], timeout=AT_START)
+        self.look()
+
+    def look(self) -> None:
+        """Take over what was read meanwhile, and see now and then whether the file has changed. Does not block."""
+        if self._asked is not None:
+            if not self._asked.done():
+                return
+            asked, self._asked = self._asked, None
+            self._heard(asked)
+        elif self._clock.mono() - self._looked >= EVERY:
+            self._looked = self._clock.mono()
+            former = self._stamp
+            self._asked = nss.ask(lambda: _read(self._path, former))
+
+    def _heard(self, asked: "asyncio.Future[_Answer | None]") -> None:
+        error = asked.exception()
+        if error is not None:
+            self._stamp, self._map = None, UserMap()
+            self.changed(self._map)
+            why = error.strerror if isinstance(error, OSError) else None
+            self._tell([f"{self._path}: {why or error}; each uid counts for itself"])
+        elif (answer := asked.result()) is not None:
+            self._stamp, self._map, problems = answer
+            self.changed(self._map)
+            self._tell([f"{self._path}: {problem}" for problem in problems])
+
+    def _tell(self, problems: list[str]) -> None:
+        if problems and problems != self.problems:
+            self._log.event("users.unread", problems=problems)
+        self.problems = problems
+
+
+def _read(path: str, former: _Stamp | None) -> _Answer | None:
+    """The map; None when the file is as it was. No file: no subordinate uids. Raises OSError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None, UserMap(), []
+    try:
+        found = os.fstat(descriptor)
+        stamp = found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns
+        if stamp == former:
+            return None
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    text = content[:MOST_BYTES].decode("utf-8", "replace")
+    users, problems = parse_subuid(text, _uid_of)
+    if len(content) > MOST_BYTES:
+        problems.insert(0, f"is longer than {MOST_BYTES} bytes; the rest is not read")
+    return stamp, users, problems
+
+
+def _uid_of(name: str) -> int | None:
+    with suppress(KeyError):
+        return pwd.getpwnam(name).pw_uid
+    return None

@@ -1,0 +1,83 @@
+"""Steps of the wall clock as this daemon and those before it have seen them: nothing falls due by one.
+
+Known by their difference to the time since boot, also while no daemon ran; not over a restart of the machine, where
+nothing tells how long it was off.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+from watchdog.clock import Clock
+from watchdog.concurrency.threads import Pool
+from watchdog.core.steps import Reading, Step, credit, step_between, with_step
+
+NAME = "clock.json"
+MOST = 64  # steps that are remembered, the newest
+WRITE_EVERY = 60.0  # seconds of boot time between two readings that are written down
+
+
+class Steps:
+    """Asked by whoever compares a wall time that was written down with now."""
+
+    def __init__(self, state_dir: str, clock: Clock, boot_id: str) -> None:
+        self._path = os.path.join(state_dir, NAME)
+        self._clock = clock
+        self._boot_id = boot_id
+        self._disk = Pool(1, self._path)
+        self._steps: list[Step] = []
+        self._written = float("-inf")
+        self.on_step: Callable[[timedelta], None] = lambda by: None  # told of each, also of the one before this daemon
+        self._last = self._read() or self._reading()
+
+    def look(self) -> timedelta:
+        """See whether the clock was set since the last look, and by how much."""
+        former, now = self._last, self._reading()
+        self._last = now
+        by = step_between(former, now)
+        if by:
+            self._steps = with_step(self._steps, by, now.wall)[-MOST:]
+            self.on_step(by)
+        if by or now.boot - self._written >= WRITE_EVERY:
+            self._written = now.boot
+            self._disk.submit(self._write, _json(now, self._steps))
+        return by
+
+    def credit(self, keep: timedelta) -> timedelta:
+        """How much longer than `keep` something has to lie by the wall clock."""
+        self.look()
+        return credit(self._steps, keep, self._last.wall)
+
+    def _reading(self) -> Reading:
+        now = self._clock.now()
+        return Reading(now.wall, now.boot, self._boot_id)
+
+    def _read(self) -> Reading | None:
+        """What a daemon before us wrote; None where there is nothing that can be used."""
+        with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
+            with open(self._path) as file:
+                data = json.loads(file.read(65_536))
+            self._steps = [Step(_time(one["at"]), timedelta(seconds=one["by"])) for one in data["steps"]][-MOST:]
+            return Reading(_time(data["wall"]), float(data["boot"]), str(data["boot_id"]))
+        return None
+
+    def _write(self, text: str) -> None:
+        try:
+            with open(
+                os.open(f"{self._path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w"
+            ) as file:
+                file.write(text)
+            os.replace(f"{self._path}.new", self._path)
+        except OSError:
+            return  # a step while no daemon runs is then not known; the next minute tries again
+
+
+def _time(epoch: float) -> datetime:
+    return datetime.fromtimestamp(epoch, UTC)
+
+
+def _json(last: Reading, steps: list[Step]) -> str:
+    told = [{"at": step.at.timestamp(), "by": step.by.total_seconds()} for step in steps]
+    return json.dumps({"wall": last.wall.timestamp(), "boot": last.boot, "boot_id": last.boot_id, "steps": told})

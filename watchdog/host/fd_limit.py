@@ -1,0 +1,86 @@
+"""File descriptors: how many we need, and what is said and forgiven when they run out while we run.
+
+asyncio takes no connection then, and logs a traceback for each try: a hundred a second (CPython 3.11 to 3.13,
+`selector_events._accept_connection`, goes on through its whole backlog).
+"""
+
+import asyncio
+import errno
+import os
+import resource
+from asyncio.constants import ACCEPT_RETRY_DELAY
+from collections.abc import Callable
+from typing import Any
+
+from watchdog.clock import Clock
+from watchdog.errors import NoDescriptors
+from watchdog.telemetry.logger import Log
+
+# 23 at rest, without an agent; a hook's child has numbers from 100 up (owner/contained.py), and `roll` keeps 64 free.
+LEAST = 128
+MOST_RESERVED = 160
+
+
+def reserved(limit: int) -> int:
+    """How many of `limit` descriptors are for root, and for agents that are registered already.
+
+    A new descriptor gets the lowest free number (open(2)): one within the last so many says that no more are left.
+    asyncio accepts a hundred connections before the first is looked at, and each takes one until it is refused.
+    """
+    return min(MOST_RESERVED, limit // 8)
+
+
+def scarce() -> bool:
+    """Whether no more are left than are reserved. Also when not even one could be had."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    try:
+        descriptor = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return True
+    os.close(descriptor)
+    return 0 <= limit <= descriptor + reserved(limit)
+
+
+def refuse_too_few() -> None:
+    """Raise NoDescriptors where the limit leaves no room to work in."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if 0 <= allowed < LEAST:
+        raise NoDescriptors(
+            f"only {allowed} file descriptors are allowed, and {LEAST} are the least to work with;"
+            " right: `ulimit -n 65536` in a shell, LimitNOFILE=65536 in a unit"
+        )
+
+
+class Shortage:
+    """Whether connections wait because there is no descriptor for them; said when it begins and when it is over."""
+
+    def __init__(self, unheard: Callable[[], None], log: Log) -> None:
+        """`unheard` is called each time that connections had to wait: they may carry anybody's heartbeat."""
+        self._unheard = unheard
+        self._log = log
+        self._clock = Clock()
+        self._met = float("-inf")  # the last time, monotonic seconds
+        self._on = False
+
+    def watch(self) -> None:
+        """Hear of what the running loop cannot do; all else goes to its own handler."""
+        asyncio.get_running_loop().set_exception_handler(self._heard)
+
+    def look(self) -> None:
+        """Once a sweep: whether it is over."""
+        if self._on and self._clock.mono() - self._met > 3 * ACCEPT_RETRY_DELAY:
+            self._on = False
+            self._log.event("descriptors.back")
+
+    def _heard(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+            return
+        if not self._on:
+            self._on = True
+            self._log.event("descriptors.exhausted", error=error.strerror)
+        now = self._clock.mono()
+        if now - self._met > ACCEPT_RETRY_DELAY / 2:
+            self._met = now
+            self._unheard()

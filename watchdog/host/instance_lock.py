@@ -1,0 +1,242 @@
+"""One daemon per runtime directory, state directory and registry; and how the one that runs is talked to."""
+
+import contextlib
+import fcntl
+import os
+import shlex
+import stat
+import sys
+from datetime import timedelta
+
+from watchdog.config.paths import ensure_runtime, places_for
+from watchdog.config.settings import Settings, sqlite_file
+from watchdog.errors import AlreadyRunning, ConfigError, WatchdogError
+from watchdog.telemetry.logger import Log
+
+LOCK = "agent-watchdogd.lock"
+
+
+class PidFile:
+    """A file that holds a pid and nothing else, locked by flock(2): the lock goes over forks, and ends with a SIGKILL.
+
+    So a file that a crash left behind is no obstacle, whatever stands in it: a power cut may leave zero bytes. Its
+    owner alone may read it: flock(2) asks for no more, and whoever locked it could keep the next daemon from starting.
+    """
+
+    def __init__(self, path: str, advice: str = "") -> None:
+        """Make and lock it. Raises AlreadyRunning, naming the pid; ConfigError where it cannot be made ours."""
+        self.path = path
+        self._advice = advice
+        self._descriptor = self._lock()
+
+    def fileno(self) -> int:
+        """Its descriptor, which carries the lock."""
+        return self._descriptor
+
+    def write(self, pid: int) -> None:
+        """Let it hold that pid alone."""
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, b"%d\n" % pid, 0)
+
+    def keep(self) -> bool:
+        """Make and lock it anew where somebody removed or replaced it; True when that was so. Raises as when made."""
+        if _lies_at(self.path, self._descriptor):
+            return False
+        new = self._lock()
+        os.close(self._descriptor)
+        self._descriptor = new
+        self.write(os.getpid())
+        return True
+
+    def remove(self) -> None:
+        """Take it away while it is still locked, unless somebody put another one there."""
+        if _lies_at(self.path, self._descriptor):
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+        self.release()
+        self.close()
+
+    def release(self) -> None:
+        """Let the lock go, whoever else has the descriptor.
+
+        A thread that is stuck in the kernel keeps all descriptors of a process that has ended, and a child that was
+        forked has copies: the next start would hear "already running" (flock(2): LOCK_UN counts for all of them).
+        """
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close this process's descriptor; the lock lives as long as anybody has one, or until `release`."""
+        os.close(self._descriptor)
+
+    def _lock(self) -> int:
+        while True:
+            descriptor = _open(self.path)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                who = _pid_in(descriptor)
+                os.close(descriptor)
+                raise AlreadyRunning(f"already running (pid {who}): {self.path} is locked{self._advice}") from None
+            if _lies_at(self.path, descriptor):
+                return descriptor
+            os.close(descriptor)  # an ending daemon removed it between our open and our lock
+
+
+class Locks:
+    """What keeps a second daemon out, and tells others our pid. Somebody may tidy up the runtime directory under us."""
+
+    def __init__(self, settings: Settings, log: Log, pid_file: PidFile | None = None) -> None:
+        """Take both directories and the registry's file. Raises AlreadyRunning.
+
+        `pid_file` is held already, and closed by whoever made it.
+        """
+        self._log = log
+        self._closed = False
+        self._directory = settings.runtime_dir
+        socket = os.path.join(settings.runtime_dir, "control.sock")
+        advice = f"; its socket is {socket}; talk to it: {client_path()} status{socket_option(settings)}"
+        self._runtime = PidFile(os.path.join(settings.runtime_dir, LOCK), advice)
+        self._taken = [self._runtime]
+        try:
+            if not os.path.samefile(settings.runtime_dir, settings.state_dir):
+                # Its runtime directory is another, or it would have stopped us above: we do not know its socket.
+                advice = f"; its daemon.runtime_dir is not {settings.runtime_dir}; right: a state_dir for each daemon"
+                self._taken.append(PidFile(os.path.join(settings.state_dir, LOCK), advice))
+            registry = registry_lock(settings)
+            if registry is not None and os.access(os.path.dirname(registry), os.W_OK):  # else opening it says why
+                # Each would judge the other's agents by beats that it does not hear.
+                advice = "; its registry is this one; right: a registry.url for each daemon"
+                self._taken.append(PidFile(registry, advice))
+        except WatchdogError:
+            self.close()
+            raise
+        for file in self._taken:
+            file.write(os.getpid())
+        self._kept = [self._runtime, *([pid_file] if pid_file is not None else [])]
+        self._lost: set[str] = set()
+
+    def keep(self) -> bool:
+        """Whether the runtime directory is still ours, made anew if need be; what was lost is told once.
+
+        The state directory's lock is not made anew: a directory that is away for a moment must not lie there, empty,
+        when it comes back. It stays locked wherever it is.
+        """
+        if self._closed:
+            return False  # a look that hung until the daemon's end
+        for file in self._kept:
+            try:
+                if not os.path.exists(file.path):
+                    ensure_runtime(self._directory)
+                renewed = file.keep()
+            except (OSError, WatchdogError) as error:
+                if file.path not in self._lost:
+                    self._lost.add(file.path)
+                    self._log.event("lock.lost", file=file.path, why=str(error))
+                continue
+            self._lost.discard(file.path)
+            if renewed:
+                self._log.event("lock.renewed", file=file.path)
+        return self._runtime.path not in self._lost
+
+    def close(self) -> None:
+        """Let both go; the files stay, as another daemon may wait at them."""
+        self._closed = True
+        self.release()
+        for file in self._taken:
+            file.close()
+
+    def release(self) -> None:
+        """Let the locks go and leave the descriptors open: for the end of the process by force, from any thread."""
+        for file in self._taken:
+            file.release()
+
+
+def registry_lock(settings: Settings) -> str | None:
+    """Beside the registry's file, by whichever path it is named; None: it is a server, which has a lock of its own."""
+    file = sqlite_file(settings.registry_url)
+    return f"{os.path.realpath(file)}.lock" if file else None
+
+
+def user_of_registry(settings: Settings) -> str | None:
+    """The pid of another daemon that has this registry open; None: nobody has, or the daemon of these very settings.
+
+    For a check: nothing is locked, or a start at that moment would hear "already running". What is locked stands in
+    /proc/locks (proc(5)): number, kind, class, access, pid, device and inode.
+    """
+    path = registry_lock(settings)
+    held = None if path is None else _holder(path)
+    return None if held == _holder(os.path.join(settings.runtime_dir, LOCK)) else held
+
+
+def _holder(path: str) -> str | None:
+    """The pid in a lock file that is locked now."""
+    try:
+        found = os.lstat(path)
+        with open("/proc/locks") as locks:
+            inodes = {line.split()[5].rpartition(":")[2] for line in locks if " FLOCK " in line and "->" not in line}
+        if str(found.st_ino) not in inodes:
+            return None
+        with open(path, "rb") as file:
+            return _pid_in(file.fileno())
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _pid_in(descriptor: int) -> str:
+    """What its holder wrote, once it has; before that anything may stand there."""
+    word = os.pread(descriptor, 32, 0).strip()
+    return word.decode() if word.isdigit() else "not told yet"
+
+
+def _lies_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _open(path: str) -> int:
+    """Open or make it. Raises ConfigError for what is no pid file of ours: it is about to be overwritten."""
+    try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o600)
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}; right: a pid file in a directory of our own"]) from None
+    found = os.fstat(descriptor)
+    is_ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink <= 1
+    if not is_ours or not (path.endswith((".pid", ".lock")) or _holds_a_pid(descriptor)):
+        os.close(descriptor)
+        raise ConfigError([f"{path}: is something else than a pid file of uid {os.geteuid()}"])
+    os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def _holds_a_pid(descriptor: int) -> bool:
+    """Whether that file holds a pid, or what a crash leaves of one: nothing, or zero bytes.
+
+    Asked where the name does not tell: a slip in `--pidfile` must not cost a file.
+    """
+    return (os.pread(descriptor, 32, 0).strip(b"\0 \n") or b"0").isdigit()
+
+
+def client_path() -> str:
+    """The client beside this daemon, ready for a shell."""
+    return shlex.quote(os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "agent-watchdog"))
+
+
+def socket_option(settings: Settings) -> str:
+    """` --socket PATH` where the client would not find this daemon by itself."""
+    default = places_for(os.geteuid(), os.environ).runtime_dir
+    return "" if settings.runtime_dir == default else f" --socket {shlex.quote(settings.runtime_dir)}/control.sock"
+
+
+def invitation(settings: Settings) -> str:
+    """The lines to paste into a second terminal, with full paths; they work as they stand."""
+    option, mode = socket_option(settings), " (it only observes)" if settings.observe else ""
+    every = settings.interval / timedelta(seconds=1)
+    return (
+        f"agent-watchdogd watches{mode}, every {every:g} s. In another terminal:\n"
+        f"  {client_path()} run{option} --name first -- sleep 600 &\n"
+        f"  {client_path()} list{option}"
+    )

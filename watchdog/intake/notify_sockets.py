@@ -1,0 +1,342 @@
+"""The daemon's notify sockets: one per agent, so that a message is that agent's whoever of its tree sent it.
+
+The protocol is sd_notify(3): newline-separated KEY=VALUE in one datagram, the sender's credentials attached by the
+kernel (unix(7), SCM_CREDENTIALS), which stay right when the sender has already gone. After a quiet moment a message is
+read at once, later ones all together four times a second and a bounded number of each agent's and each user's: a
+wake-up costs more than a beat, and a flood costs its own user's sockets only. What is not read waits in them: the
+socket that has waited longest comes first, so that the last message of each counts a little later.
+
+Descriptors that come along are never received: closing one calls its file system (`flush` in filp_close), and one of a
+FUSE server that does not answer would hold the loop for ever. Without room for them the kernel drops them with the
+message (unix(7), MSG_CTRUNC), which releases a BARRIER=1 as well.
+
+Somebody may remove a socket, or the whole directory, while we live. Then it is made again at the same path; programs
+that had connected to the former one are still heard there.
+
+Most libraries connect once, so the service manager keeps the sockets while we are away (FDSTORE, sd_notify(3)): what is
+said meanwhile waits in them, and our successor goes on reading. Without a manager that does so they are made anew.
+"""
+
+import asyncio
+import os
+import select
+import socket
+import stat
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from watchdog.core.sd_notify import MAX_BYTES
+from watchdog.host.service_manager import Supervisor
+
+REST = 0.25  # seconds between two looks at the sockets; `systemd-notify` waits for the next one (BARRIER=1)
+BUDGET = 64  # datagrams per look; a plain kernel queues 10 (net.unix.max_dgram_qlen), systemd raises it to 512
+UCRED = struct.Struct("3i")
+_ROOM = socket.CMSG_SPACE(UCRED.size)  # the credentials come first (scm_recv), and nothing else has room
+Places = dict[str, tuple[tuple[int, int], int]]  # by agent: device and inode of its socket, and its owner's uid
+Made = dict[str, tuple[socket.socket, tuple[int, int]]]
+_TRUNCATED = int(socket.MSG_TRUNC)  # `&` with an enum's member costs as much as the rest of a datagram
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One datagram as the kernel vouches for it. `data` is at most MAX_BYTES bytes; `truncated`: there was more."""
+
+    data: bytes
+    pid: int
+    uid: int
+    truncated: bool
+
+
+class Budget(Protocol):
+    """How many messages of each user are read (`admission.DatagramBudget`)."""
+
+    def renew(self) -> bool:
+        """A look begins. Whether somebody's messages were left at the last one."""
+
+    def take(self, owner_uid: int) -> bool:
+        """Whether one more of that owner's is read now."""
+
+
+class NotifySockets:
+    """Owns `<directory>/<agent_id>` for each agent that has no `run` wrapper to own it."""
+
+    def __init__(
+        self, directory: str, receive: Callable[[str, Message], None], supervisor: Supervisor | None = None
+    ) -> None:
+        self._directory = directory
+        self._receive = receive
+        self._supervisor = supervisor or Supervisor({})
+        self._kept = self._supervisor.handed_over()
+        self._sockets: dict[str, socket.socket] = {}
+        self._agents: dict[int, str] = {}  # by descriptor
+        self._owners: dict[int, int] = {}  # uids, by descriptor
+        self._served: dict[int, int] = {}  # by descriptor: when one was read there last, as the number of the read
+        self._number = 0
+        self._inodes: dict[str, tuple[int, int]] = {}  # by agent: device and inode of what we bound at its path
+        self._former: dict[str, socket.socket] = {}  # by agent: the one before, whose place was lost
+        self.budget: Budget | None = None  # None: everybody's messages are read alike
+        self._ready = select.epoll()  # itself readable while one of the sockets is (epoll(7))
+        self._looked = float("-inf")  # by the loop's clock
+        self._resting: asyncio.TimerHandle | None = None
+
+    def open(self, agent_id: str, owner_uid: int) -> str:
+        """Make the agent's socket, which only its owner (and root) can write to, and return its path.
+
+        A stale one at that path is replaced. Raises OSError when the directory or descriptors are exhausted.
+        """
+        path = os.path.join(self._directory, agent_id)
+        if agent_id in self._sockets:
+            return path
+        listener, inode = self._bound(path, owner_uid)
+        self._listen(agent_id, listener, owner_uid, inode)
+        self._supervisor.keep(kept_name(agent_id), listener)
+        return path
+
+    def _bound(self, path: str, owner_uid: int) -> tuple[socket.socket, tuple[int, int]]:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            if os.path.lexists(path):
+                os.unlink(path)
+            listener.bind(path)
+            os.chmod(path, 0o600)
+            self._give(path, owner_uid)
+            return listener, _inode(path)
+        except OSError:
+            listener.close()
+            raise
+
+    def places(self) -> Places:
+        """What should lie in the directory: by agent, device and inode of its socket, and whose it is."""
+        return {
+            agent_id: (inode, self._owners[self._sockets[agent_id].fileno()])
+            for agent_id, inode in self._inodes.items()
+        }
+
+    def made_again(self, places: Places) -> tuple[Made, set[str]]:
+        """Bind anew what of `places` does not lie in the directory any more; `adopt` has them read.
+
+        Also the agents of which that failed. For a thread: a directory may hang.
+        """
+        made: Made = {}
+        missing: set[str] = set()
+        for agent_id, (inode, owner_uid) in places.items():
+            path = os.path.join(self._directory, agent_id)
+            with suppress(OSError):
+                if _inode(path) == inode:
+                    continue
+            try:
+                made[agent_id] = self._bound(path, owner_uid)
+            except OSError:
+                missing.add(agent_id)
+        return made, missing
+
+    def adopt(self, made: Made) -> list[str]:
+        """Read those sockets from now on, and the former ones for programs connected to them; says whose they are."""
+        adopted = []
+        for agent_id, (listener, inode) in made.items():
+            former = self._sockets.get(agent_id)
+            if former is None:  # its row was closed meanwhile
+                listener.close()
+                with suppress(OSError):
+                    os.unlink(os.path.join(self._directory, agent_id))
+                continue
+            owner_uid = self._owners[former.fileno()]
+            self._close_former(agent_id)
+            self._former[agent_id] = former
+            self._listen(agent_id, listener, owner_uid, inode)
+            self._supervisor.let_go(kept_name(agent_id))
+            self._supervisor.keep(kept_name(agent_id), listener)
+            adopted.append(agent_id)
+        return adopted
+
+    def _close_former(self, agent_id: str) -> None:
+        former = self._former.pop(agent_id, None)
+        if former is not None:
+            self._forget(former)
+
+    def has_kept(self, agent_id: str) -> bool:
+        """Whether the service manager kept something for us that may be its socket."""
+        return kept_name(agent_id) in self._kept
+
+    def take_up(self, agent_id: str) -> bool:
+        """Go on with the socket that the service manager kept for us, if there is one; who is connected stays heard.
+
+        A descriptor is only a number and a name: it must be a datagram socket bound to this agent's path, which must
+        still be there, since others find it by path. Else it is closed, and the agent's is to be opened anew.
+        """
+        listener = self._kept.pop(kept_name(agent_id), None)
+        if listener is None:
+            return False
+        if not _bound_to(listener, os.path.join(self._directory, agent_id)):
+            self._drop(kept_name(agent_id), listener)
+            return False
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        inode = _inode(os.path.join(self._directory, agent_id))
+        self._listen(agent_id, listener, 0, inode)  # 0: until `give` says whose it is
+        return True
+
+    def drop_kept(self) -> None:
+        """Close what was kept for us and that nobody took up: its agent's row was closed meanwhile."""
+        for name, listener in self._kept.items():
+            self._drop(name, listener)
+        self._kept.clear()
+
+    def _listen(self, agent_id: str, listener: socket.socket, owner_uid: int, inode: tuple[int, int]) -> None:
+        self._sockets[agent_id], self._inodes[agent_id] = listener, inode
+        self._agents[listener.fileno()] = agent_id
+        self._owners[listener.fileno()] = owner_uid
+        self._ready.register(listener, select.EPOLLIN)
+        if self._resting is None:
+            asyncio.get_running_loop().add_reader(self._ready, self._readable)
+
+    def _drop(self, name: str, listener: socket.socket) -> None:
+        listener.close()
+        self._supervisor.let_go(name)
+
+    def give(self, agent_id: str, owner_uid: int) -> None:
+        """The agent runs as another uid now: that one may write to its socket."""
+        if agent_id in self._sockets:
+            self._owners[self._sockets[agent_id].fileno()] = owner_uid
+            self._give(os.path.join(self._directory, agent_id), owner_uid)
+
+    @staticmethod
+    def _give(path: str, owner_uid: int) -> None:
+        if os.geteuid() != owner_uid:
+            try:
+                os.chown(path, owner_uid, -1)
+            except PermissionError:  # a root without CAP_CHOWN: the credentials are checked all the same
+                os.chmod(path, 0o666)  # noqa: S103 - `Hearing` believes nobody but the owner and root
+
+    def close(self, agent_id: str) -> None:
+        """Read what is left, then remove the socket."""
+        listener = self._sockets.get(agent_id)
+        if listener is None:
+            return
+        self.drain(agent_id)
+        self._release(agent_id)
+        self._supervisor.let_go(kept_name(agent_id))
+        with suppress(FileNotFoundError):  # somebody removed the runtime directory
+            os.unlink(os.path.join(self._directory, agent_id))
+
+    def close_all(self) -> None:
+        """Let go of the sockets; their paths stay, so that a client's next word after our restart finds its way."""
+        for agent_id in list(self._sockets):
+            self.drain(agent_id)
+            self._release(agent_id)
+        if self._resting is not None:
+            self._resting.cancel()
+        asyncio.get_running_loop().remove_reader(self._ready)
+        self._ready.close()
+
+    def drain(self, agent_id: str) -> None:
+        """Read what waits on one agent's socket now."""
+        listener = self._sockets.get(agent_id)
+        if listener is not None:
+            if (former := self._former.get(agent_id)) is not None:
+                self._read(agent_id, former, BUDGET)
+            self._read(agent_id, listener, BUDGET)
+
+    def drain_all(self) -> bool:
+        """Read what waits on all sockets now, each within its budget: one of each, as long as epoll names any.
+
+        A user whose budget is used up waits for the next look. False when nothing waited.
+        """
+        budget = self.budget
+        behind = budget is not None and budget.renew()
+        for number in range(BUDGET):
+            ready = self._ready.poll(0, max(1, len(self._agents)))
+            if not ready:
+                return number > 0
+            if behind:
+                ready.sort(key=lambda event: self._served.get(event[0], 0))
+            read = False
+            for descriptor, _ in ready:
+                agent_id = self._agents.get(descriptor)  # None: closed by what was read before it
+                if agent_id is None or (budget is not None and not budget.take(self._owners[descriptor])):
+                    continue
+                read = True
+                self._number += 1
+                self._served[descriptor] = self._number
+                former = self._former.get(agent_id)
+                is_former = former is not None and former.fileno() == descriptor
+                self._read(agent_id, former if former is not None and is_former else self._sockets[agent_id], 1)
+            if not read:
+                break
+        return True
+
+    def _release(self, agent_id: str) -> None:
+        self._close_former(agent_id)
+        del self._inodes[agent_id]
+        self._forget(self._sockets.pop(agent_id))
+
+    def _forget(self, listener: socket.socket) -> None:
+        del self._agents[listener.fileno()], self._owners[listener.fileno()]
+        self._served.pop(listener.fileno(), None)
+        self._ready.unregister(listener)  # closing it does not: the service manager may hold it too
+        listener.close()
+
+    def _readable(self) -> None:
+        """Read at once, if the last look is long enough ago; no timer, as one costs as much as all the rest."""
+        loop = asyncio.get_running_loop()
+        rest = self._looked + REST - loop.time()
+        if rest > 0:
+            loop.remove_reader(self._ready)
+            self._resting = loop.call_later(rest, self._look)
+        else:
+            self._looked = loop.time()
+            self.drain_all()
+
+    def _look(self) -> None:
+        """Read, and look again after the rest; when nothing waited then, the next message is read at once."""
+        loop = asyncio.get_running_loop()
+        self._looked = loop.time()
+        self._resting = loop.call_later(REST, self._look)  # first: whatever goes wrong in it, the next look comes
+        if not self.drain_all():
+            self._resting.cancel()
+            self._resting = None
+            loop.add_reader(self._ready, self._readable)
+
+    def _read(self, agent_id: str, listener: socket.socket, most: int) -> None:
+        for _ in range(most):
+            message = receive(listener)
+            if message is None:
+                return
+            self._receive(agent_id, message)
+
+
+def kept_name(agent_id: str) -> str:
+    """The name of an agent's socket in the service manager's store (FDNAME=, at most 255 bytes, no `:`)."""
+    return f"notify-{agent_id}"
+
+
+def _inode(path: str) -> tuple[int, int]:
+    """Device and inode of what lies there. Raises OSError."""
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
+
+
+def _bound_to(listener: socket.socket, path: str) -> bool:
+    try:
+        fits = (listener.family, listener.type) == (socket.AF_UNIX, socket.SOCK_DGRAM)
+        return fits and listener.getsockname() == path and stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def receive(listener: socket.socket) -> Message | None:
+    """One datagram with its credentials; None: nothing waits."""
+    try:
+        data, ancillary, flags, _ = listener.recvmsg(MAX_BYTES + 1, _ROOM)
+    except (BlockingIOError, InterruptedError):
+        return None
+    pid, uid = 0, -1
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(payload) >= UCRED.size:
+            pid, uid, _gid = UCRED.unpack(payload[: UCRED.size])
+    truncated = bool(flags & _TRUNCATED) or len(data) > MAX_BYTES
+    return Message(data[:MAX_BYTES], pid, uid, truncated)

@@ -1,0 +1,1 @@
+"""One kill order: safeguards -> ask -> claim -> terminate -> close."""

@@ -1,0 +1,318 @@
+"""The last part of an order: commit that the tree is dead and how, run the hooks, tell the task, close the row.
+
+The row is closed last, by compare-and-set; every step may be done again by a later daemon.
+"""
+
+import asyncio
+import os
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from watchdog.agents import oom
+from watchdog.agents.fleet import Agent
+from watchdog.agents.history import Chronicle
+from watchdog.agents.persistence import row_of
+from watchdog.agents.tracker import Hearing
+from watchdog.cleanup.runner import Cleanup
+from watchdog.clock import Clock, Instant
+from watchdog.core.agent import LIVE, HookOutcome, Identity, Reason, Status
+from watchdog.errors import Conflict
+from watchdog.helpers.pool import Owners
+from watchdog.kill.order import Order, by_itself, end_words, error_of, status_of, task_of, told
+from watchdog.kill.order_rows import member_json
+from watchdog.kill.telling import Telling
+from watchdog.kill.terminate import Ended
+from watchdog.probes.exit_report import Reports
+from watchdog.processes import procfs
+from watchdog.processes.exit_status import exit_status
+from watchdog.processes.identity import boot_id, passed_on
+from watchdog.registry.rows import End, Proof
+from watchdog.registry.store import AsyncStore
+from watchdog.telemetry.logger import Log
+from watchdog.telemetry.metrics import Metrics
+
+RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
+MOST_TOLD = 64  # processes in one line of the log; the history has all
+
+
+class NotOurs(Exception):
+    """The order is done already (and what followed failed), or was closed or taken by somebody else."""
+
+
+class Closing:
+    """Knows the store, the hooks and the ears; kills nobody."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        clock: Clock,
+        hearing: Hearing,
+        cleanup: Cleanup,
+        chronicle: Chronicle,
+        metrics: Metrics,
+        log: Log,
+        owners: Owners,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._hearing = hearing
+        self._cleanup = cleanup
+        self._chronicle = chronicle
+        self._metrics = metrics
+        self._log = log
+        self._reports = Reports(owners)
+        self._me = f"daemon {os.getpid()}"
+
+    async def proved(self, order: Order) -> None:
+        """The whole tree is dead: see how. That is committed before the first hook runs, or with the row's closing."""
+        agent = order.agent
+        if agent.status is Status.UNKILLABLE and await self._store.write(
+            self._store.store.transition,
+            agent.agent_id,
+            {Status.UNKILLABLE},
+            Status.ENDING,
+            now=self._clock.now().wall,
+            who=self._me,
+            why="what could not be ended is gone",
+        ):
+            agent.status = Status.ENDING
+        if not agent.exit_known:
+            await self._learn_exit(agent)
+        order.shortage = oom.told(agent)
+        status = status_of(order, agent)
+        now = self._clock.now()
+        processes = [{**process, "started": _started(one, now)} for one, process in order.processes.items()]
+        order.outcome = {
+            "success": True,
+            "agent_id": agent.agent_id,
+            "action": "force_kill" if order.killed else "graceful_kill",
+            "pid": agent.identity.pid if agent.identity else None,
+            "kill_signal": "SIGKILL" if order.killed else "SIGTERM",
+            "task_id": agent.reg.task_id,
+            "killed_at": now.wall.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "grace_period_seconds": order.plan.grace.total_seconds() if order.plan else None,
+            "killed_gracefully": not order.killed,
+            "seconds_since_heartbeat": round(agent.silence.total_seconds(), 1) if agent.beats else None,
+            "message": told(order)
+            + _left(order.ended)
+            + _reused(agent)
+            + (f"; {agent.shared}" if agent.shared else ""),
+            "status": status.value,
+            "resume": order.resume,
+            "resumable": order.resume is not None,
+            **order.kept,
+            "stop_reason": order.why if status is Status.STOPPED else None,
+            "exit_code": agent.exit_code,
+            "exit_signal": agent.exit_signal,
+            "processes": processes,
+        }
+        order.outcome["task_status"] = task_of(order, agent, status)[0]
+
+    async def _prove(self, order: Order) -> None:
+        """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
+        if order.step == "cleanup":
+            return
+        if not await self.save(order, "cleanup", order.outcome, proof=self._proof(order)):
+            raise _not_ours(order)
+        order.prove()  # no sooner: an attempt that finds the step goes on with the hooks, and tells no more of the end
+        self._tell_end(order)
+
+    def _proof(self, order: Order) -> Proof | None:
+        agent, outcome = order.agent, order.outcome or {}
+        if not _worth_saying(order):
+            return None
+        return Proof(agent.agent_id, agent.reg.owner_uid, self._me, str(outcome["message"]), self._clock.now().wall)
+
+    def _tell_end(self, order: Order) -> None:
+        """Once it is committed."""
+        agent, outcome = order.agent, order.outcome or {}
+        if outcome["status"] == Status.FAILED and by_itself(order):
+            hint = f"; to resume: {order.resume}" if order.resume else ""
+            facts = {"exit_code": agent.exit_code, "exit_signal": agent.exit_signal}
+            self._chronicle.tell("agent.crashed", agent, f"{outcome['message']}{hint}", evidence=facts)
+        if order.touched:
+            processes = outcome["processes"]
+            self._logged(agent).event(
+                "kill.finished",
+                request_id=order.request_id,
+                status=outcome["status"],
+                why=outcome["message"],
+                processes=processes[:MOST_TOLD] if isinstance(processes, list) else [],
+            )
+
+    async def put_aside(self, order: Order, ended: Ended) -> None:
+        """Say once that something lives on; no cleanup while it does."""
+        agent = order.agent
+        alive = [f"{m.seen.name}[{m.pid}] {m.lives_on()}" for m in ended.members if not m.dead]
+        alive += [f"pid {pid} in its cgroup, which we may not see" for pid in ended.unseen]
+        news = Telling(order, self._chronicle, self._logged(agent)).left(str(ended.reason), alive)
+        outcome = order.outcome or {}
+        agent.lives_on = str(outcome["message"]).removeprefix("not ended, ")
+        if news:
+            await self.save(order, order.step, outcome)
+        elif agent.status is Status.UNKILLABLE:
+            return
+        if await self._store.write(
+            self._store.store.transition,
+            agent.agent_id,
+            {Status.ENDING, Status.UNKILLABLE},
+            Status.UNKILLABLE,
+            now=self._clock.now().wall,
+            who=self._me,
+            why=agent.lives_on,
+        ):
+            agent.status = Status.UNKILLABLE
+
+    async def put_in_order(self, order: Order) -> None:
+        """Hooks, then the task, then our row, last."""
+        agent, outcome = order.agent, order.outcome or {}
+        status = Status(str(outcome["status"]))
+        task = task_of(order, agent, status)
+        if order.options.cleanup:
+            words = end_words(agent, status, order.options, order.by, order.why, outcome)
+            first = partial(self._prove, order)
+            runs = await self._cleanup.run(
+                agent, status, order.reason, order.request_id, first=first, progress=order.clean, **words
+            )
+            outcome["cleanup"] = runs
+            if retry := next((run["retry"] for run in runs if "retry" in run), None):
+                outcome |= {"pane_cleanup_failed": True, "pane_retry_command": retry}  # the kill is a success
+            for run in runs:
+                if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
+                    self._metrics.cleanup_failures.labels(str(run["hook"])).inc()
+        self._hearing.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
+        end = End(
+            order.request_id,
+            order.holders,
+            status,
+            row_of(agent),
+            by=order.by,
+            outcome=outcome,
+            error=error_of(order, status),
+            task=None if agent.reg.task_id is None else (agent.reg.task_id, *task),
+            say=order.step != "cleanup" and _worth_saying(order),
+            unsaved=_unsaved(order),
+            cancelled=order.options.cancel,
+        )
+        now, owner_uid = self._clock.now().wall, agent.reg.owner_uid
+        close = self._store.store.close_agent
+        if not await self._store.write(close, agent.agent_id, end, now=now, who=self._me, owner_uid=owner_uid):
+            raise _not_ours(order)
+        if order.step != "cleanup":
+            self._tell_end(order)
+        if agent.reg.task_id is not None and order.options.cancel:
+            self._chronicle.log("task.cancelled", agent, str(task[1]), {"task_id": agent.reg.task_id})
+        self._metrics.kills.labels(order.reason.value, status.value).inc()
+        self._hearing.forget(agent)
+        self._logged(agent).event("agent.ended", status=status, why=outcome["message"])
+
+    async def close_orphans(self, order: Order) -> None:
+        """What outlived its agent is dead: tell it. The agent's row is closed already, and its hooks have run."""
+        agent = order.agent
+        count = len(order.processes)
+        order.outcome = {
+            "success": True,
+            "agent_id": agent.agent_id,
+            "action": "force_kill" if order.killed else "graceful_kill",
+            "message": f"{count} process{'' if count == 1 else 'es'} that outlived it ended{_left(order.ended)}",
+            "status": agent.status.value,
+            "processes": list(order.processes.values()),
+        }
+        await self.finish_request(order, "done", order.outcome, str(order.outcome["message"]))
+        self._logged(agent).event(
+            "kill.finished",
+            request_id=order.request_id,
+            status=agent.status,
+            why=order.outcome["message"],
+            processes=list(order.processes.values())[:MOST_TOLD],
+        )
+
+    async def let_go(self, agent: Agent) -> bool:
+        """Watch it no longer if its row is closed or somebody made it unreadable: each look would order a kill anew."""
+        try:
+            row = await self._store.read(self._store.store.agent, agent.agent_id)
+        except Conflict as error:
+            row = None
+            self._logged(agent).event("row.quarantined", why=str(error))
+        if row is not None and row.status in LIVE:
+            return False
+        self._hearing.forget(agent)
+        return True
+
+    async def finish_request(self, order: Order, status: str, outcome: dict[str, object], why: str) -> None:
+        await self._store.write(
+            self._store.store.finish_request,
+            order.request_id,
+            status,
+            outcome,
+            now=self._clock.now().wall,
+            who=self._me,
+            why=why,
+            owner_uid=order.agent.reg.owner_uid,
+            by=order.holders,
+            say=_worth_saying(order),
+        )
+
+    async def save(
+        self, order: Order, step: str, outcome: dict[str, object] | None = None, proof: Proof | None = None
+    ) -> bool:
+        """Commit a step, with the outcome so far and whatever else its row lacks. False: done, or somebody else's."""
+        more = {"by": order.holders, "outcome": outcome, "proof": proof, **_unsaved(order)}
+        saved = await self._store.write(self._store.store.save_step, order.request_id, step, **more)
+        if saved:
+            order.stored, order.evidence = (step, order.members), None
+        return saved
+
+    async def _learn_exit(self, agent: Agent) -> None:
+        """How the main process ended: the kernel's word through the pidfd, else `run`'s, told or left, else unknown."""
+        if agent.pidfd is not None:
+            told = exit_status(agent.pidfd)
+            if told is not None:
+                agent.exit_code, agent.exit_signal = told
+                return
+        if agent.reg.source != "run" or (agent.wrapper is None and await self._reports.learn(agent)):
+            return
+        deadline = self._clock.mono() + RUN_REPORT
+        while not agent.exit_known and self._clock.mono() < deadline:
+            await asyncio.sleep(0.05)
+        if agent.exit_known or (not await self._reports.learn(agent) and agent.exit_known):
+            agent.exit_told = ""
+
+    def _logged(self, agent: Agent) -> Log:
+        return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
+
+
+def _unsaved(order: Order) -> dict[str, Any]:
+    """What its row lacks, for the next write: evidence, and members where they are others than before."""
+    members = None if order.stored[1] == order.members else list(map(member_json, order.members))
+    return {"members": members, "evidence": order.evidence}
+
+
+def _not_ours(order: Order) -> NotOurs:
+    return NotOurs(f"kill request {order.request_id} is not ours any more: it is left alone")
+
+
+def _worth_saying(order: Order) -> bool:
+    """Whether the end of the request is; where nobody was killed `agent.ended` tells it."""
+    return order.touched or order.reason not in (Reason.GONE, Reason.LOST)
+
+
+def _started(identity: Identity, now: Instant) -> str | None:
+    """When a process of this boot was started (UTC, to the second); None for one of another, or never read (0)."""
+    if identity.boot_id != boot_id() or identity.start_ticks == 0:
+        return None
+    age = now.boot - identity.start_ticks / procfs.TICKS_PER_SECOND
+    return (now.wall - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _left(ended: Ended) -> str:
+    """Who was not the agent's own, and lives on where it was: a program that is spared, or says that it is one."""
+    names = ", ".join(ended.left[:8]) + (" and more" if len(ended.left) > 8 else "")
+    return f"; left alive in its cgroup: {names}" if names else ""
+
+
+def _reused(agent: Agent) -> str:
+    """Who looks for the pid now finds somebody else, whom nobody has touched."""
+    main = agent.identity
+    return f"; its pid {main.pid} has passed on to another process" if main is not None and passed_on(main) else ""

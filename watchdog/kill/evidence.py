@@ -1,0 +1,91 @@
+"""What each source said of an agent right before its first signal: kept with the kill request, shown by `why`.
+
+Bounded, and without secrets as far as `core.redaction` knows them. What is not known is said to be not known. Numbers
+are seconds, times UTC.
+"""
+
+import asyncio
+from datetime import timedelta
+
+from watchdog.agents.fleet import Agent
+from watchdog.agents.ownership import owner_of
+from watchdog.core.redaction import hide_secrets
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import Owners
+from watchdog.probes.panes import Panes
+
+LONGEST = 500  # characters of one sentence of somebody else's
+MOST = 10  # lines of a log
+DEADLINE = 1.0  # seconds that the first signal may wait for them
+
+
+async def testimony(agent: Agent, held: str | None, owners: Owners, panes: Panes) -> dict[str, object]:
+    """By source: verdict, heartbeat, lease, tool, progress, beat_file, activity, seen, hold, last_words, pane.
+
+    `held`: the hold on it that is on in spite of the kill (put on too late), or None. Waits for the owner's helper
+    `DEADLINE` at most to read the end of its log, and `panes.DEADLINE` for what its pane shows.
+    """
+    output, pane = await asyncio.gather(_output(agent, owners), panes.last_screen(agent))
+    tool = None if not agent.tool else {"name": _words(agent.tool), "left_seconds": _seconds(agent.tool_left)}
+    progress = None
+    if agent.progress is not None:
+        progress = {"value": agent.progress, "unchanged_seconds": _seconds(agent.progress_age)}
+    return {
+        "verdict": f"{agent.verdict or 'none yet'}: {_words(agent.line) or 'not judged'}",
+        "heartbeat": _heartbeat(agent),
+        "lease": {"left_seconds": _seconds(agent.lease_left)} if agent.lease_left else None,
+        "tool": tool,
+        "progress": progress,
+        "beat_file": _beat_file(agent),
+        "activity": _words(agent.activity) or "none seen from outside, or not looked for",
+        "seen": {str(kind): f"{_words(s.text)}, {_seconds(s.age)} s ago" for kind, s in agent.sights.seen.items()},
+        "looks_that_failed": {str(kind): _words(why) for kind, why in agent.sights.failed.items()},
+        "hold": _words(held),
+        "last_words": {"note": _words(agent.note) or "none was ever said", "output": output},
+        "pane": pane or "it has no terminal",
+    }
+
+
+def _heartbeat(agent: Agent) -> dict[str, object]:
+    return {
+        "beats": agent.beats,
+        "last_at": agent.last_heartbeat.isoformat(timespec="seconds") if agent.last_heartbeat else None,
+        "silent_seconds": _seconds(agent.silence),
+        "not_counted_seconds": _seconds(agent.forgiven) if agent.forgiven else None,
+        "allowed_seconds": _seconds(agent.after),
+        "promised": agent.promised,
+        "state": agent.state.value if agent.state else None,
+        "looks_that_found_it_silent": agent.late_looks,
+        "channel_lost": agent.channel_lost,
+        "from_pid": agent.speaker_pid,
+    }
+
+
+def _beat_file(agent: Agent) -> str | None:
+    if agent.reg.beat_file is None:
+        return None
+    return "read" if agent.unread is None else f"could not be read for {_seconds(agent.unread)} s"
+
+
+async def _output(agent: Agent, owners: Owners) -> object:
+    """The last lines of its log, as far as one was told of: where else its output goes is its starter's affair."""
+    if agent.reg.log is None:
+        return "not known: no log was registered (--log)"
+    try:
+        lines = await owners.call(owner_of(agent), "last_lines", {"path": agent.reg.log}, DEADLINE)
+    except OwnerCallFailed as error:
+        return f"not known: {_words(str(error))}"
+    if not isinstance(lines, list):
+        return "not known"
+    return [str(line)[:LONGEST] for line in lines][:MOST] or "none: its log ends with no whole line"
+
+
+def _words(text: str | None) -> str | None:
+    if text is None:
+        return None
+    shown = hide_secrets(text[: 8 * LONGEST])
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 1]}…"
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else round(span.total_seconds(), 1)

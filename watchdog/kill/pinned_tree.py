@@ -1,0 +1,351 @@
+"""The roll of one tree that is being ended: who belongs to it, each held by a pidfd, and what was sent to whom.
+
+Signals go out only through `processes.signals`. Whoever was stopped for it is killed or continued: `close` sees to it.
+"""
+
+import asyncio
+import errno
+import os
+import resource
+import select
+import signal
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from watchdog.core.agent import Identity, TreeMember
+from watchdog.core.ladder import parents_first
+from watchdog.errors import SignalRefused
+from watchdog.processes import cgroups, procfs
+from watchdog.processes.bounded import Unreadable
+from watchdog.processes.identity import pin
+from watchdog.processes.reader import awaited
+from watchdog.processes.signals import NO_LOOK, Guard, Look, SendResult, carry_on, send
+from watchdog.processes.stops import tracers_of
+
+SPARE_DESCRIPTORS = 64  # for looks at /proc, the registry, and each signal's own pidfd
+
+
+@dataclass(slots=True)
+class Member:
+    """One process of the tree: how we know it, and how it ended. `pidfd` is open until the roll is closed."""
+
+    seen: TreeMember
+    pidfd: int
+    sent: list[str] = field(default_factory=list)  # each signal that ends, once
+    refused: str | None = None  # why nothing goes out to it: not_permitted, protected, unreadable
+    stuck: str | None = None  # why it outlives KILL: frozen, traced, d_state
+    frozen_by: str | None = None  # the directory of the cgroup that holds it, where it is frozen
+    tracer: int = 0  # the process that holds it, if it is traced
+    stopped: bool = False  # by us, in this attempt
+    look: Look = NO_LOOK  # what was read of it for the signals that come next
+    owed: bool = False  # SIGCONT, unless it is killed: we stopped it, or an attempt before this one may have
+    dead: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.seen.identity.pid
+
+    @property
+    def held_by(self) -> int | None:
+        """Our pidfd of it, while it is open."""
+        return self.pidfd if self.pidfd >= 0 else None
+
+    @property
+    def parent_pid(self) -> int:
+        return self.seen.parent_pid
+
+    def note(self, sig: signal.Signals) -> None:
+        """It was sent, perhaps again: what cannot be ended is sent hundreds."""
+        if sig.name not in self.sent:
+            self.sent.append(sig.name)
+
+    def how(self) -> str:
+        """How it ended, in one word for people and JSON."""
+        if not self.dead:
+            why = self.refused or self.stuck
+            if why == "traced":
+                return f"alive (held by a debugger, process {self.tracer})"
+            return f"alive ({why})" if why else "alive"
+        return f"after {self.sent[-1]}" if self.sent else "by itself"
+
+    def lives_on(self) -> str:
+        """The same for one that lives, with the remedy where a freezer holds it."""
+        if self.frozen_by is None or self.refused:
+            return self.how()
+        return f"alive (frozen by cgroup {self.frozen_by}; thaw it: {cgroups.thaw_command(self.frozen_by)})"
+
+
+class Roll:
+    """Whoever was found to belong to the tree since the attempt began; the dead stay on it."""
+
+    def __init__(
+        self,
+        main: Identity | None,
+        guard: Callable[[], Guard],
+        signalled: Callable[[str, list[int]], None],
+        refused: Callable[[int, str], None],
+        main_pidfd: int | None = None,
+    ) -> None:
+        """`guard` gives what must not be signalled, as of now; the others are told, as `Ending` says.
+
+        `main_pidfd`: the caller's, for where the main process cannot be read now.
+        """
+        self._main = main
+        self._main_pidfd = main_pidfd
+        self._guard = guard
+        self._signalled = signalled
+        self._told_refusal = refused
+        self._members: dict[Identity, Member] = {}
+
+    def admit(self, seen: TreeMember) -> bool:
+        """Take in a process of the tree; False when it is known already.
+
+        One that has ended since it was found counts as taken in: there was somebody new. A tree may be larger than the
+        descriptors that we may have: who comes too late for one is left for a later look, when some of those who hold
+        one have died.
+        """
+        if seen.identity in self._members:
+            return False
+        try:
+            pidfd = self._pinned(seen.identity)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE) and self._holds_any():
+                return True
+            refused = "unreadable" if isinstance(error, Unreadable) else "not_permitted"
+            self._members[seen.identity] = Member(seen, -1, refused=refused)
+            self._told_refusal(seen.identity.pid, str(error))
+            return True
+        if pidfd is None:
+            return True
+        if pidfd >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_DESCRIPTORS and self._holds_any():
+            os.close(pidfd)  # the lowest number that is free is given out (open(2)): there are few left
+            return True
+        self._members[seen.identity] = Member(seen, pidfd)
+        return True
+
+    def _pinned(self, identity: Identity) -> int | None:
+        """As `pin`; the main process, which the fleet has pinned since it was registered, needs no look."""
+        try:
+            return pin(identity)
+        except Unreadable:
+            if identity != self._main or self._main_pidfd is None:
+                raise
+            return os.dup(self._main_pidfd)
+
+    def check(self) -> None:
+        """Note of which members nothing may be sent to: such a one is neither stopped nor frozen with the others."""
+        guard = self._guard()
+        for member in self.alive():
+            if member.refused is None and not guard.permits(member.pidfd):
+                member.refused = "not_permitted"
+
+    def all(self) -> tuple[Member, ...]:
+        return tuple(self._members.values())
+
+    def alive(self) -> list[Member]:
+        """Who is not proved dead, as of now."""
+        held = {m.pidfd: m for m in self._members.values() if m.pidfd >= 0 and not m.dead}
+        for descriptor in held.keys() - _unended(held):
+            held[descriptor].dead = True
+            os.close(descriptor)
+            held[descriptor].pidfd = -1
+        return [m for m in self._members.values() if not m.dead]
+
+    def seen(self) -> list[TreeMember]:
+        """All of it as it is committed."""
+        return [m.seen for m in self._members.values()]
+
+    async def look(self) -> None:
+        """Read what signals to these need to know: nothing is read between the last beat and the first signal.
+
+        Where that fails each signal reads for itself.
+        """
+        held = [m for m in self.alive() if m.pidfd >= 0]
+        stats: dict[int, procfs.Stat | OSError] = {}
+        with suppress(OSError):
+            stats = await awaited(None, procfs.stats, tuple(m.pid for m in held))
+        for member in held:
+            stat = stats.get(member.pid)
+            member.look = Look(stat if isinstance(stat, procfs.Stat) else None, member.seen.name)
+
+    def looks(self) -> dict[Identity, Look]:
+        """What the last `look` saw."""
+        return {m.seen.identity: m.look for m in self._members.values()}
+
+    def term(self, members: Iterable[Member]) -> None:
+        """TERM, and CONT so that a stopped process can act on it (systemd.kill(5) does the same)."""
+        self._send(members, signal.SIGTERM, signal.SIGCONT)
+
+    def stop(self, members: Iterable[Member]) -> None:
+        """SIGSTOP: from then on it cannot fork. Parents first, see `parents_first`."""
+        self._send(parents_first(members), signal.SIGSTOP)
+
+    def kill(self, members: Iterable[Member]) -> None:
+        """SIGKILL, children first: they are stopped, and would be continued by their parent's death."""
+        self._send(reversed(parents_first(members)), signal.SIGKILL)
+
+    def killed(self, pids: Collection[int]) -> None:
+        """Their cgroup was killed as a whole."""
+        hit = [m for m in self._members.values() if m.pid in pids and not m.dead]
+        for member in hit:
+            member.note(signal.SIGKILL)
+        if hit:
+            self._signalled(signal.SIGKILL.name, [m.pid for m in hit])
+
+    def were_stopped(self, seen: Iterable[TreeMember]) -> None:
+        """A daemon before us was in the end phase with these: who is not of the tree any more is continued."""
+        for each in seen:
+            member = self._members.get(each.identity)
+            if member is None:
+                release([each], self._guard())
+            else:
+                member.owed = True
+
+    async def stuck(self) -> str | None:
+        """Why it lives after all that was sent, in one word: not_permitted protected unreadable frozen traced d_state.
+
+        Who is traced dies when its tracer lets it go: at its exit, too, it waits for one that asked for that
+        (PTRACE_O_TRACEEXIT of ptrace(2)).
+        """
+        alive = self.alive()
+        pids = tuple(m.pid for m in alive)
+        frozen: dict[int, str] = {}
+        tracers: dict[int, int] = {}
+        with suppress(OSError):
+            frozen = await awaited(None, cgroups.frozen_among, pids)
+        with suppress(OSError):
+            tracers = await awaited(None, tracers_of, pids)
+        for member in alive:
+            member.tracer = tracers.get(member.pid, 0)
+            member.frozen_by = frozen.get(member.pid)
+            # One that is traced counts as frozen in a v2 cgroup, our own freeze included (cgroup_enter_frozen, 6.18).
+            member.stuck = "traced" if member.tracer else "frozen" if member.pid in frozen else "d_state"
+        reasons = [m.refused for m in alive] + [m.stuck for m in alive]
+        return next((reason for reason in reasons if reason), None)
+
+    async def exit_or(self, hurry: asyncio.Event, timeout: float) -> None:
+        """Wait for an exit that `alive` has not told yet, for `hurry`, or so many seconds."""
+        await _woken([m.pidfd for m in self._members.values() if m.pidfd >= 0], hurry, timeout)
+
+    def close(self) -> None:
+        """Continue whom we stopped and did not kill, and let go of all."""
+        for member in self.alive():
+            if member.owed and "SIGKILL" not in member.sent:
+                release([member.seen], self._guard())
+        for member in self._members.values():
+            if member.pidfd >= 0:
+                os.close(member.pidfd)
+                member.pidfd = -1
+
+    def _holds_any(self) -> bool:
+        return any(member.pidfd >= 0 for member in self._members.values())
+
+    def _send(self, members: Iterable[Member], *signals: signal.Signals) -> None:
+        guard = self._guard()
+        sent = []
+        for member in members:
+            for sig in signals:
+                try:
+                    result = send(member.seen.identity, sig, guard, member.held_by, member.look)
+                except SignalRefused as refusal:
+                    self._refused(member, refusal)
+                    break
+                if result is not SendResult.SENT:
+                    member.refused = "not_permitted" if result is SendResult.NOT_PERMITTED else member.refused
+                    break
+                member.refused = None
+                if sig is signal.SIGCONT:
+                    continue
+                sent.append(member.pid)
+                if sig is signal.SIGSTOP:
+                    member.stopped = member.owed = True
+                else:
+                    member.note(sig)
+        if sent:
+            self._signalled(signals[0].name, sent)
+
+    def _refused(self, member: Member, refusal: SignalRefused) -> None:
+        """The guard said no. Who turned out to be another agent's, or spared, was never ours to end."""
+        identity = member.seen.identity
+        if member.refused is None:
+            self._told_refusal(identity.pid, str(refusal))
+        member.refused = "unreadable" if refusal.reason == "unreadable" else "protected"
+        if refusal.reason in ("other_agent", "spared") and identity != self._main:
+            if member.owed:
+                release([member.seen], self._guard())
+            if member.pidfd >= 0:
+                os.close(member.pidfd)
+            del self._members[identity]
+
+
+def release(members: Iterable[TreeMember], guard: Guard) -> None:
+    """Continue processes that were stopped to be ended and now are not."""
+    for member in members:
+        try:
+            pidfd = pin(member.identity)
+            if pidfd is None:
+                continue
+            try:
+                carry_on(member.identity, guard, pidfd)
+            finally:
+                os.close(pidfd)
+        except (SignalRefused, OSError):
+            continue  # not even ours to continue: nothing of ours has stopped it
+
+
+async def until_gone(identities: Collection[Identity], again: asyncio.Event, timeout: float) -> None:
+    """Wait until all of these are gone, or `again` is set, or so many seconds. With nobody to wait for: so long."""
+    blind, loop = not identities, asyncio.get_running_loop()
+    end = loop.time() + timeout
+    pinned = []
+    try:
+        for identity in identities:
+            try:
+                pidfd = pin(identity)
+            except OSError:
+                blind = True  # no descriptors, no right to look: only time helps
+                continue
+            if pidfd is not None:
+                pinned.append(pidfd)
+        waiting = _unended(pinned)
+        while (waiting or blind) and not again.is_set() and (left := end - loop.time()) > 0:
+            await _woken(waiting, again, left)
+            waiting = _unended(waiting)
+    finally:
+        again.clear()
+        for pidfd in pinned:
+            os.close(pidfd)
+
+
+async def _woken(pidfds: Collection[int], event: asyncio.Event, timeout: float) -> None:
+    """Wait until one of these processes ends, or for the event, or so many seconds."""
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    for descriptor in pidfds:
+        loop.add_reader(descriptor, wake)
+    happened = asyncio.ensure_future(event.wait())
+    happened.add_done_callback(lambda _: wake())
+    try:
+        await asyncio.wait([woken], timeout=max(0.0, timeout))
+    finally:
+        for descriptor in pidfds:
+            loop.remove_reader(descriptor)
+        happened.cancel()
+
+
+def _unended(pidfds: Collection[int]) -> list[int]:
+    """Whose process has not ended.
+
+    A pidfd is readable when every thread has ended, zombie or not (pidfd_open(2)).
+    """
+    poller = select.poll()
+    for descriptor in pidfds:
+        poller.register(descriptor, select.POLLIN)
+    ended = {descriptor for descriptor, _ in poller.poll(0)}
+    return [descriptor for descriptor in pidfds if descriptor not in ended]

@@ -1,0 +1,66 @@
+"""Sockets that a `run` has left: it was killed before it could remove the one where it heard its agent.
+
+Only the paths that were recorded at registration, below directories of this uid's; whoever is served keeps his socket.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+
+from watchdog.core.agent import HookResult
+from watchdog.core.findings import Finding, Known
+from watchdog.errors import PathRefused
+from watchdog.owner import occupancy, paths
+from watchdog.owner.hooks import base
+
+KIND = "socket"
+
+
+def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
+    """Those that lie there still."""
+    for agent_id, path in known.sockets.items():
+        if agent_id not in known.ended:
+            continue
+        try:
+            why = _reason_to_keep(path)
+        except (FileNotFoundError, PathRefused):
+            continue  # gone, or never this uid's own place
+        if why is None:
+            yield Finding(KIND, path, agent_id, "the notify socket of a `run` that is gone; nobody listens", "remove")
+        else:
+            yield Finding(KIND, path, agent_id, why, "keep")
+
+
+def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookResult:
+    """Remove one, if it is a recorded one that nobody serves."""
+    agent_id = finding.agent_id or ""
+    if known.sockets.get(agent_id) != finding.path or agent_id not in known.ended:
+        return base.kept(f"{finding.path} is not what agent {agent_id} had registered, or it lives")
+    try:
+        why = _reason_to_keep(finding.path)
+        if why is not None:
+            return base.kept(why)
+        parent, name = paths.open_parent(finding.path)
+    except FileNotFoundError:
+        return base.nothing(f"{finding.path} is not there")
+    except PathRefused as refused:
+        return base.kept(f"refused: {refused}", refused=refused.reason)
+    try:
+        os.unlink(name, dir_fd=parent)
+    finally:
+        os.close(parent)
+    return base.done(f"removed {finding.path}")
+
+
+def _reason_to_keep(path: str) -> str | None:
+    """Why it stays, None when it may go. Raises FileNotFoundError; PathRefused where it is no socket of ours at all."""
+    parent, name = paths.open_parent(path)
+    try:
+        if os.fstat(parent).st_uid != os.geteuid():
+            raise PathRefused("not_yours", f"the directory of {path} is another uid's")
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+        if not stat.S_ISSOCK(status.st_mode) or status.st_uid != os.geteuid():
+            return f"{path} is no socket of this uid's"
+        return f"somebody listens on {path}" if occupancy.served(parent, name) else None
+    finally:
+        os.close(parent)

@@ -1,0 +1,1 @@
+"""Git without running anything foreign: worktrees, locks, branches, rescue, trash and restore."""

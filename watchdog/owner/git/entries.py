@@ -1,0 +1,74 @@
+"""Takes git's entry of one worktree, `<common>/worktrees/NAME`, out of git's list by one rename.
+
+That is what `git worktree remove PATH` does, but for its look at what lies at PATH, which it deletes, by name, when it
+calls that clean. A lock whose maker is proved to have ended goes before (`tree_locks`).
+"""
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from watchdog.errors import OwnerCallFailed
+from watchdog.owner import paths, trash
+from watchdog.owner.git import worktree_locks
+
+
+def take_out(place: str, path: str, into: int, name: str, is_it: Callable[[int], bool] = lambda _: True) -> str:
+    """Rename the entry `place`, whose worktree lay at `path`, to `name` in the open directory `into`.
+
+    Why its lock was none, in words. `is_it`: asked about the entry once nobody finds it by its name any more. Raises
+    OwnerCallFailed when it was locked, its path taken, or the entry exchanged, meanwhile; then it lies where it lay.
+    """
+    if os.path.lexists(path):
+        raise _taken(path)
+    unlocked = _drop_lock(place)
+    if _is_locked(place):
+        raise _locked()
+    os.rename(place, name, dst_dir_fd=into)
+    problem = None
+    if _is_locked(os.path.join(paths.real_path(into), name)):
+        problem = _locked()
+    elif os.path.lexists(path):
+        problem = _taken(path)
+    elif not _asked(into, name, is_it):
+        problem = OwnerCallFailed("changed", f"git's entry of {path} was made anew meanwhile")
+    if problem is not None:
+        os.rename(name, place, src_dir_fd=into)
+        raise problem
+    trash.sync(into)
+    with contextlib.suppress(OSError):  # others have entries there
+        os.rmdir(os.path.dirname(place))
+    return unlocked
+
+
+def _taken(path: str) -> OwnerCallFailed:
+    return OwnerCallFailed("changed", f"something was put at {path} meanwhile")
+
+
+def _locked() -> OwnerCallFailed:
+    return OwnerCallFailed("locked", "the worktree was locked meanwhile")
+
+
+def _asked(into: int, name: str, is_it: Callable[[int], bool]) -> bool:
+    entry = paths.step(into, name)
+    try:
+        return is_it(entry)
+    finally:
+        os.close(entry)
+
+
+def _is_locked(entry: str) -> bool:
+    """As git knows it (git-worktree(1), lock)."""
+    return os.path.lexists(os.path.join(entry, "locked"))
+
+
+def _drop_lock(place: str) -> str:
+    """Take away a lock whose maker is proved to have ended, and say so; any other one stays."""
+    lock = os.path.join(place, "locked")
+    with contextlib.suppress(FileNotFoundError):
+        ended = worktree_locks.ended_maker(Path(lock).read_text("utf-8", "replace"), place)
+        if ended:
+            os.unlink(lock)
+        return ended
+    return ""

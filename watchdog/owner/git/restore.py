@@ -1,0 +1,355 @@
+"""Brings a worktree back from the trash: its entry, its tree, its branch, byte for byte.
+
+It works from what lies in the repository, no registry and no daemon's memory: a container (`containers`) is enough.
+1. The plan is written into the container: where to, under which entry, on which branch. Where path or branch are taken
+   meanwhile they are `PATH.restored` and `BRANCH.restored`: nothing of anybody's is replaced.
+2. The branch comes back if it is gone, by compare-and-set.
+3. The entry comes back by one rename, locked meanwhile, so that nobody's `git worktree prune` takes it.
+4. The tree comes back by one rename; git's own list confirms it; the lock goes.
+5. The rest of the container goes. The rescue refs stay: they cost little, and deleting them is the owner's to do.
+
+A run killed at any point is finished by the next. Both of git's pointers are written in the container, where nobody
+else comes, and through no link, since an entry may have come there with links in it. `git worktree repair` writes to
+what whatever lies at the path by then leads to.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+
+from watchdog.errors import OwnerCallFailed, PathRefused
+from watchdog.owner import copy_tree, paths, trash
+from watchdog.owner.git import ignored_files, merged_branch, repositories, worktree_trash, worktrees
+from watchdog.owner.git.git import Git
+from watchdog.owner.git.worktree_trash import Manifest
+
+GIT_SECONDS = 100.0
+PLAN = "restore.json"
+BACK = "entry.back"
+ADDED = ".restored"
+LOCK = "agent-watchdog is restoring it"
+NAMES = 5  # ignored files that a list tells of each container
+SHORTEST = 4  # characters of an id that may stand for it
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where it goes. `branch`: that HEAD is on afterwards (refs/heads/…), None for a HEAD that is left as it is."""
+
+    path: str
+    entry: str
+    branch: str | None
+
+
+def commons(places: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The git common dirs of the repositories that these directories lie in, each once, and why others have none."""
+    found: dict[str, None] = {}
+    problems = []
+    for place in places:
+        try:
+            top = _around(place)
+            asked = ("rev-parse", "--path-format=absolute", "--git-common-dir")
+            found[os.path.realpath(Git(top, GIT_SECONDS).run(*asked).rstrip("\n"))] = None
+        except (OSError, PathRefused, OwnerCallFailed) as error:
+            problems.append(f"{place}: {error.strerror if isinstance(error, OSError) else error}")
+    return list(found), problems
+
+
+def _around(place: str) -> str:
+    """The checkout or git dir that the directory is, or lies in. Raises OSError, PathRefused."""
+    fd = os.open(place, paths.STEP & ~os.O_NOFOLLOW)  # the owner's own word for it, links and all
+    try:
+        top = repositories.around(fd, place.count("/") + 1)
+    finally:
+        os.close(fd)
+    if top is None:
+        raise PathRefused("no_repository", "no git repository lies there")
+    return top
+
+
+def restorable(places: list[str]) -> dict[str, object]:
+    """What the trash of these repositories holds, and rescue refs whose trash has gone already.
+
+    The helper's call; `places` are directories in them, or their common dirs.
+    """
+    found: list[dict[str, object]] = []
+    known, problems = commons(places)
+    for common in known:
+        try:
+            there = {manifest.agent_id: manifest for manifest in _manifests(common)}
+            found += [_shown(one, common) for one in there.values()]
+            for agent_id, refs in _rescued(Git(common, GIT_SECONDS, git_dir=common)).items():
+                if agent_id not in there:
+                    found.append({"agent_id": agent_id, "common": common, "restorable": False, "refs": refs})
+        except (OSError, PathRefused, OwnerCallFailed) as error:
+            problems.append(f"{common}: {error}")
+    return {"found": found, "problems": problems}
+
+
+def _shown(manifest: Manifest, common: str) -> dict[str, object]:
+    """A container for a list: a few names of each kind, since the answer has to be short."""
+    names = manifest.ignored or []
+    few = {"ignored": names[:NAMES], "ignored_count": len(names)}
+    told = {key: value for key, value in asdict(manifest).items() if key not in ("copies", "rebuildable")}
+    return {**told, **few, "common": common, "restorable": True}
+
+
+def restore(wanted: str, places: list[str], dry_run: bool = False) -> dict[str, object]:
+    """Bring one back; the helper's call. `wanted`: an agent's id, its beginning, or its name where only one has it.
+
+    Raises OwnerCallFailed (`not_there`, `ambiguous`, `only_refs`, `not_restored`), PathRefused, OSError.
+    """
+    known, problems = commons(places)
+    fitting = [(common, one) for common in known for one in _manifests(common) if _fits(one, wanted)]
+    if not fitting:
+        _only_refs(known, wanted)
+        told = "; ".join(problems) or f"it is in none of {', '.join(known)}"
+        raise OwnerCallFailed("not_there", f"no worktree of {wanted} lies in the trash: {told}")
+    if len(fitting) > 1:
+        ids = ", ".join(one.agent_id for _, one in fitting)
+        raise OwnerCallFailed("ambiguous", f"{wanted} may be any of {ids}")
+    common, manifest = fitting[0]
+    with ExitStack() as stack:
+        container = worktree_trash.open_container(stack, common, manifest.agent_id, create=False)
+        return _Restoring(common, manifest, container).run(dry_run)
+
+
+def _manifests(common: str) -> Iterator[Manifest]:
+    """Of all containers that hold a tree, or whose tree a killed restore has moved back already."""
+    with ExitStack() as stack:
+        try:
+            trash_bin = worktree_trash.open_bin(stack, common, create=False)
+        except FileNotFoundError:
+            return
+        for agent_id in worktree_trash.ids(trash_bin):
+            container = trash.open_trash(trash_bin, agent_id, create=False)
+            try:
+                manifest = worktree_trash.manifest_in(container)
+                begun = worktree_trash.has_tree(container) or trash.read_json(container, PLAN) is not None
+            finally:
+                os.close(container)
+            if manifest is not None and begun:
+                yield replace(manifest, agent_id=agent_id)
+
+
+def _fits(manifest: Manifest, wanted: str) -> bool:
+    return wanted == manifest.name or (len(wanted) >= SHORTEST and manifest.agent_id.startswith(wanted))
+
+
+def _rescued(git: Git) -> dict[str, dict[str, str]]:
+    """The rescue refs of a repository, by agent."""
+    found: dict[str, dict[str, str]] = {}
+    for line in git.run("for-each-ref", "--format=%(objectname) %(refname)", worktree_trash.RESCUE).splitlines():
+        name, _, ref = line.partition(" ")
+        found.setdefault(ref.removeprefix(worktree_trash.RESCUE).partition("/")[0], {})[ref] = name
+    return found
+
+
+def _only_refs(known: list[str], wanted: str) -> None:
+    for common in known:
+        for agent_id, refs in _rescued(Git(common, GIT_SECONDS, git_dir=common)).items():
+            if len(wanted) >= SHORTEST and agent_id.startswith(wanted):
+                raise OwnerCallFailed(
+                    "only_refs",
+                    f"the trash of {agent_id} was emptied; its work is in {', '.join(sorted(refs))}: "
+                    f"git -C {common} worktree add PATH {max(refs, key=lambda ref: ref.endswith('/files'))}",
+                )
+
+
+class _Restoring:
+    """One container on its way back."""
+
+    def __init__(self, common: str, manifest: Manifest, container: int) -> None:
+        self._common = common
+        self._manifest = manifest
+        self._container = container
+        self._git = Git(common, GIT_SECONDS, git_dir=common)
+        self._git.write_like(os.path.join(common, "objects"))
+
+    def run(self, dry_run: bool) -> dict[str, object]:
+        """All of it, or only what would be done."""
+        raw = trash.read_json(self._container, PLAN)
+        plan = Plan(str(raw["path"]), os.path.basename(str(raw["entry"])), _text(raw["branch"])) if raw else None
+        there = worktree_trash.has_tree(self._container)
+        if there:
+            if plan is not None and not dry_run:
+                self._take_back(plan)
+            plan = self._planned()
+        if plan is None:
+            raise OwnerCallFailed("not_there", "its tree is not in the trash")
+        if dry_run:
+            return self._told(plan, "would be restored")
+        if there:
+            trash.write_json(self._container, PLAN, asdict(plan))
+            self._bring_branch(plan)
+            self._bring_entry(plan)
+            self._bring_tree(plan)
+        self._confirm(plan)
+        self._leave()
+        return self._told(plan, "restored")
+
+    def _told(self, plan: Plan, how: str) -> dict[str, object]:
+        manifest, told = self._manifest, []
+        if plan.path != manifest.path:
+            told.append(f"{manifest.path} is taken")
+        if plan.branch != manifest.branch:
+            told.append(f"its branch {_short(manifest.branch)} is taken, it is on {_short(plan.branch)}")
+        if manifest.ignored:
+            told.append(f"with {ignored_files.told(manifest.ignored)}, which git ignores")
+        where: dict[str, object] = {"path": plan.path, "branch": plan.branch, "head": manifest.head}
+        words = f"{how}: {plan.path}" + (f" ({'; '.join(told)})" if told else "")
+        return {"agent_id": manifest.agent_id, "name": manifest.name, "message": words, **where}
+
+    # -- where to
+
+    def _planned(self) -> Plan:
+        manifest = self._manifest
+        branch = self._free_branch()
+        path = manifest.path
+        if branch != manifest.branch or os.path.lexists(path):
+            path = _free(f"{path}{ADDED}", os.path.lexists)
+        try:
+            parent, _ = paths.open_parent(path)
+        except FileNotFoundError:
+            raise OwnerCallFailed("not_restored", f"make {os.path.dirname(path)} first: it is not there") from None
+        try:
+            if os.fstat(parent).st_dev != os.fstat(self._container).st_dev:
+                raise OwnerCallFailed("not_restored", f"{os.path.dirname(path)} lies on another file system now")
+        finally:
+            os.close(parent)
+        entry = _free(manifest.entry, lambda name: os.path.lexists(self._entry(name)))
+        return Plan(path, entry, branch)
+
+    def _entry(self, name: str) -> str:
+        return os.path.join(self._common, "worktrees", name)
+
+    def _free_branch(self) -> str | None:
+        """The branch itself where it is at its commit, or gone, and checked out nowhere; else a new one."""
+        branch, head = self._manifest.branch, self._manifest.head
+        if branch is None:
+            return None
+        taken = {entry.get("branch") for entry in worktrees.listed(self._git)}
+        if branch not in taken and self._at(branch) in ("", head or ""):
+            return branch
+        return _free(f"{branch}{ADDED}", lambda name: bool(self._at(name)) or name in taken)
+
+    def _at(self, ref: str) -> str:
+        return self._git.run("rev-parse", "--verify", "--quiet", ref, good=(0, 1)).strip()
+
+    # -- back, step by step
+
+    def _take_back(self, plan: Plan) -> None:
+        """Undo what a killed run has done before it moved the tree: the plan is made anew."""
+        place = self._entry(plan.entry)
+        with suppress(OSError):
+            with open(os.path.join(place, "locked"), encoding="utf-8", errors="replace") as words:
+                ours = words.read().strip() == f"{LOCK}: {self._manifest.agent_id}"
+            if ours:
+                trash.remove_container(self._container, BACK, trash.Freed())
+                os.rename(place, BACK, dst_dir_fd=self._container)
+
+    def _bring_branch(self, plan: Plan) -> None:
+        head = self._manifest.head
+        if plan.branch is None or head is None or self._at(plan.branch) == head:
+            return
+        self._git.run("update-ref", plan.branch, head, "0" * len(head))
+        if plan.branch == self._manifest.branch:
+            merged_branch.bring_log(self._common, plan.branch, self._container)
+
+    def _bring_entry(self, plan: Plan) -> None:
+        trash.remove_container(self._container, BACK, trash.Freed())
+        place = paths.real_path(self._container)
+        copy_tree.copy_tree(os.path.join(place, worktree_trash.ENTRY), self._container, BACK)
+        back = os.path.join(place, BACK)
+        _write(os.path.join(back, "locked"), f"{LOCK}: {self._manifest.agent_id}\n")
+        entry, pointer = self._entry(plan.entry), f"{plan.path}/.git"
+        _point(os.path.join(back, "gitdir"), "", entry, pointer)
+        _point(os.path.join(place, trash.TREE, ".git"), "gitdir: ", plan.path, entry)
+        with suppress(FileExistsError):
+            os.mkdir(os.path.join(self._common, "worktrees"), stat.S_IMODE(os.stat(self._common).st_mode))
+        os.rename(back, self._entry(plan.entry))
+        trash.sync(self._container)
+        if plan.branch is not None and plan.branch != self._manifest.branch:
+            Git(self._common, GIT_SECONDS, git_dir=self._entry(plan.entry)).run("symbolic-ref", "HEAD", plan.branch)
+
+    def _bring_tree(self, plan: Plan) -> None:
+        parent, name = paths.open_parent(plan.path)
+        try:
+            os.rename(trash.TREE, name, src_dir_fd=self._container, dst_dir_fd=parent)
+            trash.sync(parent)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+            raise OwnerCallFailed("not_restored", f"{plan.path} is taken now: ask again") from None
+        finally:
+            os.close(parent)
+
+    def _confirm(self, plan: Plan) -> None:
+        """Git says that it is the worktree at that place. Raises OwnerCallFailed; asked again, it is gone on with."""
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._entry(plan.entry), "locked"))
+        tree = worktrees.find(Git(plan.path, GIT_SECONDS), plan.path)
+        if os.path.basename(tree.git_dir) != plan.entry:
+            raise OwnerCallFailed("not_restored", f"{plan.path} is there, but git takes {tree.git_dir} for its entry")
+
+    def _leave(self) -> None:
+        """What is left in the container is a copy."""
+        with ExitStack() as stack:
+            trash_bin = worktree_trash.open_bin(stack, self._common, create=False)
+            name = worktree_trash.give_up(trash_bin, self._manifest.agent_id)
+            trash.remove_container(trash_bin, name, trash.Freed())
+
+
+def _free(name: str, taken: Callable[[str], bool]) -> str:
+    """The name, or the first of `name2`, `name3`, … that is free."""
+    number = 1
+    found = name
+    while taken(found):
+        number += 1
+        found = f"{name}{number}"
+    return found
+
+
+def _short(branch: str | None) -> str:
+    return "none" if branch is None else branch.removeprefix("refs/heads/")
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _point(file: str, before: str, place: str, target: str) -> None:
+    """One of git's pointers, read at `place`; one that leads to `target`, by a relative way too, stays as it is.
+
+    A link in its place is no pointer: it is replaced, not followed.
+    """
+    with suppress(OSError, UnicodeDecodeError):
+        fd = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, encoding="utf-8") as now:
+            if os.path.normpath(os.path.join(place, now.read().removeprefix(before).rstrip("\n"))) == target:
+                return
+    _write(file, f"{before}{target}\n")
+
+
+def _write(path: str, words: str) -> None:
+    """One line of git's own, as it writes them; what lies there by that name is replaced, a link not followed."""
+    beside = f"{path}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(beside)
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _mode(path))
+    with open(fd, "wb") as file:
+        os.fchmod(fd, _mode(path))
+        file.write(os.fsencode(words))
+    os.rename(beside, path)
+
+
+def _mode(path: str) -> int:
+    """Of the file that is replaced; of a new one as git gives it."""
+    with suppress(FileNotFoundError):
+        status = os.lstat(path)
+        if stat.S_ISREG(status.st_mode):
+            return stat.S_IMODE(status.st_mode)
+    return 0o644

@@ -1,0 +1,80 @@
+"""What a silent agent was seen doing by the kernel, and its child agents. It delays a verdict, up to a cap."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from types import MappingProxyType
+
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.core.agent import State, Verdict
+from watchdog.core.halts import halt
+from watchdog.core.observed_activity import Kind
+from watchdog.core.usage import Used, since
+from watchdog.processes.procfs import waited_seconds
+from watchdog.processes.reader import awaited
+from watchdog.processes.stops import stops
+
+BUSY = 0.05  # share of one core; an idle Node program with timers uses under 1 %
+STARVED = 0.5  # share of the time in which it would run and is not let; one that only has timers waits for far less
+NONE: Mapping[int, float] = MappingProxyType({})
+
+
+async def waiting(fleet: Fleet) -> Mapping[int, float]:
+    """For how long each process of an agent that is in question has waited for a CPU so far, by pid."""
+    asked = tuple(member.identity.pid for agent in fleet if agent.in_question for member in agent.members)
+    return await awaited(None, waited_seconds, asked) if asked else NONE
+
+
+async def see_halts(agents: Iterable[Agent]) -> None:
+    """Whom of these somebody has stopped on purpose, by the last scan."""
+    doubtful = {agent.agent_id: agent for agent in agents}
+    asked = tuple(m.identity.pid for agent in doubtful.values() for m in agent.members if m.state in "tT")
+    stopped = await awaited(None, stops, asked) if asked else {}
+    for agent in doubtful.values():
+        tree = {member.identity.pid for member in agent.members}
+        main = None if agent.identity is None else agent.identity.pid
+        agent.stopped(halt({pid: stop for pid, stop in stopped.items() if pid in tree}, main, tree))
+
+
+def look(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) -> None:
+    """Note of each agent what it was seen doing in the `elapsed` seconds between the last two scans."""
+    children = defaultdict(list)
+    for agent in fleet:
+        children[agent.reg.parent_id].append(agent)
+    for agent in fleet:
+        see_cpu(agent, elapsed, waited)
+    for agent in fleet:
+        see_children(agent, children.get(agent.agent_id, ()))
+
+
+def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE) -> None:
+    """The CPU that its tree used since the last scan, or waited for in vain, if it has said nothing since then.
+
+    Children that began and ended between two scans count by what their parents were told of them.
+
+    What it used before it fell silent speaks for nothing: else each stall would be found later. `waited_by`: by pid.
+    """
+    used = {
+        member.identity: Used(member.identity.pid, member.parent_pid, member.cpu_seconds, member.reaped_seconds)
+        for member in agent.members
+    }
+    waited = {one: waited_by[one.pid] for one in used if one.pid in waited_by} if agent.in_question else {}
+    before, agent.cpu_used = agent.cpu_used, used
+    waited_before, agent.cpu_waited = agent.cpu_waited, waited
+    if before is None or not 0 < elapsed < float("inf") or agent.silent_for < timedelta(seconds=elapsed):
+        return
+    share = since(before, used) / elapsed
+    starved = sum(seconds - waited_before.get(identity, seconds) for identity, seconds in waited.items()) / elapsed
+    if share >= BUSY:
+        agent.sights.see(Kind.CPU, f"its processes used {share:.0%} of a core")
+    elif starved >= STARVED:
+        agent.sights.see(Kind.CPU, f"its processes waited for a CPU in {min(1.0, starved):.0%} of the time")
+
+
+def see_children(agent: Agent, children: Iterable[Agent]) -> None:
+    """A child agent at work: it keeps its promise, or is seen doing something itself."""
+    for child in children:
+        beats = child.promised and child.verdict in (Verdict.HEALTHY, Verdict.WAITING)
+        if (beats or child.activity) and child.state is not State.IDLE and child.request_id is None:
+            agent.sights.see(Kind.CHILD, f"its child agent {child.reg.name} is at work")
+            return

@@ -1,0 +1,73 @@
+"""How an agent ended, as its `run` has written it down: no daemon was there to be told, or it did not hear it.
+
+The word of the uid whose file it is, asked of his helper: of the agent's owner, and of root if its `run` started one
+that dropped to another uid. It says how an agent ended, never that it has: that only the kernel proves.
+"""
+
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from watchdog.agents.fleet import Agent
+from watchdog.errors import BadRequest, OwnerCallFailed
+from watchdog.helpers.pool import Owners
+
+DEADLINE = 3.0  # seconds for one answer
+DIRECTORY = "reports"  # beside `notify`, as `cli.resident.report` has it
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An exit code or a signal, and when; None: not told."""
+
+    exit_code: int | None
+    exit_signal: int | None
+    at: datetime | None
+
+
+class Reports:
+    """Asks for one agent's report."""
+
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
+
+    async def learn(self, agent: Agent) -> bool:
+        """Whether it tells how the agent ended, which is then noted; else why nobody knows is."""
+        agent.exit_told = "its `run` has ended without a word on it"
+        if agent.notify_socket is None:
+            return False
+        path = os.path.join(os.path.dirname(os.path.dirname(agent.notify_socket)), DIRECTORY, agent.agent_id)
+        by_root = os.geteuid() == 0 and agent.reg.dropped  # its `run` is root's; no path of a user is opened as root
+        for uid in dict.fromkeys([agent.reg.owner_uid, *([0] if by_root else [])]):
+            try:
+                end = end_of(await self._owners.call(uid, "end_report", {"path": path}, DEADLINE))
+            except (OwnerCallFailed, BadRequest) as error:
+                if getattr(error, "reason", "") not in ("ENOENT", "EACCES"):
+                    agent.exit_told = f"the word that its `run` left cannot be read: {error}"[:500]
+                continue
+            agent.exit_code, agent.exit_signal, agent.exit_told = end.exit_code, end.exit_signal, told(end)
+            return True
+        return False
+
+
+def told(end: End) -> str:
+    """From whom that is known."""
+    at = f" at {end.at:%Y-%m-%dT%H:%M:%SZ}" if end.at is not None else ""
+    return f"as its `run` wrote down{at}, when no daemon could be told"
+
+
+def end_of(report: Any) -> End:
+    """The end that a report tells. Raises BadRequest: it is another's process, which may say anything."""
+    end = report.get("end") if isinstance(report, dict) else None
+    if not isinstance(end, dict):
+        raise BadRequest("a report has an `end`")
+    code, number, at = end.get("exit_code"), end.get("exit_signal"), report.get("ended_at")
+    if not (_within(code, 0, 255) and number is None) and not (_within(number, 1, 64) and code is None):
+        raise BadRequest("a report's `end` is an exit_code of 0 to 255, or an exit_signal of 1 to 64")
+    known = isinstance(at, int | float) and not isinstance(at, bool) and 0 <= at < 1e11  # no NaN, no endless integer
+    return End(code, number, datetime.fromtimestamp(at, UTC) if known else None)
+
+
+def _within(value: object, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most

@@ -1,0 +1,112 @@
+"""Heartbeat files: a new mtime is a beat. The daemon never opens or stats the path; the owner's helper does.
+
+A file that cannot be read, or a helper that hangs on it, is missing evidence about that agent alone: its other
+channels, its process and everybody else are judged on.
+"""
+
+from dataclasses import dataclass
+
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.clock import Clock
+from watchdog.core.agent import Beat
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.background_queries import Inquiries
+from watchdog.telemetry import logger
+from watchdog.telemetry.logger import Log
+
+WRITTEN_NS = 2_000_000_000  # at most so far apart are the times of a file that was written, on any file system
+SLOW = 1.0  # seconds without an answer, after which the former one says nothing about now
+
+
+@dataclass(slots=True)
+class _File:
+    """What is known of one agent's file. `heard` is the agent's count of beats without those that came elsewhere."""
+
+    heard: int
+    known: bool = False
+    stamp: object = None
+
+
+class BeatFiles:
+    """Looks at all heartbeat files beside the sweep."""
+
+    def __init__(self, fleet: Fleet, inquiries: Inquiries, clock: Clock, log: Log) -> None:
+        self._fleet = fleet
+        self._inquiries = inquiries
+        self._clock = clock
+        self._log = log
+        self._files: dict[str, _File] = {}
+
+    def look(self) -> None:
+        """Start a look at each file whose former look is over; the beats found count when they are found.
+
+        Call it when silence has been reckoned: who would be too silent by an answer that is old is unread instead.
+        """
+        for gone in self._files.keys() - {agent.agent_id for agent in self._fleet}:
+            self._inquiries.forget(_key(gone))
+            del self._files[gone]
+        for agent in self._fleet:
+            if agent.reg.beat_file is not None:
+                self._look(agent, self._files.setdefault(agent.agent_id, _File(heard=agent.beats)))
+
+    def _look(self, agent: Agent, file: _File) -> None:
+        key = _key(agent.agent_id)
+        waiting = self._inquiries.waiting(key)
+        if waiting is not None:
+            if waiting > SLOW and agent.counted >= agent.after:
+                self._unread(agent, file, "no answer yet")
+            return
+        self._inquiries.ask(
+            key,
+            agent,
+            "stamp",
+            {"path": agent.reg.beat_file},
+            lambda answer: self._take(agent, file, answer),
+            lambda error: self._failed(agent, file, error),
+        )
+
+    def _take(self, agent: Agent, file: _File, answer: object) -> None:
+        """A stamp that differs from the last one is a beat; the first one seen is only where we begin.
+
+        Where nothing can be written the agent may have tried to beat and could not: the same stamp says nothing then.
+        """
+        stamp = {**answer} if isinstance(answer, dict) else {}
+        unwritable = stamp.pop("unwritable", "")
+        if isinstance(unwritable, str) and unwritable and file.stamp == stamp:
+            self._unread(agent, file, f"{unwritable}: no beat could be written")
+            return
+        agent.read_again()
+        if file.known and file.stamp != stamp and not _set_back(file.stamp, stamp):
+            now = self._clock.now()
+            agent.beat(Beat(), now.mono, now.wall)
+            file.heard += 1
+        file.known, file.stamp = True, stamp
+
+    def _failed(self, agent: Agent, file: _File, error: OwnerCallFailed) -> None:
+        if error.reason == "ENOENT" and agent.beats == 0:
+            file.known, file.stamp = True, None  # it makes the file with its first beat
+        else:
+            self._unread(agent, file, str(error))
+
+    def _unread(self, agent: Agent, file: _File, why: str) -> None:
+        """Its file tells nothing. Who beats elsewhere too is judged by that."""
+        if agent.unread is None and agent.beats == file.heard:
+            agent.unread_now()
+            with logger.caused_by(agent.reg.owner_uid):
+                self._log.event("agent.beat_file_unread", agent_id=agent.agent_id, name=agent.reg.name, why=why)
+
+
+def _set_back(former: object, stamp: dict[str, object]) -> bool:
+    """Whether somebody gave it an older time than it had (`rsync -t`, `touch -d`): nobody wrote it then.
+
+    Who writes it while its clock is wrong makes both of its times so.
+    """
+    before = former.get("mtime_ns") if isinstance(former, dict) else None
+    written, changed = stamp.get("mtime_ns"), stamp.get("ctime_ns")
+    if not (isinstance(before, int) and isinstance(written, int) and isinstance(changed, int)):
+        return False
+    return written < before and changed - written > WRITTEN_NS
+
+
+def _key(agent_id: str) -> tuple[str, str]:
+    return agent_id, "beat file"

@@ -1,0 +1,92 @@
+"""The panes that agents sit in: asked of the owners' helpers once each process is known, and kept with the agent.
+
+It is found while the agent lives, since nobody can tell afterwards whose pane it was. Who has no terminal is not asked
+about. What a pane shows is asked for once, before a kill.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from watchdog.agents.fleet import Agent
+from watchdog.agents.ownership import owner_of
+from watchdog.core.agent import Identity
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import Owners
+from watchdog.processes.table import has_terminal
+from watchdog.registry.store import AsyncStore
+
+AT_ONCE = 8  # agents whose panes are looked for
+FINDING = 4.0  # seconds for one
+DEADLINE = 2.0  # seconds that the first signal may wait for a last screen
+LINES, LINE = 40, 160  # as in the helper, whose words these are
+LARGEST = 4096  # characters of what is kept of a pane
+KEYS = ("terminal", "server", "pane")  # that every pane has
+
+
+class Panes:
+    """Asks, and writes down what was found."""
+
+    def __init__(self, store: AsyncStore, owners: Owners) -> None:
+        self._store = store
+        self._owners = owners
+        self._asking = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def find(self, agent: Agent) -> None:
+        """Have the pane of an agent found, whose process has become known. Waits for nothing."""
+        main = agent.identity
+        if main is None or _is_found(agent.reg.pane) or (agent.reg.its_pane is None and not has_terminal(main)):
+            return
+        task = asyncio.create_task(self._find(agent, main), name=f"pane of {agent.agent_id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _find(self, agent: Agent, main: Identity) -> None:
+        """One that cannot be found now is looked for once more before a kill."""
+        args = {"pid": main.pid, "start_ticks": main.start_ticks, "told": agent.reg.its_pane or {}}
+        async with self._asking:
+            with suppress(OwnerCallFailed, KeyError, TypeError, ValueError):  # it is his process, he may say anything
+                self._keep(agent, await self._owners.call(owner_of(agent), "pane_find", args, FINDING))
+
+    async def last_screen(self, agent: Agent) -> dict[str, object] | None:
+        """What its pane shows now, or why that is not known; None: it has no terminal. Within `DEADLINE`."""
+        main = agent.identity
+        if main is None or (agent.reg.its_pane is None and not has_terminal(main)):
+            return None
+        args = {"pid": main.pid, "start_ticks": main.start_ticks, "pane": agent.reg.its_pane or {}}
+        try:
+            answer = await self._owners.call(owner_of(agent), "pane_screen", args, DEADLINE)
+            self._keep(agent, answer["pane"])
+            lines = [str(line)[:LINE] for line in answer["lines"]][-LINES:]
+        except OwnerCallFailed as error:
+            return {"where": words(agent.reg.its_pane), "screen": f"not known: {error}"[:LARGEST]}
+        except (KeyError, TypeError, ValueError) as error:  # it is his process, he may say anything
+            return {"where": words(agent.reg.its_pane), "screen": f"not known: no answer of ours ({error!r})"[:LARGEST]}
+        return {"where": words(agent.reg.its_pane), "screen": lines or "it is empty"}
+
+    def _keep(self, agent: Agent, found: Any) -> None:
+        """Raises ValueError for what is no pane."""
+        pane = dict(found)
+        if not all(isinstance(pane.get(key), str) for key in KEYS) or len(str(pane)) > LARGEST:
+            raise ValueError("what the helper found is no pane")
+        if pane != agent.reg.pane:
+            agent.reg = replace(agent.reg, pane=pane)
+            self._store.ask(self._store.store.set_pane, agent.agent_id, pane).add_done_callback(
+                lambda done: done.cancelled() or done.exception()
+            )
+
+
+def words(pane: Mapping[str, object] | None) -> str | None:
+    """A pane for people."""
+    if pane is None:
+        return None
+    server = f" ({pane['server']})" if pane.get("server") else ""
+    return f"{pane.get('terminal')} pane {pane.get('pane') or '?'}{server}"
+
+
+def _is_found(pane: Mapping[str, object] | None) -> bool:
+    """Whether the helper has found it; else somebody told of it at most."""
+    return pane is not None and "server_pid" in pane

@@ -1,0 +1,167 @@
+"""Permission prompts that only a pane shows: of agents that beat, and whose beats say nothing of a human.
+
+Asked of the owners' helpers beside the sweep, seldom (a quarter of `prompt_limit`) and few at a time, so that it costs
+the same however many agents beat; those whose silence, or whose start, may soon decide are asked about each time. Only
+a screen that shows the same letters from look to look is told to people. A prompt is no activity and renews nothing;
+while it stands, an agent that is silent, or has not spoken yet, waits for a person (`core.verdict`).
+
+One that said itself that it waits is looked at, too: with Codex and Gemini CLI no hook tells that a person has said yes
+and the tool runs, which may hang. Two looks in a row that show it at work are a word of the agent.
+
+Of one that has not spoken yet it is asked, too, whether it was prompted at all.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.clock import Clock
+from watchdog.core.agent import Beat, State, Status
+from watchdog.core.observed_activity import Sight
+from watchdog.core.sd_notify import printable
+from watchdog.core.session_states import QUIET
+from watchdog.core.verdict import span
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.background_queries import Inquiries
+from watchdog.sweep.announcer import Tidings
+
+AT_ONCE = 4  # agents that one sweep asks about, and so many more where it may soon decide
+LOOKS = 4  # in one `prompt_limit`
+UNTOLD = ("codex", "gemini")  # whose hooks do not tell that a person has said yes
+NOTE = "its pane shows that it was answered"
+TOLD = "a prompt that was told of before the daemon was restarted"
+SUBJECT = "prompt"  # of its question to the helper
+FIRST = "first prompt"  # likewise
+
+Screen = tuple[str, str]
+
+
+class Prompts:
+    """Looks at panes; what it finds is in `sights.prompt`, and told when it is older than the limit."""
+
+    def __init__(self, fleet: Fleet, inquiries: Inquiries, clock: Clock, tidings: Tidings) -> None:
+        self._fleet = fleet
+        self._inquiries = inquiries
+        self._clock = clock
+        self._tidings = tidings
+        self._looked: dict[str, float] = {}  # by agent: monotonic instant of the last question
+        self._starting: dict[str, float] = {}  # the same of those that have not spoken
+        self._shown: dict[str, Screen] = {}  # pane and hash of it, when it asked last
+        self._worked: dict[str, int] = {}  # beats of each agent that says that it waits, and was seen at work
+
+    def look(self) -> None:
+        """Ask about those that were not looked at for longest, if that is long enough ago."""
+        self._look_at_starts()
+        now, sitting = self._clock.mono(), {agent.agent_id: agent for agent in self._sitting()}
+        for agent_id in self._looked.keys() - sitting:
+            self._inquiries.forget((agent_id, SUBJECT))
+            del self._looked[agent_id]
+            self._shown.pop(agent_id, None)
+            self._worked.pop(agent_id, None)
+        soon, due = [], []
+        for agent_id, agent in sitting.items():
+            then = self._looked.get(agent_id, float("-inf"))
+            if _decides_soon(agent):
+                soon.append((then, agent))
+            elif now - then >= agent.policy.prompt_limit.total_seconds() / LOOKS:
+                due.append((then, agent))
+        # Some of each: silent ones may stay for days, where no ladder ends them.
+        first = [sorted(some, key=lambda pair: pair[0])[:AT_ONCE] for some in (soon, due)]
+        for _, agent in chain(*first):
+            self._looked[agent.agent_id] = now
+            self._ask(agent)
+
+    def _look_at_starts(self) -> None:
+        """Whether those whose start takes long were prompted; what was seen of one that has spoken is over."""
+        now, starting = self._clock.mono(), {agent.agent_id: agent for agent in self._fleet if not agent.started}
+        for agent_id in self._starting.keys() - starting:
+            self._inquiries.forget((agent_id, FIRST))
+            del self._starting[agent_id]
+            if (agent := self._fleet.get(agent_id)) is not None:
+                agent.sights.unprompted = None
+        for agent_id, agent in starting.items():
+            pause = 0.0 if agent.sights.unprompted is None else agent.policy.prompt_limit.total_seconds() / LOOKS
+            main, then = agent.identity, self._starting.get(agent_id, float("-inf"))
+            if main is None or agent.request_id is not None or not _decides_soon(agent) or now - then < pause:
+                continue
+            self._starting[agent_id] = now
+            args = {"pid": main.pid, "start_ticks": main.start_ticks}
+            took = partial(self._take_first, agent)
+            self._inquiries.ask((agent_id, FIRST), agent, "first_prompt", args, took, lambda error: None)
+
+    def _take_first(self, agent: Agent, answer: Any) -> None:
+        """What a look said; of one that has spoken meanwhile nothing is kept."""
+        if not agent.started:
+            agent.sights.unprompted = printable(str(answer["waits"])[:120]) or None
+
+    def _sitting(self) -> Iterator[Agent]:
+        """Those in a tmux pane whose words leave open whether they wait. What was seen of others is over."""
+        for agent in self._fleet:
+            pane, prompt = agent.reg.pane, agent.sights.prompt
+            if (pane is None and prompt is None) or agent.status is not Status.RUNNING or agent.request_id is not None:
+                continue  # most sit in none; who is being ended is left alone until that is called off
+            states = (None, State.WORKING) if prompt is None else (None, State.WORKING, State.WAITING)
+            open_yet = agent.state in states or (agent.reg.agent_type in UNTOLD and agent.asks_itself)
+            if pane is not None and pane.get("terminal") == "tmux" and open_yet:
+                yield agent
+            elif prompt is not None:
+                self._over(agent, f"it says {agent.state}" if agent.state not in states else "it sits in no tmux pane")
+
+    def _ask(self, agent: Agent) -> None:
+        def failed(error: OwnerCallFailed) -> None:
+            if error.reason == "no_pane" and agent.sights.prompt is not None:
+                self._over(agent, str(error))
+
+        main = agent.identity
+        if main is not None:
+            args = {"pid": main.pid, "start_ticks": main.start_ticks}
+            key = agent.agent_id, SUBJECT
+            self._inquiries.ask(key, agent, "pane_shows", args, lambda answer: self._take(agent, answer), failed)
+
+    def _take(self, agent: Agent, answer: Any) -> None:
+        """One look. A screen with other letters shows another prompt, if any."""
+        if self._fleet.get(agent.agent_id) is not agent or agent.request_id is not None:
+            return
+        screen, asks = (str(answer["pane"]), str(answer["shows"])), printable(str(answer["asks"])[:80])
+        prompt = agent.sights.prompt
+        if agent.state is State.WAITING and prompt is None:
+            self._take_answered(agent, works=answer.get("works") is True)
+            return
+        before = self._shown.get(agent.agent_id, screen)  # unknown to a daemon that was restarted
+        if prompt is not None and (not asks or screen != before):
+            self._over(agent, "its pane asks no more, or something else")
+            prompt = None
+        if not asks:
+            return
+        self._shown[agent.agent_id] = screen
+        if prompt is None:
+            agent.sights.prompt = Sight(asks)
+            return
+        prompt.text = asks
+        if prompt.age >= agent.policy.prompt_limit:
+            limit = span(agent.policy.prompt_limit)
+            seen = f"its pane {screen[0]} has shown {asks} for {span(prompt.age)} (limit {limit})"
+            self._tidings.needs_human(agent, f"{seen}; it says nothing of that itself")
+
+    def _take_answered(self, agent: Agent, *, works: bool) -> None:
+        """A look at one that says that it waits. The first may have come before its dialog was drawn."""
+        if not works or not agent.asks_itself or agent.state_age < QUIET:
+            self._worked.pop(agent.agent_id, None)
+        elif self._worked.get(agent.agent_id) != agent.beats:
+            self._worked[agent.agent_id] = agent.beats
+        else:
+            now = self._clock.now()
+            agent.beat(Beat(state=State.WORKING, note=NOTE, promises=False), now.mono, now.wall)
+
+    def _over(self, agent: Agent, why: str) -> None:
+        agent.sights.prompt = None
+        self._shown.pop(agent.agent_id, None)
+        if not (agent.state is State.WAITING and agent.state_age >= agent.policy.prompt_limit):
+            self._tidings.answered(agent, why)
+
+
+def _decides_soon(agent: Agent) -> bool:
+    """Whether its silence, or that it has not spoken yet, may soon decide."""
+    return agent.in_question if agent.started else 2 * agent.age >= agent.policy.start_limit

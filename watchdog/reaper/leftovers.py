@@ -1,0 +1,171 @@
+"""What dead agents have left, as the daemon knows it; and the daemon's side of what an owner's helper finds.
+
+The helper's words are that uid's: they lead to acts by that uid alone, on paths that only his helper opens.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from watchdog.agents.fleet import Fleet
+from watchdog.agents.shared_paths import places
+from watchdog.cleanup.occupancy import Occupancy
+from watchdog.clock import Clock
+from watchdog.core import sites
+from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.findings import Finding, Known, finding_json, finding_of, known_json
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import BACKSTOP, LINE_LIMIT, Owners
+from watchdog.owner.hooks import base
+from watchdog.registry.rows import AgentRow
+from watchdog.registry.store import AsyncStore
+
+LOOK = 60.0  # seconds for one owner's look
+ACT = 60.0  # seconds for one finding
+TASK_HOURS = 7 * 24.0  # the longest that `owner.task_leftovers` keeps anything
+NEWEST = 2000  # ended agents of one owner of whom his helper is told; what carries an older one's id is unknown to it
+ROOM = LINE_LIMIT - (1 << 17)  # bytes of a question
+
+
+@dataclass(slots=True)
+class Leftover:
+    """One thing that a dead agent left: what it is, what is done about it and why, and (later) what came of it."""
+
+    kind: str
+    what: str  # a path, or words for people
+    owner_uid: int
+    agent_id: str | None
+    why: str
+    action: str  # end, run, remove; keep: nothing is done, and `why` says by which rule
+    name: str | None = None
+    bytes: int | None = None
+    act: Callable[[str], Awaitable[HookResult]] | None = None  # told who wants it
+    journaled: bool = False  # the act writes its own history
+    quiet: bool = False  # no line in the log: it is nothing unusual
+    result: HookResult | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind, self.what, self.why
+
+    def json(self) -> dict[str, object]:
+        """As `reap --json` shows it."""
+        return {
+            "kind": self.kind,
+            "what": base.printable(self.what),
+            "agent_id": self.agent_id,
+            "name": self.name,
+            "owner_uid": self.owner_uid,
+            "why": base.printable(self.why),
+            "action": self.action,
+            "bytes": self.bytes,
+            "outcome": None if self.result is None else self.result.outcome,
+            "message": None if self.result is None else self.result.message,
+            "details": {} if self.result is None else self.result.details,
+        }
+
+
+class OwnersPlaces:
+    """Asks one owner's helper what lies in his places."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        store: AsyncStore,
+        owners: Owners,
+        clock: Clock,
+        host: str,
+        credit: Callable[[timedelta], timedelta] = lambda _: timedelta(),
+    ) -> None:
+        """`credit`: how much longer than so long things are to lie by the wall clock, which somebody has set."""
+        self._fleet = fleet
+        self._store = store
+        self._owners = owners
+        self._occupancy = Occupancy(owners)
+        self._clock = clock
+        self._host = host
+        self._credit = credit
+
+    async def look(self, uid: int) -> tuple[list[Leftover], list[str]]:
+        """What was found, and what went wrong. Raises OwnerCallFailed, RegistryUnavailable."""
+        known, names = await self._known(uid)
+        args = {**self._asked(known), "timeout_seconds": LOOK}
+        answer = await self._owners.call_alone(uid, "reap_look", args, LOOK + 3 * BACKSTOP)
+        try:
+            found = [finding_of(one) for one in answer["findings"]]
+            problems = [base.printable(str(one))[:500] for one in answer["problems"]][:20]
+        except (ValueError, TypeError, KeyError) as error:
+            raise OwnerCallFailed("garbled", f"no findings: {error}") from None
+        return [self._leftover(uid, one, known, names.get(one.agent_id or "")) for one in found], problems
+
+    def _leftover(self, uid: int, finding: Finding, known: Known, name: str | None) -> Leftover:
+        living = finding.agent_id in known.living
+        if living and finding.action == "remove":  # he may say anything: of a living agent nothing is a leftover
+            finding = replace(finding, action="keep", why="its agent lives")
+
+        async def act(by: str) -> HookResult:
+            fresh, _ = await self._known(uid)  # who lives now; since the look one may have come
+            if finding.agent_id in fresh.living:
+                return base.kept("its agent lives")
+            by_name = finding.kind == "temp_dir"
+            if user := await self._occupancy.user_of(uid, finding.path, by_name=by_name):
+                return base.kept(f"kept {finding.path}: in use: {user}")
+            args = {**self._asked(fresh), "finding": finding_json(finding), "timeout_seconds": ACT}
+            try:
+                return base.result_of(await self._owners.call_alone(uid, "reap_act", args, ACT + BACKSTOP))
+            except OwnerCallFailed as error:
+                outcome = HookOutcome.TIMEOUT if error.reason == "late" else HookOutcome.FAILED
+                return HookResult(outcome, str(error), {"reason": error.reason})
+            except ValueError as error:
+                return base.failed(f"the helper's answer is no result: {error}", reason="garbled")
+
+        act_on = act if finding.action == "remove" else None
+        return Leftover(
+            kind=base.printable(finding.kind),
+            what=finding.path,
+            owner_uid=uid,
+            agent_id=finding.agent_id,
+            why=finding.why,
+            action=finding.action,
+            name=name,
+            bytes=finding.bytes,
+            act=act_on,
+        )
+
+    def _asked(self, known: Known) -> dict[str, object]:
+        settings = self._owners.settings
+        keep = timedelta(hours=max(settings.trash_retention_hours, TASK_HOURS))
+        stepped = self._credit(keep).total_seconds()
+        settings = replace(settings, stepped_seconds=stepped)
+        return {"settings": base.settings_json(settings), "known": known_json(known)}
+
+    async def _known(self, uid: int) -> tuple[Known, dict[str, str]]:
+        """What the registry and the fleet know of that owner's agents, and the names of the ended ones."""
+        store, now = self._store.store, self._clock.now().wall
+        living = await self._store.read(store.living_ids, self._host) | {agent.agent_id for agent in self._fleet}
+        rows = await self._store.read(store.ended_agents, self._host, uid, NEWEST)
+        rows = [row for row in rows if row.agent_id not in living]
+        commons = await self._store.read(store.trashes, self._host, uid)
+        in_use = places(self._fleet, uid)
+        if len(json.dumps(in_use)) > ROOM:
+            raise OwnerCallFailed("too_long", "the places of its living agents are more than its helper takes")
+
+        def told(rows: list[AgentRow]) -> Known:
+            ages = {row.agent_id: (now - (row.completed_at or row.created_at)).total_seconds() for row in rows}
+            temp_dirs = {row.agent_id: row.registration.temp_dir for row in rows if row.registration.temp_dir}
+            trees = {row.agent_id: row.registration.worktree for row in rows if row.registration.worktree}
+            sockets = {row.agent_id: row.notify_socket for row in rows if row.notify_socket}
+            seen = {row.agent_id: _temp_site(row) for row in rows if row.registration.temp_dir}
+            return Known(frozenset(living), ages, temp_dirs, trees, sockets, tuple(commons), in_use, seen)
+
+        known = told(rows)
+        while rows and len(json.dumps(known_json(known))) > ROOM:  # paths of 4 KB each: fewer of the oldest
+            rows = rows[: len(rows) // 2]
+            known = told(rows)
+        return known, {row.agent_id: row.registration.name for row in rows}
+
+
+def _temp_site(row: AgentRow) -> dict[str, object]:
+    """What is known of an ended agent's temp dir, as its owner's helper reads it."""
+    return sites.known_json(sites.Known(row.registration.temp_site, row.created_at.timestamp()))

@@ -1,0 +1,161 @@
+"""Processes that outlived their agent: its row is closed and its main process is dead, and somebody of its tree lives.
+
+How that comes: it carried the agent's marker and could not be read while the agent was ended; it was started since by
+something that had the marker from it; or the row was closed by somebody else than us. Found by the marker, by the
+identities that an order to end the agent has committed, and by the agent's own cgroup, never by a name. Whose a process
+is, `processes.tree` decides, for living and ended agents at once: what a spared program started, what sits in a
+living agent's tree and what a service manager runs in a unit of its own is no orphan.
+
+Only looked for here; the kill worker ends them, by an order like any other.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.core.agent import ENDED, Identity, Policy, Presence, Registration, Step, TreeMember
+from watchdog.kill.order_rows import member_of
+from watchdog.probes.process_scan import Scanner
+from watchdog.processes import cgroups
+from watchdog.processes.identity import presence
+from watchdog.processes.table import ProcessTable
+from watchdog.registry.rows import AgentRow, Json
+from watchdog.registry.store import AsyncStore
+
+NEWEST = 500  # ended agents of this boot whose recorded identities and cgroups are looked at; a marker finds any
+AT_A_TIME = 50  # of their rows in memory: 500 with all that was recorded of each took 12 MB
+MOST_MARKS = 1000  # ids that are looked up; anybody may start a million processes with made-up markers
+MOST_LEFT = 200  # processes that are told of one by one; each pane of a tmux server that an agent started is one
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A process that carries the marker of an agent that is gone, and is left alone."""
+
+    pid: int
+    name: str
+    uid: int
+    agent_id: str
+    why: str
+    usual: bool  # nothing that a person would want to hear of
+
+
+@dataclass(slots=True)
+class Outlived:
+    """`agents`: ended ones, each with its orphans as `members`; `left`: whom nobody may end for that.
+
+    `strangers`: by uid, pids with the marker of an agent that is not known here, as those of another daemon are.
+    """
+
+    agents: list[Agent] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    strangers: dict[int, list[int]] = field(default_factory=dict)
+
+
+class Orphans:
+    """Looks for them; signals nobody."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        store: AsyncStore,
+        scanner: Scanner,
+        policy_for: Callable[[Registration], Policy],
+        *,
+        host: str,
+        boot_id: str,
+    ) -> None:
+        self._fleet = fleet
+        self._store = store
+        self._scanner = scanner
+        self._policy_for = policy_for
+        self._host = host
+        self._boot_id = boot_id
+
+    async def find(self) -> Outlived:
+        """Who lives now. Raises OSError when /proc cannot be read, RegistryUnavailable."""
+        store = self._store.store
+        owners = await self._store.read(store.owners, self._host)
+        table = await self._scanner.table(frozenset(owners) | {agent.reg.owner_uid for agent in self._fleet})
+        marked = {row.marker for row in table.rows.values() if row.marker is not None and not row.stat.dead}
+        marked -= {agent.agent_id for agent in self._fleet}
+        ids = await self._store.read(store.ended_ids, self._host, self._boot_id, NEWEST)
+        ids += sorted(marked.difference(ids))[:MOST_MARKS]
+        known, ghosts, reasons = set(), {}, {}
+        for start in range(0, len(ids), AT_A_TIME):
+            rows = await self._store.read(store.agents_by_id, ids[start : start + AT_A_TIME])
+            recorded = await self._store.read(store.remembered, [row.agent_id for row in rows])
+            for row in rows:
+                agent_id, members = row.agent_id, _members(recorded.get(row.agent_id, ()))
+                known.add(agent_id)
+                if agent_id not in marked and not _lives(table, members) and not _populated(row):
+                    continue
+                ghost = self._ghost(row, members)
+                if isinstance(ghost, str):
+                    reasons[agent_id] = ghost
+                elif agent_id not in self._scanner.ghosts:  # whose orphans are being ended is there
+                    ghosts[agent_id] = ghost
+        self._scanner.ghosts |= ghosts
+        try:
+            trees = await self._scanner.trees()
+        finally:
+            for agent_id in ghosts:
+                self._scanner.ghosts.pop(agent_id, None)
+        found = Outlived([ghost for agent_id, ghost in ghosts.items() if trees.get(agent_id)])
+        inside = {member.identity.pid for members in trees.values() for member in members}
+        for pid, seen in sorted(table.rows.items()):
+            if seen.marker not in marked or seen.stat.dead or pid in inside:
+                continue  # nobody's of ours, or in a tree, whose agent it is an orphan of or belongs to
+            if seen.marker not in known:
+                found.strangers.setdefault(seen.uid, []).append(pid)
+                continue
+            usually = "it is spared, of another uid, in a unit of its own, or works for a session of another's"
+            if seen.service is not None:
+                usually = f"{seen.service}: the sessions of all agents share it"
+            why = reasons.get(seen.marker, usually)
+            usual = seen.marker not in reasons
+            if len(found.left) < MOST_LEFT:
+                found.left.append(Left(pid, seen.stat.name, seen.uid, seen.marker, why, usual))
+        return found
+
+    def _ghost(self, row: AgentRow, members: tuple[TreeMember, ...]) -> Agent | str:
+        """The ended agent, fit to look for its orphans; or why they are left alone."""
+        reg = row.registration
+        policy = self._policy_for(reg)
+        if row.status not in ENDED:
+            return "its agent's row is not closed"  # one that cannot be judged, or another daemon's
+        if (reg.host, reg.boot_id) != (self._host, self._boot_id):
+            return "its agent is of another host or boot"
+        if reg.identity is not None and presence(reg.identity, None) is not Presence.ABSENT:
+            return "its agent's row is closed, but its main process is not proved dead"
+        if reg.told_of and Step.KILL not in policy.ladder:
+            return "its agent was only told of: what it left was never ours to end"
+        ghost = Agent(reg, policy, row.status)
+        ghost.members, ghost.line = members, "outlived its agent"
+        return ghost
+
+
+def _members(recorded: Iterable[Json]) -> tuple[TreeMember, ...]:
+    """Of each identity one; what cannot be read was edited by hand and is left out."""
+    found: dict[Identity, TreeMember] = {}
+    for stored in recorded:
+        try:
+            member = member_of(stored)
+        except TypeError:
+            continue
+        found[member.identity] = member
+    return tuple(found.values())
+
+
+def _lives(table: ProcessTable, members: Iterable[TreeMember]) -> bool:
+    rows = (table.find(member.identity) for member in members)
+    return any(row is not None and not row.stat.dead for row in rows)
+
+
+def _populated(row: AgentRow) -> bool:
+    """Whether somebody is in the cgroup that was made for it."""
+    path = Agent(row.registration, Policy(), row.status).cgroup
+    try:
+        return path is not None and cgroups.events(path).populated
+    except OSError:
+        return False

@@ -1,0 +1,71 @@
+"""Forgets agents that ended longer than `retention_days` ago, with their history, a few rows at a time.
+
+The registry has one writer, and a kill's intent waits behind whatever it does: so each batch is small, and between two
+of them the writer is free for longer than the batch took.
+
+SQLite's file keeps its size: pages of deleted rows are used again by the next agents. `auto_vacuum` would move pages at
+each commit, and VACUUM would hold the write lock for the whole copy.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from watchdog.clock import Clock
+from watchdog.errors import RegistryUnavailable
+from watchdog.registry.retention_queries import Kind
+from watchdog.registry.store import AsyncStore
+from watchdog.telemetry.logger import Log
+
+EVERY = timedelta(hours=1)
+BATCH = {Kind.AGENTS: 200, Kind.TASKS: 500, Kind.HOLDS: 500, Kind.EVENTS: 500}  # rows: 3 to 5 ms each
+PAUSE = 0.02  # seconds at least between two batches
+
+
+class Retention:
+    """One round an hour. What lives, or has something that depends on it, stays whatever its age."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        clock: Clock,
+        log: Log,
+        *,
+        keep: timedelta,
+        host: str,
+        credit: Callable[[timedelta], timedelta] = lambda _: timedelta(),
+    ) -> None:
+        """`credit`: how much longer than that to keep by the wall clock, which somebody has set."""
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self.keep = keep
+        self._host = host
+        self._credit = credit
+
+    async def round(self) -> None:
+        """Forget all that is due; one line when it was anything."""
+        began = self._clock.now()
+        before = began.wall - self.keep - self._credit(self.keep)
+        counts = dict.fromkeys(Kind, 0)
+        try:
+            for kind in Kind:
+                while (count := await self._some(kind, before)) > 0:
+                    counts[kind] += count
+        except RegistryUnavailable:
+            pass  # the next sweep tells it, the next round goes on
+        if any(counts.values()):
+            took = round(self._clock.mono() - began.mono, 1)
+            forgotten: dict[str, Any] = {kind.value: count for kind, count in counts.items()}
+            self._log.event("registry.trimmed", **forgotten, before=f"{before:%Y-%m-%dT%H:%M:%SZ}", seconds=took)
+
+    async def _some(self, kind: Kind, before: datetime) -> int:
+        """All that one look found; 0 when there was nothing, or nothing of it could be deleted."""
+        store, count = self._store.store, 0
+        keys = await self._store.read(store.due, kind, before, self._host)
+        for start in range(0, len(keys), BATCH[kind]):
+            began = self._clock.mono()
+            count += await self._store.write(store.forget, kind, keys[start : start + BATCH[kind]])
+            await asyncio.sleep(max(PAUSE, 2 * (self._clock.mono() - began)))
+        return count

@@ -1,0 +1,121 @@
+"""What each user's agents may take of the registry: beyond it that user's oldest history is forgotten early.
+
+No other user's, no row that something depends on, and no intent or outcome that is being written: those are never
+refused. While a user has more than its share, which what may be forgotten does not bring down, its new agents and holds
+are refused, and events of its agents that no status depends on are counted instead of written.
+"""
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from watchdog.clock import Clock
+from watchdog.errors import RegistryUnavailable
+from watchdog.reaper.retention import BATCH, PAUSE
+from watchdog.registry.retention_queries import Kind
+from watchdog.registry.share_queries import total
+from watchdog.registry.store import AsyncStore
+from watchdog.telemetry.logger import Log
+
+EVERY = timedelta(seconds=2)  # a look at the number of pages; more only when it has grown
+GREW = 1 << 20  # bytes in use since the last time, after which it is counted whose they are
+COUNTED = 600.0  # seconds, after which it is counted in any case
+KEPT = 0.8  # of its share, to which what is over is brought down: not a few rows with each look
+
+
+class Shares:
+    """Of every user but root and ourselves, whose disk it is."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        clock: Clock,
+        log: Log,
+        *,
+        most: int,
+        user_of: Callable[[int], int] = lambda uid: uid,
+    ) -> None:
+        """`most`: bytes of one user. `user_of` gives the user that a uid counts for."""
+        self._store = store
+        self._clock = clock
+        self._log = log
+        self.most = most
+        self.user_of = user_of
+        self._counted, self._size = float("-inf"), 0
+        self._users: dict[int, int] = {}  # who has more than its share, and how much
+
+    def over(self, uid: int) -> bool:
+        """Whether the user has used up its share."""
+        return self.user_of(uid) in self._users
+
+    def facts(self) -> dict[str, int]:
+        """What `status` tells: users that have more than their share, and the bytes that they have."""
+        return {str(user): used for user, used in self._users.items()}
+
+    async def round(self) -> None:
+        """Look whether the registry has grown, and bring those that have more than their share down to it."""
+        store = self._store.store
+        if store.shared:
+            return
+        try:
+            size = await self._store.read(store.bytes_in_use)
+            if size - self._size < GREW and self._clock.mono() - self._counted < COUNTED and not self._users:
+                return
+            await self._count()
+            self._size = await self._store.read(store.bytes_in_use)
+        except RegistryUnavailable:
+            pass  # the next sweep tells it, the next round goes on
+
+    async def _count(self) -> None:
+        uses = await self._store.read(self._store.store.uses)
+        self._counted = self._clock.mono()
+        uids: dict[int, list[int]] = {}
+        for uid in uses:
+            uids.setdefault(self.user_of(uid), []).append(uid)
+        self._users = {
+            user: used
+            for user, its in uids.items()
+            if user not in (0, os.geteuid()) and (used := total(uses, its).total()) > self.most
+        }
+        self._store.store.over = frozenset(uid for user in self._users for uid in uids[user])
+        for user, used in list(self._users.items()):
+            left = await self._bring_down(user, uids[user], total(uses, uids[user]))
+            if left <= self.most:
+                del self._users[user]
+            else:
+                self._users[user] = left
+            unwritten = sum(self._store.store.unwritten.pop(uid, 0) for uid in uids[user])
+            facts = {"bytes": used, "left": left, "most": self.most, "unwritten": unwritten}
+            self._log.event("registry.share_trimmed", exc_info=None, uid=user, **facts)
+        self._store.store.over = frozenset(uid for user in self._users for uid in uids[user])
+
+    async def _bring_down(self, user: int, uids: list[int], uses: Counter[Kind]) -> int:
+        """Forget the oldest of what it has most of, until its share is enough or nothing can go; what is left."""
+        used, spent = uses.total(), set[Kind]()
+        while used > KEPT * self.most and (kinds := [one for one in Kind if uses[one] > 0 and one not in spent]):
+            kind = max(kinds, key=lambda one: uses[one])
+            keys = await self._store.read(self._store.store.oldest, kind, uids, BATCH[kind])
+            going, size = _first(keys, used - KEPT * self.most)
+            began = self._clock.mono()
+            if not going or not await self._store.write(self._store.store.forget, kind, going):
+                spent.add(kind)
+                continue
+            if kind is Kind.AGENTS:
+                await self._store.write(self._store.store.forget_events_of, [str(key) for key in going])
+            used, uses[kind] = used - size, uses[kind] - size
+            await asyncio.sleep(max(PAUSE, 2 * (self._clock.mono() - began)))
+        return used
+
+
+def _first(keys: Mapping[str | int, int], wanted: float) -> tuple[list[str | int], int]:
+    """As many keys as have so many bytes together, or all, and how many they have."""
+    going: list[str | int] = []
+    size = 0
+    for key, one in keys.items():
+        if size >= wanted:
+            break
+        going.append(key)
+        size += one
+    return going, size

@@ -1,0 +1,88 @@
+"""What every group of queries needs: rows decoded one by one, and the one way to write a `lifecycle_event`.
+
+What each kill asks is a statement made once, given its values as parameters: making it anew costs as much as doing it.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Select, insert
+
+from watchdog.core.agent import Status
+from watchdog.registry.column_decoders import BadRow, Raw
+from watchdog.registry.engines import Engines, in_order
+from watchdog.registry.row_codec import dump
+from watchdog.registry.rows import Problem
+from watchdog.registry.schema import lifecycle_event
+
+T = TypeVar("T")
+_EVENT = insert(lifecycle_event)
+
+
+class Queries:
+    """A group of queries on the engines of one database."""
+
+    def __init__(self, engines: Engines) -> None:
+        self.engines = engines
+
+    def _rows(
+        self, query: Select[Any], decode: Callable[[Raw], T], **parameters: object
+    ) -> tuple[list[T], list[Problem]]:
+        """Run a query and decode each row by itself: one that cannot be read does not stop the others.
+
+        One after the other: a thousand raw rows side by side are 5 MB that the process keeps.
+        """
+        rows: list[T] = []
+        problems: list[Problem] = []
+        with self.engines.begin(self.engines.reading) as connection:
+            for raw in connection.execute(query, parameters).mappings():
+                row: Raw = {str(key): value for key, value in raw.items()}
+                try:
+                    rows.append(decode(row))
+                except BadRow as error:
+                    problems.append(Problem(str(row.get("agent_id")), str(error)))
+        return rows, problems
+
+
+def values(statuses: Iterable[Status]) -> list[str]:
+    """Statuses as SQL takes them."""
+    return sorted(status.value for status in statuses)
+
+
+def write_event(
+    connection: Connection,
+    event: str,
+    agent_id: str | None,
+    who: str,
+    why: str,
+    now: datetime,
+    *,
+    from_status: str | None = None,
+    to_status: str | None = None,
+    evidence: object = None,
+    owner_uid: int | None = None,
+) -> int:
+    """Insert one event in the caller's transaction. Returns its id."""
+    in_order(connection)
+    result = connection.execute(
+        _EVENT,
+        {
+            "at": now,
+            "agent_id": agent_id,
+            "event": event,
+            "from_status": from_status,
+            "to_status": to_status,
+            "who": who,
+            "why": why,
+            "evidence": dump({} if evidence is None else evidence),
+            "owner_uid": owner_uid,
+        },
+    )
+    key = result.inserted_primary_key
+    return int(key[0]) if key is not None else 0
+
+
+def seconds(duration: timedelta | None) -> float | None:
+    """A duration as it is stored."""
+    return None if duration is None else duration.total_seconds()

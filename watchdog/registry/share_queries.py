@@ -1,0 +1,129 @@
+"""Queries of the users' shares: what each one's agents take of the registry, and what of it can be forgotten early.
+
+For SQLite alone, which lies on this host's disk; a server's disk is its administrator's. Read outside of any write, as
+retention's are.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, assert_never
+
+from sqlalchemy import ColumnElement, FromClause, LargeBinary, Table, cast, delete, func, literal, select
+
+from watchdog.core.agent import ENDED
+from watchdog.registry.query_base import Queries, values
+from watchdog.registry.retention_queries import Kind, needed_agents
+from watchdog.registry.schema import (
+    TASK_ENDED,
+    CleanText,
+    agent_lifecycle,
+    cleanup_run,
+    kill_request,
+    lifecycle_event,
+    operator_hold,
+    orchestrator_task,
+)
+
+ROW = 200  # bytes that each row counts for besides its text: numbers, keys, indexes
+
+_agents = agent_lifecycle.columns
+_events = lifecycle_event.columns
+_holds = operator_hold.columns
+_tasks = orchestrator_task.columns
+Uses = dict[int, Counter[Kind]]
+
+
+class ShareQueries(Queries):
+    """The part of `Store` that knows whose rows there are."""
+
+    def bytes_in_use(self) -> int:
+        """Of the database; what was deleted is not in use, though the file keeps its size."""
+        with self.engines.begin(self.engines.reading) as connection:
+            pages, free, size = (
+                int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+        return (pages - free) * size
+
+    def uses(self) -> Uses:
+        """By owner's uid and kind, the bytes of all rows. Tasks, requests and runs count for their agent's owner."""
+        found: Uses = defaultdict(Counter)
+        with self.engines.begin(self.engines.reading) as connection:
+            for kind, table, uid, source in _SOURCES:
+                size = func.sum(_size(table) + ROW)
+                for owner, total in connection.execute(select(uid, size).select_from(source).group_by(uid)):
+                    if owner is not None:
+                        found[int(owner)][kind] += int(total)
+        return found
+
+    def oldest(self, kind: Kind, uids: Collection[int], limit: int) -> dict[str | int, int]:
+        """Keys of the oldest rows of these owners that can be forgotten before their time, each with its bytes.
+
+        Of events all, of agents and holds those that have ended; as with retention an agent stays while something
+        depends on it. An agent counts with its requests, runs and events.
+        """
+        size = _size(_TABLE[kind]) + ROW
+        match kind:
+            case Kind.EVENTS:
+                query = select(_events.id, size).where(_events.owner_uid.in_(uids)).order_by(_events.id)
+            case Kind.HOLDS:
+                over = _holds.by_uid.in_(uids), _holds.ended_at.is_not(None)
+                query = select(_holds.id, size).where(*over).order_by(_holds.id)
+            case Kind.TASKS:
+                whose = _tasks.assigned_agent.in_(select(_agents.agent_id).where(_agents.owner_uid.in_(uids)))
+                over = whose, _tasks.status.in_(TASK_ENDED)
+                query = select(_tasks.task_id, size).where(*over).order_by(_tasks.completed_at)
+            case Kind.AGENTS:
+                for table in (kill_request, cleanup_run, lifecycle_event):
+                    its = select(func.sum(_size(table) + ROW)).where(table.columns.agent_id == _agents.agent_id)
+                    if table is lifecycle_event:
+                        its = its.where(_events.owner_uid.in_(uids))
+                    size += func.coalesce(its.scalar_subquery(), 0)
+                over = _agents.owner_uid.in_(uids), _agents.status.in_(values(ENDED))
+                free = (_agents.agent_id.not_in(ids) for ids in needed_agents())
+                query = select(_agents.agent_id, size).where(*over, *free).order_by(_agents.completed_at)
+            case _:
+                assert_never(kind)
+        with self.engines.begin(self.engines.reading) as connection:
+            return {key: int(total) for key, total in connection.execute(query.limit(limit))}
+
+    def forget_events_of(self, agent_ids: Sequence[str]) -> int:
+        """The history of agents whose rows are forgotten; how many events."""
+        with self.engines.begin(self.engines.quick) as connection:
+            return connection.execute(delete(lifecycle_event).where(_events.agent_id.in_(agent_ids))).rowcount
+
+
+def total(uses: Mapping[int, Counter[Kind]], uids: Collection[int]) -> Counter[Kind]:
+    """What these uids take together."""
+    return sum((uses[uid] for uid in uids if uid in uses), Counter())
+
+
+_TABLE = {
+    Kind.AGENTS: agent_lifecycle,
+    Kind.TASKS: orchestrator_task,
+    Kind.HOLDS: operator_hold,
+    Kind.EVENTS: lifecycle_event,
+}
+
+
+def _with_agent(table: Table, column: str = "agent_id") -> FromClause:
+    return table.join(agent_lifecycle, table.columns[column] == _agents.agent_id)
+
+
+_SOURCES: tuple[tuple[Kind, Table, ColumnElement[Any], FromClause], ...] = (
+    (Kind.AGENTS, agent_lifecycle, _agents.owner_uid, agent_lifecycle),
+    (Kind.AGENTS, kill_request, _agents.owner_uid, _with_agent(kill_request)),
+    (Kind.AGENTS, cleanup_run, _agents.owner_uid, _with_agent(cleanup_run)),
+    (Kind.TASKS, orchestrator_task, _agents.owner_uid, _with_agent(orchestrator_task, "assigned_agent")),
+    (Kind.HOLDS, operator_hold, _holds.by_uid, operator_hold),
+    (Kind.EVENTS, lifecycle_event, _events.owner_uid, lifecycle_event),
+)
+
+
+def _size(table: Table) -> ColumnElement[int]:
+    """Bytes of a row's text; length() of a text counts its characters, of which one may have four."""
+    size: ColumnElement[int] = literal(0)
+    for column in table.columns:
+        if isinstance(column.type, CleanText):
+            size += func.coalesce(func.length(cast(column, LargeBinary)), 0)
+    return size

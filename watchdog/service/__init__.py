@@ -1,0 +1,1 @@
+"""The daemon process: command line, wiring, main loop, recovery, reload, shutdown order."""

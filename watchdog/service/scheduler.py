@@ -1,0 +1,168 @@
+"""APScheduler, made proof against clocks that jump.
+
+APScheduler 3 counts wall-clock time: set back an hour it sleeps an hour, set forward a year it lists three million
+missed runs (its issues 339, 1066). But it is asyncio's timer, on the monotonic clock, that wakes it. So: a trigger that
+never has a backlog, and before each look of its at the wall clock every job is put where it belongs on that clock now.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
+
+from watchdog.clock import Clock
+from watchdog.telemetry.logger import Log
+
+TICK = 5.0  # seconds at most between two looks whether the scheduler still runs the watched job
+PATIENCE = 30.0  # seconds at least until a scheduler counts as dead: a registry that is away may take 20 of a sweep
+STEP = 0.02  # seconds; NTP slews at most 0.5 ms a second
+
+
+class Every(BaseTrigger):  # type: ignore[misc] # apscheduler ships no types
+    """Fires now, then an interval after each look; a missed run is never made up for.
+
+    `due` is the same instant on the monotonic clock: whatever the wall clock was when the run was planned, it tells
+    where the run belongs.
+    """
+
+    def __init__(self, interval: timedelta, clock: Clock) -> None:
+        self.interval = interval
+        self.due = clock.mono()
+        self._clock = clock
+
+    def get_next_fire_time(self, previous: datetime | None, now: datetime) -> datetime:
+        """The next run, from now and never from the past."""
+        wait = timedelta() if previous is None else self.interval
+        self.due = self._clock.mono() + wait.total_seconds()
+        return now + wait
+
+
+class _Scheduler(AsyncIOScheduler):  # type: ignore[misc] # apscheduler ships no types
+    """Calls `before` each time it is about to look at the wall clock: its own timer, or a change of a job, wakes it."""
+
+    def __init__(self, before: Callable[[], None], **options: object) -> None:
+        super().__init__(**options)
+        self._before = before
+
+    def wakeup(self) -> None:
+        """Run what is due and plan the next wake-up."""
+        self._before()
+        super().wakeup()
+
+
+class Schedule:
+    """Runs coroutines at intervals; `dead` is set when the scheduler stopped running them and no nudge helped."""
+
+    def __init__(self, clock: Clock, log: Log) -> None:
+        self._clock = clock
+        self._log = log
+        self._scheduler = _Scheduler(
+            self._follow, timezone=UTC, job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+        )
+        self._offset = clock.offset()
+        self._ticking: asyncio.Task[None] | None = None
+        self._watched: timedelta | None = None
+        self._watched_name = ""
+        self._since = 0.0  # seconds, as our own ticks saw them, since the watched job last ended
+        self._running = 0
+        self._failed: set[str] = set()  # jobs whose last run raised: told once
+        self.dead = asyncio.Event()
+
+    def every(
+        self, interval: timedelta, name: str, job: Callable[[], Awaitable[None]], *, watched: bool = False
+    ) -> None:
+        """Run `job` now and then at each interval. A `watched` one that stops running is a reason to exit."""
+
+        async def run() -> None:
+            self._running += watched
+            try:
+                await job()
+                if name in self._failed:
+                    self._failed.discard(name)
+                    self._log.event("job.recovered", job=name)
+            except asyncio.CancelledError:
+                return  # by `shutdown`: no fault, and apscheduler would log a traceback of it
+            except Exception as error:  # noqa: BLE001 - one run's fault; the next one comes, and says no more of the same
+                if name not in self._failed:
+                    self._failed.add(name)
+                    self._log.event("job.failed", job=name, exc_info=error)
+            finally:
+                self._running -= watched
+                if watched:
+                    self._since = 0.0
+
+        if watched:
+            self._watched, self._watched_name = interval, name
+        self._scheduler.add_job(run, Every(interval, self._clock), id=name, name=name)
+
+    def change(self, name: str, interval: timedelta) -> None:
+        """Another interval for a job; its next run is now."""
+        job = self._scheduler.get_job(name)
+        job.trigger.interval = interval
+        if name == self._watched_name:
+            self._watched = interval
+        self._move(job, datetime.now(UTC))
+
+    def start(self) -> None:
+        """Begin; needs a running loop."""
+        self._offset = self._clock.offset()
+        self._scheduler.start()
+        self._ticking = asyncio.create_task(self._tick(), name="clock tick")
+        self._ticking.add_done_callback(self._ticked)
+
+    def pause(self) -> None:
+        """Start no further run; one that is running goes on."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+        self._scheduler.pause()
+
+    def shutdown(self) -> None:
+        """End the scheduler. It cancels what still runs, so `pause` and wait first."""
+        self._scheduler.shutdown(wait=False)
+
+    def _ticked(self, task: "asyncio.Task[None]") -> None:
+        """Who looks after the scheduler has himself ended by an error: nobody would see it die any more."""
+        if not task.cancelled() and task.exception() is not None:
+            self.dead.set()
+
+    async def _tick(self) -> None:
+        tick = TICK if self._watched is None else min(TICK, self._watched.total_seconds() / 4)
+        while True:
+            before = self._clock.mono()
+            await asyncio.sleep(tick)
+            # A tick that comes late (we were stopped, starved or suspended) says nothing about the scheduler.
+            self._since += min(self._clock.mono() - before, 2 * tick)
+            self._check()
+
+    def _follow(self) -> None:
+        """Put every job where it belongs on the wall clock of now, if that was moved.
+
+        Not "move it by the step": a run that came between the step and this look has planned its next one by the new
+        time already.
+        """
+        former, self._offset = self._offset, self._clock.offset()
+        step = self._offset - former
+        if abs(step) <= STEP:
+            return
+        if abs(step) >= 1:
+            self._log.event("clock.stepped", seconds=round(step, 3))
+        for job in self._scheduler.get_jobs():
+            now = self._clock.now()
+            self._move(job, now.wall + timedelta(seconds=job.trigger.due - now.mono))
+
+    def _check(self) -> None:
+        """Nudge a scheduler that is late for its watched job; three intervals (or `PATIENCE`) without an end: death."""
+        if self._watched is None:
+            return
+        interval = self._watched.total_seconds()
+        if self._since > max(3 * interval, PATIENCE):
+            self.dead.set()
+        elif self._since > 1.5 * interval and not self._running:
+            for job in self._scheduler.get_jobs():
+                self._move(job, datetime.now(UTC))
+            self._scheduler.wakeup()
+
+    def _move(self, job: object, when: datetime) -> None:
+        self._scheduler.modify_job(job.id, next_run_time=when)  # type: ignore[attr-defined] # apscheduler ships no types

@@ -1,0 +1,1 @@
+"""Every 10 s: observe, judge, decide, apply."""

@@ -1,0 +1,86 @@
+"""The steps of a ladder that end nobody: `warn` tells, `nudge` types a line into the agent's pane or runs a command.
+
+A step is committed before it is taken, so no restart takes it twice. The ladder ends where the agent obeys: at its next
+beat it begins anew. `stop` and `kill` are orders (`kill_worker`).
+"""
+
+import asyncio
+import json
+
+from watchdog.agents.fleet import Agent
+from watchdog.agents.history import Chronicle
+from watchdog.agents.ownership import owner_of
+from watchdog.core.agent import State, Step, Verdict
+from watchdog.core.verdict import Judgement
+from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import Owners
+from watchdog.registry.store import AsyncStore
+
+COMMAND_SECONDS = 10.0  # for a nudge by command, as for a notice
+WELL = frozenset({Verdict.HEALTHY, Verdict.WAITING})
+
+
+class Climbing:
+    """Takes steps; which, and when, `core.decision` says. Nudges run beside the sweep."""
+
+    def __init__(self, store: AsyncStore, owners: Owners, chronicle: Chronicle) -> None:
+        self._store = store
+        self._owners = owners
+        self._chronicle = chronicle
+        self._nudges: set[asyncio.Task[None]] = set()
+
+    async def climb(self, agent: Agent, step: Step, why: str) -> None:
+        """Take that step. Raises RegistryUnavailable; then nothing was done."""
+        judged = agent.renewed_judged
+        await self._store.write(self._store.store.set_rung, agent.agent_id, step)
+        agent.climbed(step)
+        if step is Step.WARN:
+            self._chronicle.tell("agent.told", agent, why)
+        elif agent.renewed == judged:  # else it has spoken meanwhile
+            nudge = asyncio.create_task(self._nudge(agent, why), name=f"nudge {agent.agent_id}")
+            self._nudges.add(nudge)
+            nudge.add_done_callback(self._nudges.discard)
+
+    def look(self, agent: Agent, judgement: Judgement) -> None:
+        """It may have obeyed: it spoke since, and is well. Well alone is who we could not hear for a while."""
+        if agent.rung is not None and judgement.verdict in WELL and agent.renewed != agent.rung_renewed:
+            self._chronicle.tell("agent.obeyed", agent, f"after {agent.rung}: {judgement.line}")
+            agent.climbed(None)
+            agent.changed = True
+
+    async def close(self) -> None:
+        """Give up what is being typed or run."""
+        for nudge in list(self._nudges):
+            nudge.cancel()
+        await asyncio.gather(*self._nudges, return_exceptions=True)
+
+    async def _nudge(self, agent: Agent, why: str) -> None:
+        try:
+            how = await self._done(agent, why)
+        except OwnerCallFailed as error:
+            how = f"could not be nudged: {error}"
+        self._chronicle.tell("agent.nudged", agent, f"{why}; {how}")
+
+    async def _done(self, agent: Agent, why: str) -> str:
+        policy, reg, main = agent.policy, agent.reg, agent.identity
+        if policy.nudge_command:
+            facts = {
+                "agent_id": agent.agent_id,
+                "name": reg.name,
+                "pid": main and main.pid,
+                "task_id": reg.task_id,
+                "why": why,
+                "text": policy.nudge_text,
+            }
+            done = await self._owners.run_notice(
+                policy.nudge_command, "agent.nudged", json.dumps(facts), COMMAND_SECONDS, uid=owner_of(agent)
+            )
+            return f"its nudge command: {done.outcome}{': ' if done.message else ''}{done.message[:200]}"
+        if main is None:
+            return "could not be nudged: it has no process yet"
+        if not agent.started:
+            return "could not be nudged: it has not started, as far as is known"
+        if agent.state is State.WAITING:
+            return "could not be nudged: it waits for a person's answer, and would take the line for it"
+        keys = (policy.nudge_text, "Enter")
+        return await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys)

@@ -1,0 +1,1 @@
+"""Event catalogue, logger, log queue and targets, Prometheus metrics."""

@@ -1,0 +1,75 @@
+"""How many lines a minute one user may cause in the log: with its requests, and with what its agents do.
+
+What is beyond that is counted, and told in one line when the minute is over. The history has it all the same, within
+the user's share of the registry. Root, and the daemon's own uid, have no limit; nor has what the daemon says of itself.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from watchdog.clock import Clock
+from watchdog.telemetry.logger import Log
+
+LINES = 600  # of one user a minute: sixty agents that come, work and go
+BYTES = 200_000  # of their text
+MINUTE = 60.0  # seconds
+EVERY = timedelta(seconds=10)
+
+
+@dataclass(slots=True)
+class _Minute:
+    """Of one user; it begins with the first line."""
+
+    began: float
+    lines: int = 0
+    bytes: int = 0
+    left_out: int = 0
+
+
+class LineLimits:
+    """Asked by `Log` before each line that a user causes."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        log: Log,
+        user_of: Callable[[int], int] = lambda uid: uid,
+        *,
+        lines: int = LINES,
+        size: int = BYTES,
+    ) -> None:
+        """`user_of` gives the user that a uid counts for."""
+        self._clock = clock
+        self._log = log
+        self.user_of = user_of
+        self._lines, self._size = lines, size
+        self._minutes: dict[int, _Minute] = {}
+
+    def allows(self, uid: int, size: int) -> bool:
+        """Whether one more line with so many characters may be written; never waits."""
+        user = self.user_of(uid)
+        if user in (0, os.geteuid()):
+            return True
+        now = self._clock.mono()
+        minute = self._minutes.get(user)
+        if minute is None or now - minute.began >= MINUTE:
+            self._end(user)
+            minute = self._minutes[user] = _Minute(now)
+        if minute.lines >= self._lines or minute.bytes >= self._size:
+            minute.left_out += 1
+            return False
+        minute.lines, minute.bytes = minute.lines + 1, minute.bytes + size
+        return True
+
+    async def round(self) -> None:
+        """Tell of the minutes that are over."""
+        now = self._clock.mono()
+        for user in [user for user, minute in self._minutes.items() if now - minute.began >= MINUTE]:
+            self._end(user)
+
+    def _end(self, user: int) -> None:
+        minute = self._minutes.pop(user, None)
+        if minute is not None and minute.left_out:
+            self._log.event("log.limited", uid=user, lines=minute.left_out)

@@ -1,0 +1,307 @@
+"""Logging: the catalogue of events, and structlog over stdlib logging.
+
+Rules:
+1. Every line has a dotted, stable event of `CATALOGUE`; what libraries log comes as `log.message`.
+2. Logging never raises into its caller and never waits for a disk, a pipe or the journal (`sink`).
+3. Never an environment, never a whole command line; such fields are dropped, passwords in URLs hidden, values cut.
+
+Fields where the journal reads stderr, columns on a terminal, else JSON, one object a line.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, TextIO
+
+# structlog.dev imports rich, where that is installed, for tracebacks in colour, which we do not print: 5 MB of memory,
+# 70 ms of every start. Undone at once: the verbs do print with it.
+_rich_is_used = "rich" in sys.modules
+if not _rich_is_used:
+    sys.modules["rich"] = None  # type: ignore[assignment] # "do not import" (Python reference, the import system)
+import structlog  # noqa: E402
+from structlog.stdlib import BoundLogger, ProcessorFormatter  # noqa: E402
+
+from watchdog.core.redaction import hide_password  # noqa: E402
+from watchdog.telemetry import targets  # noqa: E402
+from watchdog.telemetry.catalogue import CATALOGUE, ERROR, WARNING, Entry  # noqa: E402
+from watchdog.telemetry.queue_handler import Sink  # noqa: E402
+from watchdog.telemetry.targets import Target  # noqa: E402
+
+if not _rich_is_used:
+    del sys.modules["rich"]
+
+_SECRET = frozenset({"env", "environ", "environment", "cmdline", "command_line", "argv", "password"})
+_QUIET = ("apscheduler", "sqlalchemy", "alembic", "aiohttp", "asyncio")  # INFO and DEBUG of these are not our events
+_TRACES = ("exception", "stack")  # ours, of several lines
+LONGEST = 2_000  # characters of one value
+LONGEST_LIST = 10_000
+LONGEST_TRACE = 20_000
+_FIRST = ("event", "ts", "level")
+EventDict = MutableMapping[str, Any]
+Hear = Callable[[str, Mapping[str, object]], None]
+Allows = Callable[[int, int], bool]
+
+
+_cause: ContextVar[int | None] = ContextVar("cause", default=None)
+
+
+@contextlib.contextmanager
+def caused_by(uid: int | None) -> Iterator[None]:
+    """What is logged meanwhile, also by tasks that begin meanwhile, counts for that uid; None: for nobody."""
+    token = _cause.set(uid)
+    try:
+        yield
+    finally:
+        _cause.reset(token)
+
+
+def cause() -> int | None:
+    """Whom what is logged now counts for."""
+    return _cause.get()
+
+
+class Log:
+    """A logger with bound fields that takes events of the catalogue only."""
+
+    allows: ClassVar[Allows | None] = None  # asked before each line that a uid caused: that uid, and its characters
+    heard: ClassVar[Hear | None] = None  # see `listen`
+    strict = True  # `set_up` turns it off: in a running daemon an unlisted event is logged as it is
+
+    def __init__(self, logger: BoundLogger) -> None:
+        self._logger = logger
+
+    def bind(self, **fields: object) -> "Log":
+        """A logger that adds these fields to every line."""
+        return Log(self._logger.bind(**fields))
+
+    def event(self, event: str, /, *, exc_info: BaseException | bool | None = None, **fields: object) -> None:
+        """Log one event at the catalogue's level. Raises ValueError for an unlisted one while `strict`."""
+        entry = CATALOGUE.get(event)
+        if entry is None:
+            if Log.strict:
+                raise ValueError(f"{event!r} is not in logs.CATALOGUE")
+            entry = Entry(WARNING, "")
+        if exc_info:
+            fields["exc_info"] = exc_info
+        uid = _cause.get()
+        if uid is not None and Log.allows is not None:
+            size = sum(len(value) for value in fields.values() if isinstance(value, str))
+            with caused_by(None):  # what it says itself
+                if not Log.allows(uid, size):
+                    return
+        # A field that cannot be bound or printed must not end a kill half-way.
+        with contextlib.suppress(Exception):
+            self._logger.log(entry.level, event, **{_FIELD.get(key, key): value for key, value in fields.items()})
+        if Log.heard is not None:
+            with contextlib.suppress(Exception):
+                Log.heard(event, {**structlog.get_context(self._logger), **fields})
+
+
+_STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
+_AT_TERMINAL = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts")  # local, as the verbs have times
+_FIELD = {"event": "event_", "level": "level_", "ts": "ts_"}  # names that a line already has
+
+
+def get_logger(**fields: object) -> Log:
+    """The daemon's logger. Works before `set_up` too: then stdlib prints warnings and errors only."""
+    logger: BoundLogger = structlog.wrap_logger(
+        logging.getLogger("watchdog"),
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.contextvars.merge_contextvars,
+            structlog.stdlib.add_log_level,
+            ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    return Log(logger.bind(**fields))
+
+
+def set_up(
+    level: str = "info",
+    form: str = "auto",
+    file: str = "",
+    *,
+    stream: TextIO | None = None,
+    environ: Mapping[str, str] = os.environ,
+    journal: str = targets.JOURNAL,
+) -> Sink:
+    """Send every log line of the process to stderr, the journal behind it, or `file`.
+
+    `form` is "json", "text", or "auto": columns where stderr is a terminal, fields where it is the journal, else JSON.
+    Call it after daemonizing (a thread does not survive the fork), and `finish` at the end.
+    """
+    logging.raiseExceptions = False
+    target, fallback, formatter = _plan(form, file, stream or sys.stderr, environ, journal)
+    sink = Sink(target, fallback)
+    sink.setFormatter(formatter)
+    logging.getLogger().addHandler(sink)
+    set_level(level)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(WARNING)
+    # "maximum number of running instances": a sweep that a reason made come sooner met the scheduled one.
+    logging.getLogger("apscheduler.scheduler").setLevel(ERROR)
+    logging.captureWarnings(True)
+    Log.strict = False
+    return sink
+
+
+def change(
+    sink: Sink,
+    level: str,
+    form: str,
+    file: str,
+    *,
+    stream: TextIO | None = None,
+    environ: Mapping[str, str] = os.environ,
+    journal: str = targets.JOURNAL,
+) -> None:
+    """The same for a sink that is at work (reload); lines that wait go to the new target."""
+    target, fallback, formatter = _plan(form, file, stream or sys.stderr, environ, journal)
+    sink.setFormatter(formatter)
+    sink.aim(target, fallback)
+    set_level(level)
+
+
+def listen(sink: Sink, hear: Hear | None) -> None:
+    """`hear` is told of each event, whatever the level of the log is, in the thread that logs it: it must not wait."""
+    Log.heard = sink.heard = hear
+
+
+def limit(allows: Allows | None) -> None:
+    """Ask this before each line that a uid caused."""
+    Log.allows = allows
+
+
+def as_json(event: str, fields: Mapping[str, object]) -> str:
+    """One event, now, as the line that a file gets: without secrets, and cut to size."""
+    level = CATALOGUE[event].level if event in CATALOGUE else WARNING
+    line: EventDict = {"event": event, "level": logging.getLevelName(level).lower()}
+    line.update({_FIELD.get(key, key): value for key, value in fields.items()})
+    line = structlog.processors.format_exc_info(None, "", _STAMP(None, "", line))
+    return _render(None, "", _without_secrets(None, "", line))
+
+
+def finish(sink: Sink, timeout: float = 2.0) -> None:
+    """Write what is queued, for at most that many seconds, and give stdlib logging back."""
+    listen(sink, None)
+    limit(None)
+    logging.getLogger().removeHandler(sink)
+    sink.finish(timeout)
+    logging.captureWarnings(False)
+    Log.strict = True
+
+
+def _plan(
+    form: str, file: str, stream: TextIO, environ: Mapping[str, str], journal: str
+) -> tuple[Target, Target | None, logging.Formatter]:
+    """Where lines go, where they go when that fails, and what they look like."""
+    at_journal, at_terminal = _is_journal(stream, environ), stream.isatty()
+    stderr = targets.Stream(stream, prefixed=at_journal)
+    if file:
+        target: Target = targets.File(file)
+    elif at_journal and form == "auto":
+        target = targets.Journal(journal)
+    else:
+        target = stderr
+    if form == "auto":
+        form = "text" if at_terminal and not file else "json"
+    colours = at_terminal and not file and not environ.get("NO_COLOR")
+    formatter = ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.add_log_level, _from_library],
+        processors=[
+            ProcessorFormatter.remove_processors_meta,
+            _AT_TERMINAL if at_terminal and not file and form == "text" else _STAMP,
+            structlog.processors.format_exc_info,
+            _without_secrets,
+            *_rendering(form, colours=colours),
+        ],
+    )
+    return target, None if target is stderr else stderr, formatter
+
+
+def set_level(level: str) -> None:
+    """Change the level while running; stdlib decides it, so loggers that exist follow."""
+    logging.getLogger().setLevel(level.upper())
+
+
+def _from_library(logger: object, method: str, event: EventDict) -> EventDict:
+    """A record that was not logged through `Log`: its text becomes a field."""
+    record = event.get("_record")
+    event["message"], event["event"] = event.get("event"), "log.message"
+    if isinstance(record, logging.LogRecord):
+        event["logger"] = record.name
+    return event
+
+
+def _without_secrets(logger: object, method: str, event: EventDict) -> EventDict:
+    """Drop what may hold a password, whoever put it there; hide those in URLs; cut what is too long for a line."""
+    for key in _SECRET & event.keys():
+        del event[key]
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = _cut(hide_password(value), LONGEST_TRACE if key in _TRACES else LONGEST)
+        elif not isinstance(value, int | float) and len(text := repr(value)) > LONGEST_LIST:
+            event[key] = _cut(text, LONGEST_LIST)
+    return event
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more)"
+
+
+def _printable(logger: object, method: str, event: EventDict) -> EventDict:
+    """Notes are other people's words: no escape sequence and no line end of theirs gets through."""
+    for key, value in event.items():
+        if key in _TRACES:
+            event[key] = targets.trace(str(value))
+        elif isinstance(value, str):
+            event[key] = targets.printable(value)
+        elif not repr(value).isprintable():
+            event[key] = ascii(repr(value))
+    return event
+
+
+def _rendering(form: str, *, colours: bool) -> list[Any]:
+    if form == "text":
+        return [
+            _printable,
+            structlog.dev.ConsoleRenderer(
+                colors=colours, timestamp_key="ts", exception_formatter=structlog.dev.plain_traceback
+            ),
+        ]
+
+    return [_render]
+
+
+def _render(logger: object, method: str, event: EventDict) -> str:
+    ordered = {key: event.pop(key) for key in _FIRST if key in event} | dict(event)
+    return json.dumps(ordered, default=_plain)
+
+
+def _plain(value: object) -> object:
+    """What JSON does not know."""
+    match value:
+        case timedelta():
+            return value.total_seconds()
+        case datetime():
+            return value.isoformat()
+        case set() | frozenset():
+            return sorted(map(str, value))
+        case _:
+            return str(value)
+
+
+def _is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """True when the journal reads this stream: $JOURNAL_STREAM is its device and inode (systemd.exec(5))."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"

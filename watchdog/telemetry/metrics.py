@@ -1,0 +1,210 @@
+"""Figures for Prometheus, in a registry of our own. Whoever does a thing counts it here; nothing is decided by them.
+
+`FIGURES` is what the README's table is made of, and what the alert rules in config/ are held to.
+"""
+
+import importlib.metadata
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from watchdog.concurrency import threads
+from watchdog.core.admission import Kind
+from watchdog.core.agent import Verdict
+from watchdog.core.decision import Veto
+from watchdog.telemetry.queue_handler import Health
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "agent_watchdog_"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure: its meaning, its labels (of few values, never an agent's name), and what to do when it is bad."""
+
+    text: str
+    labels: tuple[str, ...] = ()
+    act: str = ""
+
+
+FIGURES: dict[str, Figure] = {
+    "agents": Figure(
+        "living agents by verdict; `none`: not looked at yet",
+        ("verdict",),
+        "`unknown` for long: `agent-watchdog why AGENT` says which look fails",
+    ),
+    "needs_person": Figure(
+        "agents that wait for a person: they say so, or their tmux pane shows a prompt; not those that are only idle",
+        act="`agent-watchdog events` has `agent.needs_human` with who asks since when; answer its prompt",
+    ),
+    "kills_total": Figure(
+        "orders that were carried out; `gone` and `lost` ended by themselves",
+        ("reason", "outcome"),
+        "many at once: `agent-watchdog hold`, then look at what the agents have in common (network, provider, disk)",
+    ),
+    "vetoes_total": Figure("kills that a verdict asked for and that were held back, by what held them", ("reason",)),
+    "holds": Figure(
+        "holds that are on",
+        ("reason",),
+        "`mass_stall`: look at network and provider; `operator`: `agent-watchdog status`, then `unhold`",
+    ),
+    "mass_stall": Figure(
+        "1: that user's agents fell silent together, so their kills for silence are held back; `all`: everybody's",
+        ("uid",),
+    ),
+    "unkillable": Figure(
+        "agents of which something could not be ended",
+        act="`agent-watchdog why AGENT` names the processes: D state (disk, NFS), frozen, or not ours",
+    ),
+    "unreadable_processes": Figure(
+        "processes that cannot be read now, since a read of their files below /proc hangs",
+        act="`agent-watchdog doctor` names them and their users: end the process, or the file system that it waits for",
+    ),
+    "last_sweep_timestamp_seconds": Figure(
+        "when the last sweep ended, Unix time",
+        act="No agent is watched: `systemctl status agent-watchdog`, its journal, then restart it: agents live on",
+    ),
+    "sweep_seconds": Figure("how long sweeps took", act="above the interval: the host is overloaded, or /proc is slow"),
+    "sweep_failures_total": Figure("sweeps that raised; nobody was judged by them", act="look for `sweep.failed`"),
+    "cleanup_failures_total": Figure(
+        "cleanup hooks that failed for good",
+        ("hook",),
+        "`agent-watchdog why AGENT` has what the hook said; the place was left as it is",
+    ),
+    "registry_up": Figure(
+        "1: the last sweep could write the registry, 0: not, and nobody is ended",
+        act="is the database there, its disk full or read-only? It goes on by itself",
+    ),
+    "registry_last_write_timestamp_seconds": Figure("when a sweep last wrote the registry, Unix time"),
+    "log_up": Figure("1: the log is written, 0: not", act="`agent-watchdog status` says where and why; free its disk"),
+    "log_lost_lines_total": Figure(
+        "log lines that were never written", act="the log is full, broken or too slow; the history has what matters"
+    ),
+    "history_lost_events_total": Figure(
+        "events that only the log has, as the registry was away or too slow", act="as with `registry_up`"
+    ),
+    "stuck_calls": Figure(
+        "things that the daemon waits for and that have not answered for 5 s (NSS, a directory, the registry's disk)",
+        act="`agent-watchdog status` names them; others are served meanwhile",
+    ),
+    "denied_total": Figure(
+        "requests refused for want of permission", ("route",), "`control.denied` has uid and pid of who asks"
+    ),
+    "refused_total": Figure(
+        "requests, connections, agents, followers refused, heartbeats, datagrams read late: a user had its share",
+        ("kind",),
+        "`agent-watchdog status` names the users; the others are served as ever",
+    ),
+    "build_info": Figure("always 1", ("version",)),
+}
+
+
+class Metrics:
+    """All figures."""
+
+    def __init__(
+        self,
+        verdicts: Callable[[], Mapping[str, int]],
+        holds: Callable[[], Mapping[str, int]],
+        *,
+        log: Callable[[], Health] = lambda: Health("", 0, None),
+        history_lost: Callable[[], int] = lambda: 0,
+        mass_stalled: Callable[[], Iterable[str]] = list,
+        needs_person: Callable[[], int] = lambda: 0,
+        hooks: Iterable[str] = (),
+    ) -> None:
+        """How many living agents by verdict (`none`: not looked at yet) and holds by kind; asked at each scrape.
+
+        `mass_stalled` gives the uids whose agents fell silent together.
+        """
+        self.registry = CollectorRegistry()
+        self.kills = self._counter("kills_total")
+        self.vetoes = self._counter("vetoes_total")
+        for veto in Veto:
+            self.vetoes.labels(str(veto))
+        self.cleanup_failures = self._counter("cleanup_failures_total")
+        self.expect(hooks)
+        self.denied = self._counter("denied_total")
+        self.refused = self._counter("refused_total")
+        for kind in Kind:
+            self.refused.labels(str(kind))
+        self.sweep_failures = self._counter("sweep_failures_total")
+        self.unkillable = self._gauge("unkillable")
+        self.unreadable = self._gauge("unreadable_processes")
+        self.last_sweep = self._gauge("last_sweep_timestamp_seconds")
+        self.registry_up = self._gauge("registry_up")
+        self.registry_written = self._gauge("registry_last_write_timestamp_seconds")
+        self._gauge("build_info").labels(importlib.metadata.version("agent-watchdogd")).set(1)
+        self.sweep_seconds = Histogram(
+            PREFIX + "sweep_seconds",
+            FIGURES["sweep_seconds"].text,
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+            registry=self.registry,
+        )
+        self.registry.register(_Now(verdicts, holds, log, history_lost, mass_stalled, needs_person))
+
+    def expect(self, hooks: Iterable[str]) -> None:
+        """Hooks that may fail: a figure that is not there yet cannot be seen to rise."""
+        for hook in hooks:
+            self.cleanup_failures.labels(hook)
+
+    def text(self) -> bytes:
+        """The exposition format (prometheus.io/docs/instrumenting/exposition_formats, 0.0.4)."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str) -> Counter:
+        figure = FIGURES[name]
+        return Counter(PREFIX + name, figure.text, figure.labels, registry=self.registry)
+
+    def _gauge(self, name: str) -> Gauge:
+        figure = FIGURES[name]
+        return Gauge(PREFIX + name, figure.text, figure.labels, registry=self.registry)
+
+
+class _Now(Collector):
+    """What is counted at the moment of the scrape."""
+
+    def __init__(
+        self,
+        verdicts: Callable[[], Mapping[str, int]],
+        holds: Callable[[], Mapping[str, int]],
+        log: Callable[[], Health],
+        history_lost: Callable[[], int],
+        mass_stalled: Callable[[], Iterable[str]],
+        needs_person: Callable[[], int],
+    ) -> None:
+        self._needs_person = needs_person
+        self._mass_stalled = mass_stalled
+        self._verdicts = verdicts
+        self._holds = holds
+        self._log = log
+        self._history_lost = history_lost
+
+    def collect(self) -> Iterator[Metric]:
+        tally = self._verdicts()
+        yield _gauges("agents", {str(verdict): tally.get(str(verdict), 0) for verdict in [*Verdict, "none"]})
+        waits = self._needs_person()
+        yield GaugeMetricFamily(PREFIX + "needs_person", FIGURES["needs_person"].text, value=waits)
+        yield _gauges("holds", self._holds())
+        yield _gauges("mass_stall", {"all": 0} | dict.fromkeys(self._mass_stalled(), 1))
+        health = self._log()
+        up = GaugeMetricFamily(PREFIX + "log_up", FIGURES["log_up"].text, value=int(health.error is None))
+        yield up
+        stuck = len(threads.overdue())
+        yield GaugeMetricFamily(PREFIX + "stuck_calls", FIGURES["stuck_calls"].text, value=stuck)
+        for name, count in (
+            ("log_lost_lines_total", health.lost),
+            ("history_lost_events_total", self._history_lost()),
+        ):
+            yield CounterMetricFamily(PREFIX + name, FIGURES[name].text, value=count)
+
+
+def _gauges(name: str, values: Mapping[str, int]) -> Metric:
+    figure = FIGURES[name]
+    family = GaugeMetricFamily(PREFIX + name, figure.text, labels=figure.labels)
+    for label, value in values.items():
+        family.add_metric([label], value)
+    return family

@@ -1,0 +1,265 @@
+"""The queue between whoever logs and the log's target: nobody waits for a disk, a pipe or a journal, nobody fails.
+
+Lines are rendered by the caller, queued up to a bound, and written by one thread. What does not fit or cannot be
+written is counted. When the target fails, it is said once on the fallback, which gets the lines too where it takes them
+at once; when the target is back, the log itself says how many lines it lacks. `health` tells it meanwhile.
+"""
+
+import contextlib
+import errno
+import functools
+import logging
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from watchdog.clock import Clock
+from watchdog.concurrency import threads
+from watchdog.telemetry.catalogue import CATALOGUE
+from watchdog.telemetry.targets import Line, Target, Wait
+
+ROOM = 10_000  # lines that may wait
+ROOM_CHARACTERS = 8_000_000  # and what they may hold together
+SLICE = 0.2  # seconds between two looks whether waiting is still worth it
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+STUCK = 5.0  # seconds for one line after which the target counts as stuck
+
+
+class _GaveUp(Exception):
+    """The target takes nothing now, and waiting is not worth it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Where lines go, how many were never written, and what is wrong now (None: nothing)."""
+
+    target: str
+    lost: int
+    error: str | None
+
+
+class Sink(logging.Handler):
+    """The handler of the root logger. One instance a process; give it a formatter before the first line."""
+
+    def __init__(
+        self,
+        target: Target,
+        fallback: Target | None = None,
+        *,
+        clock: Clock | None = None,
+        room: int = ROOM,
+        room_characters: int = ROOM_CHARACTERS,
+    ) -> None:
+        super().__init__()
+        self.lost = 0
+        self.heard: Callable[[str, Mapping[str, object]], None] | None = (
+            None  # is told of our own events, by our thread
+        )
+        self.make_room: Callable[[str], bool] = lambda target: False  # asked by our thread where that target's disk is
+        # full; True: there is some room now
+        self._aim = (target, fallback)
+        self._clock = clock or Clock()
+        self._room, self._room_characters = room, room_characters
+        self._lines: deque[Line] = deque()
+        self._waiting = 0  # characters in them
+        self._changed = threading.Condition()  # an RLock: a finalizer may log while this thread holds it
+        self._reopen = self._ending = self._abandoned = False
+        self._since: float | None = None  # when the line that is being written was begun
+        self._stuck_told = False  # that it hangs, since it last did not
+        self._error: str | None = None
+        self._elsewhere = 0  # lines that the fallback took since the target failed
+        self._told = 0  # of `lost`, those that the log has told of
+        self._thread = threading.Thread(target=self._write_all, name="log", daemon=True)
+        self._thread.start()
+
+    # -- whoever logs ------------------------------------------------------------------------------------------------
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Render in the caller's thread (values may change later), queue, never wait."""
+        try:
+            line = Line(record.levelno, self.format(record))
+        except Exception:  # noqa: BLE001 a line that cannot be rendered must not end its caller
+            line = None
+        with self._changed:
+            full = len(self._lines) >= self._room or self._waiting >= self._room_characters
+            if line is None or full or self._ending:
+                self.lost += 1
+                return
+            self._lines.append(line)
+            self._waiting += len(line.text)
+            self._changed.notify()
+
+    def health(self) -> Health:
+        """How the target does; asked from any thread."""
+        target, since, error = self._aim[0], self._since, self._error
+        if error is None and since is not None and (stuck := self._clock.mono() - since) > STUCK:
+            error = f"takes no line for {stuck:.0f} s, {len(self._lines)} wait: its reader has stopped"
+        return Health(target.name, self.lost, error)
+
+    def tell_if_stuck(self) -> None:
+        """Say once on the fallback that the target hangs; asked from time to time, by another thread than ours.
+
+        What the log lacks is told by itself when the target takes lines again.
+        """
+        stuck = self._since is not None and self._clock.mono() - self._since > STUCK
+        if not stuck or self._stuck_told:
+            self._stuck_told = stuck
+            return
+        self._stuck_told, (target, fallback) = True, self._aim
+        words = f"it has taken no line for {STUCK:g} s: a disk or a server that hangs, or a reader that has stopped"
+        self._hear("log.failed", target=target.name, error=words)
+        line = self._own("log.failed", target=target.name, error=words)
+        threads.begin(
+            "the log's fallback", functools.partial(self._on, fallback, line)
+        )  # it may be a file on the same disk
+
+    # -- whoever leads -----------------------------------------------------------------------------------------------
+
+    def aim(self, target: Target, fallback: Target | None) -> None:
+        """Write to another target from now on; lines that wait go there too."""
+        with self._changed:
+            self._aim = (target, fallback)
+            self._changed.notify()
+
+    def reopen(self) -> None:
+        """Open the target anew, as after a rotation (SIGHUP)."""
+        with self._changed:
+            self._reopen = True
+            self._changed.notify()
+
+    def finish(self, timeout: float = 2.0) -> None:
+        """Write what is queued, for at most that many seconds; what is left then is lost."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        self._thread.join(timeout)
+        self._abandoned = True
+        self._thread.join(2 * SLICE)  # a hung disk may hold the thread; it keeps no process alive
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _write_all(self) -> None:
+        target = self._aim[0]
+        while (line := self._next(target)) is not None:
+            target = self._deliver(line)
+            lost = self.lost - self._told
+            if lost and not self._lines and self._error is None and not self._abandoned:
+                self._told += lost
+                self._hear("log.lost", lost=lost)
+                target = self._deliver(self._own("log.lost", lost=lost))
+        target.reopen()
+
+    def _next(self, former: Target) -> Line | None:
+        """The next line; None at the end. Meanwhile a target that was left, or is to be opened anew, is closed."""
+        while True:
+            with self._changed:
+                while not self._reopen and self._aim[0] is former:
+                    if self._abandoned:
+                        self.lost += len(self._lines)
+                        self._lines.clear()
+                    if self._lines:
+                        line = self._lines.popleft()
+                        self._waiting -= len(line.text)
+                        return line
+                    if self._ending:
+                        return None
+                    self._changed.wait()
+                self._reopen, left, former = False, former, self._aim[0]
+            self._since = self._clock.mono()
+            left.reopen()  # never under the lock: close(2) of a file on a dead server may hang, and all log through it
+            self._since = None
+
+    def _deliver(self, line: Line) -> Target:
+        """Write one line to wherever we aim at; returns the target that was tried last."""
+        self._since = self._clock.mono()
+        try:
+            while True:
+                target, fallback = self._aim
+                wait = functools.partial(self._wait, target)
+                try:
+                    if self._error is not None:
+                        self._tell_of_return(target, wait)
+                    target.write(line, wait)
+                except _GaveUp:
+                    if self._abandoned:
+                        self._lose()
+                        return target
+                    target.reopen()  # we aim elsewhere now
+                except Exception as error:  # noqa: BLE001 whatever a target does, the thread goes on
+                    if getattr(error, "errno", None) in _FULL and self.make_room(target.name):
+                        continue
+                    self._fall_back(line, target, fallback, error)
+                    return target
+                else:
+                    return target
+        finally:
+            self._since = None
+
+    def _lose(self) -> None:
+        with self._changed:
+            self.lost += 1
+
+    def _fall_back(self, line: Line, target: Target, fallback: Target | None, error: Exception) -> None:
+        words = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if self._error is None:
+            self._hear("log.failed", target=target.name, error=words)
+            if self._on(fallback, self._own("log.failed", target=target.name, error=words)):
+                self._elsewhere = 0
+        self._error = words
+        if self._on(fallback, line):
+            self._elsewhere += 1
+        else:
+            self._lose()
+
+    def _on(self, fallback: Target | None, line: Line) -> bool:
+        """Whether the fallback took it, without a wait."""
+        if fallback is None:
+            return False
+        try:
+            fallback.write(line, self._now_or_never)
+        except (OSError, ValueError, _GaveUp):
+            return False
+        return True
+
+    def _tell_of_return(self, target: Target, wait: Wait) -> None:
+        """Before the first line after a fault: what this log lacks. Raises what the target raises."""
+        lost = self.lost - self._told
+        target.write(self._own("log.recovered", lost=lost, elsewhere=self._elsewhere), wait)
+        self._hear("log.recovered", lost=lost, elsewhere=self._elsewhere)
+        self._error, self._elsewhere = None, 0
+        self._told += lost
+
+    def _hear(self, event: str, **fields: object) -> None:
+        if self.heard is not None:
+            with contextlib.suppress(Exception):  # whoever listens must not end the thread
+                self.heard(event, fields)
+
+    def _own(self, event: str, **fields: object) -> Line:
+        """A line of our own, past the queue: it must stand where the gap is."""
+        level = CATALOGUE[event].level
+        record = logging.makeLogRecord(
+            {
+                "msg": {"event": event, "level": logging.getLevelName(level).lower(), **fields},
+                "levelno": level,
+                "_logger": None,  # structlog.stdlib.ProcessorFormatter: not a library's record
+                "_name": "event",
+            }
+        )
+        return Line(level, self.format(record))
+
+    def _wait(self, target: Target, fd: int) -> None:
+        """Until the descriptor takes something, for as long as we still aim at it."""
+        poll = select.poll()
+        poll.register(fd, select.POLLOUT)
+        while not poll.poll(SLICE * 1000):
+            if self._abandoned or self._aim[0] is not target:
+                raise _GaveUp
+
+    @staticmethod
+    def _now_or_never(fd: int) -> None:
+        poll = select.poll()
+        poll.register(fd, select.POLLOUT)
+        if not poll.poll(0):
+            raise _GaveUp

@@ -1,0 +1,204 @@
+"""The daemon's own recent errors, for `status` and `doctor`: whoever is paged need not read the log to find them.
+
+Each event of the catalogue that is a warning or an error belongs to one of four groups, which a test holds: it is kept
+here until the event that ends it, or for a while where no event does; or a fact of `status` tells it already; or it is
+about one agent, whose `why` has it; or it asks for nothing. What is kept is lost with the daemon: a fault that lasts
+is logged again by the next one.
+"""
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from watchdog.clock import Clock
+from watchdog.core.redaction import hide_secrets
+from watchdog.telemetry.catalogue import CATALOGUE, ERROR
+
+HOUR, DAY = 3600.0, 86_400.0
+MOST = 50  # troubles that are kept; of more the oldest are dropped
+LONGEST = 400  # characters of what a field says
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one event is kept. `keys` tell two troubles of one event apart; the event that ends it has the same."""
+
+    says: str  # with the fields of the event
+    keys: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    fades: float | None = HOUR  # seconds after which it is forgotten; None: only an end ends it
+    section: str = ""  # of the configuration: a reload that changes it ends this, too
+
+
+KEPT: dict[str, Kind] = {
+    "metrics.failed": Kind(
+        "nothing is served at [metrics] listen = {listen}: {error}",
+        ("listen",),
+        ("metrics.listening",),
+        None,
+        "metrics",
+    ),
+    "notify.failed": Kind(
+        "the command of [notify] failed for {about}: {why}", (), ("notify.recovered",), None, "notify"
+    ),
+    "notify.dropped": Kind("events were not passed on to [notify]: {why}", (), ("notify.recovered",), HOUR, "notify"),
+    "source.unread": Kind(
+        "the [[source]] {source} at {path} cannot be read: {why}",
+        ("source", "path"),
+        ("source.readable",),
+        None,
+        "source",
+    ),
+    "sweep.failed": Kind("sweeps fail: {error}", ("agent_id",), ("sweep.recovered", "agent.ended"), None),
+    "sweep.scan_failed": Kind("/proc could not be read: {error}", (), (), DAY),
+    "job.failed": Kind("the daemon's job {job} failed: {error}", ("job",), ("job.recovered",), None),
+    "kill.failed": Kind("carrying out a kill of {name} failed: {error}", ("agent_id",), ("kill.finished",), DAY),
+    "kill.refused": Kind("a safety check blocked a signal to {name}: {why}", ("agent_id",), ("kill.finished",), HOUR),
+    "cleanup.hook_failed": Kind(
+        "the cleanup hook {hook} failed for {name}: {message}",
+        ("agent_id", "hook"),
+        ("cleanup.hook_finished",),
+        DAY,
+    ),
+    "reap.failed": Kind(
+        "the reaper could not put {what} in order: {message}", ("kind", "what"), ("reap.finished",), DAY
+    ),
+    "reap.trouble": Kind("the reaper could not look everywhere: {why}", ("why",), (), DAY),
+    "row.quarantined": Kind("a row of the registry, or a file beside it, is unreadable: {why}", ("why",), (), DAY),
+    "agent.not_copied": Kind("the copy of a registration could not be written: {error}"),
+    "descriptors.exhausted": Kind("no file descriptor is left for connections", (), ("descriptors.back",), None),
+    "lock.lost": Kind(
+        "{file} was removed or replaced, and cannot be made again: {why}", ("file",), ("lock.renewed",), None
+    ),
+    "control.lost": Kind("the control socket {socket} was removed", (), ("control.reopened",), None),
+    "control.failed": Kind("a request to {route} failed by a fault of the daemon's: {error}", ("route",)),
+}
+# Told by a fact of `status`, which is true now: its key.
+STATE = {
+    "config.invalid": "config_problems",
+    "call.stuck": "waits_for",
+    "process.unreadable": "unreadable",
+    "cgroup.refused": "own_cgroup",
+    "agent.unkillable": "unkillable",
+    "kill.unkillable": "unkillable",
+    "kill.waiting": "registry_problem",
+    "registry.unavailable": "registry_problem",
+    "registry.begun_anew": "holds",
+    "hold.started": "holds",
+    "disk.reserve_used": "disk_reserve",
+    "registry.share_trimmed": "users_over_share",
+    "user.limited": "limited",
+    "users.unread": "subuid_problems",
+    "log.failed": "log",
+    "log.lost": "log",
+}
+# About one agent: `list` and `why` have it.
+OF_AGENTS = frozenset(
+    {
+        *("agent.row_lost", "agent.late", "agent.stalled", "agent.expired", "agent.unknown", "agent.needs_human"),
+        *("agent.expires_soon", "agent.wait_capped", "agent.lingering", "agent.told", "agent.beat_file_unread"),
+        *("agent.unpinned", "agent.channel_lost", "agent.elsewhere", "agent.taken_over", "agent.crashed"),
+        *("agent.nudged", "beat.rejected", "kill.requested", "kill.observed", "kill.held"),
+        *("source.entry_kept", "source.entry_gone", "source.drift"),
+    }
+)
+# The daemon ends by it (`doctor` finds its last words), has put it right by itself, or refused what it should refuse;
+# `doctor` looks for itself at what confines helpers.
+PASSED = frozenset(
+    {
+        *("daemon.runtime_dir_taken", "daemon.failed", "stop.overdue", "stop.unreleased", "scheduler.dead"),
+        *("clock.stepped", "clock.gap", "agent.sockets_made_again", "lock.renewed", "control.reopened"),
+        *("control.denied", "log.limited", "helper.unconfined", "sweep.overrun"),
+    }
+)
+_ENDED_BY = {
+    end: [event for event, kind in KEPT.items() if end in kind.ends] for one in KEPT.values() for end in one.ends
+}
+
+
+@dataclass(slots=True)
+class _Trouble:
+    event: str
+    what: str
+    since: datetime
+    last: datetime
+    mono: float  # of `last`
+    count: int = 1
+
+
+class Troubles:
+    """Hears every event of the log, in any thread, and never waits or logs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kept: dict[tuple[str, ...], _Trouble] = {}
+
+    def hear(self, event: str, fields: Mapping[str, object]) -> None:
+        """One event was logged."""
+        if event == "config.reloaded":
+            self._reloaded(fields.get("changed"))
+        for begun in _ENDED_BY.get(event, ()):
+            with self._lock:
+                self._kept.pop(_key(begun, fields), None)
+        kind = KEPT.get(event)
+        if kind is None:
+            return
+        what, now, mono = _words(kind.says, fields), self._clock.now().wall, self._clock.mono()
+        with self._lock:
+            key = _key(event, fields)
+            former = self._kept.pop(key, None)
+            since, count = (former.since, former.count + 1) if former else (now, 1)
+            self._kept[key] = _Trouble(event, what, since, now, mono, count)
+            while len(self._kept) > MOST:
+                del self._kept[next(iter(self._kept))]
+
+    def facts(self) -> list[dict[str, object]]:
+        """What `status` tells of them, errors and the latest first."""
+        now = self._clock.mono()
+        with self._lock:
+            for key, one in list(self._kept.items()):
+                fades = KEPT[one.event].fades
+                if fades is not None and now - one.mono > fades:
+                    del self._kept[key]
+            latest = [*reversed(self._kept.values())]
+        kept = sorted(latest, key=lambda one: -CATALOGUE[one.event].level)
+        return [
+            {
+                "event": one.event,
+                "level": "error" if CATALOGUE[one.event].level == ERROR else "warning",
+                "what": one.what,
+                "meaning": CATALOGUE[one.event].text,
+                "todo": CATALOGUE[one.event].act,
+                "since": one.since.isoformat(timespec="seconds"),
+                "last": one.last.isoformat(timespec="seconds"),
+                "count": one.count,
+            }
+            for one in kept
+        ]
+
+    def _reloaded(self, changed: object) -> None:
+        sections = {str(key).split(".")[0] for key in changed} if isinstance(changed, list | tuple) else set()
+        with self._lock:
+            for key, one in list(self._kept.items()):
+                if KEPT[one.event].section in sections:
+                    del self._kept[key]
+
+
+def _key(event: str, fields: Mapping[str, object]) -> tuple[str, ...]:
+    return event, *(str(fields.get(key)) for key in KEPT[event].keys)
+
+
+class _Said(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def _words(text: str, fields: Mapping[str, object]) -> str:
+    """The fields are others' words: without secrets, and cut."""
+    error = fields.get("exc_info")
+    said = {key: hide_secrets(str(value))[:LONGEST] for key, value in fields.items()}
+    if isinstance(error, BaseException):
+        said.setdefault("error", hide_secrets(f"{type(error).__name__}: {error}")[:LONGEST])
+    return text.format_map(_Said(said))
