@@ -65,7 +65,9 @@ def _by_hand(registry: sqlite3.Connection, living: str) -> None:
         own = {"agent_id": f"'{agent_id}'", "name": f"'{status}'", "status": f"'{status}'", "entries": "'[]'"}
         own |= {"pid": "NULL", "start_ticks": "NULL", "pidfd_inode": "NULL"} if status == "starting" else {}
         values = ", ".join(own.get(column, column) for column in columns)
-        registry.execute(f"INSERT INTO agent_lifecycle SELECT {values} FROM agent_lifecycle WHERE agent_id = ?", [living])
+        registry.execute(
+            f"INSERT INTO agent_lifecycle SELECT {values} FROM agent_lifecycle WHERE agent_id = ?", [living]
+        )
         if status in CLAIMED:
             registry.execute(
                 "INSERT INTO kill_request (request_id, agent_id, reason, by_text, status, created_at, claimed_by)"

@@ -1,13 +1,15 @@
-"""The names that are written down somewhere: routes, verbs with their options, events, figures, keys and their defaults.
+"""The names that are written down somewhere: routes, verbs with their options, events, figures, keys and defaults.
 
-Documents and completions are generated from the tables of the code, which other tests hold; the routes stand nowhere but
-in the code, and are read there as text: wherever a method and a path stand beside each other.
+Documents and completions are generated from the tables of the code, which other tests hold; the routes stand nowhere
+but in the code, and are read there as text: wherever a method and a path stand beside each other.
 """
 
 import ast
+import itertools
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,17 @@ Json = dict[str, Any]
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
+@cache
 def routes() -> list[str]:
     """Every "METHOD /path" in the code, without /v1."""
     found = set()
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            inner = node.elts if isinstance(node, ast.Tuple | ast.List) else node.args if isinstance(node, ast.Call) else []
+            inner = (
+                node.elts if isinstance(node, ast.Tuple | ast.List) else node.args if isinstance(node, ast.Call) else []
+            )
             words = [one.value if isinstance(one, ast.Constant) else None for one in inner]
-            for method, path in zip(words, words[1:], strict=False):
+            for method, path in itertools.pairwise(words):
                 if method in METHODS and isinstance(path, str) and path.startswith("/"):
                     found.add(f"{method} {path.removeprefix('/v1')}")
     return sorted(found)
@@ -56,27 +61,11 @@ def shipped() -> Json:
     return tomllib.loads(re.sub(r"^#(?=[a-z_]+ = |\[\[)", "", text, flags=re.MULTILINE))
 
 
-def explicit(defaults: Mapping[str, Any]) -> str:
-    """A configuration that says each of these defaults, but not the tables of which there are several: a list of one's own
-    is another value than none."""
-    lines = []
-    for section, keys in defaults.items():
-        if not isinstance(keys, list):
-            lines += [f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in keys.items())]
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(one) for one in value) + "]"
-    return f'"{value}"' if isinstance(value, str) else str(value)
-
-
 def refused(station: Station, defaults: Mapping[str, Any]) -> Json:
-    """What `--check` says of files in which everything is wrong: the keys there are, their defaults, and which words each
-    takes. In two halves, as it says no more than fifty things."""
+    """What `--check` says of files in which everything is wrong: keys, their defaults, the words each takes.
+
+    In two halves, as it says no more than fifty things.
+    """
     sections = sorted(defaults)
     found: Json = {}
     for half in (sections[::2], sections[1::2]):

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.wire import former, lists
 from tests.wire.shape import differences
-from tests.wire.station import CONFIGURATION, Station, station
+from tests.wire.station import Station, station
 from tests.wire.story import Story
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -50,28 +50,24 @@ def played() -> Json:
 
 
 def opened() -> Json:
-    """What a daemon makes of the registry that a former version left."""
+    """What a daemon makes of the registry that a former version left.
+
+    It was told each recorded default when it began, and is then told none of them: it must say that no key has changed.
+    """
+    shipped = load("configuration")["config/agent-watchdog.toml"]
+    explicit = {section: {**shipped[section]} for section in shipped if not isinstance(shipped[section], list)}
+    del explicit["daemon"]
+    for section, keys in LONG.items():
+        explicit[section] |= keys
     with station() as at:
         former.lay(at, (RECORDED / "former.sql").read_text(), load("former-trash"))
-        at.configure({**CONFIGURATION, **LONG})
+        at.configure(explicit, roots=False)
         answers = former.read(at)
+        at.configure(LONG, roots=False)
+        at.json("POST", "/v1/reload", {})
+        answers["keys whose default is not the recorded one"] = at.wait_event("config.reloaded")["changed"]
         assert at.stop() == 0
     return {"former": answers}
-
-
-def defaults_hold() -> Json:
-    """A daemon that was told each recorded default, and then none of them, says that no key has changed."""
-    shipped = load("configuration")["config/agent-watchdog.toml"]
-    explicit = lists.explicit({section: shipped[section] for section in shipped if section != "daemon"})
-    with station() as at:
-        plain = at.configuration({}, roots=False)
-        at.config.write_text(plain + explicit)
-        at.start()
-        at.config.write_text(plain)
-        at.json("POST", "/v1/reload", {})
-        changed = at.wait_event("config.reloaded")["changed"]
-        assert at.stop() == 0
-    return {"changed": changed}
 
 
 def schema(at: Station) -> Json:
@@ -81,7 +77,9 @@ def schema(at: Station) -> Json:
         found: Json = {f"{kind} {name}": _lines(sql) for kind, name, sql in rows}
         found["columns"] = {
             table: {row[1]: _column(*row[2:]) for row in registry.execute(f"PRAGMA table_info({table})")}
-            for (table,) in registry.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1").fetchall()
+            for (table,) in registry.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1"
+            ).fetchall()
         }
         found["migration"] = registry.execute("SELECT version_num FROM alembic_version").fetchall()
     return found

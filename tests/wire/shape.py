@@ -11,8 +11,34 @@ from typing import Any
 
 # English, whatever it says; a value with a space in it is English, too.
 PROSE = frozenset(
-    "action_hint detail error_message finding first headline hint last means message next note outlook problem".split()
-    + "problems remedy said says summary text title tool what why word words".split()
+    [
+        "action_hint",
+        "detail",
+        "error_message",
+        "finding",
+        "first",
+        "headline",
+        "hint",
+        "last",
+        "means",
+        "message",
+        "next",
+        "note",
+        "outlook",
+        "problem",
+        "problems",
+        "remedy",
+        "said",
+        "says",
+        "summary",
+        "text",
+        "title",
+        "tool",
+        "what",
+        "why",
+        "word",
+        "words",
+    ]
 )
 # Numbers that the machine or the moment decides. `seconds$`: how long something took or has lasted.
 VARIES = re.compile(
@@ -24,7 +50,19 @@ VARIES = re.compile(
 CONSTANT = re.compile(r"^(stall_after|after|interval|ttl|grace|deadline|timeout|tool_limit|for)_seconds$")
 # What only the machine decides, down to whether there is anything.
 HOST = frozenset(
-    "boot_id cgroup doubts hostname limited own_cgroup shared_services subuid_problems troubles unreadable version".split()
+    [
+        "boot_id",
+        "cgroup",
+        "doubts",
+        "hostname",
+        "limited",
+        "own_cgroup",
+        "shared_services",
+        "subuid_problems",
+        "troubles",
+        "unreadable",
+        "version",
+    ]
 )
 KINDS = ("event", "hook", "kind", "name", "signal")  # keys that tell what sort of object one of a list is
 

@@ -24,7 +24,7 @@ CONFIGURATION: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},
     "stall": {"after_seconds": 600, "start_limit_seconds": 600},
     "kill": {
-        "grace_seconds": 1,
+        "grace_seconds": 0.5,
         "max_per_minute": 1000,
         "ladder": ["warn", "kill"],
         "warn_pause_seconds": 0.5,
@@ -86,12 +86,8 @@ class Station:
         }
         self.configure(CONFIGURATION)
 
-    def configure(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write the configuration."""
-        self.config.write_text(self.configuration(tables))
-
-    def configuration(self, tables: Mapping[str, Mapping[str, Any]], *, roots: bool = True) -> str:
-        """These tables beside what ties a daemon to our directories."""
+    def configure(self, tables: Mapping[str, Mapping[str, Any]], *, roots: bool = True) -> None:
+        """Write the configuration: these tables beside what ties a daemon to our directories."""
         whole: dict[str, dict[str, Any]] = {
             "daemon": {"host": HOST, "state_dir": str(self.state), "runtime_dir": str(self.runtime)},
             **({"cleanup": {"roots": [str(self.dir)]}} if roots else {}),
@@ -101,7 +97,7 @@ class Station:
         lines = []
         for table, keys in whole.items():
             lines += [f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in keys.items())]
-        return "source = []\n" + "\n".join(lines) + "\n"
+        self.config.write_text("source = []\n" + "\n".join(lines) + "\n")
 
     def known(self) -> dict[str, str]:
         """The words of this run, for `shape`."""

@@ -21,13 +21,6 @@ def test_it_is_as_it_was_recorded(part: Callable[[], record.Json]) -> None:
     assert not lines, "\n".join([*lines[:100], *([f"and {len(lines) - 100} more"] if len(lines) > 100 else []), ADVICE])
 
 
-def test_the_recorded_defaults_are_the_defaults() -> None:
-    """A key that is left out means what the record says: a daemon that reads one file after the other sees no change."""
-    changed = record.defaults_hold()["changed"]
-
-    assert changed == [], f"configuration · {changed}: the default is not the one that is recorded.{ADVICE}"
-
-
 def test_each_route_is_asked() -> None:
     """One that is not in the story would be recorded by its name alone."""
     asked, there = set(record.load("routes")), set(lists.routes())
