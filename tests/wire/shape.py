@@ -44,7 +44,7 @@ PROSE = frozenset(
 VARIES = re.compile(
     r"(^|_)p?(pid|pids|uid|gid|id|ids|inode|ticks|bytes|percent|share|load|cpu|rss|descriptors|fds)$"
     r"|^(seq|at|after_id|ago|looks|late_looks|sweeps|watched|port|members|processes|threads|beats_total)$"
-    r"|seconds$|^seconds_"
+    r"|seconds$|^seconds_|^looks_"
 )
 # Of these in `VARIES` the value is decided by who asked or by the configuration.
 CONSTANT = re.compile(r"^(stall_after|after|interval|ttl|grace|deadline|timeout|tool_limit|for)_seconds$")
