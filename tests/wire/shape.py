@@ -47,7 +47,7 @@ VARIES = re.compile(
     r"|seconds$|^seconds_|^looks_"
 )
 # Of these in `VARIES` the value is decided by who asked or by the configuration.
-CONSTANT = re.compile(r"^(stall_after|after|interval|ttl|grace|deadline|timeout|tool_limit|for)_seconds$")
+CONSTANT = re.compile(r"^(stall_after|after|interval|ttl|grace|timeout|tool_limit|for)_seconds$")
 # What only the machine decides, down to whether there is anything.
 HOST = frozenset(
     [

@@ -293,7 +293,7 @@ class Story:
         self.http("POST /agents/{agent_id}/beat", "of one that has ended", f"{path}/beat", {})
         self.http("PATCH /agents/{agent_id}", "of one that has ended", path, {"exit_code": 0})
         self.http("POST /stop", "asked", "/v1/stop", {"targets": ["whole"], "reason": "wire", "wait": False})
-        wait_for(lambda: at.ask("POST", "/v1/agents/whole/beat", {})[2], "the agent is asked to stop")
+        at.wait_event("stop.asked", agent_id=self.whole)  # from then on its beats are answered
         self.http("POST /agents/{agent_id}/beat", "asked to stop", "/v1/agents/whole/beat", {})
         self.process.kill()
         self.process.wait()
