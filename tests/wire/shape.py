@@ -177,5 +177,16 @@ def differences(recorded: Any, now: Any) -> list[str]:
         elif path not in before:
             lines.append(f"{path}: new ({after[path]}), not recorded")
         elif before[path] != after[path]:
-            lines.append(f"{path}: recorded {before[path]}, now {after[path]}")
+            lines.append(f"{path}: {_changed(before[path], after[path])}")
     return lines
+
+
+def _changed(before: str, after: str) -> str:
+    """Of two lists what is only in one of them, unless they differ by their order alone."""
+    old, new = json.loads(before), json.loads(after)
+    if isinstance(old, list) and isinstance(new, list):
+        gone, come = [one for one in old if one not in new], [one for one in new if one not in old]
+        told = [f"{json.dumps(found)} {words}" for found, words in ((gone, "gone"), (come, "new")) if found]
+        if told:
+            return ", ".join(told)
+    return f"recorded {before}, now {after}"

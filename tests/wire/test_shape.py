@@ -83,3 +83,9 @@ def test_a_difference_names_its_place() -> None:
         "POST /kill · done · status: recorded 200, now 202",
     ]
     assert differences(now, now) == []
+
+
+def test_of_two_lists_only_the_difference_is_said() -> None:
+    """A table of a hundred names is read by nobody; where only the order differs, both are shown."""
+    assert differences({"a": ["x", "y"]}, {"a": ["y", "z"]}) == ['a: ["x"] gone, ["z"] new']
+    assert differences({"a": ["x", "y"]}, {"a": ["y", "x"]}) == ['a: recorded ["x", "y"], now ["y", "x"]']
