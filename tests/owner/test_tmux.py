@@ -96,6 +96,13 @@ def test_a_line_is_typed_as_it_is(pane: Pane) -> None:
     assert pane.lines() == ["Enter up", ODD]
 
 
+def test_a_program_that_ends_by_the_first_key_is_not_said_to_have_got_none(pane: Pane) -> None:
+    """Codex at an empty prompt ends by its first Ctrl-C; `stop` said that its keys were not typed."""
+    pid, ticks = pane.agent()
+    assert type_keys(pid, ticks, ["C-c", "x", "C-u"])["terminal"] == "tmux"
+    wait_for(lambda: started_at(pid) is None or None, "it has ended")
+
+
 def _scrolled(pane: Pane, pid: int) -> None:
     pane.tmux("copy-mode")
 

@@ -38,6 +38,7 @@ _KEY = "played-key-0123456789abcdefghijklmnopqrstuvwxyz"
 # Seconds for the next screen, event or word, where its time is not the point. On a busy machine opencode takes sixty,
 # and looks at a pane that take longer than two are given up.
 PATIENCE = 120.0
+AGAIN = 10.0  # seconds after which a person presses a key once more
 
 
 class Wrong(AssertionError):
@@ -303,6 +304,21 @@ class Stage:
     def _shown(self, name: str, pattern: str) -> str | None:
         screen = self.screen(name)
         return screen if re.search(pattern, screen) else None
+
+    def answer(self, name: str, key: str, dialog: str) -> None:
+        """Press that key until the dialog has gone: a program passes over what is pressed while it draws one."""
+        pressed = 0.0
+
+        def gone() -> bool:
+            nonlocal pressed
+            if not self._shown(name, dialog):
+                return True
+            if time.monotonic() - pressed > AGAIN:
+                self.keys(name, key)
+                pressed = time.monotonic()
+            return False
+
+        self.until(gone, f"{name} shows {dialog!r} no more")
 
     def until_gone(self, name: str, pattern: str) -> None:
         """The screen does not show it any more. Raises Broken."""

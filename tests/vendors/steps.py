@@ -364,8 +364,7 @@ def stalls_behind_a_dialog(stage: Stage) -> str:
     """A person says yes, and what that allows hangs."""
     gate(stage, GATES[stage.vendor])
     dialog, yes = CALLS[stage.vendor]
-    stage.keys("a", yes)
-    stage.until_gone("a", dialog)
+    stage.answer("a", yes, dialog)
     return stage.stalls("a")
 
 

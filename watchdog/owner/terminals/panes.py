@@ -89,6 +89,8 @@ def type_keys(pid: int, start_ticks: int, keys: list[str], clear: bool = False) 
     `clear`: a draft in the prompt of a program that is known is cleared first, by that program's own key; else it is
     left as it is, and nothing is typed.
 
+    A process that ends by a key needs no more of them: that is no failure.
+
     Raises OwnerCallFailed: `no_pane` where it sits in none; `left` when the pane is in another use, before the first
     key or between two; before the first one `asks` when it shows a question, `draft` when a draft stands in its prompt,
     `no_prompt` when a program that is known does not show its prompt; the name of a terminal that does not answer.
@@ -97,20 +99,30 @@ def type_keys(pid: int, start_ticks: int, keys: list[str], clear: bool = False) 
     for number, key in enumerate(keys):
         if number:
             time.sleep(BETWEEN)
-        sits, seen = found(pid, start_ticks, {}, time.monotonic() + SECONDS)
-        if pane is not None and (sits.server_pid, sits.pane) != (pane.server_pid, pane.pane):
-            raise OwnerCallFailed("left", f"it has left {words(pane)}")
-        pane = sits
-        main = pane_lookup.stat_of(pid)
-        _refuse_other_readers(main, pane, seen)
-        with server_of(pane) as server:
-            if not number:
-                _refuse_questions(server, pane)
-                known = pane_lookup.vendor_at(main)
-                if known is not None:
-                    _free_prompt(server, pane, known[0], clear=clear)
-            TERMINALS[pane.terminal].write(server, pane, key, time.monotonic() + SECONDS)
+        try:
+            pane = _type_one(pid, start_ticks, key, pane, clear=clear)
+        except OwnerCallFailed:
+            if pane is None or pane_lookup.lives(pid, start_ticks):
+                raise
+            break  # the keys before this one were enough
     return {"pane": pane.pane, "terminal": pane.terminal} if pane is not None else {"pane": "", "terminal": ""}
+
+
+def _type_one(pid: int, start_ticks: int, key: str, before: Pane | None, *, clear: bool) -> Pane:
+    """One key, and the pane that it went to; `before`: the one that the former key went to."""
+    pane, seen = found(pid, start_ticks, {}, time.monotonic() + SECONDS)
+    if before is not None and (pane.server_pid, pane.pane) != (before.server_pid, before.pane):
+        raise OwnerCallFailed("left", f"it has left {words(before)}")
+    main = sitting.stat_of(pid)
+    _refuse_other_readers(main, pane, seen)
+    with server_of(pane) as server:
+        if before is None:
+            _refuse_questions(server, pane)
+            known = sitting.vendor_at(main)
+            if known is not None:
+                _free_prompt(server, pane, known[0], clear=clear)
+        TERMINALS[pane.terminal].write(server, pane, key, time.monotonic() + SECONDS)
+    return pane
 
 
 def close(pane: Pane) -> Closed:
