@@ -113,12 +113,12 @@ def _type_one(pid: int, start_ticks: int, key: str, before: Pane | None, *, clea
     pane, seen = found(pid, start_ticks, {}, time.monotonic() + SECONDS)
     if before is not None and (pane.server_pid, pane.pane) != (before.server_pid, before.pane):
         raise OwnerCallFailed("left", f"it has left {words(before)}")
-    main = sitting.stat_of(pid)
+    main = pane_lookup.stat_of(pid)
     _refuse_other_readers(main, pane, seen)
     with server_of(pane) as server:
         if before is None:
             _refuse_questions(server, pane)
-            known = sitting.vendor_at(main)
+            known = pane_lookup.vendor_at(main)
             if known is not None:
                 _free_prompt(server, pane, known[0], clear=clear)
         TERMINALS[pane.terminal].write(server, pane, key, time.monotonic() + SECONDS)
