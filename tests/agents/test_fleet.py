@@ -9,21 +9,9 @@ from hypothesis import strategies as st
 
 from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.core.agent import (
-    Beat,
-    Identity,
-    KillOptions,
-    Listed,
-    Policy,
-    Presence,
-    Reason,
-    Registration,
-    State,
-    Status,
-    TreeMember,
-    Verdict,
-)
+from watchdog.core.agent import Beat, KillOptions, Policy, Reason, Registration, State, Status, Verdict
 from watchdog.core.observed_activity import Kind
+from watchdog.core.process import Identity, Listed, Presence, TreeMember
 from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import Judgement, judge
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict

@@ -13,7 +13,8 @@ from tests.control.office import Recorder as Kept
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.persistence import AGES_EVERY, PROBE_EVERY, YOUNG, Recorder, restore
 from watchdog.clock import Clock
-from watchdog.core.agent import Beat, Identity, Policy, Presence, Registration, State, Status, TreeMember
+from watchdog.core.agent import Beat, Policy, Registration, State, Status
+from watchdog.core.process import Identity, Presence, TreeMember
 from watchdog.core.verdict import judge
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.schema import REVISION

@@ -13,7 +13,8 @@ from tests.control.office import Recorder as Kept
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.tracker import Hearing
 from watchdog.clock import Clock
-from watchdog.core.agent import Identity, Policy, Registration, State, Status
+from watchdog.core.agent import Policy, Registration, State, Status
+from watchdog.core.process import Identity
 from watchdog.processes.identity import read_identity
 from watchdog.registry.rows import AgentRow
 

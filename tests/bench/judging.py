@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 from tests.bench.table import NONE, QUICK, Row, spread
 from watchdog.agents.fleet import Agent
-from watchdog.core.agent import Beat, Policy, Presence, Registration, State, Status
+from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.core.decision import Limits, Look, decide
+from watchdog.core.process import Presence
 from watchdog.core.verdict import judge
 
 SIZE, INTERVAL = 1000, 10.0

@@ -26,7 +26,8 @@ from watchdog.clock import Clock
 from watchdog.config.settings import load
 from watchdog.control.admission import Admission
 from watchdog.control.server import Desk, serve
-from watchdog.core.agent import Identity, KillOptions, Reason, Status, TreeMember
+from watchdog.core.agent import KillOptions, Reason, Status
+from watchdog.core.process import Identity, TreeMember
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.users import Users
 from watchdog.processes.identity import boot_id

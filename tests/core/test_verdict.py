@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.core.agent import Policy, Presence, State, Status, Verdict
+from watchdog.core.agent import Policy, State, Status, Verdict
+from watchdog.core.process import Presence
 from watchdog.core.verdict import Observation, judge, span
 
 POLICY = Policy(after=timedelta(seconds=120), confirm_sweeps=2)

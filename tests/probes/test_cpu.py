@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.core.agent import Identity, Policy, Registration, State, Status, TreeMember, Verdict
+from watchdog.core.agent import Policy, Registration, State, Status, Verdict
 from watchdog.core.observed_activity import Kind, Sights
+from watchdog.core.process import Identity, TreeMember
 from watchdog.probes.cpu import look, see_cpu
 
 PARENT, CHILD = "a" * 32, "b" * 32

@@ -13,8 +13,9 @@ import pytest
 from tests.clocks import Later
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.history import Chronicle
-from watchdog.core.agent import Beat, Policy, Presence, Registration, State, Status, Verdict
+from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
 from watchdog.core.observed_activity import Sight
+from watchdog.core.process import Presence
 from watchdog.core.verdict import judge
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.background_queries import Inquiries

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.processes import identity as identities
 
 HOST = "test-host"

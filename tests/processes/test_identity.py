@@ -13,8 +13,8 @@ import threading
 import pytest
 
 from tests.processes.conftest import HOST, Family, known, needs_root, until, wait_readable
-from watchdog.core.agent import Presence
 from watchdog.core.ownership import Uids
+from watchdog.core.process import Presence
 from watchdog.errors import SignalRefused
 from watchdog.processes import identity as identities
 from watchdog.processes import pidfd_info, procfs

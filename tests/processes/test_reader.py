@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes.conftest import HOST, Family, known, until
-from watchdog.core.agent import Identity, Presence
+from watchdog.core.process import Identity, Presence
 from watchdog.core.users import Range, UserMap
 from watchdog.errors import SignalRefused
 from watchdog.processes import bounded, procfs, reader, reader_main, snapshot, table

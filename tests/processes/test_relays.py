@@ -9,7 +9,7 @@ import pytest
 
 from tests.processes.conftest import HOST, Family
 from tests.world import wait_for
-from watchdog.core.agent import TreeMember
+from watchdog.core.process import TreeMember
 from watchdog.processes import identity, memory, table
 from watchdog.processes.procfs import stat
 from watchdog.processes.survey import Trees, survey

@@ -15,7 +15,7 @@ import pytest
 import watchdog.processes
 from tests.faults.private import inside
 from tests.processes.conftest import HOST, Family, known, needs_root, pending, wait_readable
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.errors import SignalRefused
 from watchdog.processes import identity as identities
 from watchdog.processes import procfs, table

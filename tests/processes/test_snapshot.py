@@ -10,7 +10,7 @@ import pytest
 
 from tests.processes.conftest import Family, known
 from tests.world import wait_for
-from watchdog.core.agent import TreeMember
+from watchdog.core.process import TreeMember
 from watchdog.processes import procfs, snapshot
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cgroups import needs_v2, path_of, scratch
 from tests.processes.conftest import HOST, Family, known, needs_root, until
-from watchdog.core.agent import TreeMember
+from watchdog.core.process import TreeMember
 from watchdog.processes import cgroups, procfs
 from watchdog.processes import identity as identities
 from watchdog.processes import table as tables

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.processes.procfs import Stat
 from watchdog.processes.table import ProcessTable, Row
 from watchdog.processes.tree import Root, trees

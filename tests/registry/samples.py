@@ -3,7 +3,8 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from watchdog.core.agent import Identity, Registration, Status
+from watchdog.core.agent import Registration, Status
+from watchdog.core.process import Identity
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import Store
 

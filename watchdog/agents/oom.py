@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from watchdog.agents.fleet import Agent
-from watchdog.core.agent import Presence
+from watchdog.core.process import Presence
 from watchdog.processes import oom
 from watchdog.processes.identity import presence
 from watchdog.processes.reader import awaited

@@ -17,7 +17,8 @@ from enum import StrEnum
 from watchdog.agents import cgroup_limits, oom
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.concurrency import threads
-from watchdog.core.agent import Identity, Presence, Status, cgroup_names
+from watchdog.core.agent import Status
+from watchdog.core.process import Identity, Presence, cgroup_names
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.host import children
 from watchdog.kill.cgroup_freezer import thaw

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 from watchdog.agents.fleet import ZERO, Agent, Fleet
 from watchdog.clock import Clock
-from watchdog.core.agent import State, TreeMember, Verdict
+from watchdog.core.agent import State, Verdict
+from watchdog.core.process import TreeMember
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.rows import AgentRow, SweepRow, TreeRow

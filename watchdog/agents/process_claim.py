@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from watchdog.agents.fleet import Fleet
 from watchdog.control.peers import Peer
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
 from watchdog.processes import identity as identities
 from watchdog.processes import pidfd_info

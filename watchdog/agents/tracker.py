@@ -12,9 +12,9 @@ from watchdog.agents.exit_watcher import Ends
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.registration_backup import Copies
 from watchdog.clock import Clock
-from watchdog.core.agent import Identity
 from watchdog.core.beat import beat_in
 from watchdog.core.ownership import ROOT
+from watchdog.core.process import Identity
 from watchdog.errors import BadRequest, RegistryUnavailable
 from watchdog.host.service_manager import Supervisor
 from watchdog.intake.notify_sockets import Message, NotifySockets

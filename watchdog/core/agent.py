@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from watchdog.core.process import Identity as Identity
-from watchdog.core.process import Listed as Listed
+from watchdog.core.process import Identity, Listed
 from watchdog.core.sites import Site
 
 
@@ -55,15 +54,6 @@ class Verdict(StrEnum):
     HEALTHY = "healthy"
     LATE = "late"
     STALLED = "stalled"
-
-
-class Presence(StrEnum):
-    """What the kernel says of the main process."""
-
-    ALIVE = "alive"
-    ABSENT = "absent"  # proved: pidfd readable, no such process, another process, another boot, a zombie with no thread
-    UNKNOWN = "unknown"  # the look failed; never means dead
-    NO_PID = "no_pid"  # nobody has told us a pid yet
 
 
 class Reason(StrEnum):
@@ -179,11 +169,6 @@ class Registration:
         return self.source in TOLD_OF or self.unproved
 
 
-def cgroup_names(agent_id: str) -> tuple[str, str]:
-    """What an agent's own cgroup may be called: a scope of systemd, or a leaf that we make. An id is never reused."""
-    return f"agent-{agent_id}.scope", f"agent-{agent_id}"
-
-
 @dataclass(frozen=True, slots=True)
 class Beat:
     """One word of an agent. None means "not said", which is not the same as zero or empty.
@@ -215,24 +200,6 @@ class Beat:
     def bare(self) -> bool:
         """Whether it says no more than that the agent lives, what it does, and a note."""
         return self.progress is None and self.silent_for is None and self.tool is None and self.after is None
-
-
-@dataclass(frozen=True, slots=True)
-class TreeMember:
-    """A process of an agent's tree and how we know it.
-
-    main, cgroup, marker, session, group, descent, vendor, remembered; conversation: below a service that is shared.
-    """
-
-    identity: Identity
-    parent_pid: int
-    uid: int
-    name: str  # comm, at most 15 characters
-    state: str  # proc(5): R S D T t Z X I
-    via: str
-    cpu_seconds: float = 0.0
-    rss_bytes: int = 0
-    reaped_seconds: float = 0.0  # CPU of its children that have ended and were waited for, and of theirs
 
 
 @dataclass(frozen=True, slots=True)

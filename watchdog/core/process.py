@@ -1,6 +1,7 @@
-"""Who one process is, and where foreign registries tell of it: values that `model` hands on."""
+"""One process: who it is, whether it is there, where foreign registries list it, and its place in a tree."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +51,35 @@ class Listed:
     pane: dict[str, str] | None = None
     temp: tuple[str, ...] = ()
     promises: bool = False
+
+
+class Presence(StrEnum):
+    """What the kernel says of the main process."""
+
+    ALIVE = "alive"
+    ABSENT = "absent"  # proved: pidfd readable, no such process, another process, another boot, a zombie with no thread
+    UNKNOWN = "unknown"  # the look failed; never means dead
+    NO_PID = "no_pid"  # nobody has told us a pid yet
+
+
+def cgroup_names(agent_id: str) -> tuple[str, str]:
+    """What an agent's own cgroup may be called: a scope of systemd, or a leaf that we make. An id is never reused."""
+    return f"agent-{agent_id}.scope", f"agent-{agent_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMember:
+    """A process of an agent's tree and how we know it.
+
+    main, cgroup, marker, session, group, descent, vendor, remembered; conversation: below a service that is shared.
+    """
+
+    identity: Identity
+    parent_pid: int
+    uid: int
+    name: str  # comm, at most 15 characters
+    state: str  # proc(5): R S D T t Z X I
+    via: str
+    cpu_seconds: float = 0.0
+    rss_bytes: int = 0
+    reaped_seconds: float = 0.0  # CPU of its children that have ended and were waited for, and of theirs

@@ -7,7 +7,8 @@ wall times. A missing signal is None or zero and means "no evidence", never "ski
 from dataclasses import dataclass
 from datetime import timedelta
 
-from watchdog.core.agent import Policy, Presence, State, Status, Verdict
+from watchdog.core.agent import Policy, State, Status, Verdict
+from watchdog.core.process import Presence
 from watchdog.core.redaction import hide_secrets
 
 ZERO = timedelta()

@@ -23,9 +23,9 @@ from watchdog.cli import client
 from watchdog.concurrency import threads
 from watchdog.concurrency.threads import Pool
 from watchdog.control.context import Alone, Desk, Json
-from watchdog.core.agent import Identity, Presence
 from watchdog.core.custody import Custody, Daemon, Holder, custody
 from watchdog.core.ownership import ROOT
+from watchdog.core.process import Identity, Presence
 from watchdog.core.sd_notify import Words, parse_datagram, words_of
 from watchdog.errors import DaemonUnreachable, OwnerCallFailed, UnsafeDirectory, WatchdogError
 from watchdog.helpers.pool import Owners

@@ -18,8 +18,8 @@ from watchdog.clock import Instant
 from watchdog.control.context import Json
 from watchdog.control.peers import Peer
 from watchdog.control.schemas import Register, parse
-from watchdog.core.agent import Identity, Listed
 from watchdog.core.names import name_for, name_problem
+from watchdog.core.process import Identity, Listed
 from watchdog.core.provenance import SLACK, Named, Told, named
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, ProcessNotFound, Unseen, WatchdogError
 from watchdog.owner.sources.base import MOST_ENTRIES, WORDS_LIMIT, Entry, entry_of, unread_entry

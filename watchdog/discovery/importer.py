@@ -21,7 +21,8 @@ from watchdog.control.context import Desk, Json
 from watchdog.control.peers import Peer
 from watchdog.control.routes.agents import take_in
 from watchdog.core.admission import WAIT, Kind, cost_of
-from watchdog.core.agent import Beat, Identity, Listed, Presence, State, Status, TreeMember
+from watchdog.core.agent import Beat, State, Status
+from watchdog.core.process import Identity, Listed, Presence, TreeMember
 from watchdog.core.session_states import quiet_for
 from watchdog.discovery import entry_match
 from watchdog.discovery.entry_match import Found, Standing

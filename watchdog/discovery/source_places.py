@@ -9,7 +9,7 @@ from functools import partial
 from watchdog.agents.process_claim import Look
 from watchdog.clock import Instant
 from watchdog.control.context import Json
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.core.provenance import zone_of
 from watchdog.discovery import entry_match
 from watchdog.errors import OwnerCallFailed

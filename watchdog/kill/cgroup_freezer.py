@@ -9,7 +9,7 @@ import os
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.errors import SignalRefused
 from watchdog.processes import cgroups, procfs
 from watchdog.processes.signals import Guard, Look, kill_cgroup

@@ -3,7 +3,7 @@
 import os
 from functools import cache
 
-from watchdog.core.agent import Identity, Presence
+from watchdog.core.process import Identity, Presence
 from watchdog.processes.identity import boot_id, presence, read_identity
 
 

@@ -14,10 +14,11 @@ from typing import Any
 from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
 from watchdog.concurrency.lanes import Lane
-from watchdog.core.agent import Identity, KillOptions, Polite, Reason, State, Status, TreeMember
+from watchdog.core.agent import KillOptions, Polite, Reason, State, Status
 from watchdog.core.conversations import RESUME, Conversation, conversation_json, conversation_of
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.ownership import ROOT
+from watchdog.core.process import Identity, TreeMember
 from watchdog.kill.claimant import claimant
 from watchdog.kill.order_rows import to_json
 from watchdog.kill.terminate import Ended, Plan

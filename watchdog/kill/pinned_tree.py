@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from watchdog.core.agent import Identity, TreeMember
 from watchdog.core.ladder import parents_first
+from watchdog.core.process import Identity, TreeMember
 from watchdog.errors import SignalRefused
 from watchdog.processes import cgroups, procfs
 from watchdog.processes.bounded import Unreadable

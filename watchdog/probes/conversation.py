@@ -6,8 +6,8 @@ What is not known is not guessed: a wrong conversation taken up again, or purged
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.ownership import owner_of
-from watchdog.core.agent import Presence
 from watchdog.core.conversations import RESUME, Conversation, conversation_of, kept_in
+from watchdog.core.process import Presence
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import Owners
 from watchdog.processes.identity import presence

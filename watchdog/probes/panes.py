@@ -12,7 +12,7 @@ from typing import Any
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.ownership import owner_of
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import Owners
 from watchdog.processes.table import has_terminal

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
-from watchdog.core.agent import Identity, Status, TreeMember
+from watchdog.core.agent import Status
+from watchdog.core.process import Identity, TreeMember
 from watchdog.processes import bounded, reader, table, tree
 from watchdog.processes.survey import Service, Trees, survey
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
-from watchdog.core.agent import Beat, Identity, State, Status
+from watchdog.core.agent import Beat, State, Status
+from watchdog.core.process import Identity
 from watchdog.core.session_states import LOGGED, QUIET, ended_by, quiet_for
 from watchdog.helpers.background_queries import Inquiries
 

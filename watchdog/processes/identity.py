@@ -19,8 +19,8 @@ import time
 from typing import NamedTuple
 
 from watchdog.clock import Clock
-from watchdog.core.agent import Identity, Presence
 from watchdog.core.ownership import Uids
+from watchdog.core.process import Identity, Presence
 from watchdog.processes import bounded as bounds
 from watchdog.processes import pidfd_info, procfs
 from watchdog.processes.bounded import LookFailed as LookFailed

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 
-from watchdog.core.agent import Identity, TreeMember
+from watchdog.core.process import Identity, TreeMember
 from watchdog.processes import bounded as bounds
 from watchdog.processes import identity as identities
 from watchdog.processes.table import UNREAD, ProcessTable

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.errors import SignalRefused
 from watchdog.processes import cgroups, pidfd_info, procfs
 from watchdog.processes import identity as identities

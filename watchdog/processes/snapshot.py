@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterable
 
-from watchdog.core.agent import TreeMember
+from watchdog.core.process import TreeMember
 from watchdog.core.redaction import hide_secrets
 from watchdog.processes import bounded as bounds
 from watchdog.processes import procfs

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from watchdog.core.agent import Identity, TreeMember
+from watchdog.core.process import Identity, TreeMember
 from watchdog.core.services import CODEX, PARTS
 from watchdog.processes import identity as identities
 from watchdog.processes import memory, table, tree, vendor_markers

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from watchdog.clock import Clock
-from watchdog.core.agent import Identity, Presence
+from watchdog.core.process import Identity, Presence
 from watchdog.core.services import service_of
 from watchdog.processes import bounded as bounds
 from watchdog.processes import cgroups, pidfd_info, procfs

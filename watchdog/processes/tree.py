@@ -20,7 +20,7 @@ below another one (of a copied home directory, in a container, of another daemon
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from watchdog.core.agent import Identity, TreeMember
+from watchdog.core.process import Identity, TreeMember
 from watchdog.processes import procfs
 from watchdog.processes.descent import Descent
 from watchdog.processes.table import SERVICE_MANAGERS, ProcessTable, Row

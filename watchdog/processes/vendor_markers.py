@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.processes.descent import Descent
 from watchdog.processes.table import ProcessTable, Row
 

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, text, update
 
-from watchdog.core.agent import LIVE, Identity, Reason, Status
+from watchdog.core.agent import LIVE, Reason, Status
+from watchdog.core.process import Identity
 from watchdog.errors import Conflict, Vanished
 from watchdog.registry.engines import Duplicate
 from watchdog.registry.query_base import Queries, write_event

@@ -7,7 +7,8 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
-from watchdog.core.agent import Identity, Registration, Status
+from watchdog.core.agent import Registration, Status
+from watchdog.core.process import Identity
 from watchdog.registry.column_decoders import BadRow
 from watchdog.registry.query_base import seconds
 from watchdog.registry.row_codec import dump, entries_json, sites_json, to_agent

@@ -13,9 +13,10 @@ from watchdog.agents.persistence import restore
 from watchdog.agents.tracker import Hearing
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
-from watchdog.core.agent import KillOptions, Presence, Reason, Registration, State, Status
+from watchdog.core.agent import KillOptions, Reason, Registration, State, Status
 from watchdog.core.observed_activity import Sight
 from watchdog.core.ownership import ROOT
+from watchdog.core.process import Presence
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.kill.claim import STARTED_US, started_us
 from watchdog.kill.claimant import gone

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.processes.conftest import pending
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.errors import SignalRefused
 from watchdog.processes import identity as identities
 from watchdog.processes.signals import Guard, SendResult, send

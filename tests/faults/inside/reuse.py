@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tests.processes.conftest import pending
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.errors import SignalRefused
 from watchdog.processes import identity as identities
 from watchdog.processes import procfs

@@ -23,10 +23,11 @@ from watchdog.control.peers import Peer
 from watchdog.control.resolve import own_agent, parent_of
 from watchdog.control.schemas import Change, Register, parse
 from watchdog.core.admission import Kind
-from watchdog.core.agent import LIVE, Beat, KillOptions, Listed, Reason, Registration, Status
+from watchdog.core.agent import LIVE, Beat, KillOptions, Reason, Registration, Status
 from watchdog.core.beat import beat_of_json
 from watchdog.core.custody import Holder
 from watchdog.core.ownership import ROOT
+from watchdog.core.process import Listed
 from watchdog.core.sd_notify import printable
 from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import span

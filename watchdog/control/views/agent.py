@@ -13,7 +13,8 @@ from watchdog.agents.holds import Holds
 from watchdog.control.peers import Peer
 from watchdog.control.views.evidence import signals
 from watchdog.control.views.next_change import outlook
-from watchdog.core.agent import ENDED, Identity, Registration, Verdict
+from watchdog.core.agent import ENDED, Registration, Verdict
+from watchdog.core.process import Identity
 from watchdog.core.redaction import hide_secrets
 from watchdog.probes import panes
 from watchdog.registry.rows import AgentRow, EventRow, HoldRow, RequestRow, RunRow
