@@ -17,7 +17,7 @@ from watchdog.cli import verbs
 from watchdog.config import settings as config
 from watchdog.config.paths import places_for
 from watchdog.config.schema import Config
-from watchdog.core.agent import Polite
+from watchdog.core.kill import Polite
 from watchdog.core.sd_notify import words_of
 from watchdog.host import instance_lock
 from watchdog.owner.sources import SOURCES

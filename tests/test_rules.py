@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.core.agent import Reason, Verdict
+from watchdog.core.agent import Verdict
 from watchdog.core.decision import Veto
+from watchdog.core.kill import Reason
 from watchdog.telemetry.metrics import FIGURES, PREFIX
 
 RULES = Path(__file__).parent.parent / "config" / "agent-watchdog.rules.yml"

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.core.agent import Beat, KillOptions, Policy, Reason, Registration, State, Status, Verdict
+from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
+from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.observed_activity import Kind
 from watchdog.core.process import Identity, Listed, Presence, TreeMember
 from watchdog.core.sessions import SESSION

@@ -15,7 +15,8 @@ from watchdog.config.fields import DRIVERS
 from watchdog.config.paths import Places, places_for
 from watchdog.config.schema import BUILT_IN_HOOKS, DEFAULT_HOOKS, SHIPPED_POLICIES, USERS_SOURCES, Config
 from watchdog.config.settings import load, parse, settings_of
-from watchdog.core.agent import ENDED, Policy, Polite, Registration, Status, Step
+from watchdog.core.agent import ENDED, Policy, Registration, Status
+from watchdog.core.kill import Polite, Step
 from watchdog.errors import ConfigError
 from watchdog.registry.engines import parse_url
 

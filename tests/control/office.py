@@ -26,7 +26,8 @@ from watchdog.clock import Clock
 from watchdog.config.settings import load
 from watchdog.control.admission import Admission
 from watchdog.control.server import Desk, serve
-from watchdog.core.agent import KillOptions, Reason, Status
+from watchdog.core.agent import Status
+from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import Identity, TreeMember
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.users import Users

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.control.office import ALICE, HOST, ME, ROOT, Office
-from watchdog.core.agent import Reason, Registration, Status
+from watchdog.core.agent import Registration, Status
+from watchdog.core.kill import Reason
 
 FAR = "f" * 32
 OTHER = "0123456789abcdef0123456789abcdef"

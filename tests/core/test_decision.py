@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.core.agent import Policy, Reason, State, Step, Verdict
+from watchdog.core.agent import Policy, State, Verdict
 from watchdog.core.decision import Action, Budget, Limits, Look, Veto, asked_first, called_off, decide
+from watchdog.core.kill import Reason, Step
 from watchdog.core.mass_stall import mass_stalls
 from watchdog.core.verdict import Judgement
 

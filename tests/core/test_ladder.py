@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watchdog.core.agent import Policy, Polite, Step
+from watchdog.core.agent import Policy
+from watchdog.core.kill import Polite, Step
 from watchdog.core.ladder import END_PHASE, STOP_LIMIT, Kill, Move, Next, asked, next_rung, next_step, parents_first
 
 KILL = Kill(started=100.0, grace=timedelta(seconds=10), verify=timedelta(seconds=60), rest_alive=3, running=4)

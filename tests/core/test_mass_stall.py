@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.core.agent import Policy, Step, Verdict
+from watchdog.core.agent import Policy, Verdict
 from watchdog.core.decision import Look
+from watchdog.core.kill import Step
 from watchdog.core.mass_stall import lingering, mass_stalls, one_by_one
 from watchdog.core.verdict import Judgement
 from watchdog.core.witnesses import Witness, cut_off, heard

@@ -21,7 +21,8 @@ from tests.processes.conftest import needs_root, pending
 from tests.world import alive, pids_with, wait_for
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
-from watchdog.core.agent import Policy, Polite, Registration, Status
+from watchdog.core.agent import Policy, Registration, Status
+from watchdog.core.kill import Polite
 from watchdog.core.process import Identity, TreeMember, cgroup_names
 from watchdog.errors import RegistryUnavailable, SignalRefused
 from watchdog.kill import pinned_tree

@@ -24,7 +24,8 @@ from watchdog.agents.tracker import Hearing
 from watchdog.cleanup.runner import Cleanup
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter
-from watchdog.core.agent import Beat, KillOptions, Policy, Reason, Registration, State, Status, Step, Verdict
+from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
+from watchdog.core.kill import KillOptions, Reason, Step
 from watchdog.core.process import TreeMember
 from watchdog.core.verdict import Judgement
 from watchdog.errors import RegistryUnavailable

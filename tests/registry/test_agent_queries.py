@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from tests.registry.samples import FULL, HERE, NOW, add
-from watchdog.core.agent import State, Status, Step, Verdict
+from watchdog.core.agent import State, Status, Verdict
+from watchdog.core.kill import Step
 from watchdog.core.process import Identity
 from watchdog.core.sites import Site
 from watchdog.errors import Conflict

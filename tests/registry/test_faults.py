@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import event
 
 from tests.registry.samples import HERE, NOW, add
-from watchdog.core.agent import Reason, Status
+from watchdog.core.agent import Status
+from watchdog.core.kill import Reason
 from watchdog.errors import ConfigError, Conflict, RegistryUnavailable, UnsafeDirectory
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.store import Store

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from tests.registry.samples import NOW, add
-from watchdog.core.agent import Reason
+from watchdog.core.kill import Reason
 from watchdog.errors import RegistryUnavailable, UnsafeDirectory
 from watchdog.registry.sqlite import WAL_ROOM
 from watchdog.registry.store import Store

@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import event
 
 from tests.registry.samples import NOW, add
-from watchdog.core.agent import Reason, Status
+from watchdog.core.agent import Status
+from watchdog.core.kill import Reason
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.store import AsyncStore, Store

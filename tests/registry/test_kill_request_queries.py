@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, event
 
 from tests.registry.samples import HERE, NOW, add
-from watchdog.core.agent import Reason
+from watchdog.core.kill import Reason
 from watchdog.errors import Conflict
 from watchdog.registry.row_codec import dump
 from watchdog.registry.store import Store

@@ -17,7 +17,8 @@ from sqlalchemy import text
 from tests.postgresql import BINARIES, Server, running_server
 from tests.registry.samples import FULL, NOW, add
 from tests.registry.test_group import a_conflict_is_its_own, what_waits_is_one_commit
-from watchdog.core.agent import Reason, Status
+from watchdog.core.agent import Status
+from watchdog.core.kill import Reason
 from watchdog.errors import AlreadyRunning, ConfigError, RegistryUnavailable
 from watchdog.registry import engines
 from watchdog.registry.engines import REFUSE, Engines

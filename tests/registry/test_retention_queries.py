@@ -9,7 +9,8 @@ import pytest
 
 from tests.registry.samples import NOW, add
 from watchdog.clock import Clock, Instant
-from watchdog.core.agent import Reason, Status
+from watchdog.core.agent import Status
+from watchdog.core.kill import Reason
 from watchdog.reaper.retention import Retention
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.store import AsyncStore, Store

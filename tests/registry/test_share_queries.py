@@ -8,7 +8,8 @@ from typing import Any
 from tests.control.office import Recorder
 from tests.registry.samples import NOW, add
 from watchdog.clock import Clock
-from watchdog.core.agent import Reason, Status
+from watchdog.core.agent import Status
+from watchdog.core.kill import Reason
 from watchdog.reaper.shares import Shares
 from watchdog.registry.retention_queries import Kind
 from watchdog.registry.store import AsyncStore, Store

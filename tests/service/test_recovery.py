@@ -13,8 +13,9 @@ from tests.registry.samples import NOW, add
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.holds import Holds
 from watchdog.clock import Clock
-from watchdog.core.agent import Policy, Reason
+from watchdog.core.agent import Policy
 from watchdog.core.custody import Daemon, Holder
+from watchdog.core.kill import Reason
 from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.service.recovery import TakeUp

@@ -29,7 +29,8 @@ from tests.verdicts.hours import CONFIG, MovedClock
 from tests.verdicts.table import LIVES, NEVER_STARTED, ROUNDED, STALLED
 from tests.verdicts.test_latency import EARLY, sleeping
 from watchdog.agents.fleet import Agent
-from watchdog.core.agent import Beat, Policy, Reason, Registration, State, Status
+from watchdog.core.agent import Beat, Policy, Registration, State, Status
+from watchdog.core.kill import Reason
 from watchdog.core.observed_activity import Kind
 from watchdog.processes import identity
 from watchdog.service.main_loop import Daemon

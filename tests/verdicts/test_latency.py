@@ -19,7 +19,8 @@ from tests.faults.crash.own import own_daemon
 from tests.tables import FULL, SEED
 from tests.verdicts.hours import CONFIG, MovedClock
 from watchdog.agents.fleet import Agent
-from watchdog.core.agent import Beat, Policy, Reason, Registration, Status
+from watchdog.core.agent import Beat, Policy, Registration, Status
+from watchdog.core.kill import Reason
 from watchdog.processes import identity
 from watchdog.service.main_loop import Daemon
 

@@ -14,8 +14,9 @@ from operator import attrgetter
 from typing import Any
 
 from watchdog.agents.heartbeat import Speaker
-from watchdog.core.agent import LIVE, Policy, State, Status, Step, Verdict
+from watchdog.core.agent import LIVE, Policy, State, Status, Verdict
 from watchdog.core.custody import Holder
+from watchdog.core.kill import Step
 from watchdog.core.process import Identity, Listed, Presence, TreeMember, cgroup_names
 from watchdog.core.sessions import SESSION, shared_words
 from watchdog.core.sites import Site

@@ -8,7 +8,8 @@ from collections.abc import Collection
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 
-from watchdog.core.agent import Beat, Policy, Registration, State, StopAsked
+from watchdog.core.agent import Beat, Policy, Registration, State
+from watchdog.core.kill import StopAsked
 from watchdog.core.observed_activity import Sights
 from watchdog.core.verdict import span
 from watchdog.core.witnesses import Witness, comes_back

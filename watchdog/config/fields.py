@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from watchdog.concurrency.threads import NSS, noted
-from watchdog.core.agent import Step
+from watchdog.core.kill import Step
 from watchdog.core.names import name_problem
 from watchdog.telemetry.catalogue import CATALOGUE
 from watchdog.telemetry.untold import UNTOLD

@@ -31,7 +31,8 @@ from watchdog.config.fields import (
     Type,
     suggest,
 )
-from watchdog.core.agent import ENDED, Polite, Status, Step
+from watchdog.core.agent import ENDED, Status
+from watchdog.core.kill import Polite, Step
 from watchdog.core.vendors import EXIT_KEYS
 from watchdog.owner.sources import SOURCES
 

@@ -39,7 +39,8 @@ from watchdog.config.schema import (
     Source,
     Stall,
 )
-from watchdog.core.agent import TOLD_OF, HookSpec, Policy, Registration, Step
+from watchdog.core.agent import TOLD_OF, HookSpec, Policy, Registration
+from watchdog.core.kill import Step
 from watchdog.errors import ConfigError
 
 _LARGEST = 1 << 20  # bytes of a file; the shipped one with all its comments has 8 KiB

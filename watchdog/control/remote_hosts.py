@@ -22,7 +22,8 @@ from watchdog.control.peers import Peer
 from watchdog.control.views import agent as views
 from watchdog.control.views import failures
 from watchdog.control.views.results import outcome_of
-from watchdog.core.agent import ENDED, LIVE, KillOptions, Reason, Status
+from watchdog.core.agent import ENDED, LIVE, Status
+from watchdog.core.kill import KillOptions, Reason
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict, Forbidden, RegistryUnavailable
 from watchdog.kill.order_rows import to_json
 from watchdog.registry.rows import AgentRow, HoldRow, RequestRow

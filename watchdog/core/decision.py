@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
-from watchdog.core.agent import KillOptions, Policy, Reason, State, Step, Verdict
+from watchdog.core.agent import Policy, State, Verdict
+from watchdog.core.kill import KillOptions, Reason, Step
 from watchdog.core.ladder import next_rung
 from watchdog.core.verdict import Judgement, span
 from watchdog.core.witnesses import Witness

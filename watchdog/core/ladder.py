@@ -14,7 +14,8 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from watchdog.core.agent import Policy, Polite, Step
+from watchdog.core.agent import Policy
+from watchdog.core.kill import Polite, Step
 
 STOP_LIMIT = 2.0  # seconds that one round of the end phase stops and looks before it sends KILL to whom it knows
 

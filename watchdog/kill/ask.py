@@ -14,7 +14,8 @@ from watchdog.agents.history import Chronicle
 from watchdog.agents.holds import Holds
 from watchdog.agents.ownership import owner_of
 from watchdog.clock import Clock
-from watchdog.core.agent import Reason, State, Step, StopAsked
+from watchdog.core.agent import State
+from watchdog.core.kill import Reason, Step, StopAsked
 from watchdog.core.process import Presence
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed

@@ -8,7 +8,8 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import Hearing
 from watchdog.clock import Clock
-from watchdog.core.agent import Reason, Status
+from watchdog.core.agent import Status
+from watchdog.core.kill import Reason
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.process import Presence, TreeMember
 from watchdog.kill.cgroup_freezer import thaw

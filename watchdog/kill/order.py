@@ -14,8 +14,9 @@ from typing import Any
 from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
 from watchdog.concurrency.lanes import Lane
-from watchdog.core.agent import KillOptions, Polite, Reason, State, Status
+from watchdog.core.agent import State, Status
 from watchdog.core.conversations import RESUME, Conversation, conversation_json, conversation_of
+from watchdog.core.kill import KillOptions, Polite, Reason
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity, TreeMember

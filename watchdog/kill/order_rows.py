@@ -3,7 +3,7 @@
 from dataclasses import fields
 from datetime import timedelta
 
-from watchdog.core.agent import KillOptions
+from watchdog.core.kill import KillOptions
 from watchdog.core.process import Identity, TreeMember
 
 _MEMBER, _IDENTITY = (tuple(field.name for field in fields(kind)) for kind in (TreeMember, Identity))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from watchdog.clock import Clock
-from watchdog.core.agent import Polite
+from watchdog.core.kill import Polite
 from watchdog.core.ladder import END_PHASE, Kill, Move, asked, next_step
 from watchdog.core.process import Identity, TreeMember
 from watchdog.core.proof import Looks

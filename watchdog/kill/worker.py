@@ -21,8 +21,8 @@ from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import Hearing
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter, lane
-from watchdog.core.agent import KillOptions, Reason, Step
 from watchdog.core.conversations import conversation_of
+from watchdog.core.kill import KillOptions, Reason, Step
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.process import TreeMember
 from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError

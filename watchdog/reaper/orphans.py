@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.core.agent import ENDED, Policy, Registration, Step
+from watchdog.core.agent import ENDED, Policy, Registration
+from watchdog.core.kill import Step
 from watchdog.core.process import Identity, Presence, TreeMember
 from watchdog.kill.order_rows import member_of
 from watchdog.probes.process_scan import Scanner

@@ -10,7 +10,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Row, func, insert, select, update
 
-from watchdog.core.agent import LIVE, Registration, Status, Step
+from watchdog.core.agent import LIVE, Registration, Status
+from watchdog.core.kill import Step
 from watchdog.core.process import Identity, Listed
 from watchdog.errors import Conflict
 from watchdog.registry.engines import Duplicate

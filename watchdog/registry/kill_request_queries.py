@@ -8,7 +8,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, bindparam, insert, or_, select, text, update
 
-from watchdog.core.agent import LIVE, Reason, Status
+from watchdog.core.agent import LIVE, Status
+from watchdog.core.kill import Reason
 from watchdog.core.process import Identity
 from watchdog.errors import Conflict, Vanished
 from watchdog.registry.engines import Duplicate

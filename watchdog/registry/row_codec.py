@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 
-from watchdog.core.agent import ENDED, Reason, Registration, State, Status, Step, Verdict
+from watchdog.core.agent import ENDED, Registration, State, Status, Verdict
+from watchdog.core.kill import Reason, Step
 from watchdog.core.process import Identity, Listed, TreeMember
 from watchdog.core.sites import Site, site_json, site_of
 from watchdog.registry.column_decoders import (

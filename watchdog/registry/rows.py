@@ -6,7 +6,8 @@ A row is the border to the database: durations are plain seconds here and say so
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from watchdog.core.agent import Reason, Registration, State, Status, Step, Verdict
+from watchdog.core.agent import Registration, State, Status, Verdict
+from watchdog.core.kill import Reason, Step
 from watchdog.core.process import Identity
 
 Json = dict[str, object]

@@ -13,7 +13,8 @@ from watchdog.agents.persistence import restore
 from watchdog.agents.tracker import Hearing
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
-from watchdog.core.agent import KillOptions, Reason, Registration, State, Status
+from watchdog.core.agent import Registration, State, Status
+from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.observed_activity import Sight
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Presence

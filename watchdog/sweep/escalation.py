@@ -10,7 +10,8 @@ import json
 from watchdog.agents.fleet import Agent
 from watchdog.agents.history import Chronicle
 from watchdog.agents.ownership import owner_of
-from watchdog.core.agent import State, Step, Verdict
+from watchdog.core.agent import State, Verdict
+from watchdog.core.kill import Step
 from watchdog.core.verdict import Judgement
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import Owners

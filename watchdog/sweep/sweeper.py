@@ -19,8 +19,9 @@ from watchdog.agents.sites import Sites
 from watchdog.agents.tracker import Hearing
 from watchdog.clock import Clock, Instant
 from watchdog.config.settings import Settings
-from watchdog.core.agent import Reason, State, Status, Step, Verdict
+from watchdog.core.agent import State, Status, Verdict
 from watchdog.core.decision import SILENT, Action, Decision, Limits, Look, Veto, asked_first, called_off, decide
+from watchdog.core.kill import Reason, Step
 from watchdog.core.process import Presence
 from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import judge

@@ -16,7 +16,8 @@ import pytest
 
 from tests.control.office import ALICE, BOB, ME, ROOT, Office, wait_for
 from tests.setuid import leashed
-from watchdog.core.agent import Reason, Status, Verdict
+from watchdog.core.agent import Status, Verdict
+from watchdog.core.kill import Reason
 
 
 def test_an_agent_without_a_pid_is_starting_and_gets_its_environment(office: Office) -> None:

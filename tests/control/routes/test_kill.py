@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, wait_for
-from watchdog.core.agent import Reason, Status, Verdict
+from watchdog.core.agent import Status, Verdict
+from watchdog.core.kill import Reason
 
 COMMAND_KEYS = {
     "success",

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.control.office import Office, wait_for
-from watchdog.core.agent import Reason, Status
+from watchdog.core.agent import Status
+from watchdog.core.kill import Reason
 from watchdog.processes.identity import read_identity
 
 SESSION = "01a22851-0000-4000-8000-5e551011beef"

@@ -29,7 +29,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.faults.crash.own import admit, own_daemon
 from watchdog.agents.fleet import Agent
-from watchdog.core.agent import KillOptions, Reason, Status
+from watchdog.core.agent import Status
+from watchdog.core.kill import KillOptions, Reason
 from watchdog.registry.store import Store
 
 PUPPET = Path(__file__).with_name("puppet.py")

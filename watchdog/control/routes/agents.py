@@ -23,9 +23,10 @@ from watchdog.control.peers import Peer
 from watchdog.control.resolve import own_agent, parent_of
 from watchdog.control.schemas import Change, Register, parse
 from watchdog.core.admission import Kind
-from watchdog.core.agent import LIVE, Beat, KillOptions, Reason, Registration, Status
+from watchdog.core.agent import LIVE, Beat, Registration, Status
 from watchdog.core.beat import beat_of_json
 from watchdog.core.custody import Holder
+from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Listed
 from watchdog.core.sd_notify import printable

@@ -15,7 +15,8 @@ from watchdog.control.resolve import found, group, is_group, members, still_may,
 from watchdog.control.schemas import Hold, Remove, Unhold, parse
 from watchdog.control.views.agent import stamp
 from watchdog.control.views.results import denial, failure
-from watchdog.core.agent import KillOptions, Reason, Status
+from watchdog.core.agent import Status
+from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import Presence
 from watchdog.discovery import forget
 from watchdog.errors import AgentNotFound, Conflict, Forbidden, WatchdogError

@@ -33,7 +33,8 @@ from watchdog.control.routes.agents import take_for_order
 from watchdog.control.routes.purge import PURGED
 from watchdog.control.schemas import Kill, Stop, parse
 from watchdog.control.views.results import denial, dry, ended_already, failure, is_dead, outcome_of, preview, summary
-from watchdog.core.agent import ENDED, KillOptions, Reason
+from watchdog.core.agent import ENDED
+from watchdog.core.kill import KillOptions, Reason
 from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, ProcessNotFound, WatchdogError
 from watchdog.registry.rows import AgentRow
 

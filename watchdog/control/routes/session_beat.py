@@ -18,8 +18,9 @@ from watchdog.control.peers import Peer, too_often
 from watchdog.control.routes.agents import heard, take_in
 from watchdog.control.schemas import Register, Speak, parse
 from watchdog.core.admission import WAIT, Kind, cost_of
-from watchdog.core.agent import Beat, KillOptions, Reason, State, Status
+from watchdog.core.agent import Beat, State, Status
 from watchdog.core.beat import beat_of_json
+from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.names import name_for
 from watchdog.core.process import Identity, Listed
 from watchdog.core.services import CODEX

@@ -5,7 +5,8 @@ from datetime import datetime
 
 from watchdog.agents.fleet import ZERO, Agent
 from watchdog.agents.holds import Holds
-from watchdog.core.agent import ENDED, State, Status, Step, Verdict
+from watchdog.core.agent import ENDED, State, Status, Verdict
+from watchdog.core.kill import Step
 from watchdog.core.verdict import span
 
 
