@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import context
-from watchdog.core.agent import HookOutcome
+from watchdog.core.hooks import HookOutcome
 from watchdog.owner import occupancy, session_dirs
 from watchdog.owner.git import git_processes
 from watchdog.owner.hooks import base

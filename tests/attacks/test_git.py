@@ -14,8 +14,8 @@ import pytest
 
 from tests.attacks.trapped_repository import ENVIRONMENT, Canaries, Trapped, inner
 from tests.owner.repositories import Repository, context, git, own_config
-from watchdog.core.agent import HookOutcome, HookResult
 from watchdog.core.findings import Known
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner.finders import finders
 from watchdog.owner.git import lock_files, restore

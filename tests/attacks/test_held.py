@@ -20,7 +20,7 @@ import pytest
 from tests.owner.repositories import Repository, context, git, own_config
 from tests.systemd.machine import ROOT
 from tests.world import World, make_world, pids_with
-from watchdog.core.agent import HookOutcome
+from watchdog.core.hooks import HookOutcome
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import Owners
 from watchdog.owner.hooks import base

@@ -21,7 +21,8 @@ import pytest
 
 from tests.owner.repositories import context
 from tests.world import alive, wait_for
-from watchdog.core.agent import HookOutcome, HookSpec, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookOutcome, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import pool as daemons_side
 from watchdog.helpers.pool import Owners

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.owner.repositories import Repository, context, git, own_config
-from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import confinement
 from watchdog.owner.git import restore

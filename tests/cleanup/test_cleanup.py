@@ -9,7 +9,8 @@ import pytest
 
 from tests.owner.repositories import context
 from watchdog.cleanup.cleanup import run_hooks
-from watchdog.core.agent import HookContext, HookOutcome, HookResult, HookSpec, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
 
 ANY = frozenset(Status)

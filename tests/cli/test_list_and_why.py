@@ -16,7 +16,8 @@ from watchdog.cli import list as listing
 from watchdog.cli import verbs
 from watchdog.cli.output import table
 from watchdog.cli.why import story
-from watchdog.core.agent import HookOutcome, State, Status, Verdict
+from watchdog.core.agent import State, Status, Verdict
+from watchdog.core.hooks import HookOutcome
 
 CLI = Path(sys.executable).parent / "agent-watchdog"
 Json = dict[str, object]

@@ -16,7 +16,8 @@ from tests.cli.terminal import drawn
 from tests.control.office import ALICE, BOB, ROOT, Office, make_office, wait_for
 from watchdog.cli import reap, verbs
 from watchdog.cli.why import story
-from watchdog.core.agent import HookOutcome, State, Status, Verdict
+from watchdog.core.agent import State, Status, Verdict
+from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import Reason
 from watchdog.core.observed_activity import Kind, Sight
 

@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from tests.control.office import _CALL, HOST, Office
-from watchdog.core.agent import HookOutcome, Verdict
+from watchdog.core.agent import Verdict
+from watchdog.core.hooks import HookOutcome
 from watchdog.core.process import Identity
 from watchdog.processes.identity import boot_id
 

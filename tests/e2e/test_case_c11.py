@@ -28,7 +28,8 @@ from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import Hearing
 from watchdog.cleanup.runner import Cleanup
 from watchdog.clock import Clock
-from watchdog.core.agent import Beat, HookSpec, Policy, Registration, Status
+from watchdog.core.agent import Beat, Policy, Registration, Status
+from watchdog.core.hooks import HookSpec
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.helpers.pool import Owners
 from watchdog.kill.close import Closing

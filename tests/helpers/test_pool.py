@@ -22,7 +22,8 @@ import pytest
 
 from tests.owner.repositories import context
 from tests.world import started_at
-from watchdog.core.agent import HookContext, HookOutcome, HookResult, HookSpec, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import pool as daemons_side
 from watchdog.helpers.pool import Owners

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.core.agent import HookContext, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookContext
 
 
 class Repository:

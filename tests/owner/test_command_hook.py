@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import context
-from watchdog.core.agent import HookContext, HookOutcome, HookResult
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult
 from watchdog.owner.command_hook import STDOUT_LIMIT, environment
 from watchdog.owner.hooks import base
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
-from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner import occupancy
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.temp_dir import temp_dir

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
-from watchdog.core.agent import HookOutcome
+from watchdog.core.hooks import HookOutcome
 from watchdog.core.sites import Known, Site, known_json, site_of, stranger
 from watchdog.owner import temp_dirs
 from watchdog.owner.hooks import base

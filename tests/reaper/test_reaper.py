@@ -15,7 +15,8 @@ from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
 from watchdog.clock import Clock
 from watchdog.config.settings import load
-from watchdog.core.agent import HookOutcome, HookResult, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.reaper import reaper as reapers
 from watchdog.reaper.leftovers import Leftover
 from watchdog.reaper.orphans import Outlived

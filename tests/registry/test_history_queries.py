@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import text
 
 from tests.registry.samples import NOW, add
-from watchdog.core.agent import HookOutcome, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookOutcome
 from watchdog.registry.retention_queries import Kind
 from watchdog.registry.store import AsyncStore, Store
 

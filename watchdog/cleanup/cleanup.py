@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from watchdog.config.settings import Settings
-from watchdog.core.agent import HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
 from watchdog.owner.hooks.base import CleanupSettings
 

@@ -13,7 +13,8 @@ from watchdog.agents.sites import sites_known
 from watchdog.cleanup import cleanup
 from watchdog.cleanup.occupancy import Occupancy
 from watchdog.clock import Clock
-from watchdog.core.agent import HookContext, HookOutcome, HookResult, HookSpec, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.core.kill import Reason
 from watchdog.core.process import Listed
 from watchdog.errors import OwnerCallFailed

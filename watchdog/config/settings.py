@@ -39,7 +39,8 @@ from watchdog.config.schema import (
     Source,
     Stall,
 )
-from watchdog.core.agent import TOLD_OF, HookSpec, Policy, Registration
+from watchdog.core.agent import TOLD_OF, Policy, Registration
+from watchdog.core.hooks import HookSpec
 from watchdog.core.kill import Step
 from watchdog.errors import ConfigError
 

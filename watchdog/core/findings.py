@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from watchdog.core.agent import HookResult
+from watchdog.core.hooks import HookResult
 from watchdog.owner.hooks import base
 
 PATH_LIMIT = 4096  # characters (PATH_MAX)

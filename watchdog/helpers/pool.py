@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
-from watchdog.core.agent import HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import nss, transient_units
 from watchdog.helpers.transient_units import Person

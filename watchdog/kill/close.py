@@ -16,7 +16,8 @@ from watchdog.agents.persistence import row_of
 from watchdog.agents.tracker import Hearing
 from watchdog.cleanup.runner import Cleanup
 from watchdog.clock import Clock, Instant
-from watchdog.core.agent import LIVE, HookOutcome, Status
+from watchdog.core.agent import LIVE, Status
+from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import Reason
 from watchdog.core.process import Identity
 from watchdog.errors import Conflict

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Sequence
 
-from watchdog.core.agent import HookContext, HookOutcome, HookResult
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult
 from watchdog.owner import bounded_child
 from watchdog.owner.hooks import base
 

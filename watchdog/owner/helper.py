@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watchdog.core import findings
-from watchdog.core.agent import HookContext, HookOutcome, HookResult
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import bounded_child, confinement, os_errors, proc_files

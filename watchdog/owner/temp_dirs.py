@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from watchdog.core import sites
-from watchdog.core.agent import HookResult
+from watchdog.core.hooks import HookResult
 from watchdog.errors import PathRefused
 from watchdog.owner import occupancy, paths, trash
 from watchdog.owner import sites as site_now

@@ -13,8 +13,8 @@ from watchdog.agents.shared_paths import places
 from watchdog.cleanup.occupancy import Occupancy
 from watchdog.clock import Clock
 from watchdog.core import sites
-from watchdog.core.agent import HookOutcome, HookResult
 from watchdog.core.findings import Finding, Known, finding_json, finding_of, known_json
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import BACKSTOP, LINE_LIMIT, Owners
 from watchdog.owner.hooks import base

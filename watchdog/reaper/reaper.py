@@ -32,7 +32,8 @@ from watchdog.cleanup.runner import Cleanup
 from watchdog.clock import Clock
 from watchdog.concurrency import threads
 from watchdog.config.settings import Settings
-from watchdog.core.agent import ENDED, HookOutcome, HookResult
+from watchdog.core.agent import ENDED
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.errors import Conflict, OwnerCallFailed, RegistryUnavailable, WatchdogError
 from watchdog.kill.order import end_words

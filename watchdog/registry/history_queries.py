@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, insert, or_, select, update
 
-from watchdog.core.agent import HookOutcome
+from watchdog.core.hooks import HookOutcome
 from watchdog.registry.engines import Engines
 from watchdog.registry.query_base import Queries, write_event
 from watchdog.registry.row_codec import dump, to_event, to_hold, to_run, to_task

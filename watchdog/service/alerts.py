@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from watchdog.clock import Clock
 from watchdog.config.schema import Notify
-from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.helpers.pool import Owners
 from watchdog.telemetry import logger
 from watchdog.telemetry.logger import Log

@@ -109,7 +109,7 @@ def in_the_daemon(plan: str) -> None:
     """Wrap commits, signals, hook runs and writes to cgroups of this process, and give its helpers failpoints too."""
     from sqlalchemy.engine.default import DefaultDialect
 
-    from watchdog.core.agent import HookContext, HookResult, HookSpec
+    from watchdog.core.hooks import HookContext, HookResult, HookSpec
     from watchdog.helpers import pool
     from watchdog.registry import store
 
@@ -158,7 +158,7 @@ def in_the_daemon(plan: str) -> None:
 
 def in_a_helper(plan: Plan, daemon: int) -> None:
     """What a built-in hook changes on disk. Once the daemon has been struck, nothing more: the helper ends the hook."""
-    from watchdog.core.agent import HookContext, HookResult
+    from watchdog.core.hooks import HookContext, HookResult
     from watchdog.owner import helper
     from watchdog.owner.hooks.base import CleanupSettings
 

@@ -25,7 +25,7 @@ import alembic.command  # noqa: F401 - so that no fork has to import it
 
 from tests.faults.crash.failpoints import Effect, Plan, effects, in_the_daemon
 from tests.faults.crash.own import admit, own_daemon
-from watchdog.core.agent import HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
 from watchdog.helpers import pool
 from watchdog.registry.store import Store

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.owner.repositories import Repository, context
-from watchdog.core.agent import HookOutcome, HookResult
 from watchdog.core.findings import Known
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner import os_errors, paths, temp_dirs, trash
 from watchdog.owner.finders.finders import FINDERS
 from watchdog.owner.helper import built_in_hook

@@ -15,7 +15,8 @@ from tests.faults.private import running
 from tests.faults.table import Row, Run
 from tests.owner.repositories import context
 from tests.world import BIN, World, environ_of, git, make_world, pids_with, wait_for
-from watchdog.core.agent import HookOutcome, HookResult, HookSpec, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookOutcome, HookResult, HookSpec
 from watchdog.helpers.pool import Owners
 
 LIMIT = 1.5  # seconds that a hook is given that would not end by itself

@@ -19,8 +19,8 @@ import pytest
 from tests.faults.table import Row, Run
 from tests.owner.repositories import Repository, context, git, hashes, own_config, state_of
 from tests.owner.states import STATES, State, three_kinds
-from watchdog.core.agent import HookOutcome, HookResult
 from watchdog.core.findings import Known
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner.finders import expired_trash
 from watchdog.owner.git.restore import restore
 from watchdog.owner.hooks import base

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
-from watchdog.core.agent import HookOutcome
 from watchdog.core.findings import Finding, Known
+from watchdog.core.hooks import HookOutcome
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import paths
 from watchdog.owner.finders import expired_trash

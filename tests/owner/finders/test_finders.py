@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from watchdog.core import findings
-from watchdog.core.agent import HookOutcome
 from watchdog.core.findings import Finding, Known
+from watchdog.core.hooks import HookOutcome
 from watchdog.owner.finders import finders, sockets
 from watchdog.owner.hooks import base
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.owner.sources.test_fleet_tasks import LINE
-from watchdog.core.agent import HookOutcome
 from watchdog.core.findings import Known
+from watchdog.core.hooks import HookOutcome
 from watchdog.owner.finders import fleet_tasks
 from watchdog.owner.hooks import base
 

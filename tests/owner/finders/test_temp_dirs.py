@@ -13,8 +13,8 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git
 from tests.world import wait_for
-from watchdog.core.agent import HookOutcome
 from watchdog.core.findings import Finding, Known
+from watchdog.core.hooks import HookOutcome
 from watchdog.owner import session_dirs, temp_dirs
 from watchdog.owner.finders import finders
 from watchdog.owner.git import lock_files

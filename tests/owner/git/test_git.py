@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
-from watchdog.core.agent import HookOutcome
+from watchdog.core.hooks import HookOutcome
 from watchdog.errors import PathRefused
 from watchdog.owner import confinement
 from watchdog.owner.git import worktrees

@@ -8,7 +8,7 @@ import pytest
 
 from tests.owner.finders.test_expired_trash import AGENT, aged, known, look
 from tests.owner.repositories import Repository, context, git
-from watchdog.core.agent import HookOutcome
+from watchdog.core.hooks import HookOutcome
 from watchdog.owner.finders import expired_trash
 from watchdog.owner.git import ignored_files
 from watchdog.owner.git.restore import restorable, restore

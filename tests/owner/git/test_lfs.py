@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
-from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner.git.restore import restore
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree

@@ -14,7 +14,7 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git
 from tests.world import wait_for
-from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner.git import git_processes, lock_files
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.git_locks import git_locks as hook

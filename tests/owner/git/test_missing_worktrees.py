@@ -10,7 +10,7 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git
 from watchdog.core import findings
-from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.core.sites import Known, known_json, site_of
 from watchdog.owner import trash
 from watchdog.owner.finders import expired_trash

@@ -6,7 +6,7 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git, hashes, state_of
 from tests.owner.states import STATES
-from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.git.restore import restorable, restore
 from watchdog.owner.hooks import base

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
-from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import PathRefused
 from watchdog.owner import paths, trash
 from watchdog.owner.git import repositories

@@ -15,7 +15,7 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git, hashes
 from tests.owner.states import STATES, State, commit
-from watchdog.core.agent import HookOutcome, HookResult
+from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner import paths, trash
 from watchdog.owner.git import worktrees
 from watchdog.owner.git.restore import restore

@@ -16,7 +16,8 @@ import pytest
 from tests.owner.repositories import context
 from tests.owner.sources.orchestrator import DOCUMENTED, REAL, Orchestrator
 from tests.world import wait_for
-from watchdog.core.agent import HookOutcome, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookOutcome
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.hooks.base import CleanupSettings
 from watchdog.owner.hooks.registry_entry import registry_entry

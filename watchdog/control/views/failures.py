@@ -6,7 +6,8 @@ An agent that ended well is no success while its worktree lies around: whoever l
 from collections.abc import Iterable
 
 from watchdog.control.context import Desk, Json
-from watchdog.core.agent import ENDED, HookOutcome, Status
+from watchdog.core.agent import ENDED, Status
+from watchdog.core.hooks import HookOutcome
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.rows import RunRow
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
-from watchdog.core.agent import HookResult
 from watchdog.core.findings import Finding, Known
+from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import paths, trash
 from watchdog.owner.git import ignored_files, worktree_trash, worktrees

@@ -19,8 +19,8 @@ A new one is one line in `FINDERS`.
 from collections.abc import Iterator
 from itertools import islice
 
-from watchdog.core.agent import HookResult
 from watchdog.core.findings import Finder, Finding, Known
+from watchdog.core.hooks import HookResult
 from watchdog.owner.finders import expired_trash, fleet_tasks, git_locks, sockets, temp_dirs
 from watchdog.owner.hooks import base
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from watchdog.core.agent import HookResult
 from watchdog.core.findings import Finding, Known
+from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import occupancy, trash
 from watchdog.owner.hooks import base

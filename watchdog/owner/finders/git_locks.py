@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Iterator
 
-from watchdog.core.agent import HookResult
 from watchdog.core.findings import Finding, Known
+from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner.git import lock_files
 from watchdog.owner.hooks import base

@@ -7,8 +7,8 @@ import os
 import stat
 from collections.abc import Iterator
 
-from watchdog.core.agent import HookResult
 from watchdog.core.findings import Finding, Known
+from watchdog.core.hooks import HookResult
 from watchdog.errors import PathRefused
 from watchdog.owner import occupancy, paths
 from watchdog.owner.hooks import base

@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from watchdog.core.agent import HookResult
 from watchdog.core.findings import Finding, Known
+from watchdog.core.hooks import HookResult
 from watchdog.core.sites import known_of
 from watchdog.errors import PathRefused
 from watchdog.owner import paths, session_dirs, temp_dirs, trash

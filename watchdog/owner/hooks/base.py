@@ -16,7 +16,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from watchdog.core import sites
-from watchdog.core.agent import HookContext, HookOutcome, HookResult, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookContext, HookOutcome, HookResult
 
 MESSAGE_LIMIT = 2000  # characters; a hook's words go into a log line and a row
 

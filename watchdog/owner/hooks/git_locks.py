@@ -6,7 +6,7 @@ In the submodules of that checkout, too: each is a repository of its own.
 import os
 import time
 
-from watchdog.core.agent import HookContext, HookResult
+from watchdog.core.hooks import HookContext, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import paths, sites
 from watchdog.owner.git import lock_files as locks

@@ -6,7 +6,8 @@ type (`details["retry"]`).
 
 import os
 
-from watchdog.core.agent import HookContext, HookResult, Status
+from watchdog.core.agent import Status
+from watchdog.core.hooks import HookContext, HookResult
 from watchdog.core.kill import Reason
 from watchdog.owner.hooks import base
 from watchdog.owner.terminals import panes

@@ -7,7 +7,7 @@ import os
 import signal
 from dataclasses import replace
 
-from watchdog.core.agent import HookContext, HookResult
+from watchdog.core.hooks import HookContext, HookResult
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.hooks import base
 from watchdog.owner.sources import SOURCES

@@ -1,6 +1,6 @@
 """Removes the temp dir that was registered for an agent: `owner.temp_dirs` says by which rules."""
 
-from watchdog.core.agent import HookContext, HookResult
+from watchdog.core.hooks import HookContext, HookResult
 from watchdog.owner import temp_dirs
 from watchdog.owner.hooks import base
 

@@ -27,7 +27,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from watchdog.core.agent import HookContext, HookResult
+from watchdog.core.hooks import HookContext, HookResult
 from watchdog.core.sites import is_same
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import copy_tree, occupancy, paths, sites, trash
