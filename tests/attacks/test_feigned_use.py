@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import context
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome
 from watchdog.owner import occupancy, session_dirs
 from watchdog.owner.git import git_processes
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.temp_dir import temp_dir
 from watchdog.processes.occupants import Place, users_of
 
@@ -199,7 +199,7 @@ def test_a_temp_dir_of_roots_goes_whatever_is_feigned(alices: Path) -> None:
         mallorys(*TRICKS["socket"](alices)),
         mallorys(*TRICKS["handed on"](alices)),
     ):
-        result = temp_dir(context(temp_dir=str(alices)), base.CleanupSettings())
+        result = temp_dir(context(temp_dir=str(alices)), hooks.CleanupSettings())
     assert result.outcome is HookOutcome.DONE, result.message
     assert not alices.exists()
 

@@ -14,13 +14,13 @@ import pytest
 
 from tests.attacks.trapped_repository import ENVIRONMENT, Canaries, Trapped, inner
 from tests.owner.repositories import Repository, context, git, own_config
+from watchdog.core import hooks
 from watchdog.core.findings import Known
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner.finders import finders
 from watchdog.owner.git import lock_files, restore
 from watchdog.owner.git.git import Git
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.git_locks import git_locks as locks_hook
 from watchdog.owner.hooks.worktree import worktree as hook
 
@@ -53,7 +53,7 @@ def _environment(patch: pytest.MonkeyPatch, canaries: Canaries) -> None:
 
 
 def put_away(path: Path, **settings: str) -> HookResult:
-    return hook(context(worktree=str(path)), base.CleanupSettings(**settings))  # type: ignore[arg-type]
+    return hook(context(worktree=str(path)), hooks.CleanupSettings(**settings))  # type: ignore[arg-type]
 
 
 def test_the_traps_are_set(trapped: Trapped) -> None:
@@ -156,7 +156,7 @@ def test_nothing_runs_from_the_removal_to_the_restore_and_the_end_of_the_trash(
     trapped.canaries.forget()
     with pytest.MonkeyPatch.context() as patch:
         _environment(patch, trapped.canaries)
-        settings = base.CleanupSettings(dirty_worktree="rescue", merged_branch="delete", trash_retention_hours=0)
+        settings = hooks.CleanupSettings(dirty_worktree="rescue", merged_branch="delete", trash_retention_hours=0)
         for lock in (main / ".git" / "worktrees" / "wt" / "HEAD.lock", main / ".git" / "packed-refs.lock"):
             lock.touch()
             os.utime(lock, (1, 1))
@@ -229,7 +229,7 @@ def test_locks_in_a_submodule_go_aside_without_a_git_in_there(
 
     monkeypatch.setattr(lock_files, "Git", noting)
 
-    result = locks_hook(context(worktree=str(tree)), base.CleanupSettings())
+    result = locks_hook(context(worktree=str(tree)), hooks.CleanupSettings())
 
     assert result.outcome is HookOutcome.DONE, result.message
     assert not (inner_dir / "index.lock").exists()
@@ -253,7 +253,7 @@ def test_a_git_file_in_a_submodules_place_leads_to_no_other_repository(
     monkeypatch.setattr(lock_files, "APART", 0.0)
     monkeypatch.setattr(lock_files, "MIN_AGE", 0.0)
 
-    locks_hook(context(worktree=str(tree)), base.CleanupSettings())
+    locks_hook(context(worktree=str(tree)), hooks.CleanupSettings())
 
     assert lock.exists()
 
@@ -349,7 +349,7 @@ def test_what_is_put_at_its_place_meanwhile_is_not_looked_into(
     try:
         result = put_away(tree)
     except OSError as left:  # the place is taken: the tree stays in the trash, from where `restore` brings it beside
-        result = base.failed(str(left))
+        result = hooks.failed(str(left))
 
     assert trapped.canaries.sung() == set()
     assert result.outcome is HookOutcome.FAILED, result.message

@@ -20,10 +20,10 @@ import pytest
 from tests.owner.repositories import Repository, context, git, own_config
 from tests.systemd.machine import ROOT
 from tests.world import World, make_world, pids_with
+from watchdog.core import hooks as hooks_
 from watchdog.core.hooks import HookOutcome
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import Owners
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 
 sys.path.insert(0, str(ROOT / "systemd"))
@@ -284,7 +284,7 @@ def test_no_program_that_a_worktree_names_is_run(repository: Repository) -> None
     os.utime(path / "file")
     canary.unlink(missing_ok=True)
 
-    result = worktree(context(worktree=str(path)), base.CleanupSettings())
+    result = worktree(context(worktree=str(path)), hooks_.CleanupSettings())
 
     assert not canary.exists(), canary.read_text()
     assert result.outcome in (HookOutcome.DONE, HookOutcome.KEPT), result

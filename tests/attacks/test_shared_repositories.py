@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from tests.owner.repositories import Repository, context, git, own_config
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import confinement
 from watchdog.owner.git import restore
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree as hook
 
 pytestmark = pytest.mark.attacks
@@ -74,7 +74,7 @@ def share(top: Path, gid: int = GROUP) -> None:
 
 
 def put_away(path: Path) -> HookResult:
-    return hook(context(worktree=str(path)), base.CleanupSettings())
+    return hook(context(worktree=str(path)), hooks.CleanupSettings())
 
 
 def refusal(path: Path) -> str:
@@ -239,7 +239,7 @@ def test_whenever_a_twin_is_put_at_its_place_it_stays_as_it_is(repository: Repos
             assert (twin if twin.exists() else path).joinpath("file").read_text() == "one\n", number
             assert twin.exists() or (repository.trash / agent / "tree/file").exists() or (path / "file").exists()
 
-        return path, lambda: hook(context(worktree=str(path), agent_id=agent), base.CleanupSettings()), put, check
+        return path, lambda: hook(context(worktree=str(path), agent_id=agent), hooks.CleanupSettings()), put, check
 
     assert at_each_moment(prepare, there=False) > 3
 
@@ -249,7 +249,7 @@ def test_whatever_is_put_at_its_place_a_restore_writes_nothing_there(repository:
 
     def prepare(number: int) -> tuple[Path, Callable[[], object], Callable[[], None], Callable[[], None]]:
         path, agent = repository.worktree(f"wt{number}"), f"{number:032}"
-        hook(context(worktree=str(path), agent_id=agent), base.CleanupSettings())
+        hook(context(worktree=str(path), agent_id=agent), hooks.CleanupSettings())
         other, fake = repository.place / f"other{number}", repository.place / f"fake{number}"
         victim = repository.place / f"victim{number}"
         victim.write_text("precious\n")

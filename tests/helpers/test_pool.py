@@ -22,13 +22,13 @@ import pytest
 
 from tests.owner.repositories import context
 from tests.world import started_at
+from watchdog.core import hooks
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import pool as daemons_side
 from watchdog.helpers.pool import Owners
 from watchdog.owner.helper import last_lines
-from watchdog.owner.hooks import base
 
 ME = os.geteuid()
 OTHER = 12345
@@ -60,7 +60,7 @@ helper.main()
 
 
 @asynccontextmanager
-async def owners(*argv: str, settings: base.CleanupSettings | None = None) -> AsyncIterator[Owners]:
+async def owners(*argv: str, settings: hooks.CleanupSettings | None = None) -> AsyncIterator[Owners]:
     """Owners that are closed at the end."""
     made = Owners(argv or None, settings=settings)
     try:
@@ -553,7 +553,7 @@ def test_root_puts_away_a_users_worktree_as_that_user(tmp_path: Path) -> None:
         config = (place / "main" / ".git" / "config").read_bytes()
         about = context(owner_uid=OTHER, worktree=str(place / "wt"), temp_dir=str(place / "temp"))
         dirty = context(owner_uid=OTHER, agent_id="b" * 32, worktree=str(place / "dirty"))
-        async with owners(settings=base.CleanupSettings(dirty_worktree="rescue")) as them:
+        async with owners(settings=hooks.CleanupSettings(dirty_worktree="rescue")) as them:
             moved = await one_hook(them, about, run="worktree")
             removed = await one_hook(them, about, run="temp_dir")
             rescued = await one_hook(them, dirty, run="worktree")
@@ -643,7 +643,7 @@ def test_hooks_leave_descriptors_to_everything_else(monkeypatch: pytest.MonkeyPa
                 for _turn in range(5):
                     await asyncio.sleep(0)
                 running[uid] -= 1
-                return base.result_json(HookResult(HookOutcome.DONE, "done"))
+                return hooks.result_json(HookResult(HookOutcome.DONE, "done"))
 
             monkeypatch.setattr(made, "call_alone", alone)
             spec = HookSpec("note", frozenset(Status), command=("true",))

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import context
+from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult
 from watchdog.owner.command_hook import STDOUT_LIMIT, environment
-from watchdog.owner.hooks import base
 
 # A process of its own, as the helper is: it becomes subreaper, and none of the tests' own children are its.
 DRIVER = """
@@ -29,11 +29,11 @@ print(json.dumps(base.result_json(result)))
 
 def run(*argv: str, seconds: float = 20.0, about: HookContext | None = None) -> HookResult:
     """One command hook, contained."""
-    request = {"argv": argv, "context": base.context_json(about or context()), "seconds": seconds}
+    request = {"argv": argv, "context": hooks.context_json(about or context()), "seconds": seconds}
     ran = subprocess.run(
         [sys.executable, "-c", DRIVER, json.dumps(request)], capture_output=True, text=True, timeout=60, check=True
     )
-    return base.result_of(json.loads(ran.stdout))
+    return hooks.result_of(json.loads(ran.stdout))
 
 
 def alive(marker: str) -> list[str]:
@@ -65,7 +65,7 @@ def test_json_that_is_no_result_is_only_words(said: str) -> None:
     """Nothing that a hook prints can break the run."""
     result = run("printf", "%s", said)
     assert result.outcome is HookOutcome.DONE
-    assert result.message == said[: base.MESSAGE_LIMIT]
+    assert result.message == said[: hooks.MESSAGE_LIMIT]
 
 
 def test_the_context_is_json_on_stdin() -> None:
@@ -131,7 +131,7 @@ def test_a_flood_is_read_and_dropped() -> None:
     """64 KiB are kept, the hook is not held up by a full pipe."""
     result = run("sh", "-c", "head -c 50000000 /dev/zero | tr '\\0' x; echo done >&2")
     assert result.outcome is HookOutcome.DONE
-    assert len(result.message) == base.MESSAGE_LIMIT
+    assert len(result.message) == hooks.MESSAGE_LIMIT
 
 
 def test_an_endless_flood_ends_at_the_deadline() -> None:

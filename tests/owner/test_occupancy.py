@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner import occupancy
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.temp_dir import temp_dir
 from watchdog.owner.hooks.worktree import worktree
 
@@ -40,7 +40,7 @@ def living(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def put_away(path: Path) -> HookResult:
-    return worktree(context(worktree=str(path)), base.CleanupSettings())
+    return worktree(context(worktree=str(path)), hooks.CleanupSettings())
 
 
 def test_a_mapped_file_is_in_use_when_it_was_closed(repository: Repository) -> None:
@@ -138,7 +138,7 @@ def test_a_temp_dir_that_a_living_process_names_is_in_use(
     place.mkdir()
     with monkeypatch.context() as theirs:
         theirs.setenv(variable, f"{os.environ['PATH']}:{place}/bin" if variable == "PATH" else str(place))
-        settings = base.CleanupSettings(roots=(str(tmp_path),))
+        settings = hooks.CleanupSettings(roots=(str(tmp_path),))
         with living("sh", "-c", "echo ready; exec cat", cwd=tmp_path) as process:
             theirs.undo()
             result = temp_dir(context(temp_dir=str(place)), settings)
@@ -151,10 +151,10 @@ def test_what_another_uid_uses_keeps_both(repository: Repository, tmp_path: Path
     """As root's daemon saw it; the reaper looks again, since nothing else keeps the tree."""
     words = "process 1 of uid 0 has its cwd at /x"
     path = repository.worktree()
-    result = worktree(context(worktree=str(path), used_by=words), base.CleanupSettings())
+    result = worktree(context(worktree=str(path), used_by=words), hooks.CleanupSettings())
     assert (result.outcome, result.details["in_use"]) == (HookOutcome.KEPT, True)
     assert f"in use: {words}" in result.message
     place = tmp_path / "t"
     place.mkdir()
-    settings = base.CleanupSettings(roots=(str(tmp_path),))
+    settings = hooks.CleanupSettings(roots=(str(tmp_path),))
     assert temp_dir(context(temp_dir=str(place), used_by=words), settings).outcome is HookOutcome.KEPT

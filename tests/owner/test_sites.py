@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.sites import Known, Site, known_json, site_of, stranger
 from watchdog.owner import temp_dirs
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.git_locks import git_locks
 from watchdog.owner.hooks.temp_dir import temp_dir
 from watchdog.owner.hooks.worktree import worktree
@@ -80,7 +80,7 @@ def test_a_strangers_worktree_at_that_path_stays(repository: Repository, change:
     (path / ".env").write_text("secret\n")
     about = context(worktree=str(path), sites={"worktree": known_json(known)})
 
-    result = worktree(about, base.CleanupSettings())
+    result = worktree(about, hooks.CleanupSettings())
 
     assert (result.outcome, result.details.get("refused")) == (HookOutcome.KEPT, "stranger"), result.message
     assert "somebody else's" in result.message
@@ -94,7 +94,7 @@ def test_the_agents_own_worktree_goes(repository: Repository, was_seen: bool) ->
     path = repository.worktree()
     known = Known(seen(path) if was_seen else None, until=time.time(), watched=False)
     about = context(worktree=str(path), sites={"worktree": known_json(known)})
-    assert worktree(about, base.CleanupSettings()).outcome is HookOutcome.DONE
+    assert worktree(about, hooks.CleanupSettings()).outcome is HookOutcome.DONE
 
 
 def test_a_branch_that_was_changed_while_nobody_watched_keeps_it(repository: Repository) -> None:
@@ -103,7 +103,7 @@ def test_a_branch_that_was_changed_while_nobody_watched_keeps_it(repository: Rep
     known = Known(seen(path), watched=False)
     git(path, "switch", "-qc", "mine")
     about = context(worktree=str(path), sites={"worktree": known_json(known)})
-    result = worktree(about, base.CleanupSettings())
+    result = worktree(about, hooks.CleanupSettings())
     assert result.outcome is HookOutcome.KEPT
     assert "it is on mine, and was on wt" in result.message
 
@@ -116,7 +116,7 @@ def test_locks_in_a_strangers_worktree_stay(repository: Repository) -> None:
     lock = Path(git(path, "rev-parse", "--absolute-git-dir").strip()) / "index.lock"
     lock.write_text("")
     os.utime(lock, (1, 1))
-    result = git_locks(context(worktree=str(path), sites={"worktree": known_json(known)}), base.CleanupSettings())
+    result = git_locks(context(worktree=str(path), sites={"worktree": known_json(known)}), hooks.CleanupSettings())
     assert (result.outcome, result.details.get("refused")) == (HookOutcome.KEPT, "stranger")
     assert lock.exists()
 
@@ -132,7 +132,7 @@ def test_a_strangers_directory_at_a_temp_dirs_path_stays(tmp_path: Path, was_see
     place.mkdir()
     (place / "work").write_text("mine\n")
     about = context(temp_dir=str(place), sites={"temp_dir": known_json(known)})
-    settings = base.CleanupSettings(roots=(str(tmp_path),))
+    settings = hooks.CleanupSettings(roots=(str(tmp_path),))
 
     result = temp_dir(about, settings)
 

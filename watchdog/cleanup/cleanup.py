@@ -16,9 +16,8 @@ from datetime import timedelta
 from typing import Protocol
 
 from watchdog.config.settings import Settings
-from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
+from watchdog.core.hooks import CleanupSettings, HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import RegistryUnavailable
-from watchdog.owner.hooks.base import CleanupSettings
 
 Results = list[tuple[HookSpec, HookResult]]
 FINAL = frozenset({HookOutcome.DONE, HookOutcome.NOTHING, HookOutcome.KEPT})

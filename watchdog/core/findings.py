@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from watchdog.core import hooks
 from watchdog.core.hooks import HookResult
-from watchdog.owner.hooks import base
 
 PATH_LIMIT = 4096  # characters (PATH_MAX)
 
@@ -47,8 +47,8 @@ class Known:
 class Finder:
     """Both halves of one kind. Either may raise OSError and WatchdogError."""
 
-    look: Callable[[base.CleanupSettings, Known], Iterable[Finding]]
-    act: Callable[[Finding, base.CleanupSettings, Known], HookResult]
+    look: Callable[[hooks.CleanupSettings, Known], Iterable[Finding]]
+    act: Callable[[Finding, hooks.CleanupSettings, Known], HookResult]
 
 
 def finding_json(finding: Finding) -> dict[str, object]:
@@ -68,7 +68,7 @@ def finding_of(data: object) -> Finding:
         raise ValueError("a finding's agent_id is a text, its bytes are a number")
     if len(path) > PATH_LIMIT or len(kind) > 64 or len(agent_id or "") > 64:
         raise ValueError("a finding's kind, path or agent_id is too long")
-    return Finding(kind, path, agent_id, why[: base.MESSAGE_LIMIT], data.get("action"), size)  # type: ignore[arg-type] # checked there
+    return Finding(kind, path, agent_id, why[: hooks.MESSAGE_LIMIT], data.get("action"), size)  # type: ignore[arg-type] # checked there
 
 
 def known_json(known: Known) -> dict[str, object]:

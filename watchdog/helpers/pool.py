@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
+from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import nss, transient_units
@@ -28,7 +29,6 @@ from watchdog.helpers.transient_units import Person
 from watchdog.helpers.vacancies import Vacancies
 from watchdog.host import children
 from watchdog.host.children import Child
-from watchdog.owner.hooks import base
 
 HELPER = ("-I", "-m", "watchdog.owner.helper")
 LINE_LIMIT = 1 << 20  # bytes of one question and of one answer; as in the helper
@@ -81,7 +81,7 @@ class Owners:
         self,
         argv: Sequence[str] | None = None,
         *,
-        settings: base.CleanupSettings | None = None,
+        settings: hooks.CleanupSettings | None = None,
         transient: bool = False,
         unconfined: Callable[[str, str], None] | None = None,
         user_of: Callable[[int], int] = lambda uid: uid,
@@ -90,7 +90,7 @@ class Owners:
         self._lacking: set[str] = set()
         self._transient = transient
         self._argv = tuple(argv) if argv else (sys.executable, *HELPER)
-        self.settings = settings or base.CleanupSettings()
+        self.settings = settings or hooks.CleanupSettings()
         self._shared: dict[int, _Helper] = {}
         # By uid; a lock lives as long as somebody has it or waits for it.
         self._starting: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
@@ -157,11 +157,11 @@ class Owners:
         the time does not run.
         """
         seconds = spec.timeout.total_seconds()
-        args: dict[str, object] = {"context": base.context_json(context), "timeout_seconds": seconds}
+        args: dict[str, object] = {"context": hooks.context_json(context), "timeout_seconds": seconds}
         if spec.command is not None:
             name, args = "command_hook", args | {"command": list(spec.command)}
         else:
-            name, args = "hook", args | {"run": spec.run, "settings": base.settings_json(self.settings)}
+            name, args = "hook", args | {"run": spec.run, "settings": hooks.settings_json(self.settings)}
         async with self._hooks.place(context.owner_uid):
             return _with_place(spec, context, await self._result(context.owner_uid, name, args, seconds))
 
@@ -188,7 +188,7 @@ class Owners:
     async def _result(self, uid: int, call: str, args: Mapping[str, object], seconds: float) -> HookResult:
         option = "--command" if call in ("command_hook", "notify_command") else "--alone"
         try:
-            return base.result_of(await self.call_alone(uid, call, args, seconds + BACKSTOP, option))
+            return hooks.result_of(await self.call_alone(uid, call, args, seconds + BACKSTOP, option))
         except OwnerCallFailed as error:
             late = error.reason == "late"
             return HookResult(HookOutcome.TIMEOUT if late else HookOutcome.FAILED, str(error), {"reason": error.reason})
@@ -305,7 +305,7 @@ class Owners:
         self._note_lacking(reply.get("lacking"))
         if reply.get("ok") is True:
             return reply.get("result")
-        raise OwnerCallFailed(str(reply.get("error"))[:64], base.printable(str(reply.get("message")))[:2000])
+        raise OwnerCallFailed(str(reply.get("error"))[:64], hooks.printable(str(reply.get("message")))[:2000])
 
     def _rest(self, helper: _Helper) -> None:
         """A shared helper that nobody waits for ends after a while."""
@@ -323,7 +323,7 @@ class Owners:
         for kind, why in lacking.items() if isinstance(lacking, dict) else ():
             if kind in CONFINEMENTS and kind not in self._lacking and self._unconfined is not None:
                 self._lacking.add(kind)
-                self._unconfined(kind, base.printable(str(why))[:200])
+                self._unconfined(kind, hooks.printable(str(why))[:200])
 
     async def _listen(self, uid: int, helper: _Helper) -> None:
         """Hand answers to whoever waits, until the helper closes its output or says what it must not."""
@@ -388,7 +388,7 @@ class Owners:
 def _no_answer(call: str, args: Mapping[str, object], uid: int, seconds: float) -> str:
     """What a late helper was asked, and about which path: there a disk, a mount or a server hangs, perhaps."""
     path = args.get("path")
-    about = f" about {base.printable(path)}" if isinstance(path, str) else ""
+    about = f" about {hooks.printable(path)}" if isinstance(path, str) else ""
     return f"no answer to {call}{about} for uid {uid} in {seconds:g} s"
 
 
@@ -398,7 +398,7 @@ def _with_place(spec: HookSpec, context: HookContext, result: HookResult) -> Hoo
     place = places.get(spec.run or "") or (context.worktree if spec.command is not None else None)
     if result.outcome is not HookOutcome.TIMEOUT or place is None or place in result.message:
         return result
-    shown = base.printable(place)
+    shown = hooks.printable(place)
     words = f"{result.message}; it was at work in {shown}: does that hang? timeout 5 ls {shlex.quote(shown)}"
     return HookResult(result.outcome, words, {**result.details, "place": place})
 

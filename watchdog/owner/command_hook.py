@@ -9,9 +9,9 @@ import json
 import os
 from collections.abc import Sequence
 
+from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult
 from watchdog.owner import bounded_child
-from watchdog.owner.hooks import base
 
 STDOUT_LIMIT = 65536  # bytes kept; the rest is read and dropped
 STDERR_LIMIT = 4096
@@ -37,7 +37,7 @@ def environment(context: HookContext) -> dict[str, str]:
 
 def run_command(argv: Sequence[str], context: HookContext, seconds: float, caller: int | None) -> HookResult:
     """Run one command hook to its end; never raises for what the command does."""
-    return _run(argv, json.dumps(base.context_json(context)), environment(context), seconds, caller)
+    return _run(argv, json.dumps(hooks.context_json(context)), environment(context), seconds, caller)
 
 
 def run_notice(argv: Sequence[str], name: str, event: str, seconds: float, caller: int | None) -> HookResult:
@@ -74,16 +74,16 @@ def judge(ran: bounded_child.Ran, out: bytes, err: bytes, seconds: float) -> Hoo
         details["leftover_processes_ended"] = ran.leftovers
     if ran.survivors:
         details["processes_not_ended"] = ran.survivors
-    words = (out.decode("utf-8", "replace").strip() or err.decode("utf-8", "replace").strip())[: base.MESSAGE_LIMIT]
+    words = (out.decode("utf-8", "replace").strip() or err.decode("utf-8", "replace").strip())[: hooks.MESSAGE_LIMIT]
     if ran.late or ran.status is None:
         return HookResult(HookOutcome.TIMEOUT, f"ended after {seconds:g} s; it had said: {words!r}", details)
     code = os.waitstatus_to_exitcode(ran.status)
     if code:
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        said = err.decode("utf-8", "replace").strip()[: base.MESSAGE_LIMIT] or words
+        said = err.decode("utf-8", "replace").strip()[: hooks.MESSAGE_LIMIT] or words
         return HookResult(HookOutcome.FAILED, f"{how}: {said}" if said else how, details | {"exit": code})
     try:
-        result = base.result_of(json.loads(out))
+        result = hooks.result_of(json.loads(out))
     except (ValueError, RecursionError):
         return HookResult(HookOutcome.DONE, words, details)
     return HookResult(result.outcome, result.message, result.details | details)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from watchdog.core import findings
+from watchdog.core import findings, hooks
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
@@ -34,7 +34,7 @@ from watchdog.owner.credentials import refuse_foreign
 from watchdog.owner.daemons import daemon_of
 from watchdog.owner.finders import finders
 from watchdog.owner.git.restore import restorable, restore
-from watchdog.owner.hooks import BUILT_IN, base
+from watchdog.owner.hooks import BUILT_IN
 from watchdog.owner.occupancy import place
 from watchdog.owner.parsing import as_error
 from watchdog.owner.purge import purge
@@ -143,12 +143,12 @@ def guarded(work: Callable[[], HookResult]) -> HookResult:
     except OSError as error:
         word, words = os_errors.explain(error)
         place = "" if error.filename is None else f" at {error.filename!r}"
-        return base.failed(f"left as it is{place}: {words}", reason=word)
+        return hooks.failed(f"left as it is{place}: {words}", reason=word)
     except Exception as error:  # noqa: BLE001 one hook's fault must not take the answer with it
-        return base.failed(f"{type(error).__name__}: {error}", reason="fault")
+        return hooks.failed(f"{type(error).__name__}: {error}", reason="fault")
 
 
-def built_in_hook(name: str, context: HookContext, settings: base.CleanupSettings) -> HookResult:
+def built_in_hook(name: str, context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
     """Run one built-in hook here and now."""
     return guarded(lambda: BUILT_IN[name](context, settings))
 
@@ -183,26 +183,26 @@ def contained_work(work: Iterable[object], seconds: float, limit: int) -> tuple[
 
 def contained_result(work: Callable[[], HookResult], seconds: float) -> HookResult:
     """The result of a piece of work in a child below the deadline."""
-    ran, answer = contained_work((base.result_json(do()) for do in (work,)), seconds, RESULT_LIMIT)
+    ran, answer = contained_work((hooks.result_json(do()) for do in (work,)), seconds, RESULT_LIMIT)
     if ran.late:
         return HookResult(HookOutcome.TIMEOUT, f"ended after {seconds:g} s", {"processes_not_ended": ran.survivors})
     try:
-        return base.result_of(json.loads(answer))
+        return hooks.result_of(json.loads(answer))
     except ValueError:
-        return base.failed(f"the hook's process ended with wait status {ran.status} and no answer")
+        return hooks.failed(f"the hook's process ended with wait status {ran.status} and no answer")
 
 
 def hook(run: str, context: dict[str, Any], settings: dict[str, Any], timeout_seconds: float) -> dict[str, object]:
     """The call for a built-in hook."""
     if run not in BUILT_IN:
-        return base.result_json(base.failed(f"there is no built-in hook {run!r}; there are {', '.join(BUILT_IN)}"))
-    values = base.context_of(context), base.settings_of(settings)
-    return base.result_json(contained_result(lambda: built_in_hook(run, *values), timeout_seconds))
+        return hooks.result_json(hooks.failed(f"there is no built-in hook {run!r}; there are {', '.join(BUILT_IN)}"))
+    values = hooks.context_of(context), hooks.settings_of(settings)
+    return hooks.result_json(contained_result(lambda: built_in_hook(run, *values), timeout_seconds))
 
 
 def reap_look(settings: dict[str, Any], known: dict[str, Any], timeout_seconds: float) -> dict[str, object]:
     """What dead agents have left in this owner's places; each kind has its share of the time, in a child of its own."""
-    values = base.settings_of(settings), findings.known_of(known)
+    values = hooks.settings_of(settings), findings.known_of(known)
     kinds = list(finders.FINDERS)
     found: list[object] = []
     problems = []
@@ -223,18 +223,18 @@ def reap_act(
     finding: dict[str, Any], settings: dict[str, Any], known: dict[str, Any], timeout_seconds: float
 ) -> dict[str, object]:
     """Deal with one finding."""
-    values = findings.finding_of(finding), base.settings_of(settings), findings.known_of(known)
-    return base.result_json(contained_result(lambda: guarded(lambda: finders.act(*values)), timeout_seconds))
+    values = findings.finding_of(finding), hooks.settings_of(settings), findings.known_of(known)
+    return hooks.result_json(contained_result(lambda: guarded(lambda: finders.act(*values)), timeout_seconds))
 
 
 def command_hook(command: list[str], context: dict[str, Any], timeout_seconds: float) -> dict[str, object]:
     """The call for a command hook."""
-    return base.result_json(run_command(command, base.context_of(context), timeout_seconds, caller=0))
+    return hooks.result_json(run_command(command, hooks.context_of(context), timeout_seconds, caller=0))
 
 
 def notify_command(command: list[str], name: str, event: str, timeout_seconds: float) -> dict[str, object]:
     """The call for the command of `[notify]`."""
-    return base.result_json(run_notice(command, name, event, timeout_seconds, caller=0))
+    return hooks.result_json(run_notice(command, name, event, timeout_seconds, caller=0))
 
 
 COMMANDS: dict[str, Call] = {"command_hook": command_hook, "notify_command": notify_command}

@@ -19,13 +19,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from watchdog.core import sites
+from watchdog.core import hooks, sites
 from watchdog.core.hooks import HookResult
 from watchdog.errors import PathRefused
 from watchdog.owner import occupancy, paths, trash
 from watchdog.owner import sites as site_now
 from watchdog.owner.git import repositories
-from watchdog.owner.hooks import base
 
 MARK = ".agent-watchdog"  # a file in the directory; its content is the agent's id
 SUFFIX = ".temp"  # of a container in the trash beside a temp dir: what lies in it is only to be deleted
@@ -53,7 +52,7 @@ class TempDir:
         return paths.checked_agent_id(self.holder) + SUFFIX
 
 
-def remove(what: TempDir, settings: base.CleanupSettings) -> HookResult:
+def remove(what: TempDir, settings: hooks.CleanupSettings) -> HookResult:
     """See the module's docstring. `details["more"]`: it has gone from its place, and not all of it is deleted.
 
     Raises OSError for what a later try may mend.
@@ -61,7 +60,7 @@ def remove(what: TempDir, settings: base.CleanupSettings) -> HookResult:
     try:
         return _remove(what, settings)
     except PathRefused as refused:
-        return base.kept(f"refused: {refused}", refused=refused.reason)
+        return hooks.kept(f"refused: {refused}", refused=refused.reason)
 
 
 def mark(directory: int) -> str | None:
@@ -89,7 +88,7 @@ def root_above(path: str, roots: Sequence[str]) -> str | None:
     return None
 
 
-def _refuse_foreign(directory: int, parent: int, what: TempDir, settings: base.CleanupSettings) -> None:
+def _refuse_foreign(directory: int, parent: int, what: TempDir, settings: hooks.CleanupSettings) -> None:
     """Raises PathRefused unless the open directory may be removed for this agent."""
     path, home = what.path, os.environ.get("HOME", "/")
     if paths.file_id(directory) in paths.ancestors(["/", home, *settings.roots, *settings.protected]):
@@ -148,7 +147,7 @@ def changed(status: os.stat_result) -> float:
     return max(status.st_mtime, status.st_ctime)
 
 
-def reason_to_keep(what: TempDir, settings: base.CleanupSettings, limit: int) -> tuple[str, str] | None:
+def reason_to_keep(what: TempDir, settings: hooks.CleanupSettings, limit: int) -> tuple[str, str] | None:
     """One word and a sentence why `remove` would leave it; None when nothing speaks for that, or it is not there.
 
     It changes nothing, and no ctime: what a look had touched would be young for `remove`. Of what is in there only
@@ -173,7 +172,7 @@ def _user(
     directory: int,
     parent: int,
     what: TempDir,
-    settings: base.CleanupSettings,
+    settings: hooks.CleanupSettings,
     limit: int = repositories.ENTRIES_LIMIT,
     *,
     opening: bool = True,
@@ -192,30 +191,30 @@ def _user(
     return None
 
 
-def _remove(what: TempDir, settings: base.CleanupSettings) -> HookResult:
+def _remove(what: TempDir, settings: hooks.CleanupSettings) -> HookResult:
     path, freed = what.path, trash.Freed()
     with ExitStack() as stack:
         try:
             parent, name = paths.open_parent(path, root_above(path, settings.roots) or "/")
         except FileNotFoundError:
-            return base.nothing(f"{path} is not there")
+            return hooks.nothing(f"{path} is not there")
         stack.callback(os.close, parent)
         earlier = delete(parent, what.container, freed)
         try:
             directory = paths.step(parent, name)
         except FileNotFoundError:
-            return report(path, freed) if earlier else base.nothing(f"{path} is not there")
+            return report(path, freed) if earlier else hooks.nothing(f"{path} is not there")
         stack.callback(os.close, directory)
         if freed.more or freed.problems:
             return report(path, freed)  # a former one by that name comes first
         if user := _user(stack, directory, parent, what, settings):
-            return base.kept(user)
+            return hooks.kept(user)
         container = trash.use_trash(parent, lambda bin_fd: trash.open_trash(bin_fd, what.container))
         stack.callback(os.close, container)
         taken = trash.squatted(parent, trash.beside_name(parent))
         user = trash.take(parent, name, container, directory)
         delete(parent, what.container, freed)
-    return base.kept(f"in use: {user}") if user else report(path, freed, taken)
+    return hooks.kept(f"in use: {user}") if user else report(path, freed, taken)
 
 
 def delete(parent: int, container: str, freed: trash.Freed) -> bool:
@@ -246,7 +245,7 @@ def report(path: str, freed: trash.Freed, taken: str | None = None) -> HookResul
     counted += f" ({taken})" if taken else ""
     if freed.problems:
         why = "; ".join(freed.problems)
-        return base.failed(f"{path} is in the trash, but could not be deleted: {why}", reason=freed.reason, **figures)
+        return hooks.failed(f"{path} is in the trash, but could not be deleted: {why}", reason=freed.reason, **figures)
     if freed.more:
-        return base.done(f"moved {path} to the trash; {counted}, the rest goes in later rounds", more=True, **figures)
-    return base.done(f"removed {path}: {counted}", **figures)
+        return hooks.done(f"moved {path} to the trash; {counted}, the rest goes in later rounds", more=True, **figures)
+    return hooks.done(f"removed {path}: {counted}", **figures)

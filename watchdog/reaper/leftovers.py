@@ -12,12 +12,11 @@ from watchdog.agents.fleet import Fleet
 from watchdog.agents.shared_paths import places
 from watchdog.cleanup.occupancy import Occupancy
 from watchdog.clock import Clock
-from watchdog.core import sites
+from watchdog.core import hooks, sites
 from watchdog.core.findings import Finding, Known, finding_json, finding_of, known_json
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import BACKSTOP, LINE_LIMIT, Owners
-from watchdog.owner.hooks import base
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import AsyncStore
 
@@ -53,11 +52,11 @@ class Leftover:
         """As `reap --json` shows it."""
         return {
             "kind": self.kind,
-            "what": base.printable(self.what),
+            "what": hooks.printable(self.what),
             "agent_id": self.agent_id,
             "name": self.name,
             "owner_uid": self.owner_uid,
-            "why": base.printable(self.why),
+            "why": hooks.printable(self.why),
             "action": self.action,
             "bytes": self.bytes,
             "outcome": None if self.result is None else self.result.outcome,
@@ -94,7 +93,7 @@ class OwnersPlaces:
         answer = await self._owners.call_alone(uid, "reap_look", args, LOOK + 3 * BACKSTOP)
         try:
             found = [finding_of(one) for one in answer["findings"]]
-            problems = [base.printable(str(one))[:500] for one in answer["problems"]][:20]
+            problems = [hooks.printable(str(one))[:500] for one in answer["problems"]][:20]
         except (ValueError, TypeError, KeyError) as error:
             raise OwnerCallFailed("garbled", f"no findings: {error}") from None
         return [self._leftover(uid, one, known, names.get(one.agent_id or "")) for one in found], problems
@@ -107,22 +106,22 @@ class OwnersPlaces:
         async def act(by: str) -> HookResult:
             fresh, _ = await self._known(uid)  # who lives now; since the look one may have come
             if finding.agent_id in fresh.living:
-                return base.kept("its agent lives")
+                return hooks.kept("its agent lives")
             by_name = finding.kind == "temp_dir"
             if user := await self._occupancy.user_of(uid, finding.path, by_name=by_name):
-                return base.kept(f"kept {finding.path}: in use: {user}")
+                return hooks.kept(f"kept {finding.path}: in use: {user}")
             args = {**self._asked(fresh), "finding": finding_json(finding), "timeout_seconds": ACT}
             try:
-                return base.result_of(await self._owners.call_alone(uid, "reap_act", args, ACT + BACKSTOP))
+                return hooks.result_of(await self._owners.call_alone(uid, "reap_act", args, ACT + BACKSTOP))
             except OwnerCallFailed as error:
                 outcome = HookOutcome.TIMEOUT if error.reason == "late" else HookOutcome.FAILED
                 return HookResult(outcome, str(error), {"reason": error.reason})
             except ValueError as error:
-                return base.failed(f"the helper's answer is no result: {error}", reason="garbled")
+                return hooks.failed(f"the helper's answer is no result: {error}", reason="garbled")
 
         act_on = act if finding.action == "remove" else None
         return Leftover(
-            kind=base.printable(finding.kind),
+            kind=hooks.printable(finding.kind),
             what=finding.path,
             owner_uid=uid,
             agent_id=finding.agent_id,
@@ -138,7 +137,7 @@ class OwnersPlaces:
         keep = timedelta(hours=max(settings.trash_retention_hours, TASK_HOURS))
         stepped = self._credit(keep).total_seconds()
         settings = replace(settings, stepped_seconds=stepped)
-        return {"settings": base.settings_json(settings), "known": known_json(known)}
+        return {"settings": hooks.settings_json(settings), "known": known_json(known)}
 
     async def _known(self, uid: int) -> tuple[Known, dict[str, str]]:
         """What the registry and the fleet know of that owner's agents, and the names of the ended ones."""

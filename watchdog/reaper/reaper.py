@@ -32,6 +32,7 @@ from watchdog.cleanup.runner import Cleanup
 from watchdog.clock import Clock
 from watchdog.concurrency import threads
 from watchdog.config.settings import Settings
+from watchdog.core import hooks
 from watchdog.core.agent import ENDED
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.core.kill import KillOptions, Reason
@@ -40,7 +41,6 @@ from watchdog.kill.order import end_words
 from watchdog.kill.order_rows import from_json
 from watchdog.kill.safeguards import Restraint
 from watchdog.kill.worker import KillWorker
-from watchdog.owner.hooks import base
 from watchdog.processes import cgroups
 from watchdog.reaper.leftovers import Leftover, OwnersPlaces
 from watchdog.reaper.orphans import Orphans
@@ -188,7 +188,7 @@ class Reaper:
                 if self._clock.mono() < end:
                     await deal(user, one)
                 elif one.act is not None:
-                    one.result = base.kept("not now: what comes before it took too long")
+                    one.result = hooks.kept("not now: what comes before it took too long")
 
         await take(ours)
         for number, uid in enumerate(uids):
@@ -294,11 +294,11 @@ class Reaper:
         if one.act is None:
             return
         if self.settings.observe:
-            one.result = base.nothing("observe mode: nothing is done")
+            one.result = hooks.nothing("observe mode: nothing is done")
             return
         doing = one.kind, one.what, one.agent_id, one.owner_uid
         if doing in self._doing:
-            one.result = base.kept("not now: another round is about it")
+            one.result = hooks.kept("not now: another round is about it")
             return
         self._doing.add(doing)
         try:
@@ -316,7 +316,7 @@ class Reaper:
         except RegistryUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 one leftover's fault must stay its own
-            one.result = base.failed(f"{type(error).__name__}: {error}")
+            one.result = hooks.failed(f"{type(error).__name__}: {error}")
         outcome, message = one.result.outcome, one.result.message
         if former != (outcome, message):  # what stays as it is, for the same reason, is told once
             event = "reap.finished" if outcome in WELL else "reap.failed"
@@ -334,21 +334,21 @@ class Reaper:
         """Order its orphans to be ended. The daemon's own orders keep to the budget; an operator waits for the end."""
         own = by == "daemon"
         if own and self._restraint.spent(agent.reg.owner_uid):
-            return base.kept("not now: as many were ended within a minute as kill.max_per_minute says")
+            return hooks.kept("not now: as many were ended within a minute as kill.max_per_minute says")
         try:
             why = f"{len(agent.members)} process{'' if len(agent.members) == 1 else 'es'} outlived it"
             options = KillOptions(cleanup=False, by_root=by_root)  # its hooks have run
             request_id = await self._worker.request(agent, Reason.ORPHANED, options, by, why)
         except WatchdogError as error:
-            return base.failed(str(error), reason=error.code)
+            return hooks.failed(str(error), reason=error.code)
         if own:
             self._restraint.killed(agent)
-            return base.done("ordered to be ended", request_id=request_id)
+            return hooks.done("ordered to be ended", request_id=request_id)
         limit = (agent.policy.grace + agent.policy.verify).total_seconds() + 10
         outcome = await self._worker.finished(request_id, limit)
         if outcome is None:
-            return base.failed("not ended yet; it goes on", request_id=request_id)
-        answer = base.done if outcome.get("success") else base.failed
+            return hooks.failed("not ended yet; it goes on", request_id=request_id)
+        answer = hooks.done if outcome.get("success") else hooks.failed
         return answer(str(outcome.get("message")), request_id=request_id, processes=outcome.get("processes") or [])
 
     async def _run_again(self, agent: Agent, runs: Iterable[RunRow], by: str) -> HookResult:
@@ -366,15 +366,15 @@ class Reaper:
         ran = await self._cleanup.again(agent, reason, request_id, names, seen=seen, **words)
         told = "; ".join(f"{one['hook']}: {one['outcome']}: {one['message']}" for one in ran)
         failed = [one for one in ran if one["outcome"] not in WELL]
-        return (base.failed if failed else base.done)(told[: base.MESSAGE_LIMIT])
+        return (hooks.failed if failed else hooks.done)(told[: hooks.MESSAGE_LIMIT])
 
     async def _remove(self, agent_id: str, remove: Callable[[], object], by: str) -> HookResult:
         if self._fleet.get(agent_id) is not None:
-            return base.kept("its agent lives")
+            return hooks.kept("its agent lives")
         with contextlib.suppress(FileNotFoundError):
             if remove() is False:
-                return base.kept("somebody is in it")
-        return base.done("removed")
+                return hooks.kept("somebody is in it")
+        return hooks.done("removed")
 
     # -- telling
 
@@ -395,12 +395,12 @@ class Reaper:
             self._log.event("reap.trouble", why=words)
 
     async def _history(self, event: str, one: Leftover, by: str) -> None:
-        why = f"{one.kind} {base.printable(one.what)}: {one.why}"
+        why = f"{one.kind} {hooks.printable(one.what)}: {one.why}"
         if one.result is not None:
-            why = f"{one.kind} {base.printable(one.what)}: {one.result.outcome}: {one.result.message}"
+            why = f"{one.kind} {hooks.printable(one.what)}: {one.result.outcome}: {one.result.message}"
         add, now = self._store.store.add_event, self._clock.now().wall
         await self._store.write(add, event, one.agent_id, by, why, now, evidence=one.json(), owner_uid=one.owner_uid)
 
     def _facts(self, one: Leftover) -> dict[str, object]:
-        facts = {"kind": one.kind, "what": base.printable(one.what), "why": base.printable(one.why)}
+        facts = {"kind": one.kind, "what": hooks.printable(one.what), "why": hooks.printable(one.why)}
         return {**facts, "agent_id": one.agent_id, "name": one.name, "uid": one.owner_uid}

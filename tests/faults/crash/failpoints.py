@@ -158,9 +158,8 @@ def in_the_daemon(plan: str) -> None:
 
 def in_a_helper(plan: Plan, daemon: int) -> None:
     """What a built-in hook changes on disk. Once the daemon has been struck, nothing more: the helper ends the hook."""
-    from watchdog.core.hooks import HookContext, HookResult
+    from watchdog.core.hooks import CleanupSettings, HookContext, HookResult
     from watchdog.owner import helper
-    from watchdog.owner.hooks.base import CleanupSettings
 
     points = Points(plan, daemon, hold=signal.pause)
     built_in, name = helper.built_in_hook, ""

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.owner.repositories import Repository, context
+from watchdog.core import hooks
 from watchdog.core.findings import Known
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner import os_errors, paths, temp_dirs, trash
 from watchdog.owner.finders.finders import FINDERS
 from watchdog.owner.helper import built_in_hook
-from watchdog.owner.hooks import base
 
 ROOT, HOME = Path("/tmp"), Path("/home/me")
 AGENT = "a" * 32
@@ -54,7 +54,7 @@ def arrange() -> None:
 
 def remove(path: str, **settings: Any) -> HookResult:
     """The hook as the helper runs it."""
-    return built_in_hook("temp_dir", context(temp_dir=path, agent_id=AGENT), base.CleanupSettings(**settings))
+    return built_in_hook("temp_dir", context(temp_dir=path, agent_id=AGENT), hooks.CleanupSettings(**settings))
 
 
 def seen(*places: Path) -> str:
@@ -212,12 +212,12 @@ def many(times: int) -> dict[str, Any]:
         os.close(fd)
     temp_dirs.ROUND, temp_dirs.SECONDS = max(1, times // 5), 0.0
     known = Known(ended={AGENT: 1.0}, temp_dirs={AGENT: str(path)})
-    finder, settings = FINDERS["temp_dir"], base.CleanupSettings()
+    finder, settings = FINDERS["temp_dir"], hooks.CleanupSettings()
     began = time.monotonic()
     results, longest = [remove(str(path))], time.monotonic() - began
     while found := list(finder.look(settings, known)):
         (ROOT / "other").mkdir()
-        other = base.CleanupSettings()
+        other = hooks.CleanupSettings()
         assert built_in_hook("temp_dir", context(temp_dir="/tmp/other", agent_id="b"), other).details["inodes"] == 1
         began = time.monotonic()
         results.append(finder.act(found[0], settings, known))
@@ -246,7 +246,7 @@ def disk_full(times: int) -> dict[str, Any]:
         while True:
             os.mkdir(small / f"n{number}")
             number += 1
-    hook, settings = context(worktree=str(tree), agent_id=AGENT), base.CleanupSettings(roots=(str(small),))
+    hook, settings = context(worktree=str(tree), agent_id=AGENT), hooks.CleanupSettings(roots=(str(small),))
     before = seen(tree, temp)
     said = [built_in_hook("worktree", hook, settings) for _ in range(2)]
     said.append(remove(str(temp), roots=(str(small),)))

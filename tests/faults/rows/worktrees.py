@@ -19,11 +19,11 @@ import pytest
 from tests.faults.table import Row, Run
 from tests.owner.repositories import Repository, context, git, hashes, own_config, state_of
 from tests.owner.states import STATES, State, three_kinds
+from watchdog.core import hooks
 from watchdog.core.findings import Known
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner.finders import expired_trash
 from watchdog.owner.git.restore import restore
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 
 AGENT = "a" * 32
@@ -44,7 +44,7 @@ def repository() -> Iterator[Repository]:
 
 
 def hook(path: Path, dirty: str, agent_id: str = AGENT) -> HookResult:
-    return worktree(context(agent_id=agent_id, worktree=str(path)), base.CleanupSettings(dirty_worktree=dirty))
+    return worktree(context(agent_id=agent_id, worktree=str(path)), hooks.CleanupSettings(dirty_worktree=dirty))
 
 
 def objects(main: Path) -> dict[str, str]:
@@ -152,8 +152,8 @@ else:
 def emptied(there: Repository) -> None:
     """As the reaper does: what a killed run had begun to delete goes, and nothing is left in the trash."""
     known = Known(commons=(str(there.main / ".git"),))
-    for finding in expired_trash.look(base.CleanupSettings(), known):
-        result = expired_trash.act(finding, base.CleanupSettings(), known)
+    for finding in expired_trash.look(hooks.CleanupSettings(), known):
+        result = expired_trash.act(finding, hooks.CleanupSettings(), known)
         assert (result.outcome, result.details["more"]) == (HookOutcome.DONE, False), result.message
     assert not list(there.trash.glob("*"))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
+from watchdog.core import hooks
 from watchdog.core.findings import Finding, Known
 from watchdog.core.hooks import HookOutcome
 from watchdog.errors import OwnerCallFailed
@@ -16,11 +17,10 @@ from watchdog.owner import paths
 from watchdog.owner.finders import expired_trash
 from watchdog.owner.git import worktree_trash
 from watchdog.owner.git.restore import restorable, restore
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 
 AGENT = "a" * 32
-SETTINGS = base.CleanupSettings(dirty_worktree="rescue", trash_retention_hours=72)
+SETTINGS = hooks.CleanupSettings(dirty_worktree="rescue", trash_retention_hours=72)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def known(repository: Repository, **changes: object) -> Known:
     return Known(**{"commons": (str(repository.main / ".git"),), "ended": {AGENT: 1e6}, **changes})  # type: ignore[arg-type]
 
 
-def look(repository: Repository, settings: base.CleanupSettings = SETTINGS, **changes: object) -> list[Finding]:
+def look(repository: Repository, settings: hooks.CleanupSettings = SETTINGS, **changes: object) -> list[Finding]:
     return list(expired_trash.look(settings, known(repository, **changes)))
 
 
@@ -99,7 +99,7 @@ def test_without_its_refs_it_may_be_the_only_copy(repository: Repository, contai
 def test_anothers_trash_has_the_time_that_it_was_given(repository: Repository, container: Path) -> None:
     """An id that we know nothing of: a daemon before us, or beside us, put it there."""
     aged(container, 2)
-    hasty = base.CleanupSettings(trash_retention_hours=1)
+    hasty = hooks.CleanupSettings(trash_retention_hours=1)
 
     assert look(repository, hasty, ended={}) == []
     assert [one.action for one in look(repository, hasty)] == ["remove"]

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from watchdog.core import findings
+from watchdog.core import findings, hooks
 from watchdog.core.findings import Finding, Known
 from watchdog.core.hooks import HookOutcome
 from watchdog.owner.finders import finders, sockets
-from watchdog.owner.hooks import base
 
-SETTINGS = base.CleanupSettings()
+SETTINGS = hooks.CleanupSettings()
 DEAD, ALIVE = "d" * 32, "a" * 32
 
 
@@ -125,7 +124,7 @@ print(json.dumps(helper.reap_look(json.loads(sys.argv[1]), json.loads(sys.argv[2
 
 def test_a_finder_that_fails_hangs_or_floods_hides_nothing_of_the_others(tmp_path: Path) -> None:
     """Each has its share of the time; what it had found by then counts."""
-    asked = [json.dumps(base.settings_json(SETTINGS)), json.dumps(findings.known_json(known(tmp_path)))]
+    asked = [json.dumps(hooks.settings_json(SETTINGS)), json.dumps(findings.known_json(known(tmp_path)))]
     argv = [sys.executable, "-c", STRANGE, *asked]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:  # ends with its stdin
         assert helper.stdout is not None

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.owner.sources.test_fleet_tasks import LINE
+from watchdog.core import hooks
 from watchdog.core.findings import Known
 from watchdog.core.hooks import HookOutcome
 from watchdog.owner.finders import fleet_tasks
-from watchdog.owner.hooks import base
 
 HOUR = 3600
 KNOWN = Known()
@@ -25,7 +25,7 @@ class Place:
     def __init__(self, path: Path) -> None:
         self.path = path / "fleet"
         self.path.mkdir()
-        self.settings = base.CleanupSettings(tasks=((str(os.geteuid()), str(self.path)),))
+        self.settings = hooks.CleanupSettings(tasks=((str(os.geteuid()), str(self.path)),))
 
     def ended(self, key: str, status: str | None, hours: float) -> Path:
         """One whose last word was so long ago."""
@@ -93,12 +93,12 @@ def test_no_link_is_followed_and_no_other_place_is_looked_at(place: Place, tmp_p
     (task / "data").symlink_to(elsewhere)
 
     (finding,) = fleet_tasks.look(place.settings, KNOWN)
-    assert list(fleet_tasks.look(base.CleanupSettings(), KNOWN)) == []
-    others = base.CleanupSettings(tasks=(("nobody-here", str(place.path)),))
+    assert list(fleet_tasks.look(hooks.CleanupSettings(), KNOWN)) == []
+    others = hooks.CleanupSettings(tasks=(("nobody-here", str(place.path)),))
     assert list(fleet_tasks.look(others, KNOWN)) == []
     assert fleet_tasks.act(finding, others, KNOWN).outcome is HookOutcome.KEPT
 
     assert fleet_tasks.act(finding, place.settings, KNOWN).outcome is HookOutcome.DONE
     assert not task.exists()
     assert (elsewhere / "work").read_text() == "kept"
-    assert base.settings_of(json.loads(json.dumps(base.settings_json(place.settings)))) == place.settings
+    assert hooks.settings_of(json.loads(json.dumps(hooks.settings_json(place.settings)))) == place.settings

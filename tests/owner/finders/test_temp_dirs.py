@@ -13,12 +13,12 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git
 from tests.world import wait_for
+from watchdog.core import hooks
 from watchdog.core.findings import Finding, Known
 from watchdog.core.hooks import HookOutcome
 from watchdog.owner import session_dirs, temp_dirs
 from watchdog.owner.finders import finders
 from watchdog.owner.git import lock_files
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.temp_dir import temp_dir
 
 AGENT, OTHER = "a" * 32, "b" * 32
@@ -40,8 +40,8 @@ def _only_our_own_claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(session_dirs, "_runs_claude", lambda pid, words: ours in words and real(pid, words))
 
 
-def settings(root: Path, hours: float = 0.0) -> base.CleanupSettings:
-    return base.CleanupSettings(roots=(str(root),), trash_retention_hours=hours)
+def settings(root: Path, hours: float = 0.0) -> hooks.CleanupSettings:
+    return hooks.CleanupSettings(roots=(str(root),), trash_retention_hours=hours)
 
 
 def found(root: Path, known: Known, hours: float = 0.0) -> dict[str, Finding]:

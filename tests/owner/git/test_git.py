@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome
 from watchdog.errors import PathRefused
 from watchdog.owner import confinement
 from watchdog.owner.git import worktrees
 from watchdog.owner.git.git import Git, checkout_of, dirs_of
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree as hook
 
 
@@ -91,7 +91,7 @@ def _linked(repository: Repository) -> Path:
 
 
 def _put_away(tree: Path) -> tuple[HookOutcome, str]:
-    result = hook(context(worktree=str(tree)), base.CleanupSettings())
+    result = hook(context(worktree=str(tree)), hooks.CleanupSettings())
     return result.outcome, result.message
 
 

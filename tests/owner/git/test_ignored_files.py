@@ -8,11 +8,11 @@ import pytest
 
 from tests.owner.finders.test_expired_trash import AGENT, aged, known, look
 from tests.owner.repositories import Repository, context, git
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome
 from watchdog.owner.finders import expired_trash
 from watchdog.owner.git import ignored_files
 from watchdog.owner.git.restore import restorable, restore
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 
 README = Path(__file__).parents[3] / "README.md"
@@ -72,7 +72,7 @@ def test_it_is_kept_without_limit_and_named(repository: Repository, path: Path, 
     """Case P8: after the retention what can be made again has gone, and all else comes back."""
     if dirty == "rescue":
         write(path, "file", "changed\n")
-    settings = base.CleanupSettings(dirty_worktree=dirty)
+    settings = hooks.CleanupSettings(dirty_worktree=dirty)
 
     result = worktree(context(worktree=str(path)), settings)
 
@@ -102,7 +102,7 @@ def test_what_can_be_made_again_goes_in_rounds(
     repository: Repository, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the time that it has lain there does not begin anew with each."""
-    settings = base.CleanupSettings()
+    settings = hooks.CleanupSettings()
     assert worktree(context(worktree=str(path)), settings).outcome is HookOutcome.DONE
     aged(repository.trash / AGENT, 100)
     monkeypatch.setattr(expired_trash, "ROUND", 2)
@@ -118,9 +118,9 @@ def test_a_copy_whose_original_has_changed_since_is_work(repository: Repository,
     """The main checkout's was edited, or deleted, while the tree lay in the trash."""
     write(repository.main, ".env", "secret\n")
     write(repository.main, "sub/data.sqlite", "rows\n")
-    assert "without limit" not in worktree(context(worktree=str(path)), base.CleanupSettings()).message
+    assert "without limit" not in worktree(context(worktree=str(path)), hooks.CleanupSettings()).message
     aged(repository.trash / AGENT, 100)
-    settings = base.CleanupSettings()
+    settings = hooks.CleanupSettings()
     assert [(one.action, "holds" in one.why) for one in look(repository, settings)] == [("remove", False)]
     write(repository.main, ".env", "new\n")
     (finding,) = look(repository, settings)
@@ -129,7 +129,7 @@ def test_a_copy_whose_original_has_changed_since_is_work(repository: Repository,
 
 def test_what_an_older_version_put_there_is_looked_at_now(repository: Repository, path: Path) -> None:
     """Its record says nothing of ignored files; with nothing but what can be made again it goes."""
-    settings = base.CleanupSettings()
+    settings = hooks.CleanupSettings()
     assert worktree(context(worktree=str(path)), settings).outcome is HookOutcome.DONE
     record = repository.trash / AGENT / "manifest.json"
     old = json.loads(record.read_text())
@@ -150,7 +150,7 @@ def test_an_operator_adds_names(repository: Repository, path: Path) -> None:
     """`cleanup.rebuildable`."""
     write(path, "run.log")
     (path / ".env").unlink()
-    settings = base.CleanupSettings(rebuildable=("*.log", "*.sqlite"))
+    settings = hooks.CleanupSettings(rebuildable=("*.log", "*.sqlite"))
     result = worktree(context(worktree=str(path)), settings)
     assert result.outcome is HookOutcome.DONE and "without limit" not in result.message
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner.git.restore import restore
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 
 pytestmark = pytest.mark.skipif(shutil.which("git-lfs") is None, reason="needs git-lfs")
@@ -32,7 +32,7 @@ def path(repository: Repository) -> Path:
 
 
 def run(path: Path, dirty: str = "keep") -> HookResult:
-    return worktree(context(worktree=str(path)), base.CleanupSettings(dirty_worktree=dirty))
+    return worktree(context(worktree=str(path)), hooks.CleanupSettings(dirty_worktree=dirty))
 
 
 def store(repository: Repository) -> list[Path]:

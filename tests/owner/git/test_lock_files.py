@@ -14,9 +14,9 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git
 from tests.world import wait_for
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner.git import git_processes, lock_files
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.git_locks import git_locks as hook
 
 AGENT = "a" * 32
@@ -32,7 +32,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(path: Path) -> HookResult:
     """When no git of this uid is there that cannot be looked at: another suite's, which would keep every lock."""
     wait_for(lambda: not any(one.unseen for one in git_processes.at_work()), "every git of this uid can be looked at")
-    return hook(context(worktree=str(path), agent_id=AGENT), base.CleanupSettings())
+    return hook(context(worktree=str(path), agent_id=AGENT), hooks.CleanupSettings())
 
 
 def aside(repository: Repository) -> list[str]:

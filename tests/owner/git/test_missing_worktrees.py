@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
-from watchdog.core import findings
+from watchdog.core import findings, hooks
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.core.sites import Known, known_json, site_of
 from watchdog.owner import trash
 from watchdog.owner.finders import expired_trash
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 from watchdog.owner.sites import site
 
@@ -29,7 +28,7 @@ def known(path: Path) -> Known:
 def run(path: Path, known: Known, **changes: object) -> HookResult:
     """The hook after its agent's end."""
     return worktree(
-        context(worktree=str(path), sites={"worktree": known_json(known)}, **changes), base.CleanupSettings()
+        context(worktree=str(path), sites={"worktree": known_json(known)}, **changes), hooks.CleanupSettings()
     )
 
 
@@ -230,7 +229,7 @@ def test_an_entry_whose_deletion_was_cut_short_is_the_reapers(
     common = str(repository.main / ".git")
     monkeypatch.undo()
     places = findings.Known(commons=(common,))
-    (found,) = expired_trash.look(base.CleanupSettings(), places)
+    (found,) = expired_trash.look(hooks.CleanupSettings(), places)
     assert (found.action, os.path.basename(found.path)) == ("remove", left)
-    assert expired_trash.act(found, base.CleanupSettings(), places).outcome is HookOutcome.DONE
+    assert expired_trash.act(found, hooks.CleanupSettings(), places).outcome is HookOutcome.DONE
     assert os.listdir(repository.trash) == []

@@ -6,18 +6,18 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git, hashes, state_of
 from tests.owner.states import STATES
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.git.restore import restorable, restore
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 
 AGENT = "a" * 32
-RESCUE = base.CleanupSettings(dirty_worktree="rescue")
+RESCUE = hooks.CleanupSettings(dirty_worktree="rescue")
 REF = f"refs/agent-watchdog/rescue/{AGENT}"
 
 
-def run(path: Path, settings: base.CleanupSettings = RESCUE) -> HookResult:
+def run(path: Path, settings: hooks.CleanupSettings = RESCUE) -> HookResult:
     """The hook in this process."""
     return worktree(context(worktree=str(path)), settings)
 
@@ -155,7 +155,7 @@ def test_what_is_not_there_is_said(repository: Repository) -> None:
     assert not path.exists()
 
 
-MERGED = base.CleanupSettings(merged_branch="delete")
+MERGED = hooks.CleanupSettings(merged_branch="delete")
 
 
 def test_a_merged_branch_goes_and_comes_back_with_its_reflog(repository: Repository) -> None:

@@ -18,11 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.owner.repositories import Repository, context, git
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import PathRefused
 from watchdog.owner import paths, trash
 from watchdog.owner.git import repositories
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.temp_dir import temp_dir
 from watchdog.owner.temp_dirs import MARK
 
@@ -40,7 +40,7 @@ def root(tmp_path: Path) -> Path:
 
 def run(path: Path | str | None, root: Path, **settings: object) -> HookResult:
     """The hook in this process, with one root."""
-    values = base.CleanupSettings(roots=(str(root),), **settings)  # type: ignore[arg-type]
+    values = hooks.CleanupSettings(roots=(str(root),), **settings)  # type: ignore[arg-type]
     return temp_dir(context(temp_dir=None if path is None else str(path)), values)
 
 
@@ -358,15 +358,15 @@ def test_a_dir_with_another_living_agents_place_is_kept(root: Path, theirs: str)
     (root / "link").symlink_to(path)
     in_use = (("/elsewhere", "gamma (cc)"), (str(root / "workshop"), "delta (dd)"), (str(root / theirs), "beta (bb)"))
     about = context(temp_dir=str(path), in_use=in_use)
-    about = base.context_of(json.loads(json.dumps(base.context_json(about))))
+    about = hooks.context_of(json.loads(json.dumps(hooks.context_json(about))))
 
-    result = temp_dir(about, base.CleanupSettings(roots=(str(root),)))
+    result = temp_dir(about, hooks.CleanupSettings(roots=(str(root),)))
 
     assert result.outcome is HookOutcome.KEPT
     assert f"another living agent, beta (bb), works there: {root / theirs}" in result.message
     assert (path / "sub").is_dir()
     about = context(temp_dir=str(path), in_use=in_use[:2])
-    assert temp_dir(about, base.CleanupSettings(roots=(str(root),))).outcome is HookOutcome.DONE
+    assert temp_dir(about, hooks.CleanupSettings(roots=(str(root),))).outcome is HookOutcome.DONE
 
 
 def test_a_served_socket_keeps_the_dir_and_a_stale_one_does_not(root: Path) -> None:
@@ -469,7 +469,7 @@ def test_many_at_once_share_one_trash(root: Path) -> None:
 
     def one(number: int) -> HookResult:
         about = context(temp_dir=str(root / f"work{number}"), agent_id=f"agent{number}")
-        return temp_dir(about, base.CleanupSettings(roots=(str(root),)))
+        return temp_dir(about, hooks.CleanupSettings(roots=(str(root),)))
 
     with ThreadPoolExecutor(16) as pool:
         results = list(pool.map(one, range(80)))
@@ -495,7 +495,7 @@ def test_a_name_that_is_no_utf_8_can_be_told(root: Path) -> None:
     name = os.fsencode(root) + b"/w\xffrk"
     os.mkdir(name)
 
-    result = base.result_of(json.loads(json.dumps(base.result_json(run(os.fsdecode(name), root)))))
+    result = hooks.result_of(json.loads(json.dumps(hooks.result_json(run(os.fsdecode(name), root)))))
 
     assert result.outcome is HookOutcome.DONE
     assert "w\\udcffrk" in result.message

@@ -15,11 +15,11 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git, hashes
 from tests.owner.states import STATES, State, commit
+from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner import paths, trash
 from watchdog.owner.git import worktrees
 from watchdog.owner.git.restore import restore
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.worktree import worktree
 
 AGENT = "a" * 32
@@ -27,7 +27,7 @@ AGENT = "a" * 32
 
 def run(path: Path | str | None) -> HookResult:
     """The hook in this process."""
-    return worktree(context(worktree=None if path is None else str(path)), base.CleanupSettings())
+    return worktree(context(worktree=None if path is None else str(path)), hooks.CleanupSettings())
 
 
 def test_a_clean_merged_tree_goes_to_the_trash_and_its_entry_alone_is_dropped(repository: Repository) -> None:
@@ -51,13 +51,13 @@ def test_a_tree_that_another_living_agent_has_is_kept(repository: Repository, th
     path = repository.worktree("wt")
     about = context(worktree=str(path), in_use=((str(path / theirs), "beta (bb)"),))
 
-    result = worktree(about, base.CleanupSettings())
+    result = worktree(about, hooks.CleanupSettings())
 
     assert result.outcome is HookOutcome.KEPT
     assert "another living agent, beta (bb), works there" in result.message
     assert path.is_dir()
     about = context(worktree=str(path), in_use=((str(repository.place), "gamma (cc)"),))
-    assert worktree(about, base.CleanupSettings()).outcome is HookOutcome.DONE
+    assert worktree(about, hooks.CleanupSettings()).outcome is HookOutcome.DONE
 
 
 def test_the_trash_holds_what_a_restore_needs(repository: Repository) -> None:
@@ -400,7 +400,7 @@ def test_killed_before_a_changed_tree_went_back_the_next_run_looks_at_it_anew(
 ) -> None:
     """What was written while the tree was moved is in no rescue yet: it must not leave with the trash."""
     path = repository.worktree("wt")
-    settings = base.CleanupSettings(dirty_worktree=dirty)
+    settings = hooks.CleanupSettings(dirty_worktree=dirty)
     if dirty == "rescue":
         (path / "before").write_text("rescued by the first run\n")
 
@@ -470,7 +470,7 @@ def test_killed_before_its_entry_was_dropped_and_another_took_its_name(
     path = repository.worktree("wt")
     (path / "staged").write_text("staged\n")
     git(path, "add", "staged")
-    settings = base.CleanupSettings(dirty_worktree="rescue")
+    settings = hooks.CleanupSettings(dirty_worktree="rescue")
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         patch.setattr(sys.modules[worktree.__module__], "_finish", lambda *_: sys.exit())
         worktree(context(worktree=str(path)), settings)
@@ -539,7 +539,7 @@ def left(process: subprocess.Popen[bytes]) -> None:
 def again(path: Path, former: HookResult, mode: str = "keep") -> HookResult:
     """The hook as the reaper has it run once more."""
     seen = str(former.details["seen"])
-    return worktree(context(worktree=str(path), seen=seen), base.CleanupSettings(dirty_worktree=mode))
+    return worktree(context(worktree=str(path), seen=seen), hooks.CleanupSettings(dirty_worktree=mode))
 
 
 def test_what_only_its_use_kept_goes_when_nobody_sits_in_it_and_nothing_was_changed(repository: Repository) -> None:
@@ -673,9 +673,9 @@ def test_a_reason_that_does_not_pass_by_itself_is_none_to_look_again(repository:
     """Dirty and not rescued, locked, another living agent's: it is left to a person, or to that agent's end."""
     path = repository.worktree()
     somebody = sitting(path)
-    theirs = worktree(context(worktree=str(path), in_use=((str(path), "beta (bb)"),)), base.CleanupSettings())
+    theirs = worktree(context(worktree=str(path), in_use=((str(path), "beta (bb)"),)), hooks.CleanupSettings())
     (path / "new").write_text("mine\n")
-    dirty, saved = run(path), worktree(context(worktree=str(path)), base.CleanupSettings(dirty_worktree="rescue"))
+    dirty, saved = run(path), worktree(context(worktree=str(path)), hooks.CleanupSettings(dirty_worktree="rescue"))
     (path / "new").unlink()
     git(path, "worktree", "lock", str(path))
     locked = run(path)

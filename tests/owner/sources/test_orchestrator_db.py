@@ -17,9 +17,8 @@ from tests.owner.repositories import context
 from tests.owner.sources.orchestrator import DOCUMENTED, REAL, Orchestrator
 from tests.world import wait_for
 from watchdog.core.agent import Status
-from watchdog.core.hooks import HookOutcome
+from watchdog.core.hooks import CleanupSettings, HookOutcome
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.hooks.base import CleanupSettings
 from watchdog.owner.hooks.registry_entry import registry_entry
 from watchdog.owner.sources import agent_status, files, orchestrator_db, sqlite_locks
 from watchdog.owner.sources.base import Became, End, Entry

@@ -17,8 +17,8 @@ from watchdog.control.bodies import read_body
 from watchdog.control.context import Desk, Json, desk_of, peer_at
 from watchdog.control.peers import Peer
 from watchdog.control.schemas import Body, Path, Plain, parse
+from watchdog.core.hooks import printable
 from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, OwnerCallFailed
-from watchdog.owner.hooks.base import printable
 
 LOOK_SECONDS = 30.0  # for one owner's repositories
 OTHERS_SECONDS = 5.0  # for those of each owner that was not named: any of them can have its helper hang

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
+from watchdog.core import hooks
 from watchdog.core.findings import Finding, Known
 from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
@@ -23,7 +24,6 @@ from watchdog.owner.git import ignored_files, worktree_trash, worktrees
 from watchdog.owner.git.git import Git
 from watchdog.owner.git.ignored_files import Ignored
 from watchdog.owner.git.worktree_trash import LEAVING, Manifest
-from watchdog.owner.hooks import base
 
 KIND = "trash"
 GIT_SECONDS = 20.0
@@ -32,7 +32,7 @@ SLIMMED = "only what can be made again goes"
 ROUND = 20_000  # entries that are deleted in one act; about a second
 
 
-def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
     """What is due in the repositories that the daemon knows, and what would be but for something."""
     for common in known.commons:
         try:
@@ -49,23 +49,23 @@ def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
             yield Finding(KIND, common, None, f"kept: its trash cannot be looked at: {error}", "keep")
 
 
-def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
     """Delete one container, a round of it; `details["more"]` asks for the next."""
     common, name = _taken_apart(finding.path)
     if common not in map(os.path.realpath, known.commons):
-        return base.kept(f"{finding.path} lies in no repository that is known to hold trash of ours")
+        return hooks.kept(f"{finding.path} lies in no repository that is known to hold trash of ours")
     with ExitStack() as stack:
         try:
             trash_bin = worktree_trash.open_bin(stack, common, create=False)
         except FileNotFoundError:
-            return base.nothing(f"{finding.path} is not there")
+            return hooks.nothing(f"{finding.path} is not there")
         if not _there(trash_bin, name):
             name = LEAVING + name  # its first round was in an earlier act
             if not _there(trash_bin, name):
-                return base.nothing(f"{finding.path} is not there")
+                return hooks.nothing(f"{finding.path} is not there")
         now = _judge(trash_bin, common, finding.path, name, settings, known)
         if now is None or now.action != "remove":
-            return base.kept(f"kept {finding.path}: {now.why if now else 'it is not due yet'}")
+            return hooks.kept(f"kept {finding.path}: {now.why if now else 'it is not due yet'}")
         freed = trash.Freed()
         if now.why.endswith(SLIMMED):
             _slim(trash_bin, name, freed, settings)
@@ -76,8 +76,8 @@ def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookR
     numbers: dict[str, object] = {"bytes": freed.bytes, "entries": freed.entries, "more": freed.more}
     if freed.problems:
         words = "; ".join(freed.problems)
-        return base.failed(f"{finding.path} could not be deleted: {words}", reason=freed.reason, **numbers)
-    return base.done(f"deleted from {finding.path}: {freed.entries} entries, {freed.bytes} bytes", **numbers)
+        return hooks.failed(f"{finding.path} could not be deleted: {words}", reason=freed.reason, **numbers)
+    return hooks.done(f"deleted from {finding.path}: {freed.entries} entries, {freed.bytes} bytes", **numbers)
 
 
 def _taken_apart(path: str) -> tuple[str, str]:
@@ -97,7 +97,7 @@ def _there(directory: int, name: str) -> bool:
 
 
 def _judge(
-    trash_bin: int, common: str, place: str, name: str, settings: base.CleanupSettings, known: Known
+    trash_bin: int, common: str, place: str, name: str, settings: hooks.CleanupSettings, known: Known
 ) -> Finding | None:
     """What is to become of one container; None: nothing yet."""
     agent_id = name.removeprefix(LEAVING).partition("+")[0] if name.startswith(LEAVING) else name
@@ -137,7 +137,7 @@ def _judge(
     return Finding(KIND, place, name, why, "remove")
 
 
-def _ignored(common: str, place: str, manifest: Manifest, settings: base.CleanupSettings) -> Ignored:
+def _ignored(common: str, place: str, manifest: Manifest, settings: hooks.CleanupSettings) -> Ignored:
     """What of it is work, by its record and by what lies in the main checkout now; `rebuildable` is still there.
 
     An older record says nothing of it: then all that its index does not have counts. Raises OSError, OwnerCallFailed.
@@ -153,7 +153,7 @@ def _ignored(common: str, place: str, manifest: Manifest, settings: base.Cleanup
     return Ignored(there, [], [name for name in manifest.rebuildable if os.path.isdir(f"{tree}/{name}")])
 
 
-def _slim(trash_bin: int, name: str, freed: trash.Freed, settings: base.CleanupSettings) -> None:
+def _slim(trash_bin: int, name: str, freed: trash.Freed, settings: hooks.CleanupSettings) -> None:
     """Delete a round of what can be made again. Each directory is renamed out of the tree first."""
     container = trash.open_trash(trash_bin, name, create=False)
     try:

@@ -19,10 +19,10 @@ A new one is one line in `FINDERS`.
 from collections.abc import Iterator
 from itertools import islice
 
+from watchdog.core import hooks
 from watchdog.core.findings import Finder, Finding, Known
 from watchdog.core.hooks import HookResult
 from watchdog.owner.finders import expired_trash, fleet_tasks, git_locks, sockets, temp_dirs
-from watchdog.owner.hooks import base
 
 LOOK_LIMIT = 200  # findings of one kind in one look; the next round finds the rest
 
@@ -35,15 +35,15 @@ FINDERS: dict[str, Finder] = {  # by Finding.kind
 }
 
 
-def look(kind: str, settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(kind: str, settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
     """What one finder finds, as it finds it. Raises what the finder raises."""
     yield from islice(FINDERS[kind].look(settings, known), LOOK_LIMIT)
 
 
-def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
     """Deal with one finding, decided anew. Raises what the finder raises."""
     if finding.action != "remove":
-        return base.kept(finding.why)
+        return hooks.kept(finding.why)
     if finding.kind not in FINDERS:
-        return base.failed(f"there is no finder {finding.kind!r}; there are {', '.join(sorted(FINDERS))}")
+        return hooks.failed(f"there is no finder {finding.kind!r}; there are {', '.join(sorted(FINDERS))}")
     return FINDERS[finding.kind].act(finding, settings, known)

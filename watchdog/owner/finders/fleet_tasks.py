@@ -11,18 +11,18 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from watchdog.core import hooks
 from watchdog.core.findings import Finding, Known
 from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import occupancy, trash
-from watchdog.owner.hooks import base
 from watchdog.owner.sources import SOURCES, fleet_files
 
 KIND = "task"
 COMPLETED, OTHER = 3600.0, 168 * 3600.0  # seconds, as the program has them (its 0.4.2) unless its environment says more
 
 
-def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
     """Those whose time is over."""
     for top in _tops(settings):
         try:
@@ -41,31 +41,31 @@ def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
             os.close(directory)
 
 
-def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
     """Remove one, decided anew. Raises OSError for what a later try may mend."""
     top, key = os.path.split(finding.path)
     if top not in _tops(settings) or not fleet_files.TASK.fullmatch(key):
-        return base.kept(f"{finding.path} is no task of a source here")
+        return hooks.kept(f"{finding.path} is no task of a source here")
     freed = trash.Freed()
     try:
         directory = fleet_files.opened(top)
         try:
             if _due(directory, key, settings.stepped_seconds) is None:
-                return base.kept(f"{finding.path} is not due any more")
+                return hooks.kept(f"{finding.path} is not due any more")
             with fleet_files.directory_of(directory, key) as place:
                 user = occupancy.occupant(os.path.realpath(place))
             if user is not None:
-                return base.kept(f"{finding.path} is in use: {user}")
+                return hooks.kept(f"{finding.path} is in use: {user}")
             gone = trash.remove_container(directory, key, freed)
         finally:
             os.close(directory)
     except FileNotFoundError:
-        return base.nothing(f"{finding.path} is not there")
+        return hooks.nothing(f"{finding.path} is not there")
     except (OwnerCallFailed, PathRefused) as refused:
-        return base.kept(f"refused: {refused}", refused=refused.reason)
+        return hooks.kept(f"refused: {refused}", refused=refused.reason)
     if gone:
-        return base.done(f"removed {finding.path}", freed_bytes=freed.bytes)
-    return base.failed(f"not all of {finding.path} could be removed: {'; '.join(freed.problems[:3])}")
+        return hooks.done(f"removed {finding.path}", freed_bytes=freed.bytes)
+    return hooks.failed(f"not all of {finding.path} could be removed: {'; '.join(freed.problems[:3])}")
 
 
 def _due(directory: int, key: str, stepped: float) -> str | None:
@@ -94,7 +94,7 @@ def _updated(task: fleet_files.Task, place: str) -> float:
         return os.stat(place).st_mtime
 
 
-def _tops(settings: base.CleanupSettings) -> list[str]:
+def _tops(settings: hooks.CleanupSettings) -> list[str]:
     """The directories of tasks that this user is to be helped with."""
     try:
         me = pwd.getpwuid(os.geteuid()).pw_name

@@ -7,18 +7,18 @@ import os
 import time
 from collections.abc import Iterator
 
+from watchdog.core import hooks
 from watchdog.core.findings import Finding, Known
 from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner.git import lock_files
-from watchdog.owner.hooks import base
 from watchdog.owner.hooks.git_locks import told
 
 KIND = "lock"
 COMMON = "shared"  # names the place of locks that are no single agent's
 
 
-def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
     """One finding a checkout or repository with locks in it. Raises OSError when /proc cannot be read."""
     for path, agent_id, repository, ended in _places(known):
         # What was written since is the business of whoever works there now.
@@ -32,12 +32,12 @@ def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
             yield Finding(KIND, path, agent_id, f"locks of git stay: {'; '.join(kept[:5])}", "keep")
 
 
-def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
     """Look twice, and move aside what is dead. Raises OSError for what a later try may mend."""
     for path, agent_id, repository, ended in _places(known):
         if path == finding.path:
             return told(path, lock_files.put_aside(repository, agent_id or COMMON, ended))
-    return base.kept(f"{finding.path} is no checkout of a dead agent, or no more")
+    return hooks.kept(f"{finding.path} is no checkout of a dead agent, or no more")
 
 
 def _places(known: Known) -> Iterator[tuple[str, str | None, lock_files.Repository, float]]:

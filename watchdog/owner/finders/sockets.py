@@ -7,16 +7,16 @@ import os
 import stat
 from collections.abc import Iterator
 
+from watchdog.core import hooks
 from watchdog.core.findings import Finding, Known
 from watchdog.core.hooks import HookResult
 from watchdog.errors import PathRefused
 from watchdog.owner import occupancy, paths
-from watchdog.owner.hooks import base
 
 KIND = "socket"
 
 
-def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
     """Those that lie there still."""
     for agent_id, path in known.sockets.items():
         if agent_id not in known.ended:
@@ -31,25 +31,25 @@ def look(settings: base.CleanupSettings, known: Known) -> Iterator[Finding]:
             yield Finding(KIND, path, agent_id, why, "keep")
 
 
-def act(finding: Finding, settings: base.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
     """Remove one, if it is a recorded one that nobody serves."""
     agent_id = finding.agent_id or ""
     if known.sockets.get(agent_id) != finding.path or agent_id not in known.ended:
-        return base.kept(f"{finding.path} is not what agent {agent_id} had registered, or it lives")
+        return hooks.kept(f"{finding.path} is not what agent {agent_id} had registered, or it lives")
     try:
         why = _reason_to_keep(finding.path)
         if why is not None:
-            return base.kept(why)
+            return hooks.kept(why)
         parent, name = paths.open_parent(finding.path)
     except FileNotFoundError:
-        return base.nothing(f"{finding.path} is not there")
+        return hooks.nothing(f"{finding.path} is not there")
     except PathRefused as refused:
-        return base.kept(f"refused: {refused}", refused=refused.reason)
+        return hooks.kept(f"refused: {refused}", refused=refused.reason)
     try:
         os.unlink(name, dir_fd=parent)
     finally:
         os.close(parent)
-    return base.done(f"removed {finding.path}")
+    return hooks.done(f"removed {finding.path}")
 
 
 def _reason_to_keep(path: str) -> str | None:

@@ -6,17 +6,17 @@ In the submodules of that checkout, too: each is a repository of its own.
 import os
 import time
 
+from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import paths, sites
 from watchdog.owner.git import lock_files as locks
-from watchdog.owner.hooks import base
 
 
-def git_locks(context: HookContext, settings: base.CleanupSettings) -> HookResult:
+def git_locks(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
     """The agent is dead: what was written from now on is another's. Raises OSError for what a later try may mend."""
     if context.worktree is None:
-        return base.nothing("no worktree was registered")
+        return hooks.nothing("no worktree was registered")
     ended = time.time()
     try:
         holder = paths.checked_agent_id(context.agent_id)
@@ -26,12 +26,12 @@ def git_locks(context: HookContext, settings: base.CleanupSettings) -> HookResul
             outcome.add(locks.put_aside(repository, holder, ended))
     except FileNotFoundError as missing:
         if os.path.lexists(context.worktree):
-            return base.failed(f"left {context.worktree} alone: {missing.filename or 'a part of it'} is not there")
-        return base.nothing(f"{context.worktree} is not there")
+            return hooks.failed(f"left {context.worktree} alone: {missing.filename or 'a part of it'} is not there")
+        return hooks.nothing(f"{context.worktree} is not there")
     except PathRefused as refused:
-        return base.kept(f"left {context.worktree} alone: {refused}", refused=refused.reason)
+        return hooks.kept(f"left {context.worktree} alone: {refused}", refused=refused.reason)
     except OwnerCallFailed as late:
-        return base.failed(f"left {context.worktree} alone: {late}", reason=late.reason)
+        return hooks.failed(f"left {context.worktree} alone: {late}", reason=late.reason)
     return told(context.worktree, outcome)
 
 
@@ -39,7 +39,7 @@ def _refuse_stranger(context: HookContext, path: str) -> None:
     """Raises PathRefused, FileNotFoundError."""
     directory = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)  # what its owner registered, links and all
     try:
-        sites.refuse_stranger(directory, base.known_site(context, "worktree"), path)
+        sites.refuse_stranger(directory, hooks.known_site(context, "worktree"), path)
     finally:
         os.close(directory)
 
@@ -47,11 +47,11 @@ def _refuse_stranger(context: HookContext, path: str) -> None:
 def told(place: str, outcome: locks.Outcome) -> HookResult:
     """What became of the locks, in words."""
     if not outcome.moved and not outcome.kept:
-        return base.nothing(f"no lock of git's is left in {place}")
+        return hooks.nothing(f"no lock of git's is left in {place}")
     stays = f"{len(outcome.kept)} stay: {'; '.join(outcome.kept[:5])}"
     if not outcome.moved:
-        return base.kept(f"locks in {place}: {stays}", kept=outcome.kept[:20])
+        return hooks.kept(f"locks in {place}: {stays}", kept=outcome.kept[:20])
     names = ", ".join(path for path, _ in outcome.moved[:5])
     words = f"moved {len(outcome.moved)} locks of a dead git to {outcome.area}: {names}"
     moved = dict(outcome.moved[:20])
-    return base.done(words + (f"; {stays}" if outcome.kept else ""), moved=moved, area=outcome.area)
+    return hooks.done(words + (f"; {stays}" if outcome.kept else ""), moved=moved, area=outcome.area)

@@ -7,17 +7,17 @@ import os
 import signal
 from dataclasses import replace
 
+from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookResult
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.hooks import base
 from watchdog.owner.sources import SOURCES
 from watchdog.owner.sources.base import Became, End
 
 
-def registry_entry(context: HookContext, settings: base.CleanupSettings) -> HookResult:
+def registry_entry(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
     """Each entry by compare-and-set; one that is another run's by now stays. Raises OSError as the sources do."""
     if not context.registry_entry:
-        return base.nothing("it stands in no foreign registry")
+        return hooks.nothing("it stands in no foreign registry")
     told, failed, became = [], [], set()
     for place in context.registry_entry:
         where = f"{place['kind']} {place['key']}"
@@ -35,10 +35,10 @@ def registry_entry(context: HookContext, settings: base.CleanupSettings) -> Hook
             told.append(f"{where}: {done.message}")
     words = "; ".join([*failed, *told])
     if failed:
-        return base.failed(words)
+        return hooks.failed(words)
     if Became.CHANGED in became:
-        return base.kept(words)
-    return base.done(words) if Became.DONE in became else base.nothing(words)
+        return hooks.kept(words)
+    return hooks.done(words) if Became.DONE in became else hooks.nothing(words)
 
 
 def end_of(context: HookContext) -> End:

@@ -27,6 +27,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
+from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookResult
 from watchdog.core.sites import is_same
 from watchdog.errors import OwnerCallFailed, PathRefused
@@ -44,33 +45,32 @@ from watchdog.owner.git import (
 )
 from watchdog.owner.git.git import Git
 from watchdog.owner.git.worktree_trash import Manifest
-from watchdog.owner.hooks import base
 
 GIT_SECONDS = 3600.0  # for all of git's answers together; the run's own deadline ends it long before
 
 
-def worktree(context: HookContext, settings: base.CleanupSettings) -> HookResult:
+def worktree(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:
     """See the module's docstring. Raises OSError for what a later try may mend."""
     if context.worktree is None:
-        return base.nothing("no worktree was registered")
+        return hooks.nothing("no worktree was registered")
     try:
         paths.checked_agent_id(context.agent_id)
         return _put_away(context, context.worktree, settings, context.in_use)
     except PathRefused as refused:
-        return base.kept(f"kept {context.worktree}: {refused}", refused=refused.reason)
+        return hooks.kept(f"kept {context.worktree}: {refused}", refused=refused.reason)
     except OwnerCallFailed as late:
-        return base.failed(f"kept {context.worktree}: {late}", reason=late.reason)
+        return hooks.failed(f"kept {context.worktree}: {late}", reason=late.reason)
 
 
 def _put_away(
-    context: HookContext, path: str, settings: base.CleanupSettings, in_use: Sequence[tuple[str, str]]
+    context: HookContext, path: str, settings: hooks.CleanupSettings, in_use: Sequence[tuple[str, str]]
 ) -> HookResult:
     agent_id = context.agent_id
     with ExitStack() as stack:
         try:
             parent, name = paths.open_parent(path)
         except FileNotFoundError:
-            return base.nothing(f"{path} is not there")
+            return hooks.nothing(f"{path} is not there")
         stack.callback(os.close, parent)
         try:
             directory = paths.step(parent, name)
@@ -86,20 +86,20 @@ def _put_away(
             raise PathRefused("protected", f"{path} is a home or holds one")
         if (gone := _emptied(context, parent, name, directory, path)) is not None:
             return gone
-        sites.refuse_stranger(directory, base.known_site(context, "worktree"), path)
+        sites.refuse_stranger(directory, hooks.known_site(context, "worktree"), path)
         if user := occupancy.neighbour(paths.real_path(directory), in_use):
-            return base.kept(f"kept {path}: in use: {user}")
+            return hooks.kept(f"kept {path}: in use: {user}")
         git = Git(path, GIT_SECONDS)
         tree = worktrees.find(git, path)
         inside = worktrees.nested(git, tree)
         if any(not reason.startswith(worktrees.IN_USE) for reason in inside):
-            return base.kept(f"kept {path}: {'; '.join(inside)}", reasons=inside, branch=tree.branch)
+            return hooks.kept(f"kept {path}: {'; '.join(inside)}", reasons=inside, branch=tree.branch)
         names = rescue.listed(git)
         before = rescue.look(directory, names)  # what the reasons are about
         main = ignored_files.main_checkout(tree.common)
         ignored = ignored_files.look(paths.real_path(directory), set(names), main, settings.rebuildable)
         if context.seen is not None and context.seen != change_seal.seal(tree):
-            return base.kept(f"kept {path}: it was in use, and was changed since; it is whoever's that used it")
+            return hooks.kept(f"kept {path}: it was in use, and was changed since; it is whoever's that used it")
         reasons = worktrees.reasons_to_keep(git, tree, inside)
         if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
             reasons.never.append(worktrees.IN_USE + user)
@@ -108,7 +108,7 @@ def _put_away(
         if told:
             words = f"kept {path}: {'; '.join(told)}"
             used = all(reason.startswith(worktrees.IN_USE) for reason in (reasons.never if rescuing else told))
-            return base.kept(words, reasons=told, branch=tree.branch, **(_again(context, tree) if used else {}))
+            return hooks.kept(words, reasons=told, branch=tree.branch, **(_again(context, tree) if used else {}))
         container = worktree_trash.open_container(stack, tree.common, agent_id)
         if worktree_trash.has_tree(container):
             raise PathRefused("trash_taken", "the trash already holds a tree of this agent")
@@ -130,8 +130,8 @@ def _put_away(
         if user or changed:
             _undo(git, parent, container, tree.common, agent_id)
             if user:
-                return base.kept(f"kept {path}: {worktrees.IN_USE}{user}", branch=tree.branch, **_again(context, tree))
-            return base.failed(f"kept {path}: {changed}", reason="changed")
+                return hooks.kept(f"kept {path}: {worktrees.IN_USE}{user}", branch=tree.branch, **_again(context, tree))
+            return hooks.failed(f"kept {path}: {changed}", reason="changed")
         _write_intent(parent, agent_id, tree, compared=True)
         return _finish(parent, agent_id, path, settings)
 
@@ -140,13 +140,13 @@ def _gone(context: HookContext, parent: int, path: str) -> HookResult | None:
     """The tree was deleted by somebody: git's entry of it goes, where nothing is lost with it. None: there is none."""
     if occupancy.neighbour(path, context.in_use):
         return None
-    entry = missing_worktrees.proved(base.known_site(context, "worktree"), parent, path)
-    return None if entry is None else base.done(entry.drop(context.agent_id), branch=entry.branch)
+    entry = missing_worktrees.proved(hooks.known_site(context, "worktree"), parent, path)
+    return None if entry is None else hooks.done(entry.drop(context.agent_id), branch=entry.branch)
 
 
 def _emptied(context: HookContext, parent: int, name: str, directory: int, path: str) -> HookResult | None:
     """Likewise where the agent's directory is left, with nothing in it. None: it is another one, or not empty."""
-    known = base.known_site(context, "worktree")
+    known = hooks.known_site(context, "worktree")
     if known.site is None or not is_same(known.site.directory, sites.made(directory)):
         return None
     if os.listdir(paths.real_path(directory)) or occupancy.neighbour(paths.real_path(directory), context.in_use):
@@ -155,9 +155,9 @@ def _emptied(context: HookContext, parent: int, name: str, directory: int, path:
     if entry is None:
         return None
     if user := context.used_by or occupancy.occupant(paths.real_path(directory)):
-        return base.kept(f"kept {path}: {worktrees.IN_USE}{user}", branch=entry.branch)
+        return hooks.kept(f"kept {path}: {worktrees.IN_USE}{user}", branch=entry.branch)
     os.rmdir(name, dir_fd=parent)  # not when something was put there meanwhile
-    return base.done(entry.drop(context.agent_id), branch=entry.branch)
+    return hooks.done(entry.drop(context.agent_id), branch=entry.branch)
 
 
 def _again(context: HookContext, tree: worktrees.Linked) -> dict[str, object]:
@@ -170,7 +170,7 @@ def _manifest(
     context: HookContext,
     tree: worktrees.Linked,
     saved: rescue.Rescued | None,
-    settings: base.CleanupSettings,
+    settings: hooks.CleanupSettings,
     ignored: ignored_files.Ignored,
 ) -> worktree_trash.Manifest:
     recorded = ignored.bounded()
@@ -293,19 +293,19 @@ def _put_back(parent: int, name: str, agent_id: str, path: str) -> bool:
     return True
 
 
-def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSettings) -> HookResult:
+def _finish(parent: int, agent_id: str, path: str, settings: hooks.CleanupSettings) -> HookResult:
     """The tree is away: drop its entry and no other, then the intent. Also where a killed run is gone on with."""
     intent = _read_intent(parent, agent_id)
     if intent is None or intent.get("path") != path:
         trash.drop_if_empty(parent, trash.beside_name(parent))  # a run that was killed right before it did
-        return base.nothing(f"{path} is not there")
+        return hooks.nothing(f"{path} is not there")
     common, entry = str(intent["common"]), os.path.basename(str(intent["entry"]))
     with ExitStack() as stack:
         container = worktree_trash.open_container(stack, common, agent_id)
         manifest = worktree_trash.manifest_in(container)
         if manifest is None or not worktree_trash.has_tree(container):
             _drop_intent(parent, agent_id)
-            return base.nothing(f"{path} is not there; it was gone before it could be moved")
+            return hooks.nothing(f"{path} is not there; it was gone before it could be moved")
         trashed_to = os.path.join(paths.real_path(container), trash.TREE)
         git = Git(common, GIT_SECONDS, git_dir=common)
         unlocked = ""
@@ -315,7 +315,7 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
             except OwnerCallFailed as refused:
                 os.rename(trash.TREE, os.path.basename(path), src_dir_fd=container, dst_dir_fd=parent)
                 _undo(git, parent, container, common, agent_id)
-                return base.failed(f"kept {path}: {refused}", reason=refused.reason)
+                return hooks.failed(f"kept {path}: {refused}", reason=refused.reason)
         branch = merged_branch.after(git, manifest, container, settings.merged_branch)
     _drop_intent(parent, agent_id)
     stays = manifest.ignored or []
@@ -324,7 +324,7 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
     )
     told = f"; {unlocked}" if unlocked else ""
     saved = f"; its work is saved below {worktree_trash.RESCUE}{agent_id}/" if manifest.refs else ""
-    return base.done(
+    return hooks.done(
         f"moved {path} to {trashed_to}{saved}{kept}{told}; {branch};"
         f" `agent-watchdog restore {agent_id}` brings it back",
         trash=trashed_to,
