@@ -14,11 +14,11 @@ import pytest
 
 from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
+from watchdog.core.source_entries import End, Entry, end_json, end_of, entry_json, entry_of
 from watchdog.discovery import entry_match
 from watchdog.discovery.entry_match import Standing
 from watchdog.discovery.stale_entries import Ghosts
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources.base import End, Entry, end_json, end_of, entry_json, entry_of
 from watchdog.processes.bounded import LookFailed
 from watchdog.processes.identity import boot_id, read_identity
 

@@ -19,11 +19,11 @@ from watchdog.clock import Clock
 from watchdog.config.schema import Source
 from watchdog.control.peers import Peer
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
+from watchdog.core.source_entries import Entry, entry_json
 from watchdog.discovery import entry_match as entries
 from watchdog.discovery import source_places
 from watchdog.discovery.importer import MOST_LISTED, Sources
 from watchdog.errors import Conflict, OwnerCallFailed
-from watchdog.owner.sources.base import Entry, entry_json
 from watchdog.processes import identity
 
 

@@ -33,8 +33,8 @@ from watchdog.config.fields import (
 )
 from watchdog.core.agent import ENDED, Status
 from watchdog.core.kill import Polite, Step
+from watchdog.core.source_entries import KINDS
 from watchdog.core.vendors import EXIT_KEYS
-from watchdog.owner.sources import SOURCES
 
 BUILT_IN_HOOKS = ("pane", "git_locks", "worktree", "temp_dir", "registry_entry")
 _NOT_STOPPED = tuple(sorted(ENDED - {Status.STOPPED}))  # who was stopped is to go on later: his place stays
@@ -216,15 +216,15 @@ class Source(_Section):
 
     @model_validator(mode="after")
     def _check(self) -> "Source":
-        if self.kind not in SOURCES:
-            raise ValueError(f"kind: {self.kind!r}: this version reads no such registry{suggest(self.kind, SOURCES)}")
-        if not self.path and not SOURCES[self.kind].path:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind: {self.kind!r}: this version reads no such registry{suggest(self.kind, KINDS)}")
+        if not self.path and not KINDS[self.kind].path:
             raise ValueError(f"path: is missing; {self.kind} has no usual place")
         return self
 
     def place(self) -> str:
         """Where it lies; the homes of two users are two places."""
-        kind = SOURCES[self.kind]
+        kind = KINDS[self.kind]
         path = self.path or ("" if self.user else os.environ.get(kind.variable, "")) or kind.path
         return f"~{self.user}{path[1:]}" if path == "~" or path.startswith("~/") else path
 

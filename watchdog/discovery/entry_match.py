@@ -21,8 +21,8 @@ from watchdog.control.schemas import Register, parse
 from watchdog.core.names import name_for, name_problem
 from watchdog.core.process import Identity, Listed
 from watchdog.core.provenance import SLACK, Named, Told, named
+from watchdog.core.source_entries import MOST_ENTRIES, WORDS_LIMIT, Entry, entry_of, unread_entry
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, ProcessNotFound, Unseen, WatchdogError
-from watchdog.owner.sources.base import MOST_ENTRIES, WORDS_LIMIT, Entry, entry_of, unread_entry
 from watchdog.processes import procfs
 from watchdog.processes.identity import Seen, ThreadSeen, boot_id
 from watchdog.processes.inside import numbered_inside
@@ -52,7 +52,7 @@ class Found:
     taken: Claim | None = None
 
 
-def told_by(answer: object) -> tuple[list[Entry], list[str]]:
+def told_by(answer: object, uid: int) -> tuple[list[Entry], list[str]]:
     """What the helper tells, and what is wrong with those that are none. Raises OwnerCallFailed.
 
     One that is none and has a key is `unread`: whoever stood there before is not gone.
@@ -67,7 +67,7 @@ def told_by(answer: object) -> tuple[list[Entry], list[str]]:
             problems.append(str(error))
             key = one.get("key") if isinstance(one, dict) else None
             if isinstance(key, str) and 0 < len(key) <= WORDS_LIMIT:
-                told.append(unread_entry(key, str(error)))
+                told.append(unread_entry(key, str(error), uid))
     return told, problems
 
 

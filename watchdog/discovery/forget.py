@@ -5,8 +5,8 @@ belongs to the same key and to nobody's living process: each registry is read an
 """
 
 from watchdog.control.context import Desk, Json
+from watchdog.core.source_entries import End, Entry, end_json, entry_of
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources.base import End, Entry, end_json, entry_of
 from watchdog.registry.rows import AgentRow
 
 _SECONDS = 30.0

@@ -24,13 +24,13 @@ from watchdog.core.admission import WAIT, Kind, cost_of
 from watchdog.core.agent import Beat, State, Status
 from watchdog.core.process import Identity, Listed, Presence, TreeMember
 from watchdog.core.session_states import quiet_for
+from watchdog.core.source_entries import MOST_ENTRIES, Entry
 from watchdog.discovery import entry_match
 from watchdog.discovery.entry_match import Found, Standing
 from watchdog.discovery.source_places import FULL, Accounts, Place
 from watchdog.discovery.stale_entries import Ghosts
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, WatchdogError
 from watchdog.helpers.pool import Owners
-from watchdog.owner.sources.base import MOST_ENTRIES, Entry
 from watchdog.probes import session_files
 from watchdog.processes.identity import presence
 from watchdog.telemetry import logger
@@ -97,7 +97,7 @@ class Sources:
         try:
             args = {"kind": source.kind, "path": path}
             answer = await self._owners.call(place.uid, "source_discover", args, DEADLINE)
-            told, problems = entry_match.told_by(answer)
+            told, problems = entry_match.told_by(answer, place.uid)
             for holder in (one for one in told if one.holders):
                 raise Held(holder.note, holder.holders)
         except OwnerCallFailed as error:

@@ -11,10 +11,10 @@ from watchdog.clock import Instant
 from watchdog.control.context import Json
 from watchdog.core.process import Identity
 from watchdog.core.provenance import zone_of
+from watchdog.core.source_entries import MOST_ENTRIES, Entry
 from watchdog.discovery import entry_match
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import nss
-from watchdog.owner.sources.base import MOST_ENTRIES, Entry
 
 DEADLINE = 3.0  # seconds for the account of one user
 FULL = (

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from watchdog.control.context import Desk
 from watchdog.core.agent import ENDED, Status
+from watchdog.core.source_entries import Became, End, Entry, end_json
 from watchdog.errors import OwnerCallFailed, WatchdogError
 from watchdog.helpers.pool import Owners
-from watchdog.owner.sources.base import Became, End, Entry, end_json
 from watchdog.telemetry import logger
 
 LOOKS = 2  # that find the same

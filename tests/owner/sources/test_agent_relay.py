@@ -15,9 +15,9 @@ import pytest
 
 from tests.owner.sources.relay_home import PROJECT, RelayHome, printed
 from tests.world import wait_for
+from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_relay, files, kernel, relay_runs
-from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry
 
 ENDED = 1_900_000_060.0
 KILLED = End("killed", "stalled: silent for 2m05s", "agent-watchdog", ENDED, signal="SIGKILL")

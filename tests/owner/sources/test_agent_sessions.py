@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.world import wait_for
+from watchdog.core.source_entries import Became, End, Entry, entry_json, entry_of
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_sessions, files, kernel, yaml_rows
-from watchdog.owner.sources.base import Became, End, Entry, entry_json, entry_of
 
 NAME = "p-app-creator-claude"
 CONVERSATION = "11111111-2222-4333-8444-555555555555"

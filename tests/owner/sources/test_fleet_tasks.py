@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.world import wait_for
+from watchdog.core.source_entries import Became, End, Entry, entry_json, entry_of
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import fleet_tasks, kernel
-from watchdog.owner.sources.base import Became, End, Entry, entry_json, entry_of
 
 KEY = f"task-{os.getpid():x}zz"  # of one process that runs tests: another's wrapper would be this task's
 LINE = (

@@ -14,9 +14,9 @@ import pytest
 
 from tests.owner.sources.hcom_home import BORN, PROCESS, HcomHome
 from tests.world import wait_for
+from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import hcom, hcom_runs, kernel
-from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry
 
 KILLED = End("killed", "stalled: silent for 2m05s", "agent-watchdog", BORN + 60, signal="SIGKILL")
 

@@ -18,10 +18,10 @@ from tests.owner.sources.orchestrator import DOCUMENTED, REAL, Orchestrator
 from tests.world import wait_for
 from watchdog.core.agent import Status
 from watchdog.core.hooks import CleanupSettings, HookOutcome
+from watchdog.core.source_entries import Became, End, Entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.hooks.registry_entry import registry_entry
 from watchdog.owner.sources import agent_status, files, orchestrator_db, sqlite_locks
-from watchdog.owner.sources.base import Became, End, Entry
 
 KILLED = End("killed", "silent for 2m05s", "daemon", 1_900_000_000.0, task_status="failed")
 NOW = datetime(2030, 1, 2, 3, 4, 35, 2)

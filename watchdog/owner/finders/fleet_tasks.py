@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from watchdog.core import hooks
 from watchdog.core.findings import Finding, Known
 from watchdog.core.hooks import HookResult
+from watchdog.core.source_entries import KINDS
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import occupancy, trash
-from watchdog.owner.sources import SOURCES, fleet_files
+from watchdog.owner.sources import fleet_files
 
 KIND = "task"
 COMPLETED, OTHER = 3600.0, 168 * 3600.0  # seconds, as the program has them (its 0.4.2) unless its environment says more
@@ -100,5 +101,5 @@ def _tops(settings: hooks.CleanupSettings) -> list[str]:
         me = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         me = ""
-    usual = SOURCES["fleet_tasks"].path
+    usual = KINDS["fleet_tasks"].path
     return [os.path.expanduser(path or usual) for user, path in settings.tasks if user in (me, str(os.geteuid()))]

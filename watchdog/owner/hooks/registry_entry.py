@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookResult
+from watchdog.core.source_entries import Became, End
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import SOURCES
-from watchdog.owner.sources.base import Became, End
 
 
 def registry_entry(context: HookContext, settings: hooks.CleanupSettings) -> HookResult:

@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watchdog.core.sd_notify import printable
+from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry, unread_entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, kernel, relay_runs
-from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten, living_first, unread_entry
+from watchdog.owner.sources.base import Forgotten, living_first
 
 MOST_PROJECTS = 64
 _PROJECT = re.compile(r"[0-9a-f]{12}")
@@ -74,7 +75,7 @@ def discover(path: str) -> list[Entry]:
         except (OSError, OwnerCallFailed) as error:
             failed.append(error)
             if data != path:
-                found.append(unread_entry(f"{os.path.basename(data)}/", str(error)))
+                found.append(unread_entry(f"{os.path.basename(data)}/", str(error), os.geteuid()))
     if failed and all(entry.unread for entry in found):
         raise failed[0]
     return living_first(found)

@@ -24,9 +24,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from watchdog.core.sd_notify import printable
+from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import delegated_jobs, files
-from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten
+from watchdog.owner.sources.base import Forgotten
 from watchdog.owner.sources.session_rows import (
     ID,
     OWN_ID,

@@ -11,9 +11,10 @@ import zoneinfo
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
+from watchdog.core.source_entries import MOST_ENTRIES, Became, End
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, kernel
-from watchdog.owner.sources.base import MOST_ENTRIES, Became, End, Forgotten
+from watchdog.owner.sources.base import Forgotten
 
 PREFIX = "agent_status/"
 ENDING = "_status.json"

@@ -13,11 +13,11 @@ import re
 import stat
 
 from watchdog.core.sd_notify import printable
+from watchdog.core.source_entries import LONGEST, MOST_TOLD, Entry, unread_entry
 from watchdog.core.vendors import agent_name, runs_as
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import proc_files
 from watchdog.owner.sources import kernel
-from watchdog.owner.sources.base import LONGEST, MOST_TOLD, Entry, unread_entry
 
 MOST_BYTES = 65536  # of one file; those that were seen have 400
 _NAME = re.compile(r"(\d{1,9})\.json")
@@ -45,7 +45,7 @@ def discover(directory: str) -> list[Entry]:
         except FileNotFoundError:
             continue  # just removed
         except (OSError, ValueError, RecursionError) as error:  # half written, or damaged
-            told = unread_entry(name, f"{name}: {error}")
+            told = unread_entry(name, f"{name}: {error}", os.geteuid())
         if told is not None:
             found.append(told)
     return found

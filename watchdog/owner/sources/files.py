@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
+from watchdog.core.source_entries import LONGEST
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner.sources.base import LONGEST
 
 MOST_BYTES = 4 << 20  # of one file that is read whole
 READ_WAIT, WRITE_WAIT = 1.0, 5.0  # seconds for another's lock on a database; hcom and agent-relay wait 5 s themselves

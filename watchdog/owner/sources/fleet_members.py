@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from watchdog.core.sd_notify import printable
+from watchdog.core.source_entries import Entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files
-from watchdog.owner.sources.base import Entry
 
 LOCAL = "local"  # `agentType`; the others are remote (by SSH) and relay
 

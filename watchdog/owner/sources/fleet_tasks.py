@@ -19,9 +19,10 @@ import time
 from datetime import UTC, datetime
 from signal import Signals
 
+from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry, unread_entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, fleet_members, kernel
-from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten, unread_entry
+from watchdog.owner.sources.base import Forgotten
 from watchdog.owner.sources.fleet_files import (
     ENDED,
     RUNNING,
@@ -126,7 +127,7 @@ def _entry(path: str, top: int, name: str, members: dict[str, str], everybody: E
     except FileNotFoundError:
         return None
     except (OSError, OwnerCallFailed) as error:
-        return unread_entry(name, str(error))
+        return unread_entry(name, str(error), os.geteuid())
     if task.status not in RUNNING:
         return None
     process = None if task.pid is None else kernel.process(task.pid)

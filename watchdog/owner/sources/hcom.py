@@ -23,9 +23,10 @@ from typing import Any
 
 from watchdog.core.redaction import hide_secrets
 from watchdog.core.sd_notify import printable
+from watchdog.core.source_entries import Became, End, Entry, unread_entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, hcom_runs, kernel
-from watchdog.owner.sources.base import Became, End, Entry, Forgotten, living_first, unread_entry
+from watchdog.owner.sources.base import Forgotten, living_first
 
 SCHEMAS = range(18, 21)  # `user_version` of the layouts that we write to
 LISTENING, WORKING, IN_A_TOOL = 120.0, 300.0, 660.0  # seconds of silence
@@ -78,7 +79,7 @@ def discover(root: str) -> list[Entry]:
         return []
     scripts = hcom_runs.scripts(root, [created for row in rows if (created := files.number(row.get("created_at")))])
     shown = {_text(row, "name"): _shown(row) for row in rows}
-    found = [unread_entry(hcom_runs.LEFTOVERS, unread)] if unread else []
+    found = [unread_entry(hcom_runs.LEFTOVERS, unread, os.geteuid())] if unread else []
     for row in rows:
         with contextlib.suppress(ValueError):
             found.append(_entry(root, row, shown, bound, launched, scripts))

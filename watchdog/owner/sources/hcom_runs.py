@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from watchdog.core.source_entries import Became
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, kernel
-from watchdog.owner.sources.base import Became, Forgotten
+from watchdog.owner.sources.base import Forgotten
 
 PID_FILE = ".tmp/launched_pids.json"
 SCRIPT_BYTES = 65536  # those that were seen have 3000

@@ -17,9 +17,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from watchdog.core.sd_notify import printable
+from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry, unread_entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_status, files, sqlite_locks
-from watchdog.owner.sources.base import MOST_TOLD, Became, End, Entry, Forgotten, unread_entry
+from watchdog.owner.sources.base import Forgotten
 
 AFTER = 120.0  # seconds of silence; agents promise a beat each 60 s, status files one each 30 s
 LIVING = ("spawned", "running", "idle")
@@ -50,7 +51,7 @@ def discover(path: str) -> list[Entry]:
         above = tuple(sqlite_locks.above(blocker))  # it stopped in the middle of its COMMIT: nobody can read
         return [Entry("lock", f"{blocker}", "lock", os.geteuid(), holders=above, note=printable(f"{words}, stopped"))]
     beats, unread = agent_status.read(_status_files(path))
-    found = [unread_entry(key, why) for key, why in unread.items()]
+    found = [unread_entry(key, why, os.geteuid()) for key, why in unread.items()]
     for row in rows:
         entry = _entry(row, uid, beats)
         if entry is not None and entry.beat is None and unread:  # its beats may stand in there

@@ -12,10 +12,10 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from watchdog.core.source_entries import Entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import parsing
 from watchdog.owner.sources import claude, files, kernel
-from watchdog.owner.sources.base import Entry
 from watchdog.owner.terminals import tmux
 from watchdog.owner.terminals.base import Seen, reached
 
