@@ -42,23 +42,19 @@ def test_stop_types_the_exit_keys_and_the_agent_leaves(world: World) -> None:
 @pytest.mark.faults
 def test_a_daemon_killed_beside_its_keys_types_none_again(world: World) -> None:
     """Killed when the keys are committed: what its helper has begun it may finish, then TERM comes in their place."""
-    real, stuck = shutil.which("tmux"), world.dir / "stuck"
-    (world.dir / "bin").mkdir()
-    fake = world.dir / "bin" / "tmux"
-    wait = f'test ! -e {stuck} || case " $* " in *" send-keys "*) touch {stuck}.at; sleep 1.5;; esac'
-    fake.write_text(f'#!/bin/sh\n{real} "$@" || exit\n{wait}\n')
-    fake.chmod(0o755)
     world.configure(kill={"exit_keys": ["one", "Enter", "two", "Enter"], "grace_seconds": 5})
-    world.start(PATH=f"{world.dir}/bin:{world.environ['PATH']}")
+    world.start()
     in_pane(world, "talker", "read")
-    stuck.touch()
+    asked = ["tmux", "-S", str(world.dir / "tmux"), "display-message", "-p", "#{pid}"]
+    server = int(subprocess.run(asked, env=world.environ, capture_output=True, check=True, timeout=60).stdout)
+    os.kill(server, signal.SIGSTOP)  # whoever types waits for it
     stop = subprocess.Popen(
         [str(BIN / "agent-watchdog"), "stop", "talker"], env=world.environ, stderr=subprocess.DEVNULL
     )
-    wait_for(lambda: (world.dir / "stuck.at").exists() or None, "it types")
+    wait_for(lambda: world.sql("SELECT step FROM kill_request") == [("keys",)] or None, "it types")
     world.crash()
     assert stop.wait(60) == 69
-    stuck.unlink()
+    os.kill(server, signal.SIGCONT)
     world.start()
     world.wait_status("talker", "stopped")
     assert world.count("stop.keys") == 0

@@ -64,6 +64,8 @@ HOST = frozenset(
         "version",
     ]
 )
+OTHERS = frozenset(["findings"])  # what `reap` sees of agents that are not of this story
+MOMENT = frozenset(["channel_lost"])  # true or false, as it comes
 KINDS = ("event", "hook", "kind", "name", "signal")  # keys that tell what sort of object one of a list is
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?")
@@ -77,6 +79,8 @@ def shape(value: Any, known: Mapping[str, str] | None = None, key: str = "") -> 
     known = known or {}
     if isinstance(value, Mapping):
         return {_placed(str(name), known): shape(value[name], known, str(name)) for name in sorted(value)}
+    if key in OTHERS:
+        return "<host>"
     if isinstance(value, list):
         return _list([(one, shape(one, known, key)) for one in value])
     if key in HOST:
@@ -84,7 +88,7 @@ def shape(value: Any, known: Mapping[str, str] | None = None, key: str = "") -> 
     if isinstance(value, str):
         return "<text>" if key in PROSE and value else _text(value, known)
     if isinstance(value, bool) or value is None:
-        return value
+        return "<bool>" if key in MOMENT and value is not None else value
     if VARIES.search(key) and not CONSTANT.search(key):
         return "<float>" if isinstance(value, float) else "<int>"
     return value
