@@ -36,26 +36,14 @@ APART = {
 }
 # (package, what it imports): ties that are still to be cut. No line may be added.
 TIES = {
-    ("agents", "control.peers"),
-    ("agents", "kill.cgroup_freezer"),
-    ("cleanup", "owner.hooks.base"),
     ("config", "cli.client"),
-    ("config", "owner.sources"),
-    ("control", "owner.hooks.base"),
-    ("core", "owner.hooks"),
     ("discovery", "cli.client"),
     ("discovery", "control.context"),
-    ("discovery", "control.peers"),
     ("discovery", "control.routes.agents"),
     ("discovery", "control.schemas"),
     ("discovery", "owner.daemons"),
-    ("discovery", "owner.sources.base"),
-    ("helpers", "agents.fleet"),
-    ("helpers", "agents.ownership"),
-    ("helpers", "owner.hooks"),
     ("probes", "sweep.announcer"),
     ("processes", "owner.paths"),
-    ("reaper", "owner.hooks"),
 }
 
 # Pure means: none of these, and nothing that is not listed.

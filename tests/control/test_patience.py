@@ -1,7 +1,7 @@
 """How long an answer waits for the cleanup of who is dead."""
 
 from watchdog.control.patience import OTHERS, OWN, Patience, what_goes_on
-from watchdog.control.peers import Peer
+from watchdog.core.peer import Peer
 
 ME, OTHER = 1000, 1001
 

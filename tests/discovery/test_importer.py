@@ -17,8 +17,8 @@ from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.process_claim import Claim, refuse_twice
 from watchdog.clock import Clock
 from watchdog.config.schema import Source
-from watchdog.control.peers import Peer
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
+from watchdog.core.peer import Peer
 from watchdog.core.source_entries import Entry, entry_json
 from watchdog.discovery import entry_match as entries
 from watchdog.discovery import source_places

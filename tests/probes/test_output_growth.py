@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from tests.control.office import Recorder as Kept
+from watchdog.agents.background_queries import Inquiries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.observed_activity import Kind
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.background_queries import Inquiries
 from watchdog.helpers.pool import Owners
 from watchdog.probes.heartbeat_files import BeatFiles
 from watchdog.probes.output_growth import Growth

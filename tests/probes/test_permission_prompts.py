@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from tests.clocks import Later
+from watchdog.agents.background_queries import Inquiries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.history import Chronicle
 from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
@@ -18,7 +19,6 @@ from watchdog.core.observed_activity import Sight
 from watchdog.core.process import Presence
 from watchdog.core.verdict import judge
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.background_queries import Inquiries
 from watchdog.helpers.pool import Owners
 from watchdog.probes.permission_prompts import AT_ONCE, NOTE, TOLD, Prompts
 from watchdog.processes.identity import read_identity

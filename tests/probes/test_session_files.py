@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from tests.clocks import Later
+from watchdog.agents.background_queries import Inquiries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.background_queries import Inquiries
 from watchdog.helpers.pool import Owners
 from watchdog.probes.session_files import AT_ONCE, NOTE, SessionFiles, take
 from watchdog.processes.identity import read_identity

@@ -21,7 +21,6 @@ from watchdog.core.agent import Status
 from watchdog.core.process import Identity, Presence, cgroup_names
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.host import children
-from watchdog.kill.cgroup_freezer import thaw
 from watchdog.processes import cgroup_walk, cgroups
 from watchdog.processes.identity import presence
 from watchdog.registry.store import AsyncStore
@@ -85,7 +84,7 @@ class Placement:
                 with contextlib.suppress(OSError):
                     self._found(agent, agent.identity)
             if agent.cgroup is not None and agent.status in (Status.ENDING, Status.UNKILLABLE):
-                thaw(agent.cgroup)
+                cgroups.thaw_if_ours(agent.cgroup)
         self._clear()
 
     async def close(self) -> None:

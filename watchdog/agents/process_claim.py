@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watchdog.agents.fleet import Fleet
-from watchdog.control.peers import Peer
+from watchdog.core.peer import Peer
 from watchdog.core.process import Identity
 from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
 from watchdog.processes import identity as identities

@@ -8,12 +8,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from watchdog.agents.background_queries import Inquiries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import ENDED, Status
 from watchdog.core.sites import Known, known_json, site_of
 from watchdog.errors import RegistryUnavailable
-from watchdog.helpers.background_queries import Inquiries
 from watchdog.processes import identity
 from watchdog.registry.store import AsyncStore
 

@@ -4,7 +4,7 @@ An agent that says `kill all` rarely knows whom it means. It is shown that first
 """
 
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.control.peers import Peer
+from watchdog.core.peer import Peer
 from watchdog.processes.ancestry import lineage, marker
 from watchdog.processes.reader import awaited
 

@@ -20,11 +20,12 @@ from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Pace, Turns
 from watchdog.config.settings import Settings
 from watchdog.control.admission import Admission
-from watchdog.control.peers import Peer, peer_of, too_often
+from watchdog.control.peers import peer_of, too_often
 from watchdog.core.admission import PER_TARGET, PER_TOKEN, WAIT, Kind
 from watchdog.core.agent import Registration
 from watchdog.core.custody import Holder
 from watchdog.core.kill import KillOptions, Reason
+from watchdog.core.peer import Peer
 from watchdog.core.process import Identity
 from watchdog.errors import BadRequest, DaemonUnreachable, RegistryUnavailable
 from watchdog.registry.store import AsyncStore

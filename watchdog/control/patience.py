@@ -8,7 +8,7 @@ cleanup goes on all the same.
 from dataclasses import dataclass, field
 
 from watchdog.control.context import Json
-from watchdog.control.peers import Peer
+from watchdog.core.peer import Peer
 
 OWN = 30.0  # seconds for one's own agents
 OTHERS = 5.0  # and for those of others

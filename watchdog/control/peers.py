@@ -24,6 +24,7 @@ from typing import TypeVar, cast
 
 from watchdog.control.admission import Admission, retry_after
 from watchdog.core.admission import WAIT, Kind, cost_of, may_take
+from watchdog.core.peer import Peer
 from watchdog.errors import Limited, TooMany
 from watchdog.helpers import nss
 from watchdog.host.fd_limit import reserved
@@ -40,28 +41,6 @@ REQUEST_SECONDS = 30.0
 MAX_LINE = 8190  # bytes of a request's first line, as aiohttp
 BACKLOG = 4096  # connections that wait to be accepted; the kernel's own limit (net.core.somaxconn) since Linux 5.4
 DROPS = 256  # connections that are hung up on before the loop does something else: 4 ms
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The process at the other end, as it was when it connected (unix(7), SO_PEERCRED).
-
-    `admin`: acts on everybody's agents: root, the uid of a user's own daemon, members of `control.admin_group`.
-    """
-
-    uid: int
-    gid: int
-    pid: int
-    admin: bool = False
-
-    @property
-    def by(self) -> str:
-        """How events name it."""
-        return f"uid {self.uid}"
-
-    def may(self, owner_uid: int) -> bool:
-        """Whether it may act on that owner's agents and see their evidence."""
-        return self.admin or self.uid == owner_uid
 
 
 def peer_of(connection: socket.socket, admin_group: str = "") -> Peer:

@@ -18,12 +18,12 @@ from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.persistence import restore
 from watchdog.control.context import Desk, Json
-from watchdog.control.peers import Peer
 from watchdog.control.views import agent as views
 from watchdog.control.views import failures
 from watchdog.control.views.results import outcome_of
 from watchdog.core.agent import ENDED, LIVE, Status
 from watchdog.core.kill import KillOptions, Reason
+from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict, Forbidden, RegistryUnavailable
 from watchdog.kill.order_rows import to_json
 from watchdog.registry.rows import AgentRow, HoldRow, RequestRow

@@ -9,9 +9,9 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.process_claim import foreign_number, has_ended
 from watchdog.control import remote_hosts
 from watchdog.control.context import Desk, Json
-from watchdog.control.peers import Peer
 from watchdog.control.remote_hosts import House
 from watchdog.core.agent import ENDED
+from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, NotYours, ProcessNotFound
 from watchdog.registry.rows import AgentRow
 

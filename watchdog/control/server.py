@@ -22,7 +22,7 @@ from watchdog.concurrency import threads
 from watchdog.concurrency.lanes import Lane, enter
 from watchdog.control.bodies import MAX_BODY, gone
 from watchdog.control.context import DESK, Bell, Desk, peer_at
-from watchdog.control.peers import BACKLOG, Gate, Guarded, Listener, Peer, too_often
+from watchdog.control.peers import BACKLOG, Gate, Guarded, Listener, too_often
 from watchdog.control.routes import (
     agents,
     custody,
@@ -40,6 +40,7 @@ from watchdog.control.routes import (
 )
 from watchdog.control.views.results import denial
 from watchdog.core.admission import WAIT, Kind, cost_of
+from watchdog.core.peer import Peer
 from watchdog.errors import BadRequest, Forbidden, Limited, NoSpace, WatchdogError
 from watchdog.telemetry import logger
 

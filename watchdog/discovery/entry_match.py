@@ -16,9 +16,9 @@ from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.process_claim import Claim, Look, checked, look_at
 from watchdog.clock import Instant
 from watchdog.control.context import Json
-from watchdog.control.peers import Peer
 from watchdog.control.schemas import Register, parse
 from watchdog.core.names import name_for, name_problem
+from watchdog.core.peer import Peer
 from watchdog.core.process import Identity, Listed
 from watchdog.core.provenance import SLACK, Named, Told, named
 from watchdog.core.source_entries import MOST_ENTRIES, WORDS_LIMIT, Entry, entry_of, unread_entry

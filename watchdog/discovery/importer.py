@@ -18,10 +18,10 @@ from watchdog.agents.fleet import Agent
 from watchdog.concurrency.lanes import Lane, in_lane
 from watchdog.config.schema import Source
 from watchdog.control.context import Desk, Json
-from watchdog.control.peers import Peer
 from watchdog.control.routes.agents import take_in
 from watchdog.core.admission import WAIT, Kind, cost_of
 from watchdog.core.agent import Beat, State, Status
+from watchdog.core.peer import Peer
 from watchdog.core.process import Identity, Listed, Presence, TreeMember
 from watchdog.core.session_states import quiet_for
 from watchdog.core.source_entries import MOST_ENTRIES, Entry

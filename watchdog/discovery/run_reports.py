@@ -15,12 +15,12 @@ from contextlib import suppress
 
 from watchdog.agents.fleet import Agent
 from watchdog.control.context import Desk
-from watchdog.control.peers import Peer
 from watchdog.control.routes.agents import take_in
 from watchdog.control.schemas import Register, parse
 from watchdog.core.agent import ENDED
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.names import name_for
+from watchdog.core.peer import Peer
 from watchdog.errors import BadRequest, Conflict, OwnerCallFailed, RegistryUnavailable, WatchdogError
 from watchdog.helpers.pool import Owners
 from watchdog.probes.exit_report import DEADLINE, DIRECTORY, end_of, told

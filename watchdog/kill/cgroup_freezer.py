@@ -102,19 +102,9 @@ class Enclosure:
         if self._path is None or not self.frozen:
             return
         self.frozen = False
-        thaw(self._path)
+        cgroups.thaw_if_ours(self._path)
 
     def next_round(self) -> None:
         """It may be frozen again."""
         self.thaw()
         self._tried = False
-
-
-def thaw(path: str | None) -> None:
-    """Let a cgroup go on that we, or a daemon before us, may have frozen."""
-    if path is None:
-        return
-    try:
-        cgroups.thaw(path)
-    except OSError:
-        return  # not ours to write: then we have not frozen it

@@ -12,11 +12,11 @@ from watchdog.core.agent import Status
 from watchdog.core.kill import Reason
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.process import Presence, TreeMember
-from watchdog.kill.cgroup_freezer import thaw
 from watchdog.kill.claimant import claimant
 from watchdog.kill.close import Closing
 from watchdog.kill.order import ASKING, BEFORE_SIGNALS, OWN, WORDLESS, Order, withdrawn
 from watchdog.kill.pinned_tree import release
+from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
 from watchdog.processes.signals import Guard, is_ancestor
 from watchdog.registry.store import AsyncStore
@@ -148,7 +148,7 @@ class Claiming:
         """Have whom an attempt that came to `step` stopped or froze go on: it is not finished, now or never."""
         if step in END_PHASE:
             release(members, self._guard(agent))
-            thaw(agent.cgroup)
+            cgroups.thaw_if_ours(agent.cgroup)
 
     async def _withdraw(self, order: Order, why: str) -> bool:
         agent = order.agent

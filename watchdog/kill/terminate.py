@@ -14,9 +14,10 @@ from watchdog.core.kill import Polite
 from watchdog.core.ladder import END_PHASE, Kill, Move, asked, next_step
 from watchdog.core.process import Identity, TreeMember
 from watchdog.core.proof import Looks
-from watchdog.kill.cgroup_freezer import Enclosure, thaw
+from watchdog.kill.cgroup_freezer import Enclosure
 from watchdog.kill.pinned_tree import Member, Roll
 from watchdog.probes.process_scan import Scanner
+from watchdog.processes import cgroups
 from watchdog.processes import snapshot as evidence
 from watchdog.processes.reader import awaited
 from watchdog.processes.signals import Guard
@@ -119,7 +120,7 @@ class Ending:
         try:
             await self._look()
             if plan.stopped:
-                thaw(plan.cgroup)
+                cgroups.thaw_if_ours(plan.cgroup)
                 roll.were_stopped(plan.stopped)
             if not plan.begun:
                 snapshot = await _evidence(roll)

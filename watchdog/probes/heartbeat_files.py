@@ -6,11 +6,11 @@ channels, its process and everybody else are judged on.
 
 from dataclasses import dataclass
 
+from watchdog.agents.background_queries import Inquiries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.background_queries import Inquiries
 from watchdog.telemetry import logger
 from watchdog.telemetry.logger import Log
 

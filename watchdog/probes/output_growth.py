@@ -7,11 +7,11 @@ nothing. Growth counts from one look to the next, so that nothing from before th
 from collections.abc import Callable
 from typing import Any
 
+from watchdog.agents.background_queries import Inquiries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.observed_activity import Kind
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.background_queries import Inquiries
 
 # Bytes a second, read and written by all processes together, terminals and sockets among them. A spinner that is drawn
 # ten times a second writes 1 to 5 kB/s; a download of 1 Mbit/s is read and written with 250 kB/s.

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+from watchdog.agents.background_queries import Inquiries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat, State, Status
@@ -24,7 +25,6 @@ from watchdog.core.sd_notify import printable
 from watchdog.core.session_states import QUIET
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.background_queries import Inquiries
 from watchdog.sweep.announcer import Tidings
 
 AT_ONCE = 4  # agents that one sweep asks about, and so many more where it may soon decide

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+from watchdog.agents.background_queries import Inquiries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat, State, Status
 from watchdog.core.process import Identity
 from watchdog.core.session_states import LOGGED, QUIET, ended_by, quiet_for
-from watchdog.helpers.background_queries import Inquiries
 
 AT_ONCE = 8  # agents that one sweep asks about
 LOOKS = 8  # in the silence that is too long

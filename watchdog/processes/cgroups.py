@@ -178,6 +178,16 @@ def thaw(path: str) -> None:
             raise
 
 
+def thaw_if_ours(path: str | None) -> None:
+    """Let a cgroup go on that we, or a daemon before us, may have frozen."""
+    if path is None:
+        return
+    try:
+        thaw(path)
+    except OSError:
+        return  # not ours to write: then we have not frozen it
+
+
 @bounded
 def frozen_among(pids: tuple[int, ...]) -> dict[int, str]:
     """Those that a freezer holds still, as far as can be seen, each with its directory: KILL waits for the thaw."""

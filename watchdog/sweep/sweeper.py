@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from watchdog.agents import oom
+from watchdog.agents.background_queries import Inquiries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.history import Chronicle
 from watchdog.agents.holds import Holds
@@ -26,7 +27,6 @@ from watchdog.core.process import Presence
 from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import judge
 from watchdog.errors import Conflict, RegistryUnavailable, Vanished
-from watchdog.helpers.background_queries import Inquiries
 from watchdog.helpers.pool import Owners
 from watchdog.kill.safeguards import Restraint
 from watchdog.kill.worker import KillWorker

@@ -292,7 +292,7 @@ def test_a_folder_of_status_files_that_is_closed_hides_nobody(real: Orchestrator
 def locked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Orchestrator, int]]:
     """A database whose one writer stopped between its UPDATE and its COMMIT."""
     made = Orchestrator(tmp_path / "data", DOCUMENTED, wal=request.param)
-    script = Path(__file__).parents[2] / "agents" / "orchestrated.py"
+    script = Path(__file__).parents[2] / "scripted_agents" / "orchestrated.py"
     command = [sys.executable, str(script), str(made.path), "a", "wait", "beats=0", "stop=inside"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as writer:
         try:

@@ -19,7 +19,6 @@ from watchdog.agents.shared_paths import refuse_temp_dir, within, working_in
 from watchdog.agents.tracker import WRAPPER
 from watchdog.control.bodies import decoded, read_body
 from watchdog.control.context import Desk, Json, desk_of, peer_at
-from watchdog.control.peers import Peer
 from watchdog.control.resolve import own_agent, parent_of
 from watchdog.control.schemas import Change, Register, parse
 from watchdog.core.admission import Kind
@@ -28,6 +27,7 @@ from watchdog.core.beat import beat_of_json
 from watchdog.core.custody import Holder
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.ownership import ROOT
+from watchdog.core.peer import Peer
 from watchdog.core.process import Listed
 from watchdog.core.sd_notify import printable
 from watchdog.core.sessions import SESSION

@@ -10,13 +10,13 @@ from watchdog.control import remote_hosts
 from watchdog.control.bodies import read_body
 from watchdog.control.context import Desk, Json, desk_of, peer_at
 from watchdog.control.patience import Patience, goes_on, what_goes_on
-from watchdog.control.peers import Peer
 from watchdog.control.resolve import found, group, is_group, members, still_may, stored
 from watchdog.control.schemas import Hold, Remove, Unhold, parse
 from watchdog.control.views.agent import stamp
 from watchdog.control.views.results import denial, failure
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
+from watchdog.core.peer import Peer
 from watchdog.core.process import Presence
 from watchdog.discovery import forget
 from watchdog.errors import AgentNotFound, Conflict, Forbidden, WatchdogError

@@ -17,7 +17,6 @@ from watchdog.control.bodies import read_body
 from watchdog.control.caller_tree import in_whose_tree
 from watchdog.control.context import Desk, Json, desk_of, peer_at
 from watchdog.control.patience import Patience
-from watchdog.control.peers import Peer
 from watchdog.control.remote_hosts import House, Place
 from watchdog.control.resolve import (
     holds_orphans,
@@ -35,6 +34,7 @@ from watchdog.control.schemas import Kill, Stop, parse
 from watchdog.control.views.results import denial, dry, ended_already, failure, is_dead, outcome_of, preview, summary
 from watchdog.core.agent import ENDED
 from watchdog.core.kill import KillOptions, Reason
+from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, BadRequest, Forbidden, Held, ProcessNotFound, WatchdogError
 from watchdog.registry.rows import AgentRow
 

@@ -7,10 +7,10 @@ from aiohttp import web
 from watchdog.concurrency.lanes import lane
 from watchdog.control.bodies import read_body
 from watchdog.control.context import Desk, Json, desk_of, peer_at
-from watchdog.control.peers import Peer
 from watchdog.control.resolve import found, is_group, stored
 from watchdog.control.schemas import Purge, parse
 from watchdog.core.conversations import Conversation, conversation_json, conversation_of, kept_in
+from watchdog.core.peer import Peer
 from watchdog.discovery import forget
 from watchdog.errors import AgentNotFound, BadRequest, Conflict, OwnerCallFailed
 from watchdog.registry.rows import AgentRow

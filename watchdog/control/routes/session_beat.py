@@ -14,7 +14,7 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.process_claim import Look, look_at
 from watchdog.control.bodies import read_body
 from watchdog.control.context import Desk, Json, desk_of, peer_at
-from watchdog.control.peers import Peer, too_often
+from watchdog.control.peers import too_often
 from watchdog.control.routes.agents import heard, take_in
 from watchdog.control.schemas import Register, Speak, parse
 from watchdog.core.admission import WAIT, Kind, cost_of
@@ -22,6 +22,7 @@ from watchdog.core.agent import Beat, State, Status
 from watchdog.core.beat import beat_of_json
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.names import name_for
+from watchdog.core.peer import Peer
 from watchdog.core.process import Identity, Listed
 from watchdog.core.services import CODEX
 from watchdog.core.sessions import SESSION, Client, Session, Whose, whose

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
-from watchdog.control.peers import Peer
 from watchdog.control.views.evidence import signals
 from watchdog.control.views.next_change import outlook
 from watchdog.core.agent import ENDED, Registration, Verdict
+from watchdog.core.peer import Peer
 from watchdog.core.process import Identity
 from watchdog.core.redaction import hide_secrets
 from watchdog.probes import panes

@@ -3,10 +3,10 @@
 from watchdog.agents.fleet import Agent
 from watchdog.control.context import Desk, Json
 from watchdog.control.patience import goes_on, what_goes_on
-from watchdog.control.peers import Peer
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import KillOptions, Reason
+from watchdog.core.peer import Peer
 from watchdog.errors import PathRefused, WatchdogError
 from watchdog.registry.rows import AgentRow, RequestRow
 
