@@ -21,7 +21,7 @@ _PLACE += 'chmod 700 "/run/user/$1" && { [ -z "$2" ] || mount --bind "$2" /etc/p
 _PLACE += "echo made && exec sleep infinity"
 _ASK = """
 import json, sys
-from watchdog.cli.client import request
+from watchdog.client.client import request
 method, path, body, socket = json.loads(sys.argv[1])
 print(json.dumps(request(method, path, body, socket_path=socket, timeout=30)))
 """

@@ -42,7 +42,6 @@ TIES = {
     ("discovery", "control.routes.agents"),
     ("discovery", "control.schemas"),
     ("discovery", "owner.daemons"),
-    ("probes", "sweep.announcer"),
     ("processes", "owner.paths"),
 }
 

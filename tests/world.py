@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from tests.nursery import Nursery
 from tests.postgresql import Server
-from watchdog.cli import client
+from watchdog.client import client
 
 BIN = Path(sys.executable).parent
 DAEMON = (str(BIN / "agent-watchdogd"),)

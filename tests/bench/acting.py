@@ -12,7 +12,7 @@ from tests.bench import peers
 from tests.bench.crowd import Crowd, watched_crowd
 from tests.bench.table import MISSING, NONE, QUICK, SETTINGS, Row, floor, spread
 from tests.world import BIN, make_world
-from watchdog.cli.client import request
+from watchdog.client.client import request
 
 SIZES = (1, 10, 100, 500)
 TARGETS = {(100, False): "0.2", (100, True): "2.3", (500, True): "2.6"}

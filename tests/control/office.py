@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from watchdog.agents import ownership
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.holds import Holds
-from watchdog.cli import client
+from watchdog.client import client
 from watchdog.clock import Clock
 from watchdog.config.settings import load
 from watchdog.control.admission import Admission

@@ -17,8 +17,8 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.world import BIN, World, alive, wait_for
-from watchdog.cli import client
 from watchdog.cli.mcp_tools import Tools, server
+from watchdog.client import client
 
 ENDS = {"stop_agent", "kill_agent", "cancel_task", "remove_agent"}
 READS = {"list_agents", "agent_status", "why"}

@@ -175,7 +175,7 @@ def test_what_a_hostile_user_claims_spares_nobody_that_the_hosts_daemon_took_in(
 
 HEARS = """
 import os, signal, time
-from watchdog.cli.client import request
+from watchdog.client.client import request
 def witness(number, _):
     open(os.path.join(os.environ["WORLD"], "signals"), "a").write(f"{os.getpid()} {number}")
 signal.signal(signal.SIGTERM, witness)

@@ -154,7 +154,7 @@ def test_a_number_of_another_pid_namespace_is_nobodys_here(world: World) -> None
     world.start()
     agent = world.registered("alpha", *world.script("agent.py", "beat=0.3"))
     world.wait_event("agent.first_beat", name="alpha")
-    ask = "from watchdog.cli.client import request; print(request('POST', *{!r}, socket_path={!r})[0])"
+    ask = "from watchdog.client.client import request; print(request('POST', *{!r}, socket_path={!r})[0])"
     for call in (
         (f"/v1/agents/{agent.pid}/beat", {"state": "done"}),
         ("/v1/kill", {"targets": [str(agent.pid)]}),

@@ -21,7 +21,7 @@ from tests.faults.crash.own import own_daemon
 from tests.verdicts.table import Came, Row, Scene, judged, together
 from tests.world import PATIENCE, started_at
 from watchdog.agents.fleet import Agent
-from watchdog.cli import client
+from watchdog.client import client
 from watchdog.clock import Clock, Instant
 from watchdog.core.agent import Status
 from watchdog.service.main_loop import Daemon

@@ -16,7 +16,7 @@ import select
 import time
 
 from watchdog.cli.beat import complain, told
-from watchdog.cli.client import find_socket, request
+from watchdog.client.client import find_socket, request
 from watchdog.core.names import is_socket_of
 from watchdog.core.sd_notify import Words
 from watchdog.core.services import service_of, works_for_many

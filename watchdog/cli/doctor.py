@@ -17,11 +17,12 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from watchdog.cli import client, trash_usage
+from watchdog.cli import trash_usage
 from watchdog.cli.diagnosis import diagnose
 from watchdog.cli.output import clean, say, say_json
 from watchdog.cli.seen import Seen, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, socket_of
+from watchdog.client import client
 from watchdog.errors import WatchdogError
 
 _HELP = """\

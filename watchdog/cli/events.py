@@ -6,10 +6,10 @@ import sys
 import urllib.parse
 from datetime import UTC, datetime, timedelta
 
-from watchdog.cli import client
 from watchdog.cli.output import clean, clock, read_on, refused, say, say_json, warn
 from watchdog.cli.verb import Json, Verbs, add_verb, ask, duration, socket_of
 from watchdog.cli.why import story
+from watchdog.client import client
 from watchdog.errors import DaemonBusy, DaemonUnreachable
 
 _EVENTS = """\

@@ -20,11 +20,11 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 
-from watchdog.cli import client
 from watchdog.cli.beat_from import ancestors
 from watchdog.cli.quoting import marked, marked_lines
 from watchdog.cli.run.wrapper_signals import end_at_interrupt
 from watchdog.cli.why import story
+from watchdog.client import client
 from watchdog.errors import WatchdogError
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
-from watchdog.cli import client
+from watchdog.client import client
 from watchdog.errors import WatchdogError
 
 Json = dict[str, object]

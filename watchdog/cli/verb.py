@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from watchdog.cli import client
+from watchdog.client import client
 from watchdog.core.durations import seconds_of
 from watchdog.errors import BadRequest
 

@@ -19,7 +19,7 @@ from typing import Any
 from watchdog.agents.fleet import Agent
 from watchdog.agents.process_claim import look_at
 from watchdog.agents.selectors import is_number
-from watchdog.cli import client
+from watchdog.client import client
 from watchdog.concurrency import threads
 from watchdog.concurrency.threads import Pool
 from watchdog.control.context import Alone, Desk, Json

@@ -14,7 +14,7 @@ Of one that has not spoken yet it is asked, too, whether it was prompted at all.
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from watchdog.agents.background_queries import Inquiries
 from watchdog.agents.fleet import Agent, Fleet
@@ -25,7 +25,6 @@ from watchdog.core.sd_notify import printable
 from watchdog.core.session_states import QUIET
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
-from watchdog.sweep.announcer import Tidings
 
 AT_ONCE = 4  # agents that one sweep asks about, and so many more where it may soon decide
 LOOKS = 4  # in one `prompt_limit`
@@ -38,14 +37,24 @@ FIRST = "first prompt"  # likewise
 Screen = tuple[str, str]
 
 
+class Announcer(Protocol):
+    """Reports each change once (`sweep.announcer`)."""
+
+    def needs_human(self, agent: Agent, text: str) -> None:
+        """It has waited for a person for too long."""
+
+    def answered(self, agent: Agent, text: str) -> None:
+        """It does not wait for a person any more."""
+
+
 class Prompts:
     """Looks at panes; what it finds is in `sights.prompt`, and told when it is older than the limit."""
 
-    def __init__(self, fleet: Fleet, inquiries: Inquiries, clock: Clock, tidings: Tidings) -> None:
+    def __init__(self, fleet: Fleet, inquiries: Inquiries, clock: Clock, announcer: Announcer) -> None:
         self._fleet = fleet
         self._inquiries = inquiries
         self._clock = clock
-        self._tidings = tidings
+        self._announcer = announcer
         self._looked: dict[str, float] = {}  # by agent: monotonic instant of the last question
         self._starting: dict[str, float] = {}  # the same of those that have not spoken
         self._shown: dict[str, Screen] = {}  # pane and hash of it, when it asked last
@@ -143,7 +152,7 @@ class Prompts:
         if prompt.age >= agent.policy.prompt_limit:
             limit = span(agent.policy.prompt_limit)
             seen = f"its pane {screen[0]} has shown {asks} for {span(prompt.age)} (limit {limit})"
-            self._tidings.needs_human(agent, f"{seen}; it says nothing of that itself")
+            self._announcer.needs_human(agent, f"{seen}; it says nothing of that itself")
 
     def _take_answered(self, agent: Agent, *, works: bool) -> None:
         """A look at one that says that it waits. The first may have come before its dialog was drawn."""
@@ -159,7 +168,7 @@ class Prompts:
         agent.sights.prompt = None
         self._shown.pop(agent.agent_id, None)
         if not (agent.state is State.WAITING and agent.state_age >= agent.policy.prompt_limit):
-            self._tidings.answered(agent, why)
+            self._announcer.answered(agent, why)
 
 
 def _decides_soon(agent: Agent) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.control.office import ALICE, HOST, ME, ROOT, Office, wait_for
-from watchdog.cli import client
+from watchdog.client import client
 from watchdog.core.agent import State, Status, Verdict
 from watchdog.core.observed_activity import Kind
 

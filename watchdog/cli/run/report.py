@@ -8,8 +8,8 @@ where the sockets do, on a file system that a restart of the host empties: then 
 import os
 import time
 
-from watchdog.cli.client import to_json
 from watchdog.cli.run.inbox import prepared
+from watchdog.client.client import to_json
 
 MOST = 256  # reports in one directory: of more, which no daemon fetched, the oldest is removed
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"

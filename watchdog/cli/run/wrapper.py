@@ -15,7 +15,6 @@ import sys
 import time
 from _collections_abc import Callable
 
-from watchdog.cli.client import find_socket, other_sockets
 from watchdog.cli.run import child, wrapper_signals
 from watchdog.cli.run.inbox import LOOK_SECONDS, Inbox, open_inbox
 from watchdog.cli.run.link import Link
@@ -23,6 +22,7 @@ from watchdog.cli.run.options import HELP, Options, is_utf8, parse_options
 from watchdog.cli.run.prctl import become_subreaper, set_name
 from watchdog.cli.run.report import Report
 from watchdog.cli.run.screen import Screen
+from watchdog.client.client import find_socket, other_sockets
 from watchdog.errors import BadRequest, CannotStart, DaemonUnreachable, WatchdogError
 
 REGISTER_SECONDS = 2.0  # then the agent starts all the same

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.conftest import FakeDaemon, absent_daemon, daemon, runtime
-from watchdog.cli import client
-from watchdog.cli.client import SYSTEM_SOCKET, directory_problem, find_socket, request, stream, to_json
+from watchdog.client import client
+from watchdog.client.client import SYSTEM_SOCKET, directory_problem, find_socket, request, stream, to_json
 from watchdog.errors import BadRequest, DaemonBusy, DaemonUnreachable, UnsafeDirectory
 
 __all__ = ["absent_daemon", "daemon", "runtime"]  # fixtures

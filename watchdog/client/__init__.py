@@ -1,0 +1,1 @@
+"""The HTTP client of a control socket, and where such sockets lie: for the CLI, `run`, and a daemon that asks another."""
