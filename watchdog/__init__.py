@@ -14,10 +14,11 @@ one line do not import each other, and a test holds it (tests/test_layout.py):
     registry | processes   the database, SQLAlchemy only here | /proc, pidfd, cgroups and the ONE guarded send
     config                 strict TOML -> frozen settings; paths
     telemetry              event catalogue, logger, log queue and targets, Prometheus metrics
-    concurrency            calls that may never return; queues in which no user waits behind another
+    concurrency | client | file_identity  calls that may never return | asks a control socket | which file it really is
     core                   PURE: verdict (judge), decision (decide), ladder, kill steps, values on the wire
     clock, errors          the only reader of clocks; exceptions raised on purpose
 
 Apart from these: owner/ is a program of its own that runs as an agent's owner, cli/ is the client and the wrapper
-`run`, front/ is what the console scripts import first. They share core and errors, never code that acts.
+`run`, front/ is what the console scripts import first. They share core and errors
+(owner also file_identity, cli also client), never code that acts.
 """

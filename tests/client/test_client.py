@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.cli.conftest import FakeDaemon, absent_daemon, daemon, runtime
-from watchdog.client import client
-from watchdog.client.client import SYSTEM_SOCKET, directory_problem, find_socket, request, stream, to_json
+from watchdog.client import client, sockets
+from watchdog.client.client import request, stream, to_json
+from watchdog.client.sockets import SYSTEM_SOCKET, directory_problem, find_socket
 from watchdog.errors import BadRequest, DaemonBusy, DaemonUnreachable, UnsafeDirectory
 
 __all__ = ["absent_daemon", "daemon", "runtime"]  # fixtures
@@ -253,19 +254,19 @@ def test_a_name_in_tmp_that_is_not_ours_is_passed_over(monkeypatch: pytest.Monke
     """The usual name while it is free or ours; else one of ours beside it, and a new one where there is none."""
     uid = 4_000_000_000 + os.getpid()  # nobody's: what lies there is ours, so another's
     usual, beside = Path(f"/tmp/agent-watchdog-{uid}"), f"/tmp/.agent-watchdog-{uid}-"
-    assert client.fallbacks(uid) == [str(usual)]
+    assert sockets.fallbacks(uid) == [str(usual)]
     usual.symlink_to("/nowhere")
     try:
-        (first,), (second,) = client.fallbacks(uid), client.fallbacks(uid)
+        (first,), (second,) = sockets.fallbacks(uid), sockets.fallbacks(uid)
         assert first.startswith(beside)
         assert second.startswith(beside)
         assert first != second
         foreign = Path(f"{beside}0")
         foreign.mkdir(mode=0o700)
         try:
-            assert str(foreign) not in client.fallbacks(uid)
+            assert str(foreign) not in sockets.fallbacks(uid)
             monkeypatch.setattr(client, "_is_directory_of", lambda path, uid, closed_to=0: path == str(foreign))
-            assert client.fallbacks(uid) == [str(foreign)]
+            assert sockets.fallbacks(uid) == [str(foreign)]
         finally:
             foreign.rmdir()
     finally:

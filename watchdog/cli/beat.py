@@ -129,7 +129,8 @@ def told(path: str, fields: dict[str, str], wait: float = _WAIT_SECONDS) -> bool
 
 
 def _post(agent: str, fields: dict[str, str], socket_path: str | None) -> None:
-    from watchdog.client.client import find_socket, request  # lazily: the datagram needs none of it
+    from watchdog.client.client import request
+    from watchdog.client.sockets import find_socket  # lazily: the datagram needs none of it
 
     if not agent:
         raise BadRequest("no agent: not started by `agent-watchdog run`, and no --agent given")

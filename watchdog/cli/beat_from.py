@@ -16,7 +16,8 @@ import select
 import time
 
 from watchdog.cli.beat import complain, told
-from watchdog.client.client import find_socket, request
+from watchdog.client.client import request
+from watchdog.client.sockets import find_socket
 from watchdog.core.names import is_socket_of
 from watchdog.core.sd_notify import Words
 from watchdog.core.services import service_of, works_for_many

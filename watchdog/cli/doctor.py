@@ -22,7 +22,7 @@ from watchdog.cli.diagnosis import diagnose
 from watchdog.cli.output import clean, say, say_json
 from watchdog.cli.seen import Seen, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, socket_of
-from watchdog.client import client
+from watchdog.client import client, sockets
 from watchdog.errors import WatchdogError
 
 _HELP = """\
@@ -112,8 +112,8 @@ def _within(seen: Seen, what: str, look: Callable[[], object], seconds: float = 
 def _ask(seen: Seen) -> None:
     directory = os.path.dirname(seen.socket)
     if os.path.isdir(directory):
-        seen.socket_problem = client.directory_problem(directory)
-    usual = [client.SYSTEM_SOCKET, *client.own_sockets()]
+        seen.socket_problem = sockets.directory_problem(directory)
+    usual = [sockets.SYSTEM_SOCKET, *sockets.own_sockets()]
     seen.others = [path for path in usual if path != seen.socket and isinstance(_status(path), dict)]
     answer = _status(seen.socket)
     if not isinstance(answer, dict):

@@ -3,7 +3,7 @@
 import argparse
 from typing import TypeAlias
 
-from watchdog.client import client
+from watchdog.client import client, sockets
 from watchdog.core.durations import seconds_of
 from watchdog.errors import BadRequest
 
@@ -44,7 +44,7 @@ def add_verb(verbs: Verbs, name: str, help_line: str, text: str, *, json: bool =
 
 def socket_of(arguments: argparse.Namespace) -> str:
     """The control socket to speak to."""
-    return client.find_socket(arguments.socket)
+    return sockets.find_socket(arguments.socket)
 
 
 def ask(

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from watchdog.client.client import fallbacks, runtime_directory
+from watchdog.client.sockets import fallbacks, runtime_directory
 from watchdog.concurrency import threads
 from watchdog.errors import UnsafeDirectory
 

@@ -19,7 +19,7 @@ from typing import Any
 from watchdog.agents.fleet import Agent
 from watchdog.agents.process_claim import look_at
 from watchdog.agents.selectors import is_number
-from watchdog.client import client
+from watchdog.client import client, sockets
 from watchdog.concurrency import threads
 from watchdog.concurrency.threads import Pool
 from watchdog.control.context import Alone, Desk, Json
@@ -178,12 +178,12 @@ class Custodians(Alone):
     def _usual(self, owner: int) -> list[str]:
         """Where daemons that may hold a process of that uid listen: root's and that uid's. Nothing is looked at."""
         own = [f"/run/user/{owner}/agent-watchdog", f"/tmp/agent-watchdog-{owner}"]  # noqa: S108  asked by that uid
-        return [client.SYSTEM_SOCKET, *(f"{directory}/control.sock" for directory in own)]
+        return [sockets.SYSTEM_SOCKET, *(f"{directory}/control.sock" for directory in own)]
 
     def _sockets(self) -> list[str]:
         """Those that may go before us: root's, and of our own uid. In a thread: a directory may hang."""
         ours = self._desk.socket_path
-        there = [path for path in (client.SYSTEM_SOCKET, *client.own_sockets()) if os.path.lexists(path)]
+        there = [path for path in (sockets.SYSTEM_SOCKET, *sockets.own_sockets()) if os.path.lexists(path)]
         return [path for path in dict.fromkeys(there) if path != ours]
 
     async def _ask(self, path: str) -> None:

@@ -17,6 +17,7 @@ import socket
 import stat
 from collections.abc import Iterator, Sequence
 
+from watchdog import file_identity
 from watchdog.core.mounts import DELETED, Mount, is_below, joined, lies_in, mapped_files, names_by, variable_naming
 from watchdog.owner import paths, proc_files
 
@@ -50,7 +51,7 @@ class _Names:
         except OSError:
             return False  # gone
         try:
-            number = paths.mount_id(fd)
+            number = file_identity.mount_id(fd)
         finally:
             os.close(fd)
         mount = next((one for who in (pid, "self") for one in self._mounts(who) if one.number == number), None)
@@ -82,7 +83,7 @@ def place(path: str) -> dict[str, object] | None:
     except FileNotFoundError:
         return None
     try:
-        real, born = paths.real_path(directory), paths.born(directory)
+        real, born = paths.real_path(directory), file_identity.born(directory)
     finally:
         os.close(directory)
     names = _Names(real)
@@ -133,7 +134,7 @@ def _is_former(link: str, target: str, names: set[str], made: int | None, former
     except OSError:
         return False
     try:
-        when = paths.born(fd)
+        when = file_identity.born(fd)
         return not os.fstat(fd).st_nlink and when is not None and made is not None and when < made
     finally:
         os.close(fd)
@@ -244,7 +245,7 @@ def _is_socket_in(path: str, name: str) -> bool:
 def _born(path: str) -> int | None:
     fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        return paths.born(fd)
+        return file_identity.born(fd)
     finally:
         os.close(fd)
 

@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from watchdog import file_identity
 from watchdog.core.mounts import Mount, is_below, mounts_of
 from watchdog.errors import PathRefused
 from watchdog.owner import proc_files
@@ -20,16 +21,11 @@ STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 AGENT_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
-FileId = tuple[int, int]  # st_dev, st_ino
-
 # openat2(2), Linux 5.6: the same number on every architecture. Python has no call for it before 3.15.
 OPENAT2 = 437
 RESOLVE_INSIDE = 0x01 | 0x02 | 0x04 | 0x08  # NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH
 # No such call, or a seccomp filter that does not know it; a link or a file, which `step` has the words for.
 STEP_SAYS = frozenset({errno.ENOSYS, errno.EPERM, errno.ELOOP, errno.ENOTDIR, errno.EAGAIN})
-
-# statx(2); Python has no call for it before 3.15.
-AT_EMPTY_PATH, STATX_BTIME = 0x1000, 0x800
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -96,7 +92,7 @@ def step_inside(parent: int, name: str) -> int:
             raise
     directory = step(parent, name)
     try:
-        if mount_id(directory) != mount_id(parent):
+        if file_identity.mount_id(directory) != file_identity.mount_id(parent):
             raise PathRefused("mount_inside", f"another file system is mounted at {name!r}")
     except BaseException:
         os.close(directory)
@@ -171,33 +167,6 @@ def readable(directory: int) -> int:
     return os.open(".", READ, dir_fd=directory)
 
 
-def file_id(fd: int) -> FileId:
-    """What a directory is, whatever its name."""
-    status = os.fstat(fd)
-    return status.st_dev, status.st_ino
-
-
-class _Statx(ctypes.Structure):
-    """The beginning of statx(2)'s answer, up to the time of creation; the whole has 256 bytes."""
-
-    _fields_ = (
-        ("mask", ctypes.c_uint32),
-        ("before", ctypes.c_byte * 76),  # blksize to atime
-        ("born_sec", ctypes.c_int64),
-        ("born_nsec", ctypes.c_uint32),
-        ("rest", ctypes.c_byte * 164),
-    )
-
-
-def born(fd: int) -> int | None:
-    """When the file was made, in ns since the epoch; None where the file system, or the C library, does not say."""
-    found = _Statx()
-    call = getattr(_libc, "statx", None)
-    if call is None or call(fd, b"", AT_EMPTY_PATH, STATX_BTIME, ctypes.byref(found)) != 0:
-        return None
-    return found.born_sec * 1_000_000_000 + found.born_nsec if found.mask & STATX_BTIME else None
-
-
 def real_path(fd: int) -> str:
     """The kernel's name for an open directory (proc(5), /proc/PID/fd)."""
     return os.readlink(f"/proc/self/fd/{fd}")
@@ -233,15 +202,6 @@ def _leads_to_directory(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def mount_id(fd: int) -> int:
-    """Which mount a descriptor lies on. A bind mount of the same device has its own number; st_dev does not tell it."""
-    with open(f"/proc/self/fdinfo/{fd}", encoding="ascii") as lines:
-        for line in lines:
-            if line.startswith("mnt_id:"):
-                return int(line.split(":", 1)[1])
-    raise PathRefused("mount_unknown", "the kernel does not say on which mount this lies")
-
-
 def file_system(fd: int) -> str:
     """The type of the file system that a descriptor lies on, as mountinfo names it."""
     return mount_of(fd).kind
@@ -254,7 +214,7 @@ def mounts(process: str = "self") -> Iterator[Mount]:
 
 def mount_of(fd: int) -> Mount:
     """The mount that a descriptor lies on. Raises PathRefused where it is not ours to see (a chroot)."""
-    number = mount_id(fd)
+    number = file_identity.mount_id(fd)
     for mount in mounts():
         if mount.number == number:
             return mount
@@ -266,7 +226,7 @@ def mounts_at_or_below(path: str) -> list[str]:
     return [mount.point for mount in mounts() if is_below(mount.point, path)]
 
 
-def ancestors(paths: Iterable[str]) -> set[FileId]:
+def ancestors(paths: Iterable[str]) -> set[file_identity.FileId]:
     """The ids of every existing directory in `paths` and of all their parents up to the root."""
     found = set()
     for path in paths:
@@ -287,7 +247,7 @@ def refuse_unless_plain(directory: int, parent: int, path: str) -> None:
     """Raises PathRefused unless `directory` is this uid's own, no mount point, and no mount lies inside it."""
     if os.fstat(directory).st_uid != os.geteuid():
         raise PathRefused("not_yours", f"{path} belongs to uid {os.fstat(directory).st_uid}, not {os.geteuid()}")
-    if mount_id(directory) != mount_id(parent):
+    if file_identity.mount_id(directory) != file_identity.mount_id(parent):
         raise PathRefused("mount_point", f"{path} is a mount point")
     inside = mounts_at_or_below(real_path(directory))
     if inside:

@@ -6,6 +6,7 @@ No git is run: git's pointers are read as they are. Nothing is followed, made or
 import os
 from contextlib import suppress
 
+from watchdog import file_identity
 from watchdog.core.sites import Known, Made, Site, site_json, stranger
 from watchdog.errors import PathRefused
 from watchdog.owner import paths
@@ -77,7 +78,7 @@ def made(fd: int) -> Made:
 
 def _made(fd: int) -> tuple[Made, float]:
     """Which directory it is, and when it was made in seconds: 0 where the file system does not say."""
-    born = paths.born(fd)
+    born = file_identity.born(fd)
     return (os.fstat(fd).st_ino, born), 0.0 if born is None else born / 1e9
 
 

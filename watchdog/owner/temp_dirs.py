@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from watchdog import file_identity
 from watchdog.core import hooks, sites
 from watchdog.core.hooks import HookResult
 from watchdog.errors import PathRefused
@@ -91,7 +92,7 @@ def root_above(path: str, roots: Sequence[str]) -> str | None:
 def _refuse_foreign(directory: int, parent: int, what: TempDir, settings: hooks.CleanupSettings) -> None:
     """Raises PathRefused unless the open directory may be removed for this agent."""
     path, home = what.path, os.environ.get("HOME", "/")
-    if paths.file_id(directory) in paths.ancestors(["/", home, *settings.roots, *settings.protected]):
+    if file_identity.file_id(directory) in paths.ancestors(["/", home, *settings.roots, *settings.protected]):
         raise PathRefused("protected", f"{path} is a root, a home, or holds one")
     paths.refuse_unless_plain(directory, parent, path)
     marked = mark(directory)
@@ -114,7 +115,7 @@ def _refuse_foreign(directory: int, parent: int, what: TempDir, settings: hooks.
 def _on_mount_of(root: str, directory: int) -> bool:
     fd = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return paths.mount_id(fd) == paths.mount_id(directory)
+        return file_identity.mount_id(fd) == file_identity.mount_id(directory)
     finally:
         os.close(fd)
 

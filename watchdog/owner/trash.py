@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from watchdog import file_identity
 from watchdog.errors import PathRefused
 from watchdog.owner import occupancy, os_errors, paths
 
@@ -172,7 +173,7 @@ def take(parent: int, name: str, container: int, directory: int) -> str | None:
     sync(parent)
     # By its name it could have been exchanged since it was checked; by its inode it cannot.
     moved = os.stat(TREE, dir_fd=container, follow_symlinks=False)
-    same = (moved.st_dev, moved.st_ino) == paths.file_id(directory)
+    same = (moved.st_dev, moved.st_ino) == file_identity.file_id(directory)
     user = occupancy.occupant(paths.real_path(directory)) if same else None
     if same and user is None:
         return None

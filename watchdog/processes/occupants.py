@@ -29,7 +29,7 @@ from watchdog.core.mounts import (
     text,
     variable_naming,
 )
-from watchdog.owner.paths import born, mount_id, mounts
+from watchdog.file_identity import born, mount_id
 from watchdog.processes import bounded as bounds
 from watchdog.processes import procfs
 from watchdog.processes.bounded import Reading, Unreadable, bounded
@@ -144,7 +144,10 @@ def _lies_in(pid: int, link: str, name: str, place: Place, mounted: list[Mount])
         number = mount_id(fd)
     finally:
         os.close(fd)
-    mount = next((mount for mount in [*mounted, *mounts()] if mount.number == number), None)
+    mount = next(
+        (mount for mount in [*mounted, *mounts_of(procfs.read(f"{PROC}/self/mountinfo"))] if mount.number == number),
+        None,
+    )
     return lies_in(name, mount, place.device, place.inside)
 
 

@@ -33,7 +33,7 @@ from _socket import (
     socket,
 )
 
-from watchdog.client.client import SYSTEM_SOCKET, directory_problem, user_directories
+from watchdog.client.sockets import SYSTEM_SOCKET, directory_problem, user_directories
 from watchdog.core.sd_notify import MAX_BYTES, Words, parse_datagram, words_of
 
 Upstream = Callable[[dict[str, str], bool], None]  # a message's fields, and whether the main process sent it

@@ -12,7 +12,8 @@ from _collections_abc import Callable
 from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, socket
 from errno import ECONNREFUSED, ENOENT
 
-from watchdog.client.client import check_peer, decode_json, directory_problem, encode_request, receive, split_response
+from watchdog.client.client import check_peer, decode_json, encode_request, receive, split_response
+from watchdog.client.sockets import directory_problem
 from watchdog.core.sd_notify import Words, merge_words
 from watchdog.errors import BadRequest, DaemonUnreachable, Forbidden, UnsafeDirectory, WatchdogError
 

@@ -22,7 +22,7 @@ from watchdog.cli.run.options import HELP, Options, is_utf8, parse_options
 from watchdog.cli.run.prctl import become_subreaper, set_name
 from watchdog.cli.run.report import Report
 from watchdog.cli.run.screen import Screen
-from watchdog.client.client import find_socket, other_sockets
+from watchdog.client.sockets import find_socket, other_sockets
 from watchdog.errors import BadRequest, CannotStart, DaemonUnreachable, WatchdogError
 
 REGISTER_SECONDS = 2.0  # then the agent starts all the same

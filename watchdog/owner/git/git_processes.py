@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from watchdog import file_identity
 from watchdog.owner import paths, proc_files
 
 NAMES = ("git", "jj", "lazygit", "tig")  # what such a process's name, or its program's, begins with or is
@@ -24,7 +25,7 @@ class Working:
     """One living git: where it works (its directories from the innermost out, by identity), or `unseen`."""
 
     pid: str
-    places: frozenset[paths.FileId]
+    places: frozenset[file_identity.FileId]
     unseen: bool = False
 
 
@@ -33,9 +34,9 @@ def at_work() -> list[Working]:
     return [found for pid in _processes() if _is_git(pid) and (found := _working(pid)) is not None]
 
 
-def holder(files: Collection[paths.FileId]) -> dict[paths.FileId, str]:
+def holder(files: Collection[file_identity.FileId]) -> dict[file_identity.FileId, str]:
     """Which of these files a process has open, and its pid; of processes that this uid may look at."""
-    found: dict[paths.FileId, str] = {}
+    found: dict[file_identity.FileId, str] = {}
     for pid in _processes():
         for fd in _listed(f"/proc/{pid}/fd"):
             identity = _identity(f"/proc/{pid}/fd/{fd}")
@@ -71,7 +72,7 @@ def _is_git(pid: str) -> bool:
 
 def _working(pid: str) -> Working | None:
     """Where that git works; None when it has ended meanwhile."""
-    places: set[paths.FileId] = set()
+    places: set[file_identity.FileId] = set()
     try:
         places |= _around(f"/proc/{pid}/cwd")
         variables = dict(pair.partition(b"=")[::2] for pair in proc_files.read(pid, "environ").split(b"\0"))
@@ -92,7 +93,7 @@ def _working(pid: str) -> Working | None:
     return Working(pid, frozenset(places))
 
 
-def _existing(path: str) -> set[paths.FileId]:
+def _existing(path: str) -> set[file_identity.FileId]:
     """As `_around`; of a file, the directory that it lies in. Nothing when it is not there, or is no file at all."""
     try:
         if os.path.isdir(path):
@@ -102,12 +103,12 @@ def _existing(path: str) -> set[paths.FileId]:
         return set()
 
 
-def _around(path: str) -> set[paths.FileId]:
+def _around(path: str) -> set[file_identity.FileId]:
     """A directory and those around it, up to the first checkout: git looks no further than that for its repository."""
-    found: set[paths.FileId] = set()
+    found: set[file_identity.FileId] = set()
     current = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        while (identity := paths.file_id(current)) not in found:
+        while (identity := file_identity.file_id(current)) not in found:
             found.add(identity)
             if os.path.lexists(f"/proc/self/fd/{current}/.git"):
                 break
@@ -129,7 +130,7 @@ def _listed(path: str) -> list[str]:
         return []
 
 
-def _identity(path: str) -> paths.FileId | None:
+def _identity(path: str) -> file_identity.FileId | None:
     try:
         status = os.stat(path)
     except OSError:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
+from watchdog import file_identity
 from watchdog.core.mounts import is_below
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import paths, trash
@@ -51,7 +52,7 @@ class Lock:
 
     git_dir: str
     name: str  # relative, with slashes
-    file_id: paths.FileId
+    file_id: file_identity.FileId
     stamps: tuple[int, int, int]  # mtime and ctime in ns, size
     uid: int
     shared: bool
@@ -73,8 +74,8 @@ class Repository:
 
     common: str
     own: str | None
-    places: frozenset[paths.FileId]  # of the worktree and its git dir: a git in one of them holds its locks
-    shared_places: frozenset[paths.FileId]  # of the common dir and every worktree
+    places: frozenset[file_identity.FileId]  # of the worktree and its git dir: a git in one of them holds its locks
+    shared_places: frozenset[file_identity.FileId]  # of the common dir and every worktree
 
 
 @dataclass(slots=True)
@@ -219,12 +220,12 @@ def put_aside(
     return outcome
 
 
-def _id(path: str) -> paths.FileId:
+def _id(path: str) -> file_identity.FileId:
     status = os.stat(path)
     return status.st_dev, status.st_ino
 
 
-def _places(names: list[str]) -> frozenset[paths.FileId]:
+def _places(names: list[str]) -> frozenset[file_identity.FileId]:
     """What these directories are; one that is not there (a worktree that was moved) has no git in it."""
     found = set()
     for name in names:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from watchdog import file_identity
 from watchdog.errors import PathRefused
 from watchdog.owner import paths
 
@@ -30,7 +31,7 @@ class _Level:
     """One directory on the way down, and where to go from it."""
 
     name: str
-    file_id: paths.FileId
+    file_id: file_identity.FileId
     below: list[str]
 
 
@@ -51,7 +52,7 @@ def inside(
     with ExitStack() as opened:
         try:
             while True:
-                levels.append(_Level(name, paths.file_id(current), []))
+                levels.append(_Level(name, file_identity.file_id(current), []))
                 found = False
                 if opening or not _is_closed(os.fstat(current)):
                     _open_up(current, opened)
@@ -165,7 +166,7 @@ def _down(directory: int, name: str) -> int:
 def _up(directory: int, level: _Level) -> int:
     """The directory that we came from, or PathRefused when it is another one now."""
     above = os.open("..", paths.STEP, dir_fd=directory)
-    if paths.file_id(above) != level.file_id:
+    if file_identity.file_id(above) != level.file_id:
         os.close(above)
         raise PathRefused("changing", f"{level.name!r} in it was moved while it was looked through")
     return above

@@ -27,6 +27,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
+from watchdog import file_identity
 from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookResult
 from watchdog.core.sites import is_same
@@ -82,7 +83,7 @@ def _put_away(
             directory = paths.step(parent, name)
         stack.callback(os.close, directory)
         paths.refuse_unless_plain(directory, parent, path)
-        if paths.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
+        if file_identity.file_id(directory) in paths.ancestors(["/", os.environ.get("HOME", "/"), *settings.protected]):
             raise PathRefused("protected", f"{path} is a home or holds one")
         if (gone := _emptied(context, parent, name, directory, path)) is not None:
             return gone

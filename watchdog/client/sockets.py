@@ -1,0 +1,141 @@
+"""Where control sockets lie, which of them is asked, and whether a directory with sockets can be trusted."""
+
+import os
+import stat
+from _socket import AF_UNIX, SOCK_CLOEXEC, SOCK_STREAM, socket
+
+SYSTEM_SOCKET = "/run/agent-watchdog/control.sock"
+
+
+def user_directories() -> list[str]:
+    """Where a daemon of our own uid makes its sockets, started as we were; the likelier first."""
+    own = fallbacks(os.getuid())
+    runtime = runtime_directory(os.getuid(), os.environ.get("XDG_RUNTIME_DIR", ""))
+    return own if runtime is None else [f"{runtime}/agent-watchdog", *own]
+
+
+def own_sockets() -> list[str]:
+    """Where a daemon of our own uid may listen, however it was started: the sockets that lie there.
+
+    pam_systemd(8) sets XDG_RUNTIME_DIR for logins alone: cron, `su` and `sudo -u` start programs without it, or with
+    another user's. So the directory that it names for us is looked into as well.
+    """
+    uid = os.getuid()
+    login = f"/run/user/{uid}"
+    directories = user_directories()
+    if os.path.isdir(login) and runtime_directory(uid, login) is not None:
+        directories.insert(1, f"{login}/agent-watchdog")
+    paths = [f"{directory}/control.sock" for directory in dict.fromkeys(directories)]
+    return [path for path in paths if os.path.exists(path) and directory_problem(os.path.dirname(path)) is None]
+
+
+def _answers(path: str) -> bool:
+    """Whether somebody listens there: a daemon that was killed leaves its socket behind."""
+    connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC)
+    connection.setblocking(False)
+    try:
+        connection.connect(path)
+    except BlockingIOError:  # its backlog is full
+        return True
+    except OSError:
+        return False
+    finally:
+        connection.close()
+    return True
+
+
+def runtime_directory(uid: int, told: str) -> str | None:
+    """$XDG_RUNTIME_DIR, where it is one for that uid; None for a relative path, and where others may change it.
+
+    `su` keeps it (pam_systemd(8)): then it is another user's, who could exchange whatever we put there for a link.
+    """
+    path = told.rstrip("/")
+    if not path.startswith("/") or (os.path.lexists(path) and not _is_directory_of(path, uid, closed_to=0o022)):
+        return None
+    return path
+
+
+def fallbacks(uid: int) -> list[str]:
+    """That uid's own directories in /tmp for sockets; where there is none, the one that is to be made.
+
+    Anybody may take the usual name first. Then one with a random end is made beside it, and found again by what nobody
+    else can make there: a directory of that uid's own, mode 0700.
+    """
+    usual = f"/tmp/agent-watchdog-{uid}"  # noqa: S108  refused unless it is that uid's own
+    if _is_directory_of(usual, uid):
+        return [usual]
+    prefix = f".agent-watchdog-{uid}-"
+    beside = [f"/tmp/{name}" for name in sorted(os.listdir("/tmp")) if name.startswith(prefix)]  # noqa: S108
+    made = [path for path in beside if _is_directory_of(path, uid, closed_to=0o077)]
+    if made:
+        return made
+    return [f"/tmp/{prefix}{os.urandom(8).hex()}" if os.path.lexists(usual) else usual]  # noqa: S108
+
+
+def _is_directory_of(path: str, uid: int, closed_to: int = 0) -> bool:
+    """Whether it is a directory of that uid's, no link; `closed_to`: mode bits that it must not have."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == uid and not found.st_mode & closed_to
+
+
+def find_socket(explicit: str | None = None) -> str:
+    """The control socket to speak to: told, `$AGENT_WATCHDOG_SOCKET`, the user's, the system's (root: the reverse).
+
+    Where there is none yet, the one that a daemon of our own uid would make.
+    """
+    told = explicit or os.environ.get("AGENT_WATCHDOG_SOCKET")
+    if told:
+        return os.path.abspath(told)
+    there = _sockets()
+    if there:
+        return there[0]
+    if os.getuid() == 0:  # the host's daemon is what is missing, not one of root's own in /tmp
+        return SYSTEM_SOCKET
+    own = [f"{directory}/control.sock" for directory in user_directories()]
+    return own[0] if len(own) == 1 or os.path.isdir(os.path.dirname(os.path.dirname(own[0]))) else own[1]
+
+
+def other_sockets(explicit: str | None = None) -> list[str]:
+    """Where else a daemon may take an agent in when the one that `find_socket` names is gone.
+
+    Nowhere where somebody named the socket; the one that an agent's environment holds was not named by anybody.
+    """
+    inherited = os.environ.get("AGENT_WATCHDOG_SOCKET")
+    if explicit or (inherited and not os.environ.get("AGENT_WATCHDOG_ID")):
+        return []
+    return _sockets()
+
+
+def _sockets() -> list[str]:
+    """The control sockets that lie at their usual places, in directories that can be trusted.
+
+    Our own uid's, then the host's (root: the reverse); before them the first that answers, if it is not the only one.
+    """
+    system = os.path.exists(SYSTEM_SOCKET) and directory_problem(os.path.dirname(SYSTEM_SOCKET)) is None
+    of_host, own = [SYSTEM_SOCKET] if system else [], own_sockets()
+    there = [*of_host, *own] if os.getuid() == 0 else [*own, *of_host]
+    if len(there) > 1:
+        first = next((path for path in there if _answers(path)), there[0])
+        there.remove(first)
+        there.insert(0, first)
+    return there
+
+
+def directory_problem(path: str, owners: tuple[int, ...] | None = None) -> str | None:
+    """Why sockets in that directory cannot be trusted, or None. `owners`: whose it may be; our own and root's."""
+    try:
+        found = os.lstat(path)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    if stat.S_ISLNK(found.st_mode):
+        return f"{path} is a symbolic link"
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{path} is no directory"
+    if found.st_uid not in (owners or (os.getuid(), 0)):
+        return f"{path} belongs to uid {found.st_uid}"
+    if found.st_mode & 0o022:
+        return f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    return None
