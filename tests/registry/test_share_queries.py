@@ -135,6 +135,29 @@ def test_sub_uids_count_for_their_user_and_root_has_no_limit(store: Store) -> No
     assert total(store, ROOT) == before[ROOT]
 
 
+def test_who_was_brought_down_is_counted_again_when_it_can_be_over_once_more(store: Store) -> None:
+    """A share that is smaller than the growth of the registry after which it was counted held for ten minutes."""
+    add(store, "m", owner_uid=MALLORY)
+
+    def write(rows: int) -> None:
+        with store.engines.group():
+            for number in range(rows):
+                store.add_event("hold.started", "m", "t", f"{number} {LONG}", NOW, owner_uid=MALLORY)
+
+    write(300)
+    shares = Shares(AsyncStore(store), Clock(), Recorder(), most=100 * KB)
+
+    async def play() -> None:
+        await shares.round()
+        assert total(store, MALLORY) <= 80 * KB
+        write(100)
+        assert total(store, MALLORY) > 100 * KB
+        await shares.round()
+
+    asyncio.run(play())
+    assert total(store, MALLORY) <= 100 * KB
+
+
 def test_a_registry_that_has_not_grown_is_not_counted(store: Store) -> None:
     """A look is three pragmas; after a megabyte more it is counted whose it is."""
     counted: list[float] = []

@@ -20,7 +20,7 @@ from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.logger import Log
 
 EVERY = timedelta(seconds=2)  # a look at the number of pages; more only when it has grown
-GREW = 1 << 20  # bytes in use since the last time, after which it is counted whose they are
+GREW = 1 << 20  # bytes in use since the last time, after which it is counted whose they are; less in a small share
 COUNTED = 600.0  # seconds, after which it is counted in any case
 KEPT = 0.8  # of its share, to which what is over is brought down: not a few rows with each look
 
@@ -61,7 +61,8 @@ class Shares:
             return
         try:
             size = await self._store.read(store.bytes_in_use)
-            if size - self._size < GREW and self._clock.mono() - self._counted < COUNTED and not self._users:
+            grew = min(GREW, (1 - KEPT) * self.most)  # one that was brought down has grown by so much when it is over
+            if size - self._size < grew and self._clock.mono() - self._counted < COUNTED and not self._users:
                 return
             await self._count()
             self._size = await self._store.read(store.bytes_in_use)
