@@ -97,14 +97,16 @@ def test_two_people_cannot_touch_each_others_agents(office: Office) -> None:
     assert isinstance(answer, dict) and answer["results"][0]["error"] == "permission_denied"
     _, answer = bob("POST", "/v1/cancel", {"targets": ["T-1"]})
     assert isinstance(answer, dict) and answer["results"][0]["error"] == "permission_denied"
-    assert bob("POST", "/v1/hold", {})[0] == 403
+    for route in ("hold", "unhold", "reload"):  # what is everybody's
+        assert bob("POST", f"/v1/{route}", {})[0] == 403, route
     assert bob("POST", "/v1/kill", {"targets": ["all"]})[0] == 200
     assert office.worker.ended == ["mine"]
     denied = [event for event in office.log.events if event["event"] == "control.denied"]
     routes = [event["route"] for event in denied]
     assert len(routes) == len(set(routes)), "one line per route a minute"
-    assert {"/agents", "/kill", "/hold"} <= set(routes)
+    assert {"/agents", "/kill", "/hold", "/reload"} <= set(routes)
 
+    assert office.ask("POST", "/v1/reload", {})[0] == 200
     assert office.ask("GET", f"/v1/agents/{alpha}")[1]["agent"]["note"] == "secret words"
     assert office.ask("POST", f"/v1/agents/{alpha}/beat", {})[0] == 204
     assert office.ask("POST", "/v1/kill", {"targets": ["alpha"]})[1]["success"]
