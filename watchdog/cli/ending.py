@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from watchdog.cli.asking import Json, Verbs, add_verb, ask, duration, span
-from watchdog.cli.output import clean, entries, exit_of, ran, refused, say, say_json, warn
+from watchdog.cli.output import clean, entries, exit_of, local, ran, refused, say, say_json, warn
 
 _KILL = """\
 End agents with their whole process trees, prove it, then clean up after them: TERM (and CONT), the grace period, KILL,
@@ -243,9 +243,9 @@ def _tell(result: Json) -> None:
     name = clean(result.get("name") or identifier or "all agents")
     short = f" ({identifier[:8]})" if result.get("name") and identifier else ""
     if not result.get("success"):
-        warn(f"{name}{short}: {clean(result.get('message') or result.get('error'))}")
+        warn(f"{name}{short}: {local(result.get('message') or result.get('error'))}")
     else:
-        say(f"{name}{short}: {clean(result.get('how') or result.get('message'))}")
+        say(f"{name}{short}: {local(result.get('how') or result.get('message'))}")
     if result.get("resume"):
         say(f"  to resume: {clean(result.get('resume'))}")
     for process in entries(result.get("processes")):
