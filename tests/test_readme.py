@@ -214,9 +214,10 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_the_lines_of_make_run_and_of_the_start_go_together() -> None:
-    """O18: who has pasted the daemon's invitation can go on with the README: no name is taken."""
-    invited = re.findall(r"--name (\w+)", lock.invitation(config.settings_of(Config(), None, places_for(0, {}))))
+    """O18: who has pasted the daemon's invitation, once or again, can go on with the README: no name is taken."""
+    invitation = lock.invitation(config.settings_of(Config(), None, places_for(0, {})))
     started = re.findall(r"--name (\w+)", section("Start"))
-    assert invited
+    assert " run -- sleep 600 &\n" in invitation
+    assert "--name" not in invitation
     assert started
-    assert not set(invited) & set(started)
+    assert len(set(started)) == len(started)

@@ -232,11 +232,13 @@ def socket_option(settings: Settings) -> str:
 
 
 def invitation(settings: Settings) -> str:
-    """The lines to paste into a second terminal, with full paths; they work as they stand."""
+    """The lines to paste into a second terminal, with full paths; they work as they stand, and as often as one likes:
+    an agent without a name gets a free one.
+    """
     option, mode = socket_option(settings), " (it only observes)" if settings.observe else ""
     every = settings.interval / timedelta(seconds=1)
     return (
         f"agent-watchdogd watches{mode}, every {every:g} s. In another terminal:\n"
-        f"  {client_path()} run{option} --name first -- sleep 600 &\n"
+        f"  {client_path()} run{option} -- sleep 600 &\n"
         f"  {client_path()} list{option}"
     )

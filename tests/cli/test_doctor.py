@@ -16,6 +16,7 @@ from watchdog.cli import doctor, trashes
 from watchdog.cli.diagnosis import CHECKS, diagnose
 from watchdog.cli.doctor import _last_words
 from watchdog.cli.seen import Seen
+from watchdog.places import places_for
 from watchdog.registry.sqlite import WAL_ROOM
 
 
@@ -232,6 +233,18 @@ def test_without_a_daemon_it_says_so_and_still_looks(world: World) -> None:
     assert "no daemon" in done.stdout
     assert f"{world.config}: kil: unknown key; did you mean 'kill'?" in done.stdout
     assert "do: " in done.stdout
+
+
+def test_it_looks_where_a_daemon_of_ours_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O25: root's is the host's, whatever `sudo -E` has left of a user's environment; a user's goes by XDG."""
+    for given in ({}, {"XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": f"{tmp_path}/s"}, {"XDG_STATE_HOME": "s"}):
+        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "STATE_DIRECTORY"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"HOME": str(tmp_path), **given}.items():
+            monkeypatch.setenv(name, value)
+        places = places_for(os.geteuid(), os.environ)
+        assert (doctor._default_config(), doctor._default_state()) == (places.config_file, places.state_dir)
+        assert (places.config_file == "/etc/agent-watchdog/agent-watchdog.toml") == (os.geteuid() == 0)
 
 
 def test_a_check_that_gives_no_answer_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
