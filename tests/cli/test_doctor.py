@@ -261,6 +261,15 @@ def test_a_check_that_gives_no_answer_is_a_finding(tmp_path: Path, monkeypatch: 
     assert "cannot be run" in str(seen.config_unknown)
 
 
+def test_a_look_that_hangs_is_a_finding(tmp_path: Path) -> None:
+    """O17: at a place, a command, a daemon: whichever it is; the other looks go on."""
+    os.mkfifo(tmp_path / "fifo")
+    seen = Seen(**WELL)
+    doctor._within(seen, "/place", lambda: os.close(os.open(tmp_path / "fifo", os.O_RDONLY)), 0.01)
+    assert [one.severity for one in diagnose(seen) if one.what == "/place does not answer"] == ["fault"]
+    os.close(os.open(tmp_path / "fifo", os.O_RDWR))  # its thread goes on
+
+
 def test_what_the_daemon_starts_with_is_not_said_to_keep_it_from_starting(tmp_path: Path) -> None:
     """O13: a command that is not there is a warning, a program that others may change a fault of another kind."""
     seen = Seen(config=["f: notify.command: /x has mode 0777 and owner uid 0: others could change what runs; right: y"])

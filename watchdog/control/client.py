@@ -103,9 +103,7 @@ def find_socket(explicit: str | None = None) -> str:
         return os.path.abspath(told)
     there = _sockets()
     if os.getuid() == 0 and not (there and (there[0] == SYSTEM_SOCKET or _answers(there[0]))):
-        return (
-            SYSTEM_SOCKET  # the host's daemon is what is missing, not one of root's own, whatever a crash left of that
-        )
+        return SYSTEM_SOCKET  # the host's daemon is what is missing, not one of root's own that has crashed
     if there:
         return there[0]
     own = [f"{directory}/control.sock" for directory in user_directories()]
