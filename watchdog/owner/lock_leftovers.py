@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from watchdog.core.model import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
-from watchdog.owner import git_locks
+from watchdog.owner import git_locks, whereabouts
 from watchdog.owner.findings import Finding, Known
 from watchdog.owner.hooks import base
 from watchdog.owner.hooks.git_locks import told
@@ -48,6 +48,7 @@ def _places(known: Known) -> Iterator[tuple[str, str | None, git_locks.Repositor
             last[path] = min(last.get(path, (float("inf"), "")), (known.ended[agent_id], agent_id))
     seen: set[str] = set()
     for path, (age, agent_id) in sorted(last.items()):
+        whereabouts.at(path)
         try:
             found = git_locks.checkouts(path)
         except (OSError, PathRefused, OwnerCallFailed):
@@ -56,6 +57,7 @@ def _places(known: Known) -> Iterator[tuple[str, str | None, git_locks.Repositor
             seen.add(repository.common)
             yield place, agent_id, repository, time.time() - age
     for common in known.commons if known.ended else ():
+        whereabouts.at(common)
         if os.path.isdir(common) and os.path.realpath(common) not in seen:
             try:
                 repository = git_locks.of_common(common)
