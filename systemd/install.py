@@ -159,8 +159,10 @@ def say_what_next(target: Target, manager: Manager, *, new_here: bool) -> None:
     if target.destdir:
         print(f"staged below {target.destdir}; on its host: systemd-sysusers, systemctl daemon-reload")
         return
+    on_path = layout.binaries in os.environ.get("PATH", "").split(":")
     if not manager.present:
-        print("no systemd here: agent-watchdogd --daemonize")
+        program = "agent-watchdogd" if on_path else shlex.quote(f"{layout.binaries}/agent-watchdogd")
+        print(f"no systemd here: {program} --daemonize")
     elif not manager.running():
         print(f"next: {' '.join(['systemctl', *manager.scope])} enable --now agent-watchdog")
     else:
@@ -169,7 +171,7 @@ def say_what_next(target: Target, manager: Manager, *, new_here: bool) -> None:
         name = pwd.getpwuid(os.geteuid()).pw_name
         if not Path(f"/var/lib/systemd/linger/{name}").exists():
             print(f"so that it lives without a login:  loginctl enable-linger {name}")
-        if layout.binaries not in os.environ.get("PATH", "").split(":"):
+        if not on_path:
             print(f"not on your PATH: {layout.binaries}")
     if new_here:
         print(f"configuration, all defaults: {layout.config}")

@@ -74,7 +74,10 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "a number is no table": (b"kill = 3", "kill: 3 is wrong"),
     "a table is no list": (b"[policy]\nafter_seconds = 300", "policy: "),
     "a list is no table": (b"[[kill]]\ngrace_seconds = 5", "kill: "),
-    "twice the same key": (b"[kill]\ngrace_seconds = 1\ngrace_seconds = 2", "not TOML: "),
+    "twice the same key": (
+        b"[kill]\ngrace_seconds = 1\ngrace_seconds = 2",
+        "not TOML: kill.grace_seconds is set at lines 2 and 3; right: one of them",
+    ),
     "twice the same section": (
         b"[stall]\n# [stall]\n[kill]\n [ stall ] # again",
         "not TOML: [stall] is declared at lines 1 and 4; right: one [stall], with the keys of both",

@@ -15,6 +15,7 @@ from tests.world import BIN, World, make_world
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "systemd"))
 from checks import room, tell_who_runs, would_start  # noqa: E402
+from install import Manager, say_what_next  # noqa: E402
 from places import Refused, Target, own_layout  # noqa: E402
 
 
@@ -47,6 +48,26 @@ def test_a_broken_configuration_is_found_before_the_running_daemon_is_stopped(
     config.write_text("[kil]\n")
     would_start(target, str(BIN.parent), 0, runs=False)
     assert "will not start with this configuration" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("on_path", [True, False])
+def test_what_starts_it_without_systemd_works_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], on_path: bool
+) -> None:
+    """O18: also where the programs are not on the PATH, and below a directory with a space in its name."""
+    home = tmp_path / "at home"
+    target = Target(own_layout(str(home)), "")
+    monkeypatch.setenv("PATH", target.layout.binaries if on_path else "/nowhere")
+    program = Path(target.layout.binaries) / "agent-watchdogd"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/bin/sh\necho "started $*"\n')
+    program.chmod(0o755)
+
+    say_what_next(target, Manager(target), new_here=True)
+
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("no systemd here: ")]
+    pasted = ["/bin/sh", "-c", line.partition(": ")[2]]
+    assert subprocess.run(pasted, capture_output=True, text=True, check=False).stdout == "started --daemonize\n"
 
 
 def test_a_full_disk_is_found_before_anything_is_built(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,6 +128,19 @@ def test_who_is_paged_finds_what_to_do() -> None:
         assert "|" not in entry.act + entry.text
 
 
+def test_what_is_to_be_done_is_said_in_words_and_by_commands_that_there_are() -> None:
+    """O35: "old: nobody is watched" said of a figure that it was old."""
+    acts = [entry.act for entry in CATALOGUE.values()] + [figure.act for figure in FIGURES.values()]
+    (offered,) = [a.choices for a in verbs.build()._actions if a.dest == "verb"]
+    assert offered is not None
+    for act in acts:
+        assert not re.match(r"(old|new|0|false|true)\b:", act), act
+        for verb in re.findall(r"`agent-watchdog ([a-z-]+)", act):
+            assert verb in offered, act
+    stands_still = FIGURES["last_sweep_timestamp_seconds"].act
+    assert stands_still.startswith("No agent is watched: ")
+
+
 def literals(path: Path) -> Iterator[tuple[str, bool]]:
     """Texts of a module that look like an event's name, and whether each is an argument of something that tells one."""
     tree = ast.parse(path.read_text())
@@ -215,11 +228,10 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_the_lines_of_make_run_and_of_the_start_go_together() -> None:
-    """O18: who has pasted the daemon's invitation can go on with the README: no name is taken."""
-    invited = re.findall(
-        r"--name (\w+)", instance_lock.invitation(config.settings_of(Config(), None, places_for(0, {})))
-    )
+    """O18: who has pasted the daemon's invitation, once or again, can go on with the README: no name is taken."""
+    invitation = instance_lock.invitation(config.settings_of(Config(), None, places_for(0, {})))
     started = re.findall(r"--name (\w+)", section("Start"))
-    assert invited
+    assert " run -- sleep 600 &\n" in invitation
+    assert "--name" not in invitation
     assert started
-    assert not set(invited) & set(started)
+    assert len(set(started)) == len(started)

@@ -31,7 +31,7 @@ _agent_watchdog() {
     stop) words="-h --help --json --socket --reason --children --go --dry-run $(agent-watchdog list --names 2>/dev/null)" ;;
     cancel) words="-h --help --json --socket --reason --children --dry-run" ;;
     remove) words="-h --help --json --socket --reason --with-messages --dry-run $(agent-watchdog list --names 2>/dev/null)" ;;
-    purge) words="-h --help --json --socket --yes $(agent-watchdog list --names 2>/dev/null)" ;;
+    purge) words="-h --help --json --socket --yes $(agent-watchdog list --all --names 2>/dev/null)" ;;
     hold) words="-h --help --json --socket --reason --for $(agent-watchdog list --names 2>/dev/null)" ;;
     unhold) words="-h --help --json --socket $(agent-watchdog list --names 2>/dev/null)" ;;
     reap) words="-h --help --json --socket --dry-run" ;;

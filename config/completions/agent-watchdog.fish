@@ -118,7 +118,7 @@ complete -c agent-watchdog -n '__fish_seen_subcommand_from purge' -s h -l help -
 complete -c agent-watchdog -n '__fish_seen_subcommand_from purge' -l json -d 'JSON for programs'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from purge' -l socket -r -F -d 'the daemon’s control socket'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from purge' -l yes -d 'do it; without it this says what would go'
-complete -c agent-watchdog -n '__fish_seen_subcommand_from purge' -a '(agent-watchdog list --names 2>/dev/null)'
+complete -c agent-watchdog -n '__fish_seen_subcommand_from purge' -a '(agent-watchdog list --all --names 2>/dev/null)'
 complete -c agent-watchdog -n __fish_use_subcommand -a hold -d 'do nothing to agents until told otherwise'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from hold' -s h -l help -d 'show this help message and exit'
 complete -c agent-watchdog -n '__fish_seen_subcommand_from hold' -l json -d 'JSON for programs'

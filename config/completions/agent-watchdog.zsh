@@ -196,7 +196,7 @@ _agent_watchdog() {
                 '*--json[JSON for programs]' \
                 '*--socket[the daemon’s control socket]:PATH:_files' \
                 '*--yes[do it; without it this says what would go]' \
-                '*:word:{compadd -- $(agent-watchdog list --names 2>/dev/null)}' ;;
+                '*:word:{compadd -- $(agent-watchdog list --all --names 2>/dev/null)}' ;;
         hold)
             _arguments \
                 '*-h[show this help message and exit]' \

@@ -80,7 +80,7 @@ TAKEN_OVER = """
 import ctypes, os, socket, sys
 from dataclasses import replace
 from watchdog.owner import helper, sources
-from watchdog.owner.sources.base import Entry
+from watchdog.core.source_entries import Entry
 
 def told(word):
     return [Entry(key="k", token="t", name=word, uid=os.geteuid())]

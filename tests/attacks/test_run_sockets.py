@@ -37,7 +37,7 @@ while True:
 # Registers, as soon as there is a daemon, whatever a socket in that directory is called (proc(5), /proc/net/unix).
 THIEF = """
 import sys, time
-from watchdog.control import client
+from watchdog.client import client
 control, directory = sys.argv[1:]
 print("waiting", flush=True)
 while True:

@@ -16,6 +16,7 @@ from watchdog.cli import doctor, trash_usage
 from watchdog.cli.diagnosis import CHECKS, diagnose
 from watchdog.cli.doctor import _last_words
 from watchdog.cli.seen import Seen
+from watchdog.config.paths import places_for
 from watchdog.registry.sqlite import WAL_ROOM
 
 
@@ -234,6 +235,18 @@ def test_without_a_daemon_it_says_so_and_still_looks(world: World) -> None:
     assert "do: " in done.stdout
 
 
+def test_it_looks_where_a_daemon_of_ours_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """O25: root's is the host's, whatever `sudo -E` has left of a user's environment; a user's goes by XDG."""
+    for given in ({}, {"XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": f"{tmp_path}/s"}, {"XDG_STATE_HOME": "s"}):
+        for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "STATE_DIRECTORY"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in {"HOME": str(tmp_path), **given}.items():
+            monkeypatch.setenv(name, value)
+        places = places_for(os.geteuid(), os.environ)
+        assert (doctor._default_config(), doctor._default_state()) == (places.config_file, places.state_dir)
+        assert (places.config_file == "/etc/agent-watchdog/agent-watchdog.toml") == (os.geteuid() == 0)
+
+
 def test_a_check_that_gives_no_answer_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """O17: nothing is known of the file then, which is not that nothing is wrong with it."""
     file = tmp_path / "f.toml"
@@ -246,6 +259,15 @@ def test_a_check_that_gives_no_answer_is_a_finding(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     doctor._check_config(seen, str(file), None)
     assert "cannot be run" in str(seen.config_unknown)
+
+
+def test_a_look_that_hangs_is_a_finding(tmp_path: Path) -> None:
+    """O17: at a place, a command, a daemon: whichever it is; the other looks go on."""
+    os.mkfifo(tmp_path / "fifo")
+    seen = Seen(**WELL)
+    doctor._within(seen, "/place", lambda: os.close(os.open(tmp_path / "fifo", os.O_RDONLY)), 0.01)
+    assert [one.severity for one in diagnose(seen) if one.what == "/place does not answer"] == ["fault"]
+    os.close(os.open(tmp_path / "fifo", os.O_RDWR))  # its thread goes on
 
 
 def test_what_the_daemon_starts_with_is_not_said_to_keep_it_from_starting(tmp_path: Path) -> None:

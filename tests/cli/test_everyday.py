@@ -69,6 +69,9 @@ def test_completion_offers_agents_and_vendors(world: World) -> None:
     assert {"claude", "codex"} <= set(completed(world, "agent-watchdog", "run", "--type", ""))
     assert completed(world, "agent-watchdog", "register", "--type", "op") == ["opencode"]
     assert "alpha" not in completed(world, "agent-watchdog", "status", "")
+    world.cli("kill", "alpha")
+    assert "alpha" not in completed(world, "agent-watchdog", "kill", "")
+    assert "alpha" in completed(world, "agent-watchdog", "purge", "")  # which takes who has ended
     world.stop()
     assert "--force" in completed(world, "agent-watchdog", "kill", "--fo")
 

@@ -275,10 +275,12 @@ def test_an_end_without_a_kill_is_no_kill_request() -> None:
     ],
 )
 def test_an_option_that_makes_a_difference_is_told_in_words(options: Json, words: str) -> None:
-    """The others are left out."""
+    """The others are left out (O35: "options: cleanup True, beats 4, why …")."""
     request = {"request_id": "r", "reason": "operator", "by": "uid 0", "status": "open", "step": "term_main"}
-    lines = list(story({"agent": agent("a"), "requests": [{**request, "options": {"cleanup": True, **options}}]}))
+    given = {"cleanup": True, "beats": 4, "why": "w", **options}
+    lines = list(story({"agent": agent("a"), "requests": [{**request, "options": given}]}))
     assert f"  {words}" in lines
+    assert not any(word in line for line in lines for word in ("options", "beats", "True", "False"))
     assert "  it has got as far as step term_main" in lines
     assert any(line.endswith("by uid 0: a person wanted it killed") for line in lines)
 

@@ -454,11 +454,16 @@ def test_a_kill_tells_what_was_done_and_not_what_had_nothing_to_do(
 def test_a_pane_that_was_not_made_for_the_agent_is_no_news(
     office: Office, capsys: pytest.CaptureFixture[str], verb: str
 ) -> None:
-    """Case O27: it is the shell in which it was started; one that is kept for another reason is told of."""
+    """Case O27: it is the shell in which it was started, or a hook had nothing to do; the rest is told."""
     office.register("alpha")
-    for stays, why in ((False, "was left open: it was not made for the agent"), (True, "stays: in use by vim")):
-        office.worker.more = {"cleanup": [{"hook": "pane", "outcome": "kept", "message": f"tmux pane %1 {why}"}]}
-        assert ("pane" in told(capsys, verb, "alpha")[1]) is stays
+    for told_of, outcome, why in (
+        (False, "kept", "was left open: it was not made for the agent"),
+        (True, "kept", "stays: in use by vim"),
+        (False, "nothing", "it has no pane"),
+        (True, "failed", "was left open"),
+    ):
+        office.worker.more = {"cleanup": [{"hook": "pane", "outcome": outcome, "message": f"tmux pane %1 {why}"}]}
+        assert ("pane" in told(capsys, verb, "alpha")[1]) is told_of, (outcome, why)
         office.register("alpha")
 
 

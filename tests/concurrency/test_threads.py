@@ -12,7 +12,7 @@ from tests.world import wait_for
 from watchdog.concurrency import threads
 from watchdog.concurrency.threads import Pool, Unanswered
 
-HANGING = "import threading; from watchdog import threads; e = threading.Event()"
+HANGING = "import threading; from watchdog.concurrency import threads; e = threading.Event()"
 
 
 def test_an_answer_and_an_error_come_back() -> None:

@@ -58,7 +58,11 @@ def problems(directory: Path, text: str | bytes, mode: int = 0o600) -> list[str]
             "[kill]\ngrace_seconds = 1\n[kill]\nparallel = 2\n",
             "not TOML: [kill] is declared at lines 5 and 7; right: one",
         ),
-        ("[kill]\ngrace_seconds = 1\ngrace_seconds = 2\n", "not TOML: Cannot overwrite a value (at line 7, column 18)"),
+        (
+            "[kill]\ngrace_seconds = 1\ngrace_seconds = 2\n",
+            "not TOML: kill.grace_seconds is set at lines 6 and 7; right",
+        ),
+        ("[kill]\nspare = [ # c\n 'a',\n]\nspare = []\n", "not TOML: kill.spare is set at lines 6 and 9; right"),
         ("[[source]]\nkind = 'nosuch'\n", "source[0]: kind: 'nosuch'"),
         ("[[hook]]\nname =\n", "not TOML: Invalid value (at line 6, column 7)"),
         ("[[policy]]\nmatch = { type = 'x' }\nbar = 1\n", "policy[0].bar: unknown key"),

@@ -352,4 +352,4 @@ def test_a_section_that_is_appended_to_the_shipped_file_is_named_with_both_lines
     assert problems(text + "[stall]\nafter_seconds = 60\n") == [
         f"not TOML: [stall] is declared at lines {first} and {last}; right: one [stall], with the keys of both"
     ]
-    assert problems("a = 1\na = 2\n")[0].startswith("not TOML: Cannot overwrite a value")
+    assert problems("a = 1\na = 2\n")[0].startswith("not TOML: a is set at lines 1 and 2; right: one")

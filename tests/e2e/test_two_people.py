@@ -20,7 +20,7 @@ SECRET = "the-secret-note"
 # One request with the project's own client; prints status and answer as JSON.
 ASK = """
 import json, sys
-from watchdog.control import client
+from watchdog.client import client
 method, path, body, socket = sys.argv[1:]
 print(json.dumps(client.request(method, path, json.loads(body), socket_path=socket, timeout=20)))
 """
@@ -186,7 +186,10 @@ def test_neither_beats_for_registers_sees_or_ends_the_others(world: World, peopl
         status, answer = ben.ask("POST", f"/v1/{path}", {"targets": ["hers"]})
         assert status == 403 or answer["results"][0]["error"] == "permission_denied", answer
     assert ben.cli("kill", "stalled")[0] == 0
+    # what is everybody's: a hold on all agents, and the configuration
+    assert [ben.cli(verb)[0] for verb in ("hold", "unhold", "reload")] == [77, 77, 77]
     # nothing came of it
+    assert world.count("config.reloaded") == 0
     after = world.agents()
     assert set(after) == {"hers", "told", "his", "thief"}
     for name in ("hers", "told"):

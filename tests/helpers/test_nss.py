@@ -36,7 +36,8 @@ def test_a_group_is_known_by_its_name() -> None:
 
 STUCK = """
 import asyncio, os, time
-from watchdog import nss, threads
+from watchdog.concurrency import threads
+from watchdog.helpers import nss
 async def story():
     began, turns = time.monotonic(), 0
     question = nss.ask(lambda: nss.person(os.geteuid()))

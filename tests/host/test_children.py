@@ -79,7 +79,8 @@ def test_a_start_that_is_given_up_before_its_pipes_are_streams_leaves_none_open(
 # -3: subprocess.DEVNULL; the child that hangs would else hold the pipes of the test.
 STUCK = """
 import asyncio, sys, time
-from watchdog import children, threads
+from watchdog.concurrency import threads
+from watchdog.host import children
 async def story():
     turns, began = 0, time.monotonic()
     task = asyncio.create_task(children.start("/bin/true", stdin=-3, stdout=-3, stderr=-3))

@@ -1,6 +1,8 @@
 """What a second daemon is told: where the first one is spoken to, as far as that can be known."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from watchdog.config import settings as config
 from watchdog.config.paths import ensure_directories
 from watchdog.errors import AlreadyRunning, ConfigError
-from watchdog.host.instance_lock import Locks, PidFile
+from watchdog.host.instance_lock import Locks, PidFile, user_of_registry
 from watchdog.telemetry import logger
 
 
@@ -47,6 +49,38 @@ def test_the_first_ones_socket_is_named_where_it_is_known(tmp_path: Path) -> Non
 
     first.close()
     Locks(other, logger.get_logger()).close()
+
+
+USES = """
+import sys
+from watchdog.registry.store import Store
+store = Store(sys.argv[1])
+store.open()
+print("open", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_registry_that_is_in_use_by_another_name_is_refused(tmp_path: Path) -> None:
+    """P5: a hard link has a lock and a WAL of its own. Where nobody has it open, as of a backup, it is no obstacle."""
+    places = [tmp_path / "one", tmp_path / "two"]
+    each = []
+    for place in places:
+        (file := tmp_path / f"{place.name}.toml").touch()
+        settings = replace(config.load(str(file)), runtime_dir=f"{place}/run", state_dir=str(place))
+        each.append(replace(settings, registry_url=f"sqlite:///{place}/registry.db"))
+        ensure_directories(str(place), f"{place}/run")
+    argv = [sys.executable, "-c", USES, each[0].registry_url]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"open\n"
+        os.link(places[0] / "registry.db", places[1] / "registry.db")
+        with pytest.raises(AlreadyRunning, match=rf"pid {first.pid}\): .*two/registry.db is in use by another name"):
+            Locks(each[1], logger.get_logger())
+        assert user_of_registry(each[1]) == str(first.pid)
+        first.kill()
+    Locks(each[1], logger.get_logger()).close()
+    assert user_of_registry(each[1]) is None
 
 
 @pytest.mark.parametrize("name", ["agent-watchdogd.lock", "registry.db.lock", "agent-watchdog.pid"])

@@ -17,13 +17,13 @@ from watchdog.owner.command_hook import STDOUT_LIMIT, environment
 # A process of its own, as the helper is: it becomes subreaper, and none of the tests' own children are its.
 DRIVER = """
 import json, sys
-from watchdog.owner import contained
+from watchdog.core import hooks
+from watchdog.owner import bounded_child
 from watchdog.owner.command_hook import run_command
-from watchdog.owner.hooks import base
-contained.become_subreaper()
+bounded_child.become_subreaper()
 request = json.loads(sys.argv[1])
-result = run_command(request["argv"], base.context_of(request["context"]), request["seconds"], None)
-print(json.dumps(base.result_json(result)))
+result = run_command(request["argv"], hooks.context_of(request["context"]), request["seconds"], None)
+print(json.dumps(hooks.result_json(result)))
 """
 
 

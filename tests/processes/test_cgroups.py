@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,31 @@ def test_frozen_means_that_nobody_moves_until_thawed(made: Path, family: Family)
     until(lambda: not cgroups.events(path).frozen, "thawed")
     until(lambda: cgroups.members(path) != first, "forking again")
     assert cgroups.frozen_by(child.pid) is None
+
+
+@needs_v2
+def test_who_is_frozen_from_above_is_told_of_that_cgroup(made: Path, family: Family) -> None:
+    """O39: thawing its own would help nobody."""
+    child = family.start("sleep", "100")
+    cgroups.create(f"{path_of(made)}/a")
+    cgroups.move(child.pid, f"{path_of(made)}/a")
+    assert cgroups.freeze(path_of(made), 10) is True
+    assert cgroups.frozen_by(child.pid) == str(made)
+    cgroups.thaw(path_of(made))
+
+
+@needs_v1("freezer")
+def test_who_is_frozen_from_above_is_told_of_that_old_cgroup(family: Family) -> None:
+    """O39: there `freezer.state` of each cgroup below says FROZEN, too; what is named is thawed by the command."""
+    child = family.start("sleep", "100")
+    with scratch("freezer") as above:
+        (above / "a").mkdir()
+        (above / "a/cgroup.procs").write_text(str(child.pid))
+        (above / "freezer.state").write_text("FROZEN")
+        until(lambda: (above / "a/freezer.state").read_text() == "FROZEN\n", "frozen from above")
+        assert cgroups.frozen_by(child.pid) == str(above)
+        subprocess.run(["sh", "-c", cgroups.thaw_command(str(above))], check=True)
+        assert cgroups.frozen_by(child.pid) is None
 
 
 @needs_v2

@@ -252,7 +252,7 @@ def test_under_hidepid_a_living_process_is_never_absent(family: Family) -> None:
     target = family.start("sleep", "300")
     code = f"""
 import dataclasses
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.processes import identity as i
 known = Identity("h", i.boot_id(), {target.pid}, {known(target.pid).start_ticks})
 import os

@@ -249,7 +249,7 @@ def test_a_process_of_somebody_else_is_not_permitted(canaries: list[int]) -> Non
     identity = known(canaries[0])
     code = f"""
 import os, signal
-from watchdog.core.agent import Identity
+from watchdog.core.process import Identity
 from watchdog.processes.signals import Guard, send
 target = Identity({HOST!r}, {identity.boot_id!r}, {identity.pid}, {identity.start_ticks})
 pidfd = os.pidfd_open(target.pid)

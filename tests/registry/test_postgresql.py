@@ -276,6 +276,24 @@ def test_a_database_that_cannot_hold_every_word_is_a_fault_of_the_configuration(
     refused.close()
 
 
+def test_a_database_whose_user_may_make_no_tables_is_a_fault_of_the_configuration(cluster: Server) -> None:
+    """O7: it was "42501", tried again for ever. What the remedy names is one."""
+    cluster.sql("CREATE ROLE weak LOGIN")
+    cluster.sql("CREATE DATABASE strict")
+    refused = Store(cluster.url("strict").replace("postgres@", "weak@"))
+    with pytest.raises(ConfigError, match="user weak may not make tables in schema public; right: ") as fault:
+        refused.open()
+    allowed = str(fault.value).rpartition(", ")[2]
+    assert allowed == "GRANT ALL ON SCHEMA public TO weak"
+
+    owner = Store(cluster.url("strict"))
+    with owner.engines.begin(owner.engines.durable) as connection:
+        connection.execute(text(allowed))
+    owner.close()
+    refused.open()
+    refused.close()
+
+
 @pytest.mark.parametrize("told", ["SQL_ASCII", "LATIN1"])
 @pytest.mark.parametrize("by", ["the environment", "the URL", "its options"])
 def test_words_are_utf8_whatever_the_client_is_told(

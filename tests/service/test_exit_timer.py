@@ -9,14 +9,15 @@ import pytest
 
 PRELUDE = """
 import os, signal, sys, threading, time
-from watchdog import shutdown, threads
+from watchdog.concurrency import threads
+from watchdog.service import exit_timer
 from watchdog.service.exit_timer import ExitTimer
 class Log:
     def event(self, event, **fields): print(event, fields, flush=True)
-shutdown.LIMIT = 1.0
-shutdown.LOOP_LIMIT = 2.0
-shutdown.TICK = 0.1
-shutdown.KERNEL, shutdown.LAST_WORDS = 3.0, 0.2
+exit_timer.LIMIT = 1.0
+exit_timer.LOOP_LIMIT = 2.0
+exit_timer.TICK = 0.1
+exit_timer.KERNEL, exit_timer.LAST_WORDS = 3.0, 0.2
 asked = threading.Event()
 timer = ExitTimer(Log(), asked.is_set, lambda seconds: None)
 """
@@ -32,7 +33,7 @@ def test_an_end_that_hangs_is_ended_by_its_limit() -> None:
     done = story(
         "timer.on_exit(lambda: print('released', flush=True))\n"
         "timer.arm(0); timer.arm(70); timer.arm(0)\n"
-        "shutdown.threads.OVERDUE = 0\n"
+        "exit_timer.threads.OVERDUE = 0\n"
         "with threads.noted('/dead/mount'): time.sleep(60)\n"
     )
     assert done.returncode == 70, done.stderr
@@ -64,7 +65,7 @@ def test_a_loop_that_stands_still_is_dead() -> None:
 
 def test_a_stop_that_a_stuck_loop_has_not_seen_counts() -> None:
     """Before it is dead."""
-    done = story("shutdown.LOOP_LIMIT = 50\ntimer.alive(); asked.set(); time.sleep(60)")
+    done = story("exit_timer.LOOP_LIMIT = 50\ntimer.alive(); asked.set(); time.sleep(60)")
     assert done.returncode == 0, done.stderr
     assert "stop.overdue" in done.stdout
 

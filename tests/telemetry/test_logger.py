@@ -131,6 +131,30 @@ def test_a_library_comes_in_the_same_form(begin: Begin, out: TextIO) -> None:
     assert (second["event"], second["logger"]) == ("log.message", "py.warnings")
 
 
+def test_a_fault_that_python_would_print_comes_in_the_same_form(begin: Begin, out: TextIO) -> None:
+    """O15: a thread that ends by one, and an object that nobody keeps; afterwards Python has its own way again."""
+
+    class Broken:
+        def __del__(self) -> None:
+            raise OSError("nobody catches this")
+
+    def ends() -> None:
+        raise OSError("no space")
+
+    former = threading.excepthook, sys.unraisablehook
+    sink = begin("info", "json", stream=out)
+    thread = threading.Thread(target=ends, name="reader")
+    thread.start()
+    thread.join()
+    Broken()
+    finish(sink)
+    first, second = lines(out)
+    assert (first["event"], first["level"], first["message"]) == ("log.message", "error", "a thread ended: reader")
+    assert "OSError: no space" in str(first["exception"])
+    assert "OSError: nobody catches this" in str(second["exception"])
+    assert (threading.excepthook, sys.unraisablehook) == former
+
+
 def test_environments_and_command_lines_are_dropped(begin: Begin, out: TextIO) -> None:
     """They hold keys and passwords; nobody may log one by accident."""
     sink = begin("info", "json", stream=out)

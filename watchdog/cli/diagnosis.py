@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from watchdog.cli.output import entries
+from watchdog.cli.output import clock, entries
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
@@ -176,7 +176,7 @@ def _held(seen: Seen) -> Iterator[Finding]:
         )
     for one in entries(status.get("holds")):
         if not one.get("agent_id"):
-            until = f", until {_clock(one['until'])}" if one.get("until") else ""
+            until = f", until {clock(one['until'])}" if one.get("until") else ""
             yield Finding(
                 "warn",
                 f"all agents are held: {one.get('reason') or 'no reason given'} (by uid {one.get('by_uid')}{until})",
@@ -276,7 +276,7 @@ def _lines_lost(seen: Seen) -> Iterator[Finding]:
 
 def _limited(seen: Seen) -> Iterator[Finding]:
     for one in entries((seen.status or {}).get("limited")):
-        times = f"{one.get('refused')} times since {one.get('since')}"
+        times = f"{one.get('refused')} times since {clock(one.get('since'))}"
         yield Finding(
             "warn",
             f"uid {one.get('uid')} is limited: {one.get('why')}; {times}",

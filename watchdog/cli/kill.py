@@ -1,12 +1,8 @@
 """`kill`, `stop`, `cancel`, `remove`, `purge`, `hold`, `unhold`: the verbs that end an agent, or keep hands off."""
 
 import argparse
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from watchdog.cli.output import clean, entries, exit_of, ran, refused, say, say_json, warn
+from watchdog.cli.output import clean, entries, exit_of, local, ran, refused, say, say_json, warn
 from watchdog.cli.verb import Json, Verbs, add_verb, ask, duration, span
 
 _KILL = """\
@@ -62,7 +58,6 @@ Lift the hold on these agents; without TARGET, the hold on all. Their silence co
 """
 _TARGETS = "name, id, pid, tag:X, task:X, type:X, stalled, orphans or all; each with @HOST for another host's"
 _WAIT_SECONDS = 900.0
-_MUTE_SECONDS = 5.0  # after which a person hears that it goes on; most kills take less
 _WAITS = "still at it; `agent-watchdog why NAME` shows how far it has come, and Ctrl-C ends only this wait"
 
 
@@ -204,8 +199,7 @@ def unhold(arguments: argparse.Namespace) -> int:
 
 def _end(arguments: argparse.Namespace, path: str, body: Json, timeout: float = _WAIT_SECONDS) -> int:
     """Ask, print each target's result, and give the exit status that sums them up."""
-    with _saying_that_it_waits(arguments):
-        status, answer = ask(arguments, "POST", path, body, timeout=timeout)
+    status, answer = ask(arguments, "POST", path, body, timeout=timeout, waits=_WAITS)
     if "success" not in answer:  # the request itself was refused
         if arguments.json:
             say_json({"success": False, **answer})
@@ -225,27 +219,14 @@ def _end(arguments: argparse.Namespace, path: str, body: Json, timeout: float = 
     return exit_of(results)
 
 
-@contextmanager
-def _saying_that_it_waits(arguments: argparse.Namespace) -> Iterator[None]:
-    """A person at a terminal hears after a while that it goes on; a hook may take minutes."""
-    timer = threading.Timer(_MUTE_SECONDS, warn, [_WAITS])
-    timer.daemon = True
-    if sys.stderr.isatty() and not arguments.json:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
 def _tell(result: Json) -> None:
     identifier = clean(result.get("agent_id"))
     name = clean(result.get("name") or identifier or "all agents")
     short = f" ({identifier[:8]})" if result.get("name") and identifier else ""
     if not result.get("success"):
-        warn(f"{name}{short}: {clean(result.get('message') or result.get('error'))}")
+        warn(f"{name}{short}: {local(result.get('message') or result.get('error'))}")
     else:
-        say(f"{name}{short}: {clean(result.get('how') or result.get('message'))}")
+        say(f"{name}{short}: {local(result.get('how') or result.get('message'))}")
     if result.get("resume"):
         say(f"  to resume: {clean(result.get('resume'))}")
     for process in entries(result.get("processes")):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from watchdog.cli.diagnosis import standstill
-from watchdog.cli.output import NEEDS_PERSON, ago, clean, entries, read_on, refused, say, say_json, table, warn
+from watchdog.cli.output import NEEDS_PERSON, ago, clean, entries, local, read_on, refused, say, say_json, table, warn
 from watchdog.cli.seen import Seen, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, ask
 from watchdog.core.agent import ENDED
@@ -194,7 +194,7 @@ def _row(agent: Json) -> list[object]:
         counted = agent.get("counted_seconds", agent.get("silence_seconds"))  # another host's row has the latter alone
         counts = agent.get("verdict") != "waiting"  # else its silence has no limit, or another one
         silent = f"{ago(counted)} of {ago(agent.get('after_seconds'))}" if counts else ago(counted)
-    why = [f"held: {agent['held']}"] if agent.get("held") else []
+    why = [f"held: {local(agent['held'])}"] if agent.get("held") else []
     why += [*_failed(agent), str(agent.get("why") or "")]
     why += [f"note: {agent['note']}"] if agent.get("note") and not ended else []
     needs = not ended and _word(agent) == NEEDS_PERSON

@@ -7,6 +7,7 @@ or reverses its text is shown, never sent.
 import errno
 import json
 import os
+import re
 import select
 import sys
 import unicodedata
@@ -41,6 +42,7 @@ _COLOURS = {
 _CELL_ROOM = 24  # columns of a terminal for a cell; a longer one takes more lines
 _LEAST_ROOM = 10  # for the first one, which gives what is missing
 _LAST_ROOM = 40  # for the last one, which is a sentence; with less it stands below
+_STAMP = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|\+00:00)")
 # HTTP status of a refused request -> sysexits.h; everything else is 1.
 _EXITS = {400: 64, 403: 77, 429: 75, 503: 75, 507: 75}
 
@@ -163,6 +165,11 @@ def clock(stamp: object) -> str:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def local(text: object) -> str:
+    """The daemon's words, each UTC stamp in them as local time: one terminal has one time."""
+    return _STAMP.sub(lambda found: clock(found[0]), clean(text))
+
+
 def entries(value: object) -> list[Json]:
     """A list of JSON objects out of an answer, whatever came."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
@@ -176,7 +183,7 @@ def entry(value: object) -> Json:
 def refused(status: int, answer: Json) -> int:
     """Tell why a request was refused; the exit status for it."""
     for line in str(answer.get("message") or f"the daemon answered {status}").splitlines():
-        warn(clean(line))
+        warn(local(line))
     return _EXITS.get(status, 1)
 
 

@@ -5,7 +5,7 @@ import os
 from datetime import UTC, datetime
 
 from watchdog.cli.diagnosis import Finding, attention
-from watchdog.cli.output import ago, clean, clock, entries, entry, refused, say, say_json
+from watchdog.cli.output import ago, clean, clock, entries, entry, local, refused, say, say_json
 from watchdog.cli.seen import Seen, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, ask
 
@@ -64,7 +64,7 @@ def _figures(answer: Json) -> None:
         plain["host"] = f"{answer['hostname']} ({answer.get('host')})"
     width = max((len(key) for key in plain), default=0)
     for key, value in plain.items():
-        say(f"{clean(key).ljust(width)}  {clock(value) if key.endswith('_at') else clean(value)}")
+        say(f"{clean(key).ljust(width)}  {local(value)}")
     for uid, used in entry(answer.get("users_over_share")).items():
         say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {clean(used)} bytes")
     log = entry(answer.get("log"))

@@ -1,14 +1,22 @@
 """What all verbs share: their common flags, durations, and asking the daemon."""
 
 import argparse
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeAlias
 
+from watchdog.cli.output import warn
 from watchdog.client import client, sockets
 from watchdog.core.durations import seconds_of
 from watchdog.errors import BadRequest
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Json = dict[str, object]
+QUICK = 10.0  # seconds for what takes no time
+MUTE = 5.0  # after which a person hears that it goes on; most orders take less
+_WAITS = "still at it; Ctrl-C ends only this wait"
 
 
 def duration(text: str) -> float:
@@ -48,7 +56,28 @@ def socket_of(arguments: argparse.Namespace) -> str:
 
 
 def ask(
-    arguments: argparse.Namespace, method: str, path: str, body: object | None = None, timeout: float = 10.0
+    arguments: argparse.Namespace,
+    method: str,
+    path: str,
+    body: object | None = None,
+    timeout: float = QUICK,
+    waits: str = _WAITS,
 ) -> tuple[int, Json]:
-    """One request. Raises DaemonUnreachable, UnsafeDirectory."""
-    return client.request(method, path, body, socket_path=socket_of(arguments), timeout=timeout)
+    """One request; where it may take long, `waits` is said meanwhile. Raises DaemonUnreachable, UnsafeDirectory."""
+    with _saying(waits, arguments, timeout):
+        return client.request(method, path, body, socket_path=socket_of(arguments), timeout=timeout)
+
+
+@contextmanager
+def _saying(words: str, arguments: argparse.Namespace, seconds: float) -> Iterator[None]:
+    """A person at a terminal hears after a while that it goes on: a hook, a helper, a disk may take minutes."""
+    if seconds <= QUICK or not sys.stderr.isatty() or getattr(arguments, "json", False):
+        yield
+        return
+    timer = threading.Timer(MUTE, warn, [words])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

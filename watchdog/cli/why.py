@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from watchdog.cli.output import NEEDS_PERSON, Json, ago, clean, clock, entries, entry, ran
+from watchdog.cli.output import NEEDS_PERSON, Json, ago, clean, clock, entries, entry, local, ran
 
 _EVIDENCE_LINES = 12
 _PROCESSES = 20
@@ -79,7 +79,7 @@ def _heading(agent: Json) -> Iterator[str]:
     for failed in _list(agent.get("cleanup_failed")):
         yield f"  {clean(failed)}"
     if agent.get("held"):
-        yield f"  HELD: {clean(agent.get('held'))}"
+        yield f"  HELD: {local(agent.get('held'))}"
     if agent.get("note"):
         yield f"  note: {clean(agent.get('note'))}"
 
@@ -88,7 +88,7 @@ def _next(answer: Json) -> Iterator[str]:
     """What would change its state by itself, then what a person can do about it."""
     agent = entry(answer.get("agent"))
     for sentence in _list(agent.get("outlook")):
-        yield f"  {clean(sentence)}"
+        yield f"  {local(sentence)}"
     ended, target = agent.get("completed_at") is not None, clean(agent.get("name"))
     if agent.get("needs_person") and not ended:
         pane = agent.get("pane")

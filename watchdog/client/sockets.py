@@ -90,10 +90,10 @@ def find_socket(explicit: str | None = None) -> str:
     if told:
         return os.path.abspath(told)
     there = _sockets()
+    if os.getuid() == 0 and not (there and (there[0] == SYSTEM_SOCKET or _answers(there[0]))):
+        return SYSTEM_SOCKET  # the host's daemon is what is missing, not one of root's own that has crashed
     if there:
         return there[0]
-    if os.getuid() == 0:  # the host's daemon is what is missing, not one of root's own in /tmp
-        return SYSTEM_SOCKET
     own = [f"{directory}/control.sock" for directory in user_directories()]
     return own[0] if len(own) == 1 or os.path.isdir(os.path.dirname(os.path.dirname(own[0]))) else own[1]
 

@@ -93,7 +93,8 @@ def _read(body: list[str], begin: int, name: str, found: Salvaged) -> dict[str, 
             keys = [number for number, line in enumerate(body) if _KEY.match(line)]
             # What is not ended ends with its section: a text or a list, which the last key begins.
             at = int(place[1]) - 1 - begin if place else keys[-1] if keys else -1
-            found.faults.append(f"not TOML: {error}" if place else f"not TOML: {_unended(begin + at + 1)}")
+            words = (_again(str(error), body, at, begin, name) or str(error)) if place else _unended(begin + at + 1)
+            found.faults.append(f"not TOML: {words}")
             first = 1 if name else 0  # the header is no line to be left out
             if not first <= at < len(body) or not body[at].strip() or len(found.faults) >= MOST:
                 break
@@ -105,6 +106,18 @@ def _read(body: list[str], begin: int, name: str, found: Salvaged) -> dict[str, 
             break
     found.unread.add(name)
     return {}
+
+
+def _again(error: str, body: list[str], at: int, begin: int, name: str) -> str | None:
+    """A key that an earlier line has set already: both lines, and the remedy. tomllib knows the second alone."""
+    if not error.startswith("Cannot overwrite a value") or not 0 <= at < len(body):
+        return None
+    key = body[at].partition("=")[0].strip()
+    former = [line for line, text in enumerate(body[:at]) if "=" in text and text.partition("=")[0].strip() == key]
+    if not former:
+        return None
+    whole = f"{name}.{key}" if name else key
+    return f"{whole} is set at lines {begin + former[-1] + 1} and {begin + at + 1}; right: one of them"
 
 
 def _unended(line: int) -> str:

@@ -127,7 +127,7 @@ def _starting(seen: Observation, policy: Policy) -> Judgement | None:
     if seen.unprompted is not None:
         return None
     if seen.channel_lost and seen.age < policy.wait_limit:
-        return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}; {_UNHEARD}")
+        return Judgement(Verdict.STARTING, f"{what} after {span(seen.age)}; {_UNHEARD}{_up_to(policy.wait_limit)}")
     if (held := _halted(seen, policy)) is not None:
         return held
     if seen.activity is not None and seen.age - limit < policy.busy_limit:  # it has started, whatever it says
@@ -205,20 +205,20 @@ def _late(seen: Observation, policy: Policy) -> Judgement | None:
         return held
     silent = _silent(seen, policy)
     if seen.channel_lost and seen.silence < policy.wait_limit:
-        return Judgement(Verdict.LATE, f"{silent}; {_UNHEARD}")
+        return Judgement(Verdict.LATE, f"{silent}; {_UNHEARD}{_up_to(policy.wait_limit)}")
     looks = seen.late_looks + 1
     needed = max(policy.confirm_sweeps, 2) if seen.first_look else policy.confirm_sweeps
     if looks < needed:
         return Judgement(Verdict.LATE, f"{silent}; look {looks} of {needed}")
-    if seen.activity is not None and _overdue(seen, policy) < policy.busy_limit:
+    if seen.activity is not None and overdue(seen.silence, seen.after, seen.progress_age, policy) < policy.busy_limit:
         return Judgement(Verdict.LATE, f"{silent}, but {seen.activity} (accepted for {span(policy.busy_limit)})")
     return None
 
 
-def _overdue(seen: Observation, policy: Policy) -> timedelta:
+def overdue(silence: timedelta, after: timedelta, progress_age: timedelta | None, policy: Policy) -> timedelta:
     """How long it is too silent, or its progress stands still for too long: a beating one is silent for no time."""
-    silent = seen.silence - seen.after
-    return silent if seen.progress_age is None else max(silent, seen.progress_age - policy.progress_limit)
+    silent = silence - after
+    return silent if progress_age is None else max(silent, progress_age - policy.progress_limit)
 
 
 def _progress_stands(seen: Observation, policy: Policy) -> bool:
@@ -231,6 +231,10 @@ def _silent(seen: Observation, policy: Policy) -> str:
             f"beats, but its progress has not moved for {span(seen.progress_age)} (limit {span(policy.progress_limit)})"
         )
     return f"silent for {span(seen.silence)}, promised {span(seen.after)}{_not_counted(seen.forgiven)}"
+
+
+def _up_to(limit: timedelta) -> str:
+    return f" (waited for up to {span(limit)} of silence)"
 
 
 def quiet(silence: timedelta, after: timedelta, forgiven: timedelta = ZERO) -> str:

@@ -108,6 +108,9 @@ class Locks:
                 # Each would judge the other's agents by beats that it does not hear.
                 advice = "; its registry is this one; right: a registry.url for each daemon"
                 self._taken.append(PidFile(registry, advice))
+                database = sqlite_file(settings.registry_url)
+                if (pid := _by_another_name(database)) is not None:
+                    raise AlreadyRunning(f"already running (pid {pid}): {database} is in use by another name{advice}")
         except WatchdogError:
             self.close()
             raise
@@ -165,7 +168,7 @@ def user_of_registry(settings: Settings) -> str | None:
     /proc/locks (proc(5)): number, kind, class, access, pid, device and inode.
     """
     path = registry_lock(settings)
-    held = None if path is None else _holder(path)
+    held = None if path is None else _holder(path) or _by_another_name(sqlite_file(settings.registry_url))
     return None if held == _holder(os.path.join(settings.runtime_dir, LOCK)) else held
 
 
@@ -181,6 +184,24 @@ def _holder(path: str) -> str | None:
             return _pid_in(file.fileno())
     except (OSError, IndexError, ValueError):
         return None
+
+
+def _by_another_name(file: str) -> str | None:
+    """The pid of who has a database open of which this is one of several names, that is hard links.
+
+    Each has a lock of ours beside it, and a WAL of its own, by which both would damage it. Whoever has one open in WAL
+    mode has a lock of SQLite's on the file itself. A second name alone, of a backup say, is no fault.
+    """
+    try:
+        found = os.lstat(file)
+        if found.st_nlink < 2:
+            return None
+        with open("/proc/locks") as locks:
+            held = [line.split() for line in locks if " POSIX " in line and "->" not in line]
+    except OSError:
+        return None
+    users = (one[4] for one in held if len(one) > 5 and one[5].rpartition(":")[2] == str(found.st_ino))
+    return next((pid for pid in users if pid.isdigit() and int(pid) != os.getpid()), None)
 
 
 def _pid_in(descriptor: int) -> str:
@@ -232,11 +253,13 @@ def socket_option(settings: Settings) -> str:
 
 
 def invitation(settings: Settings) -> str:
-    """The lines to paste into a second terminal, with full paths; they work as they stand."""
+    """The lines to paste into a second terminal, with full paths; they work as they stand, and as often as one likes:
+    an agent without a name gets a free one.
+    """
     option, mode = socket_option(settings), " (it only observes)" if settings.observe else ""
     every = settings.interval / timedelta(seconds=1)
     return (
         f"agent-watchdogd watches{mode}, every {every:g} s. In another terminal:\n"
-        f"  {client_path()} run{option} --name first -- sleep 600 &\n"
+        f"  {client_path()} run{option} -- sleep 600 &\n"
         f"  {client_path()} list{option}"
     )

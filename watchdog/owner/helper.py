@@ -27,7 +27,7 @@ from watchdog.core import findings, hooks
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner import bounded_child, confinement, os_errors, proc_files
+from watchdog.owner import bounded_child, confinement, os_errors, proc_files, whereabouts
 from watchdog.owner.command_hook import run_command, run_notice
 from watchdog.owner.conversations import conversation
 from watchdog.owner.credentials import refuse_foreign
@@ -153,18 +153,21 @@ def built_in_hook(name: str, context: HookContext, settings: hooks.CleanupSettin
     return guarded(lambda: BUILT_IN[name](context, settings))
 
 
-def contained_work(work: Iterable[object], seconds: float, limit: int) -> tuple[bounded_child.Ran, bytes]:
+def contained_work(work: Iterable[object], seconds: float, limit: int) -> tuple[bounded_child.Ran, bytes, str | None]:
     """What `work` yields, each as a line of JSON, from a child below the deadline; at most `limit` bytes are kept.
 
-    When it raises, the last line has its words instead, without an end, and the wait status is not 0.
+    And the path that it was at last. When it raises, the last line has its words instead, without an end, and the wait
+    status is not 0.
     """
     result_pipe, end = bounded_child.pipe_pair()
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    board = bounded_child.input_file(b"")
 
     def tell(data: bytes) -> None:
         _write(3, data)
 
     def in_the_child() -> None:
+        whereabouts.tell(4)
         try:
             for one in work:
                 tell(json.dumps(one).encode() + b"\n")
@@ -173,17 +176,18 @@ def contained_work(work: Iterable[object], seconds: float, limit: int) -> tuple[
             os._exit(1)
 
     try:
-        pid = bounded_child.start(in_the_child, {0: null, 1: null, 2: null, 3: end})
+        pid = bounded_child.start(in_the_child, {0: null, 1: null, 2: null, 3: end, 4: board})
         bounded_child.close_all([end, null])
         ran = bounded_child.supervise(pid, {result_pipe: limit}, seconds, caller=0)
+        place = whereabouts.read(board)
     finally:
-        bounded_child.close_all([result_pipe])
-    return ran, ran.output[result_pipe]
+        bounded_child.close_all([result_pipe, board])
+    return ran, ran.output[result_pipe], place
 
 
 def contained_result(work: Callable[[], HookResult], seconds: float) -> HookResult:
     """The result of a piece of work in a child below the deadline."""
-    ran, answer = contained_work((hooks.result_json(do()) for do in (work,)), seconds, RESULT_LIMIT)
+    ran, answer, _ = contained_work((hooks.result_json(do()) for do in (work,)), seconds, RESULT_LIMIT)
     if ran.late:
         return HookResult(HookOutcome.TIMEOUT, f"ended after {seconds:g} s", {"processes_not_ended": ran.survivors})
     try:
@@ -209,11 +213,12 @@ def reap_look(settings: dict[str, Any], known: dict[str, Any], timeout_seconds: 
     for kind in kinds:
         seconds = timeout_seconds / len(kinds)
         lines = (findings.finding_json(one) for one in finders.look(kind, *values))
-        ran, answer = contained_work(lines, seconds, LINE_LIMIT // (2 * len(kinds)))
+        ran, answer, place = contained_work(lines, seconds, LINE_LIMIT // (2 * len(kinds)))
         *whole, last = answer.split(b"\n")
         found += [json.loads(line) for line in whole]
         if ran.late:
-            problems.append(f"{kind}: ended after {seconds:g} s; what it had found by then counts")
+            where = "" if place is None else f", at work in {hooks.printable(place)}"
+            problems.append(f"{kind}: ended after {seconds:g} s{where}; what it had found by then counts")
         elif ran.status != 0:
             problems.append(f"{kind}: {last.decode('utf-8', 'replace') or f'wait status {ran.status}'}"[:500])
     return {"findings": found, "problems": problems}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from watchdog import file_identity
 from watchdog.core.mounts import Mount, is_below, mounts_of
 from watchdog.errors import PathRefused
-from watchdog.owner import proc_files
+from watchdog.owner import proc_files, whereabouts
 
 # O_PATH asks for search permission only, so /home with mode 0711 can be walked through (open(2)).
 STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -115,6 +115,7 @@ def walk(base: int, names: Sequence[str]) -> int:
 def open_parent(path: str, base: str = "/") -> tuple[int, str]:
     """The directory that holds `path`, and the last name. `base` is trusted and may be a link; nothing below is."""
     names = components(path)
+    whereabouts.at(path)
     skip = len([name for name in base.split("/") if name])
     start = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

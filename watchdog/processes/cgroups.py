@@ -292,8 +292,9 @@ def _write(file: str, text: str) -> None:
 
 
 def _holds_still(directory: str, controller: str) -> bool:
-    name, wanted = ("freezer.state", b"FR") if controller else ("cgroup.freeze", b"1")  # FROZEN, FREEZING
+    """Whether its own freezer does: one below it is frozen as well, and thawing that one helps nobody."""
+    name = "freezer.self_freezing" if controller else "cgroup.freeze"  # not freezer.state, which tells of those above
     try:
-        return procfs.read(f"{directory}/{name}").startswith(wanted)
+        return procfs.read(f"{directory}/{name}").startswith(b"1")
     except OSError:
         return False  # the root has no such file; another's is not ours to see

@@ -253,7 +253,9 @@ def migrate(connection: Connection, place: str) -> None:
     stored = _stored_revision(connection)
     if stored == REVISION:
         return
-    if connection.dialect.name == "postgresql":  # half a second of processor, which a busy host gives in ten
+    if connection.dialect.name == "postgresql":
+        postgresql.require_tables(connection)
+        # Half a second of processor, which a busy host gives in ten.
         connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = '60s'"))
     from alembic import command
     from alembic.config import Config

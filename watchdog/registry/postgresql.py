@@ -128,6 +128,20 @@ def require_utf8(connection: Connection) -> None:
         )
 
 
+def require_tables(connection: Connection) -> None:
+    """Since PostgreSQL 15 a database's owner alone may make tables in its `public`. Raises ConfigError."""
+    asked = "SELECT current_user, current_schema(), has_schema_privilege(current_schema(), 'CREATE')"
+    user, schema, may = connection.execute(text(asked)).one()
+    if not may:
+        schema = schema or "public"
+        raise ConfigError(
+            [
+                f"registry.url: {address(connection.engine.url)}: user {user} may not make tables in schema {schema};"
+                f" right: as owner of the database, GRANT ALL ON SCHEMA {schema} TO {user}"
+            ]
+        )
+
+
 @cache
 def _keywords() -> frozenset[str]:
     """What a connection may be told by the URL (libpq, "Parameter Key Words")."""

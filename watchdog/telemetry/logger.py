@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
@@ -102,6 +103,7 @@ class Log:
                 Log.heard(event, {**structlog.get_context(self._logger), **fields})
 
 
+_hooks: list[tuple[Any, Any]] = []  # what `set_up` found, until `finish`
 _STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
 _AT_TERMINAL = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts")  # local, as the verbs have times
 _FIELD = {"event": "event_", "level": "level_", "ts": "ts_"}  # names that a line already has
@@ -148,8 +150,23 @@ def set_up(
     # "maximum number of running instances": a sweep that a reason made come sooner met the scheduled one.
     logging.getLogger("apscheduler.scheduler").setLevel(ERROR)
     logging.captureWarnings(True)
+    _hooks.append((threading.excepthook, sys.unraisablehook))
+    threading.excepthook, sys.unraisablehook = _thread_ended, _unraisable
     Log.strict = False
     return sink
+
+
+def _thread_ended(args: threading.ExceptHookArgs) -> None:
+    """What Python would print on stderr as it is: a fault of ours, in the log's own form."""
+    if args.exc_value is not None and not isinstance(args.exc_value, SystemExit):
+        name = args.thread.name if args.thread is not None else "?"
+        logging.getLogger("threads").error("a thread ended: %s", name, exc_info=args.exc_value)
+
+
+def _unraisable(args: "sys.UnraisableHookArgs") -> None:
+    """Likewise, where nobody could catch it (`__del__`, a callback from C)."""
+    what = args.err_msg or "nobody could catch"
+    logging.getLogger("unraisable").error("%s: %s", what, type(args.object).__name__, exc_info=args.exc_value)
 
 
 def change(
@@ -195,6 +212,8 @@ def finish(sink: Sink, timeout: float = 2.0) -> None:
     logging.getLogger().removeHandler(sink)
     sink.finish(timeout)
     logging.captureWarnings(False)
+    if _hooks:
+        threading.excepthook, sys.unraisablehook = _hooks.pop()
     Log.strict = True
 
 

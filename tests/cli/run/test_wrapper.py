@@ -516,3 +516,30 @@ def test_an_end_that_can_neither_be_told_nor_written_is_said(start: Start, runti
     wrapper = start("run", "--name", "a", "--", "sh", "-c", "exit 7")
     assert "a: no daemon was told how it ended, and none will know (" in wrapper.communicate(timeout=10)[1]
     assert wrapper.returncode == 7
+
+
+# Orphans that end after their parents; ends with 7 when none of them is there any more, not as a zombie either.
+LEAVES_ORPHANS = """
+for i in 1 2 3 4 5; do (sh -c 'echo $$ >> "$0"; exec sleep 0.1' "$0" &); done
+while [ "$(wc -l < "$0")" -lt 5 ]; do sleep 0.01; done
+left=500
+while [ $left -gt 0 ]; do
+    there=0
+    while read pid; do [ -e /proc/$pid ] && there=1; done < "$0"
+    [ $there = 0 ] && exit 7
+    left=$((left - 1)); sleep 0.02
+done
+exit 1
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a pid namespace")
+def test_as_pid_1_of_a_container_it_leaves_no_zombie(environment: dict[str, str], tmp_path: Path) -> None:
+    """N07: an image whose first program is `run`; what its agent leaves comes to it."""
+    (pids := tmp_path / "pids").touch()
+    unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    agent = ["sh", "-c", LEAVES_ORPHANS, str(pids)]
+    done = subprocess.run(
+        [*unshare, PROGRAM, "run", "--", *agent], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 7, done.stderr

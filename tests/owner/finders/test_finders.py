@@ -102,7 +102,8 @@ def test_only_recorded_paths_of_ended_agents_are_touched(tmp_path: Path) -> None
 # The helper with finders of its own: one raises, one never ends, one finds for ever, one hangs after its first word.
 STRANGE = """
 import json, sys, time
-from watchdog.owner import contained, helper, leftovers, sockets
+from watchdog.owner import bounded_child, helper, paths
+from watchdog.owner.finders import finders, sockets
 from watchdog.core.findings import Finder, Finding
 
 def broken(*_):
@@ -114,16 +115,17 @@ def endless(*_):
 
 def hangs(*_):
     yield Finding("hangs", "/y", None, "the first", "keep")
+    paths.open_parent("/tmp/hung")
     time.sleep(600)
 
-leftovers.FINDERS = {f.__name__: Finder(f, sockets.act) for f in (broken, hangs, endless)}
-contained.become_subreaper()
+finders.FINDERS = {f.__name__: Finder(f, sockets.act) for f in (broken, hangs, endless)}
+bounded_child.become_subreaper()
 print(json.dumps(helper.reap_look(json.loads(sys.argv[1]), json.loads(sys.argv[2]), 6.0)))
 """
 
 
 def test_a_finder_that_fails_hangs_or_floods_hides_nothing_of_the_others(tmp_path: Path) -> None:
-    """Each has its share of the time; what it had found by then counts."""
+    """Each has its share of the time; what it had found by then counts, and where it hangs is named (case O36)."""
     asked = [json.dumps(hooks.settings_json(SETTINGS)), json.dumps(findings.known_json(known(tmp_path)))]
     argv = [sys.executable, "-c", STRANGE, *asked]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as helper:  # ends with its stdin
@@ -133,7 +135,7 @@ def test_a_finder_that_fails_hangs_or_floods_hides_nothing_of_the_others(tmp_pat
     assert (kinds.count("hangs"), kinds.count("endless")) == (1, finders.LOOK_LIMIT)
     assert answer["problems"] == [
         "broken: OSError: no disk",
-        "hangs: ended after 2 s; what it had found by then counts",
+        "hangs: ended after 2 s, at work in /tmp/hung; what it had found by then counts",
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.owner.repositories import Repository, context, git
 from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome
-from watchdog.errors import PathRefused
+from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import confinement
 from watchdog.owner.git import worktrees
 from watchdog.owner.git.git import Git, checkout_of, dirs_of
@@ -30,6 +30,15 @@ def test_every_filter_and_hook_of_the_configuration_is_off(repository: Repositor
             assert asked.run("config", "--get", f"filter.{name}.{key}") == f"{value}\n"
     for name in ("e=f", "g h", "in"):
         assert asked.run("config", "--get", f"hook.{name}.enabled") == "false\n"
+
+
+def test_a_git_that_is_late_names_where_it_was_asked(repository: Repository) -> None:
+    """Case O36. A configuration that a FIFO continues is one that no git comes back from."""
+    os.mkfifo(repository.place / "fifo")
+    git(repository.main, "config", "include.path", str(repository.place / "fifo"))
+
+    with pytest.raises(OwnerCallFailed, match=f"in '{repository.main}': does that hang"):
+        Git(str(repository.main), 0.2)
 
 
 ALIAS = """

@@ -221,8 +221,8 @@ def test_every_kind_of_lock_is_known_and_nothing_else_is_taken(repository: Repos
 
 KILLED_AT = """
 import os, signal, sys, time
-from watchdog.owner import git_locks
-from watchdog.owner.hooks import base
+from watchdog.core import hooks
+from watchdog.owner.git import lock_files
 from watchdog.owner.hooks.git_locks import git_locks as hook
 from tests.owner.repositories import context
 left = int(sys.argv[2])
@@ -232,9 +232,9 @@ def audit(event, args):
         left -= 1
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
-git_locks.APART = git_locks.MIN_AGE = 0.0
+lock_files.APART = lock_files.MIN_AGE = 0.0
 sys.addaudithook(audit)
-hook(context(worktree=sys.argv[1]), base.CleanupSettings())
+hook(context(worktree=sys.argv[1]), hooks.CleanupSettings())
 """
 
 

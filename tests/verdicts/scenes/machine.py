@@ -153,7 +153,7 @@ FULL: list[Actor] = [
 
 FORGE = """
 import socket, sys, time
-from watchdog.control import client
+from watchdog.client import client
 notify, control, agent, data = sys.argv[1:]
 while True:
     try:

@@ -7,7 +7,7 @@ from watchdog.agents.fleet import ZERO, Agent
 from watchdog.agents.holds import Holds
 from watchdog.core.agent import ENDED, State, Status, Verdict
 from watchdog.core.kill import Step
-from watchdog.core.verdict import span
+from watchdog.core.verdict import overdue, span
 
 
 def outlook(
@@ -49,13 +49,13 @@ def _by_verdict(agent: Agent) -> list[str]:
             return ["It has not been looked at yet; the next sweep does that."]
         case Verdict.GONE:
             return ["Its main process has exited; what it left behind is killed and cleaned up next."]
+        case Verdict.UNKNOWN if agent.unread is not None and agent.unread <= policy.wait_limit:
+            left = policy.wait_limit - agent.unread
+            return [f"Its heartbeat file, once it can be read, decides; otherwise its silence counts in {span(left)}."]
         case Verdict.UNKNOWN:
             return ["A look that succeeds (see the reason above) decides; until then nothing is done about it."]
         case Verdict.STARTING:
-            what = "A pid" if agent.identity is None else "A first heartbeat"
-            limit = max(policy.start_limit, agent.after) if agent.promised else policy.start_limit
-            left = max(ZERO, limit + agent.forgiven - agent.age)
-            return [f"{what} must come within {span(left)}; otherwise it has failed to start and is killed."]
+            return [_starting(agent)]
         case Verdict.EXPIRED:
             return ["Its time to live is over; nothing changes that."]
         case Verdict.LINGERING:
@@ -66,19 +66,47 @@ def _by_verdict(agent: Agent) -> list[str]:
             return ["Only its exit and its time to live count; after a first heartbeat its silence counts, too."]
         case Verdict.HEALTHY:
             return [f"Without a heartbeat it is late in {span(max(ZERO, left))}, and stalled{_confirmed(agent)}."]
-        case Verdict.LATE if agent.activity is not None:
-            left = max(ZERO, policy.busy_limit - max(ZERO, agent.counted - agent.after))
+        case Verdict.LATE if agent.channel_lost and agent.counted < policy.wait_limit:
+            left = policy.wait_limit - agent.counted
             return [
-                f"A heartbeat makes it healthy at once. Without one, when it shows no more activity (now: "
-                f"{agent.activity}), or in {span(left)} in any case, it is stalled{_then(agent)}."
+                "A heartbeat makes it healthy at once. Its heartbeats could not reach the daemon, so it is stalled in"
+                f" {span(left)} at the earliest{_then(agent)}."
+            ]
+        case Verdict.LATE if agent.activity is not None:
+            left = policy.busy_limit - max(ZERO, overdue(agent.counted, agent.after, agent.progress_age, policy))
+            return [
+                f"{_spares(agent)}. Without one, when it shows no more activity (now: "
+                f"{agent.activity}), or in {span(max(ZERO, left))} in any case, it is stalled{_then(agent)}."
             ]
         case Verdict.LATE:
             return [
-                "A heartbeat makes it healthy at once. Without one it is stalled after"
+                f"{_spares(agent)}. Without one it is stalled after"
                 f" {policy.confirm_sweeps} looks in a row ({agent.late_looks} so far){_then(agent)}."
             ]
         case Verdict.STALLED:
             return [f"A heartbeat before the first signal withdraws the kill. Without one it is stalled{_then(agent)}."]
+
+
+def _starting(agent: Agent) -> str:
+    """Beyond its limit it is starting only as long as something speaks for it (`core.verdict`)."""
+    policy = agent.policy
+    what = "A pid" if agent.identity is None else "A first heartbeat"
+    limit = max(policy.start_limit, agent.after) if agent.promised else policy.start_limit
+    left, failed = limit + agent.forgiven - agent.age, "it has failed to start and is killed"
+    if left <= ZERO and agent.channel_lost and agent.age < policy.wait_limit:
+        more = span(policy.wait_limit - agent.age)
+        return f"{what} could not reach the daemon, and is waited for for {more} more; otherwise {failed}."
+    if left <= ZERO and agent.activity is not None:
+        return (
+            f"{what} makes it running. Without one, when it shows no more activity (now: {agent.activity}), or in "
+            f"{span(max(ZERO, left + policy.busy_limit))} in any case, {failed}."
+        )
+    return f"{what} must come within {span(max(ZERO, left))}; otherwise {failed}."
+
+
+def _spares(agent: Agent) -> str:
+    stands = agent.counted < agent.after and agent.progress_age is not None
+    return "A heartbeat with another progress makes it healthy" if stands else "A heartbeat makes it healthy at once"
 
 
 def _waiting(agent: Agent) -> list[str]:
@@ -93,12 +121,16 @@ def _waiting(agent: Agent) -> list[str]:
     if agent.state is State.DONE:
         left = max(ZERO, agent.policy.linger - agent.state_age)
         return [f"It said `done`; if it still runs in {span(left)} it is killed as lingering."]
-    if agent.rests_on:
-        left = max(ZERO, max(agent.after, agent.policy.wait_limit) - agent.counted)
+    left = max(agent.after, agent.policy.wait_limit) - agent.counted
+    if agent.rests_on and left > ZERO:
         return [f"It is idle while what it started goes on; without a sign of either it is late in {span(left)}."]
-    if agent.state is State.BLOCKED:
-        left = max(ZERO, agent.policy.wait_limit - agent.state_age)
+    left = agent.policy.wait_limit - agent.state_age
+    if agent.state is State.BLOCKED and left > ZERO:
         return [f"It said `blocked`; that is accepted for {span(left)} more, then its silence counts."]
+    left = agent.policy.wait_limit - agent.halted
+    by_itself = not agent.rests_on and agent.state in (State.IDLE, State.WAITING)
+    if agent.halt is not None and left > ZERO and not by_itself:
+        return [f"It is waited for, for {span(left)} more; when it goes on before, it has a fresh limit of silence."]
     return [f"It said `{agent.state}`; a heartbeat with another state ends the wait, which has no limit."]
 
 

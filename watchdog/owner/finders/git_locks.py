@@ -11,6 +11,7 @@ from watchdog.core import hooks
 from watchdog.core.findings import Finding, Known
 from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
+from watchdog.owner import whereabouts
 from watchdog.owner.git import lock_files
 from watchdog.owner.hooks.git_locks import told
 
@@ -48,6 +49,7 @@ def _places(known: Known) -> Iterator[tuple[str, str | None, lock_files.Reposito
             last[path] = min(last.get(path, (float("inf"), "")), (known.ended[agent_id], agent_id))
     seen: set[str] = set()
     for path, (age, agent_id) in sorted(last.items()):
+        whereabouts.at(path)
         try:
             found = lock_files.checkouts(path)
         except (OSError, PathRefused, OwnerCallFailed):
@@ -56,6 +58,7 @@ def _places(known: Known) -> Iterator[tuple[str, str | None, lock_files.Reposito
             seen.add(repository.common)
             yield place, agent_id, repository, time.time() - age
     for common in known.commons if known.ended else ():
+        whereabouts.at(common)
         if os.path.isdir(common) and os.path.realpath(common) not in seen:
             try:
                 repository = lock_files.of_common(common)

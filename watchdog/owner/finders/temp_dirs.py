@@ -18,7 +18,7 @@ from watchdog.core.findings import Finding, Known
 from watchdog.core.hooks import HookResult
 from watchdog.core.sites import known_of
 from watchdog.errors import PathRefused
-from watchdog.owner import paths, session_dirs, temp_dirs, trash
+from watchdog.owner import paths, session_dirs, temp_dirs, trash, whereabouts
 
 KIND = "temp_dir"
 LOOKED_AT = 20_000  # entries of one candidate in a look; of larger ones the act decides
@@ -96,6 +96,7 @@ def _candidates(settings: hooks.CleanupSettings, known: Known) -> Iterator[tuple
     old = {id_: age for id_, age in known.ended.items() if age >= retention and id_ not in known.living}
     registered = {path: agent_id for agent_id, path in known.temp_dirs.items() if agent_id in old}
     for path, agent_id in registered.items():
+        whereabouts.at(path)
         if os.path.lexists(path):
             hours = old[agent_id] / 3600
             yield whose(path, agent_id), f"the temp dir of an agent that ended {hours:.0f} hours ago"

@@ -115,6 +115,7 @@ class Git:
 
     def __init__(self, directory: str, seconds: float, *, git_dir: str | None = None) -> None:
         _refuse_foreign(git_dir or directory)
+        self._directory = directory
         self._where = ["-C", directory] + ([f"--git-dir={git_dir}"] if git_dir else [])
         self._until = time.monotonic() + seconds
         self._environment = environment()
@@ -206,7 +207,8 @@ class Git:
             with ThreadPoolExecutor(1) as thread:
                 return thread.submit(fenced).result()
         except subprocess.TimeoutExpired:
-            raise OwnerCallFailed("git_late", f"git {arguments[0]} did not answer in time") from None
+            where = f"in {self._directory!a}: does that hang?"
+            raise OwnerCallFailed("git_late", f"git {arguments[0]} did not answer in time {where}") from None
         except OSError as error:
             raise OwnerCallFailed("git_missing", f"git cannot be run: {error.strerror}") from error
 

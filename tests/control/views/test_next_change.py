@@ -1,0 +1,84 @@
+"""What `why` says would change a verdict is what changes it, at the moment that it names."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from watchdog.agents.fleet import Agent
+from watchdog.agents.holds import Holds
+from watchdog.control.views.next_change import outlook
+from watchdog.core.agent import Policy, Registration, State, Status
+from watchdog.core.observed_activity import Kind
+from watchdog.core.process import Identity, Presence
+from watchdog.core.verdict import judge
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+HOUR = 60 * MINUTE
+UNITS = {"s": SECOND, "m": MINUTE, "h": HOUR}
+
+
+def agent(**state: Any) -> Agent:
+    """One that beats, and is so silent that each further look confirms it."""
+    identity = Identity("host", "boot", 4711, 1)
+    one = Agent(Registration("a" * 32, "alpha", 1000, "host", "boot", identity=identity), Policy(), Status.RUNNING)
+    one.promised, one.beats, one.late_looks, one.first_look = True, 1, 9, False
+    if state.pop("busy", False):
+        one.sights.see(Kind.LOG, "its log grew")
+    for key, value in state.items():
+        setattr(one, key, value)
+    return one
+
+
+def times_in(sentence: str) -> list[timedelta]:
+    """Each duration in it, as `span` writes them."""
+    found = re.findall(r"\bin ((?:\d+[hms])+)|\bwithin ((?:\d+[hms])+)|\bfor ((?:\d+[hms])+) more", sentence)
+    words = ["".join(groups) for groups in found]
+    return [sum((int(n) * UNITS[u] for n, u in re.findall(r"(\d+)([hms])", word)), timedelta()) for word in words]
+
+
+def after(one: Agent, passed: timedelta) -> tuple[str, bool]:
+    """Its verdict, and whether it failed to start, when nothing but that time has passed."""
+    later = one.copy()
+    later.silence, later.age, later.state_age = one.silence + passed, one.age + passed, one.state_age + passed
+    later.halted = one.halted + passed if one.halt is not None else one.halted
+    later.unread = None if one.unread is None else one.unread + passed
+    if one.progress_age is not None:
+        later.progress_age = one.progress_age + passed
+    if one.sights.seen:  # seen again meanwhile
+        later.sights.see(Kind.LOG, "its log grew")
+    found = judge(later.observe(Presence.ALIVE, 0.0, 10.0), one.policy)
+    return found.verdict.value, found.overdue
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"silence": 30 * SECOND},
+        {"silence": 10 * MINUTE, "busy": True},
+        {"silence": SECOND, "progress": "1", "progress_age": 40 * MINUTE, "busy": True},
+        {"beats": 0, "age": MINUTE, "silence": MINUTE},
+        {"beats": 0, "age": 10 * MINUTE, "silence": 10 * MINUTE, "busy": True},
+        {"beats": 0, "age": 10 * MINUTE, "silence": 10 * MINUTE, "channel_lost": True},
+        {"silence": 10 * MINUTE, "channel_lost": True},
+        {"silence": 10 * MINUTE, "halt": "a debugger (process 7) holds it", "halted": 8 * MINUTE},
+        {"silence": 10 * MINUTE, "unread": 9 * MINUTE},
+        {"silence": 10 * MINUTE, "state": State.BLOCKED, "state_age": 10 * MINUTE},
+        {"silence": 10 * MINUTE, "state": State.IDLE, "state_age": 10 * MINUTE, "goes_on": 1},
+        {"silence": SECOND, "state": State.DONE, "state_age": SECOND},
+    ],
+    ids=lambda state: "-".join(state),
+)
+def test_the_verdict_changes_when_it_says(state: dict[str, Any]) -> None:
+    """P17: a limit that follows from two, or begins late, is named as what is left of it, and is as it says."""
+    one = agent(**state)
+    now = judge(one.observe(Presence.ALIVE, 0.0, 10.0), one.policy)
+    one.verdict, one.line = now.verdict, now.line
+    sentence = outlook(one, Holds(), datetime.now(UTC))[0]
+
+    (left,) = times_in(sentence)
+    assert timedelta() < left, sentence
+    before = (now.verdict.value, now.overdue)
+    assert after(one, left - SECOND) == before, sentence
+    assert after(one, left + SECOND) != before, sentence
