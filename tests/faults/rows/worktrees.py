@@ -138,7 +138,7 @@ def audit(event, args):
         left -= 1
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
-settings = base.CleanupSettings(dirty_worktree="rescue", merged_branch="delete")
+settings = hooks.CleanupSettings(dirty_worktree="rescue", merged_branch="delete")
 if sys.argv[3] == "hook":
     about = context(worktree=sys.argv[1])
     sys.addaudithook(audit)

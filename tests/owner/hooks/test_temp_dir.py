@@ -511,7 +511,7 @@ def test_nothing_registered_and_nothing_there_is_nothing_to_do(root: Path) -> No
 KILLED_AT = """
 import os, signal, sys
 from tests.owner.repositories import context
-from watchdog.owner.hooks import base
+from watchdog.core import hooks
 from watchdog.owner.hooks.temp_dir import temp_dir
 left = int(sys.argv[3])
 def audit(event, args):
@@ -521,7 +521,7 @@ def audit(event, args):
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(audit)
-temp_dir(context(temp_dir=sys.argv[1]), base.CleanupSettings(roots=(sys.argv[2],)))
+temp_dir(context(temp_dir=sys.argv[1]), hooks.CleanupSettings(roots=(sys.argv[2],)))
 """
 
 
@@ -548,7 +548,7 @@ MOUNTED = """
 import os, subprocess, sys
 from pathlib import Path
 from tests.owner.repositories import context
-from watchdog.owner.hooks import base
+from watchdog.core import hooks
 from watchdog.owner.hooks.temp_dir import temp_dir
 root, how = Path(sys.argv[1]), sys.argv[2]
 path, shared = root / "work", root.parent / "shared"
@@ -559,7 +559,7 @@ shared.mkdir()
 argv = ["-t", "tmpfs", "none"] if how.endswith("tmpfs") else ["--bind", str(shared)]
 subprocess.run(["mount", *argv, str(target)], check=True)
 (target / "canary").write_text("canary")
-result = temp_dir(context(temp_dir=str(path)), base.CleanupSettings(roots=(str(root),)))
+result = temp_dir(context(temp_dir=str(path)), hooks.CleanupSettings(roots=(str(root),)))
 assert (target / "canary").read_text() == "canary", "emptied"
 print(result.outcome, result.details.get("refused"))
 """

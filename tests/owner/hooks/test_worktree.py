@@ -277,7 +277,7 @@ def test_nothing_registered_and_nothing_there_is_nothing_to_do(repository: Repos
 KILLED_AT = """
 import os, signal, sys
 from tests.owner.repositories import context
-from watchdog.owner.hooks import base
+from watchdog.core import hooks
 from watchdog.owner.hooks.worktree import worktree
 from watchdog.owner.git.restore import restore
 left = int(sys.argv[2])
@@ -289,7 +289,7 @@ def audit(event, args):
         if left < 0:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(audit)
-print(worktree(context(worktree=sys.argv[1]), base.CleanupSettings()).message)
+print(worktree(context(worktree=sys.argv[1]), hooks.CleanupSettings()).message)
 """
 
 
