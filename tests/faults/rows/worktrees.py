@@ -129,7 +129,7 @@ def survived(state: State, run: Run) -> None:
 
 KILLED_AT = """
 import os, signal, sys
-from tests.faults.rows.worktrees import AGENT, base, context, restore, worktree
+from tests.faults.rows.worktrees import AGENT, context, hooks, restore, worktree
 left = int(sys.argv[2])
 def audit(event, args):
     global left
