@@ -16,8 +16,7 @@ from tests.fuzz.documents import fuzz, nearly, objects, texts, values
 from watchdog.config import settings as config
 from watchdog.config.paths import Places
 from watchdog.config.schema import Config
-from watchdog.control.bodies import decoded
-from watchdog.control.schemas import Register, parse
+from watchdog.control.schemas import Register, decoded, parse
 from watchdog.core import vendor_hooks
 from watchdog.core.beat import beat_in, beat_of_json, beat_to_json
 from watchdog.core.sd_notify import parse_datagram

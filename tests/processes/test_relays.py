@@ -10,7 +10,7 @@ import pytest
 from tests.processes.conftest import HOST, Family
 from tests.world import wait_for
 from watchdog.core.process import TreeMember
-from watchdog.processes import identity, memory, table
+from watchdog.processes import identity, table, tree
 from watchdog.processes.procfs import stat
 from watchdog.processes.survey import Trees, survey
 from watchdog.processes.table import scan
@@ -97,13 +97,13 @@ def test_one_that_has_ended_by_the_time_it_is_pinned_down_was_there(
     link: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Likewise; of whom no process was found nothing is told."""
-    with_inodes = memory.with_inodes
+    with_inodes = tree.with_inodes
 
     def pin(members: list[TreeMember]) -> tuple[TreeMember, ...]:
         link()
         return with_inodes(members)
 
-    monkeypatch.setattr(memory, "with_inodes", pin)
+    monkeypatch.setattr(tree, "with_inodes", pin)
     trees = look("a-link", "another")
     assert not trees["a-link"] and trees.passed == {"a-link"}
 

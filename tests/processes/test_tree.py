@@ -14,9 +14,8 @@ from watchdog.core.process import TreeMember
 from watchdog.processes import cgroups, procfs
 from watchdog.processes import identity as identities
 from watchdog.processes import table as tables
-from watchdog.processes.memory import unseen, with_inodes
 from watchdog.processes.table import scan
-from watchdog.processes.tree import Root, trees
+from watchdog.processes.tree import Root, trees, unseen, with_inodes
 
 UIDS = frozenset({os.getuid()})
 

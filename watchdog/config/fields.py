@@ -15,8 +15,7 @@ from pydantic import AfterValidator, Field
 from watchdog.concurrency.threads import NSS, noted
 from watchdog.core.kill import Step
 from watchdog.core.names import name_problem
-from watchdog.telemetry.catalogue import CATALOGUE
-from watchdog.telemetry.untold import UNTOLD
+from watchdog.telemetry.catalogue import CATALOGUE, UNTOLD
 
 DRIVERS = ("sqlite", "sqlite+pysqlite", "postgres", "postgresql", "postgresql+psycopg")  # registry.engines knows these
 

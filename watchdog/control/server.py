@@ -20,7 +20,6 @@ from aiohttp import web
 
 from watchdog.concurrency import threads
 from watchdog.concurrency.lanes import Lane, enter
-from watchdog.control.bodies import MAX_BODY, gone
 from watchdog.control.context import DESK, Bell, Desk, peer_at
 from watchdog.control.peers import BACKLOG, Gate, Guarded, Listener, too_often
 from watchdog.control.routes import (
@@ -38,6 +37,7 @@ from watchdog.control.routes import (
 from watchdog.control.routes import (
     status as reading,
 )
+from watchdog.control.schemas import MAX_BODY, gone
 from watchdog.control.views.results import denial
 from watchdog.core.admission import WAIT, Kind, cost_of
 from watchdog.core.peer import Peer

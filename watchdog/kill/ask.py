@@ -20,8 +20,7 @@ from watchdog.core.process import Presence
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import Owners
-from watchdog.kill.claimant import claimant
-from watchdog.kill.order import ASKING, OWN, WORDLESS, Order
+from watchdog.kill.order import ASKING, OWN, WORDLESS, Order, claimant
 from watchdog.kill.pinned_tree import until_gone
 from watchdog.processes.identity import presence
 from watchdog.registry.store import AsyncStore

@@ -12,9 +12,8 @@ from watchdog.core.agent import Status
 from watchdog.core.kill import Reason
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.process import Presence, TreeMember
-from watchdog.kill.claimant import claimant
 from watchdog.kill.close import Closing
-from watchdog.kill.order import ASKING, BEFORE_SIGNALS, OWN, WORDLESS, Order, withdrawn
+from watchdog.kill.order import ASKING, BEFORE_SIGNALS, OWN, WORDLESS, Order, claimant, withdrawn
 from watchdog.kill.pinned_tree import release
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence

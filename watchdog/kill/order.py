@@ -9,6 +9,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 from watchdog.agents.fleet import Agent
@@ -19,11 +20,10 @@ from watchdog.core.conversations import RESUME, Conversation, conversation_json,
 from watchdog.core.kill import KillOptions, Polite, Reason
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.ownership import ROOT
-from watchdog.core.process import Identity, TreeMember
-from watchdog.kill.claimant import claimant
+from watchdog.core.process import Identity, Presence, TreeMember
 from watchdog.kill.order_rows import to_json
 from watchdog.kill.terminate import Ended, Plan
-from watchdog.processes.identity import boot_id
+from watchdog.processes.identity import boot_id, presence, read_identity
 from watchdog.registry.rows import RequestRow
 
 OWN = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
@@ -392,3 +392,26 @@ def end_words(
         "conversation": None if conversation is None else conversation.id,
         "with_messages": options.with_messages,
     }
+
+
+@cache
+def claimant(host: str) -> str:
+    """This daemon: its host, boot, pid and start ticks."""
+    me = read_identity(os.getpid(), host)
+    ticks = me.start_ticks if me else 0  # a daemon always sees itself; 0 is nobody's, so it reads as gone
+    return f"daemon {os.getpid()} {ticks} of boot {boot_id()} of host {host}"
+
+
+def gone(claimed_by: str | None, host: str) -> bool:
+    """Whether nobody holds the claim any more: there is none, or its daemon's process is proved absent.
+
+    A claim of another boot of this host is nobody's: that boot is over, or its daemon would be heard (`claim_host`).
+    Text that no daemon of ours wrote names no process, so nobody can be asked.
+    """
+    words = (claimed_by or "").split(" ", 8)
+    if len(words) != 9 or not (words[1].isdigit() and words[2].isdigit()):
+        return True
+    identity = Identity(host=words[8], boot_id=words[5], pid=int(words[1]), start_ticks=int(words[2]))
+    if identity.pid == os.getpid() and claimed_by == claimant(host):
+        return True  # our own, and we know of no such order: the answer to our claim was lost
+    return presence(identity, None, host=host) is Presence.ABSENT

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from watchdog.core.process import Identity, TreeMember
 from watchdog.core.services import CODEX, PARTS
 from watchdog.processes import identity as identities
-from watchdog.processes import memory, table, tree, vendor_markers
+from watchdog.processes import table, tree, vendor_markers
+from watchdog.processes import tree as trees
 from watchdog.processes.bounded import bounded
 
 
@@ -63,7 +64,7 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
     mains = {root.main.pid for root in roots if seen.find(root.main) is not None and root.main is not None}
     _served = frozenset(one for one in _served if one[:2] in carried) | vendor_markers.below_services(seen, mains)
     for root in roots:
-        found[root.agent_id] += memory.unseen(seen, root)
+        found[root.agent_id] += trees.unseen(seen, root)
     if identities.pidfd_inodes_work():
         found = _completed(found)
     found.whole, found.lost = seen.whole, seen.lost
@@ -120,7 +121,7 @@ def _completed(found: Trees) -> Trees:
     new = [one for members in found.values() for one in members if one.identity.pidfd_inode is None]
     if not new:
         return found
-    whole = {replace(one.identity, pidfd_inode=None): one for one in memory.with_inodes(new)}
+    whole = {replace(one.identity, pidfd_inode=None): one for one in trees.with_inodes(new)}
     pinned = Trees((agent_id, tuple(_in_place(members, whole))) for agent_id, members in found.items())
     pinned.passed = frozenset(agent_id for agent_id, members in found.items() if len(members) > len(pinned[agent_id]))
     return pinned

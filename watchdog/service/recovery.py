@@ -20,7 +20,7 @@ from watchdog.core.ownership import ROOT
 from watchdog.core.process import Presence
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.kill.claim import STARTED_US, started_us
-from watchdog.kill.claimant import gone
+from watchdog.kill.order import gone
 from watchdog.kill.worker import DEAD, KillWorker
 from watchdog.probes.permission_prompts import TOLD
 from watchdog.processes.identity import presence

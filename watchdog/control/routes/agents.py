@@ -17,10 +17,9 @@ from watchdog.agents.process_claim import Claim, claim, has_ended, refuse_twice
 from watchdog.agents.selectors import is_number
 from watchdog.agents.shared_paths import refuse_temp_dir, within, working_in
 from watchdog.agents.tracker import WRAPPER
-from watchdog.control.bodies import decoded, read_body
 from watchdog.control.context import Desk, Json, desk_of, peer_at
 from watchdog.control.resolve import own_agent, parent_of
-from watchdog.control.schemas import Change, Register, parse
+from watchdog.control.schemas import Change, Register, decoded, parse, read_body
 from watchdog.core.admission import Kind
 from watchdog.core.agent import LIVE, Beat, Registration, Status
 from watchdog.core.beat import beat_of_json

@@ -11,10 +11,10 @@ import json
 from aiohttp import web
 
 from watchdog.control import remote_hosts
-from watchdog.control.bodies import flag, gone, number
 from watchdog.control.context import Desk, desk_of, peer_at
 from watchdog.control.peers import Guarded
 from watchdog.control.resolve import found, stored
+from watchdog.control.schemas import flag, gone, number
 from watchdog.control.views import agent
 from watchdog.errors import AgentNotFound, RegistryUnavailable, TooMany
 from watchdog.registry.rows import EventRow

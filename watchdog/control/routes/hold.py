@@ -7,11 +7,10 @@ from aiohttp import web
 
 from watchdog.agents.fleet import Agent
 from watchdog.control import remote_hosts
-from watchdog.control.bodies import read_body
 from watchdog.control.context import Desk, Json, desk_of, peer_at
 from watchdog.control.patience import Patience, goes_on, what_goes_on
 from watchdog.control.resolve import found, group, is_group, members, still_may, stored
-from watchdog.control.schemas import Hold, Remove, Unhold, parse
+from watchdog.control.schemas import Hold, Remove, Unhold, parse, read_body
 from watchdog.control.views.agent import stamp
 from watchdog.control.views.results import denial, failure
 from watchdog.core.agent import Status

@@ -13,7 +13,6 @@ from aiohttp import web
 from watchdog.agents.fleet import ZERO, Agent
 from watchdog.agents.selectors import silent
 from watchdog.control import remote_hosts
-from watchdog.control.bodies import read_body
 from watchdog.control.caller_tree import in_whose_tree
 from watchdog.control.context import Desk, Json, desk_of, peer_at
 from watchdog.control.patience import Patience
@@ -30,7 +29,7 @@ from watchdog.control.resolve import (
 )
 from watchdog.control.routes.agents import take_for_order
 from watchdog.control.routes.purge import PURGED
-from watchdog.control.schemas import Kill, Stop, parse
+from watchdog.control.schemas import Kill, Stop, parse, read_body
 from watchdog.control.views.results import denial, dry, ended_already, failure, is_dead, outcome_of, preview, summary
 from watchdog.core.agent import ENDED
 from watchdog.core.kill import KillOptions, Reason

@@ -5,10 +5,9 @@ import asyncio
 from aiohttp import web
 
 from watchdog.concurrency.lanes import lane
-from watchdog.control.bodies import read_body
 from watchdog.control.context import Desk, Json, desk_of, peer_at
 from watchdog.control.resolve import found, is_group, stored
-from watchdog.control.schemas import Purge, parse
+from watchdog.control.schemas import Purge, parse, read_body
 from watchdog.core.conversations import Conversation, conversation_json, conversation_of, kept_in
 from watchdog.core.peer import Peer
 from watchdog.discovery import forget

@@ -3,9 +3,8 @@
 from aiohttp import web
 
 from watchdog.concurrency.lanes import lane
-from watchdog.control.bodies import read_body
 from watchdog.control.context import desk_of, peer_at
-from watchdog.control.schemas import Reap, parse
+from watchdog.control.schemas import Reap, parse, read_body
 
 
 async def reap(request: web.Request) -> web.Response:

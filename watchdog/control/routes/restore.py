@@ -13,9 +13,8 @@ from aiohttp import web
 from pydantic import Field
 
 from watchdog.concurrency.lanes import lane
-from watchdog.control.bodies import read_body
 from watchdog.control.context import Desk, Json, desk_of, peer_at
-from watchdog.control.schemas import Body, Path, Plain, parse
+from watchdog.control.schemas import Body, Path, Plain, parse, read_body
 from watchdog.core.hooks import printable
 from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, OwnerCallFailed

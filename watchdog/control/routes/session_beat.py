@@ -12,11 +12,10 @@ from aiohttp import web
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.process_claim import Look, look_at
-from watchdog.control.bodies import read_body
 from watchdog.control.context import Desk, Json, desk_of, peer_at
 from watchdog.control.peers import too_often
 from watchdog.control.routes.agents import heard, take_in
-from watchdog.control.schemas import Register, Speak, parse
+from watchdog.control.schemas import Register, Speak, parse, read_body
 from watchdog.core.admission import WAIT, Kind, cost_of
 from watchdog.core.agent import Beat, State, Status
 from watchdog.core.beat import beat_of_json

@@ -8,9 +8,9 @@ from aiohttp import web
 
 from watchdog.agents.fleet import Agent
 from watchdog.control import remote_hosts
-from watchdog.control.bodies import flag
 from watchdog.control.context import Desk, desk_of, peer_at
 from watchdog.control.resolve import found, still_may, stored
+from watchdog.control.schemas import flag
 from watchdog.control.views import agent as views
 from watchdog.control.views import failures
 from watchdog.core.agent import Status

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from watchdog.kill.claimant import claimant, gone
+from watchdog.kill.order import claimant, gone
 from watchdog.processes.identity import boot_id, read_identity
 
 HOST = "host of two words"
