@@ -25,7 +25,7 @@ from watchdog.core.agent import ENDED, LIVE, Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, Ambiguous, Conflict, Forbidden, RegistryUnavailable
-from watchdog.kill.order_rows import to_json
+from watchdog.kill.order import to_json
 from watchdog.registry.rows import AgentRow, HoldRow, RequestRow
 from watchdog.registry.schema import OPEN_STATUSES
 

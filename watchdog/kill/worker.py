@@ -29,12 +29,10 @@ from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
 from watchdog.helpers.pool import Owners
 from watchdog.kill.ask import Asking
 from watchdog.kill.claim import STARTED_US, Claiming, Spoke, started_us
-from watchdog.kill.close import Closing, NotOurs
+from watchdog.kill.close import Closing, NotOurs, Telling
 from watchdog.kill.evidence import testimony
-from watchdog.kill.order import ASKING, OWN, Order, result_of, withdrawn
-from watchdog.kill.order_rows import from_json, member_of, to_json
+from watchdog.kill.order import ASKING, OWN, Order, from_json, member_of, result_of, to_json, withdrawn
 from watchdog.kill.pinned_tree import until_gone
-from watchdog.kill.telling import Telling
 from watchdog.kill.terminate import Ended, Ending
 from watchdog.probes import conversation
 from watchdog.probes.panes import Panes

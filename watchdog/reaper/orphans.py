@@ -16,7 +16,7 @@ from watchdog.agents.fleet import Agent, Fleet
 from watchdog.core.agent import ENDED, Policy, Registration
 from watchdog.core.kill import Step
 from watchdog.core.process import Identity, Presence, TreeMember
-from watchdog.kill.order_rows import member_of
+from watchdog.kill.order import member_of
 from watchdog.probes.process_scan import Scanner
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
