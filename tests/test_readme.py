@@ -229,7 +229,7 @@ def test_links_lead_somewhere() -> None:
 
 def test_the_lines_of_make_run_and_of_the_start_go_together() -> None:
     """O18: who has pasted the daemon's invitation, once or again, can go on with the README: no name is taken."""
-    invitation = instance_lock.invitation(config.settings_of(Config(), None, places_for(0, {})))
+    invitation = instance_lock.console_hint(config.settings_of(Config(), None, places_for(0, {})))
     started = re.findall(r"--name (\w+)", section("Start"))
     assert " run -- sleep 600 &\n" in invitation
     assert "--name" not in invitation

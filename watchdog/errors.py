@@ -123,7 +123,7 @@ class ProcessNotFound(WatchdogError):
     code = "process_not_found"
 
 
-class Unseen(WatchdogError):
+class ProcessHidden(WatchdogError):
     """The kernel did not let us look (hidepid, EPERM, no descriptors): nothing is known, so nothing is done."""
 
     exit_code = 75
@@ -159,7 +159,7 @@ class Elsewhere(WatchdogError):
     code = "elsewhere"
 
 
-class Vanished(Conflict):
+class RowRemoved(Conflict):
     """Somebody removed the agent's row from the registry."""
 
 

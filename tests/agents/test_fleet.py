@@ -392,8 +392,8 @@ def test_a_name_that_two_carry_is_refused_with_their_ids() -> None:
     both = fleet(agent("a" * 32), agent("b" * 32, uid=1001))
 
     with pytest.raises(Ambiguous, match=f"{'a' * 32} .uid 1000., {'b' * 32} .uid 1001."):
-        selectors.one(both, "alpha")
-    assert selectors.one(both, "alpha", frozenset({"a" * 32})).agent_id == "a" * 32
+        selectors.select_one(both, "alpha")
+    assert selectors.select_one(both, "alpha", frozenset({"a" * 32})).agent_id == "a" * 32
 
 
 def test_targets_find_by_id_prefix_tag_task_and_type() -> None:
@@ -402,10 +402,10 @@ def test_targets_find_by_id_prefix_tag_task_and_type() -> None:
     both = fleet(one, agent("b" * 32, name="beta"))
 
     for target in ("a" * 32, "a" * 8, "alpha", "tag:x", "task:T-1", "type:codex"):
-        assert [one] == selectors.many(both, target), target
-    assert len(selectors.many(both, "all")) == 2
+        assert [one] == selectors.select(both, target), target
+    assert len(selectors.select(both, "all")) == 2
     with pytest.raises(AgentNotFound):
-        selectors.many(both, "aaaa")
+        selectors.select(both, "aaaa")
 
 
 def test_a_living_name_is_taken_for_its_owner_only() -> None:

@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from watchdog.agents.heartbeat import Speaker
+from watchdog.agents.heartbeat import Heartbeat
 from watchdog.core.agent import Beat, Policy, Registration, State
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def speaker() -> Speaker:
-    return Speaker(Registration("a", "a", 0, "host", "boot"), Policy())
+def speaker() -> Heartbeat:
+    return Heartbeat(Registration("a", "a", 0, "host", "boot"), Policy())
 
 
 def seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
 
 
-def pause_of(one: Speaker) -> timedelta:
+def pause_of(one: Heartbeat) -> timedelta:
     assert one.pause is not None
     return one.pause
 
@@ -223,11 +223,11 @@ def test_after_a_restart_the_end_of_one_of_two_subagents_is_not_the_end_of_both(
     source: str, hung: tuple[str, ...]
 ) -> None:
     """The other one hung: never found. Where no `run` keeps what was said meanwhile, its end may be what was lost."""
-    before = Speaker(Registration("a", "a", 0, "host", "boot", source=source), Policy())
+    before = Heartbeat(Registration("a", "a", 0, "host", "boot", source=source), Policy())
     for name in ("a", "b"):
         before.beat(thread(name, True), 0, WALL)
     before.beat(Beat(state=State.IDLE), 1, WALL)
-    after = Speaker(before.reg, Policy())
+    after = Heartbeat(before.reg, Policy())
     after.promised, after.state = True, State.BLOCKED
     after.goes_on_with(before.resting_on)
     after.beat(thread("a", False), 2, WALL)
@@ -251,9 +251,9 @@ def test_after_a_restart_the_word_that_its_prompt_is_idle_does_not_end_what_goes
 
     With a restart in between that was the word of one that rests: its call hung, and nobody was told.
     """
-    before = Speaker(Registration("a", "a", 0, "host", "boot", source="run"), Policy())
+    before = Heartbeat(Registration("a", "a", 0, "host", "boot", source="run"), Policy())
     before.beat(Beat(state=State.IDLE, tool="", goes_on=True), 0, WALL)
-    after = Speaker(before.reg, Policy())
+    after = Heartbeat(before.reg, Policy())
     after.promised, after.state = True, State.BLOCKED
     after.goes_on_with(before.resting_on)
     after.beat(Beat(state=State.IDLE, tool=""), 60, WALL)

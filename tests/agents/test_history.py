@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.agents.test_fleet import agent
 from tests.control.office import Recorder
 from tests.registry.samples import add
-from watchdog.agents.history import OF_ONE, Chronicle
+from watchdog.agents.history import OF_ONE, EventRecorder
 from watchdog.clock import Clock
 from watchdog.registry.store import AsyncStore, Store
 
@@ -19,7 +19,7 @@ def test_one_owners_events_do_not_fill_the_queue(tmp_path: Path) -> None:
 
     async def play() -> list[int]:
         registry = AsyncStore(store)
-        chronicle = Chronicle(registry, Clock(), Recorder())
+        chronicle = EventRecorder(registry, Clock(), Recorder())
         for _ in range(OF_ONE + 50):
             chronicle.tell("agent.late", agent("m"), "silent")
         lost = [chronicle.lost]

@@ -16,7 +16,7 @@ from tests.world import wait_for
 from watchdog.agents import ownership
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.ownership import owner_of
-from watchdog.agents.tracker import Hearing
+from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.errors import OwnerCallFailed, RegistryUnavailable
@@ -104,7 +104,7 @@ def test_a_drop_counts_when_it_is_committed_and_is_never_seen_again(
     async def story(process: Leashed) -> None:
         store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
         log = Kept()
-        hearing = Hearing(Fleet(), str(tmp_path), Clock(), lambda: None, log)
+        hearing = AgentTracker(Fleet(), str(tmp_path), Clock(), lambda: None, log)
         try:
             agent = agent_of(process.pid, 0)
             agent.reg = replace(agent.reg, pane={"terminal": "tmux", "server": "/roots", "pane": "%1"})

@@ -11,7 +11,7 @@ import pytest
 
 from tests.control.office import Recorder as Kept
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.persistence import AGES_EVERY, PROBE_EVERY, YOUNG, Recorder, restore
+from watchdog.agents.persistence import AGES_EVERY, PROBE_EVERY, YOUNG, AgentPersistence, restore
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.core.process import Identity, Presence, TreeMember
@@ -38,7 +38,7 @@ class Bench:
     def __init__(self, path: Path, store: AsyncStore) -> None:
         self.store, self.log, self.clock = store, Kept(), Ticking()
         self._path, self._fleet = path, Fleet()
-        self._recorder = Recorder(self._fleet, store, self.clock, self.log)
+        self._recorder = AgentPersistence(self._fleet, store, self.clock, self.log)
 
     def by_hand(self, statement: str) -> None:
         with closing(sqlite3.connect(self._path, isolation_level=None)) as other:

@@ -8,7 +8,7 @@ import pytest
 from tests.control.office import Recorder as Kept
 from tests.registry.samples import FULL, NOW
 from watchdog.agents.fleet import Agent
-from watchdog.agents.registration_backup import Copies
+from watchdog.agents.registration_backup import RegistrationBackup
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.registry.column_decoders import BadRow
@@ -35,7 +35,7 @@ def test_what_is_no_registration_is_told_as_such(line: str) -> None:
 
 def test_copies_are_kept_for_who_has_nobody_else_to_tell_of_him(tmp_path: Path) -> None:
     """`run`, hooks and foreign registries tell of theirs again; a broken copy costs no other."""
-    copies, told = Copies(str(tmp_path), Clock(), log := Kept()), tmp_path / "agents"
+    copies, told = RegistrationBackup(str(tmp_path), Clock(), log := Kept()), tmp_path / "agents"
     assert copies.read() == []
     for agent_id, source in (("a" * 32, "register"), ("b" * 32, "run"), ("c" * 32, "hook")):
         copies.keep(Agent(replace(SIMPLE, agent_id=agent_id, source=source), Policy(), Status.RUNNING))
@@ -43,7 +43,7 @@ def test_copies_are_kept_for_who_has_nobody_else_to_tell_of_him(tmp_path: Path) 
     assert {path.stat().st_mode & 0o777 for path in told.iterdir()} == {0o600}
     written = (told / ("a" * 32)).stat().st_ino
     same = Agent(replace(SIMPLE, agent_id="a" * 32), Policy(), Status.RUNNING)
-    for keeper in (copies, later := Copies(str(tmp_path), Clock(), log)):
+    for keeper in (copies, later := RegistrationBackup(str(tmp_path), Clock(), log)):
         later.read()
         keeper.keep(same)
         assert keeper.settled()
@@ -66,7 +66,7 @@ def test_copies_are_kept_for_who_has_nobody_else_to_tell_of_him(tmp_path: Path) 
 def test_a_copy_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """The registration goes on: its row is what counts."""
     (tmp_path / "agents").symlink_to("/tmp")
-    copies = Copies(str(tmp_path), Clock(), log := Kept())
+    copies = RegistrationBackup(str(tmp_path), Clock(), log := Kept())
     copies.keep(Agent(SIMPLE, Policy(), Status.RUNNING))
     assert copies.settled()
     assert [event["event"] for event in log.events] == ["agent.not_copied"]

@@ -6,7 +6,7 @@ import pytest
 
 from tests.agents.test_fleet import agent
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.shared_paths import in_use, refuse_temp_dir, working_in
+from watchdog.agents.shared_paths import in_use, refuse_temp_dir, sharing_worktree
 from watchdog.core.agent import Status
 from watchdog.errors import BadRequest, Conflict
 
@@ -97,6 +97,6 @@ def test_who_comes_to_work_in_anothers_worktree_is_told_of_it() -> None:
     second, helper = agent(B, "beta", worktree="/w/shared"), agent(C, "gamma", worktree="/w/shared", parent_id=A)
     fleet = fleet_of(first, second, helper, agent("d" * 32, "delta", uid=1001, worktree="/w/shared"))
 
-    assert working_in(fleet, second) == [f"alpha ({A})", f"gamma ({C})"]
-    assert working_in(fleet, helper) == [f"beta ({B})"]
-    assert working_in(fleet, agent("e" * 32, "epsilon")) == []
+    assert sharing_worktree(fleet, second) == [f"alpha ({A})", f"gamma ({C})"]
+    assert sharing_worktree(fleet, helper) == [f"beta ({B})"]
+    assert sharing_worktree(fleet, agent("e" * 32, "epsilon")) == []

@@ -23,7 +23,7 @@ from tests.world import World, make_world, pids_with
 from watchdog.core import hooks as hooks_
 from watchdog.core.hooks import HookOutcome
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.owner.hooks.worktree import worktree
 
 sys.path.insert(0, str(ROOT / "systemd"))
@@ -211,7 +211,7 @@ def test_a_hostile_registry_hinders_nobody(tmp_path: Path, kind: str, hostile: C
     hostile(file)
 
     async def ask() -> float:
-        owners = Owners()
+        owners = HelperPool()
         begun = time.monotonic()
         try:
             with contextlib.suppress(OwnerCallFailed):

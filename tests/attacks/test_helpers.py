@@ -25,7 +25,7 @@ from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import pool as daemons_side
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 
 pytestmark = [pytest.mark.attacks, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: helpers of other uids")]
 USER = 12345
@@ -124,8 +124,8 @@ helper.main()
 
 
 @asynccontextmanager
-async def serving(*argv: str) -> AsyncIterator[Owners]:
-    made = Owners(argv or None)
+async def serving(*argv: str) -> AsyncIterator[HelperPool]:
+    made = HelperPool(argv or None)
     try:
         yield made
     finally:

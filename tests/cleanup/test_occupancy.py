@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from watchdog.cleanup.occupancy import Occupancy
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.processes import bounded
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="a helper of another uid, and its processes")
@@ -16,7 +16,7 @@ NOBODY = 65534
 
 
 async def asked(owner: int, *paths: str) -> list[str | None]:
-    owners = Owners()
+    owners = HelperPool()
     try:
         occupancy = Occupancy(owners)
         return await asyncio.gather(*(occupancy.user_of(owner, path) for path in paths))

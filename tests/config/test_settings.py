@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from watchdog.config.fields import DRIVERS
-from watchdog.config.paths import Places, places_for
+from watchdog.config.paths import Paths, places_for
 from watchdog.config.schema import BUILT_IN_HOOKS, DEFAULT_HOOKS, SHIPPED_POLICIES, USERS_SOURCES, Config
 from watchdog.config.settings import load, parse, settings_of
 from watchdog.core.agent import ENDED, Policy, Registration, Status
@@ -21,7 +21,7 @@ from watchdog.errors import ConfigError
 from watchdog.registry.engines import parse_url
 
 SHIPPED = Path(__file__).parents[2] / "config" / "agent-watchdog.toml"
-PLACES = Places(1000, "/nowhere", "/state", "/run/x")
+PLACES = Paths(1000, "/nowhere", "/state", "/run/x")
 POLICY_ONLY = {"match", "name", "tag", "type"}
 
 

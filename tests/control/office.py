@@ -25,7 +25,8 @@ from watchdog.client import client
 from watchdog.clock import Clock
 from watchdog.config.settings import load
 from watchdog.control.admission import Admission
-from watchdog.control.server import Desk, serve
+from watchdog.control.context import ControlContext
+from watchdog.control.server import serve
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import Identity, TreeMember
@@ -33,7 +34,7 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.users import Users
 from watchdog.processes.identity import boot_id
 from watchdog.registry.store import AsyncStore, Store
-from watchdog.telemetry.logger import Log, get_logger
+from watchdog.telemetry.logger import EventLogger, get_logger
 from watchdog.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class FakeWorker:
         return self.outcomes[request_id]
 
 
-class Recorder(Log):
+class Recorder(EventLogger):
     """Keeps the events, and refuses unlisted ones as the real log does in tests."""
 
     def __init__(self) -> None:
@@ -159,7 +160,7 @@ class Office:
         metrics = Metrics(dict, lambda: {"operator": len(holds.current(self.desk.now()))})
         self.users = Users(Clock(), self.log, str(self.directory / "subuid"))
         await self.users.begin()
-        self.desk = Desk(
+        self.desk = ControlContext(
             fleet=fleet,
             store=store,
             settings=self.settings,

@@ -17,7 +17,7 @@ import pytest
 from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, make_office, wait_for
 from tests.setuid import leashed
 from watchdog.control import server
-from watchdog.control.peers import FOLLOWERS, PER_UID, Gate, peer_of
+from watchdog.control.peers import FOLLOWERS, PER_UID, ConnectionLimiter, peer_of
 from watchdog.control.server import ROUTES
 from watchdog.core.admission import Kind
 
@@ -340,12 +340,12 @@ def test_one_users_connections_take_nothing_from_another(office: Office) -> None
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
     """An office that waits 2 s for the first byte and 3 s for a head."""
-    plain = Gate.__init__
+    plain = ConnectionLimiter.__init__
 
-    def quick(self: Gate, inner: object, **more: object) -> None:
+    def quick(self: ConnectionLimiter, inner: object, **more: object) -> None:
         plain(self, inner, first_byte_seconds=2, request_seconds=3, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Gate, "__init__", quick)
+    monkeypatch.setattr(ConnectionLimiter, "__init__", quick)
     yield from make_office()
 
 

@@ -11,7 +11,7 @@ from watchdog.agents.fleet import Agent
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.custody import Daemon, Holder
 from watchdog.discovery.custody import Custodians, _Neighbour
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.processes.identity import boot_id, read_identity
 
 ME = os.geteuid()
@@ -33,7 +33,7 @@ class Room:
         self.vetoes: list[tuple[str, str]] = []
         self.events: list[str] = []
         desk = SimpleNamespace(host="host", event=lambda event, **_: self.events.append(event))
-        self.custodians = Custodians(desk, Owners(), lambda one, why: self.vetoes.append((one.agent_id, why)))  # type: ignore[arg-type]
+        self.custodians = Custodians(desk, HelperPool(), lambda one, why: self.vetoes.append((one.agent_id, why)))  # type: ignore[arg-type]
         me, main = read_identity(os.getpid(), "host"), agent.identity
         assert me is not None and main is not None
         self.daemon = Daemon(ME, os.getppid(), me.start_ticks + started)

@@ -16,8 +16,8 @@ from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.source_entries import End, Entry, end_json, end_of, entry_json, entry_of
 from watchdog.discovery import entry_match
-from watchdog.discovery.entry_match import Standing
-from watchdog.discovery.stale_entries import Ghosts
+from watchdog.discovery.entry_match import MatchResult
+from watchdog.discovery.stale_entries import StaleEntries
 from watchdog.errors import OwnerCallFailed
 from watchdog.processes.bounded import LookFailed
 from watchdog.processes.identity import boot_id, read_identity
@@ -46,15 +46,15 @@ def child() -> Iterator[Entry]:
         process.kill()
 
 
-def standing(entry: Entry, uid: int = ME) -> Standing:
+def standing(entry: Entry, uid: int = ME) -> MatchResult:
     seen = asyncio.run(entry_match.looks([entry], "host"))
     return entry_match.look(entry, seen, uid, Fleet(), Clock().now()).standing
 
 
 def test_a_pid_alone_proves_nothing(child: Entry) -> None:
     """Its process is there, and may be another."""
-    assert standing(child) is Standing.UNPROVED
-    assert standing(replace(child, pid=None)) is Standing.UNSEEN
+    assert standing(child) is MatchResult.UNPROVED
+    assert standing(replace(child, pid=None)) is MatchResult.UNSEEN
 
 
 def test_the_start_proves_which_process_it_is(child: Entry) -> None:
@@ -62,12 +62,12 @@ def test_the_start_proves_which_process_it_is(child: Entry) -> None:
     identity = read_identity(child.pid or 0, "host")
     assert identity is not None
     ticks = identity.start_ticks
-    assert standing(replace(child, ticks=ticks)) is Standing.PROVED
-    assert standing(replace(child, ticks=ticks, boot_id=boot_id())) is Standing.PROVED
-    assert standing(replace(child, ticks=ticks, boot_id="another")) is Standing.GONE
-    assert standing(replace(child, ticks=ticks + 1)) is Standing.GONE
-    assert standing(replace(child, since=time.time())) is Standing.PROVED
-    assert standing(replace(child, since=time.time() - 3600)) is Standing.GONE
+    assert standing(replace(child, ticks=ticks)) is MatchResult.PROVED
+    assert standing(replace(child, ticks=ticks, boot_id=boot_id())) is MatchResult.PROVED
+    assert standing(replace(child, ticks=ticks, boot_id="another")) is MatchResult.GONE
+    assert standing(replace(child, ticks=ticks + 1)) is MatchResult.GONE
+    assert standing(replace(child, since=time.time())) is MatchResult.PROVED
+    assert standing(replace(child, since=time.time() - 3600)) is MatchResult.GONE
 
 
 def test_what_was_perhaps_is_proved_by_a_heartbeat_that_tells_the_zone_and_not_by_a_second_look(child: Entry) -> None:
@@ -80,7 +80,7 @@ def test_what_was_perhaps_is_proved_by_a_heartbeat_that_tells_the_zone_and_not_b
     behind = replace(child, since=wall - zone, since_local=wall, started=wall - zone, started_local=wall)
     ahead = replace(child, since_ahead=wall + zone, started_ahead=wall + zone)
     for entry, by in ((behind, zone), (ahead, -zone)):
-        assert standing(entry) is Standing.UNPROVED
+        assert standing(entry) is MatchResult.UNPROVED
         assert not entry_match.proves(entry, agent, one.boot_id, now, seen)
         assert entry_match.proves(entry, agent, one.boot_id, now, seen, entry_match.Arrival(zone=by))
         assert not entry_match.proves(entry, agent, "another boot", now, seen, entry_match.Arrival(zone=by))
@@ -132,7 +132,7 @@ def test_a_threads_number_counts_by_the_zone_of_its_row_too() -> None:
         wall = time.time()
         number = int(process.stdout.readline())
         row = Entry(key="k", token="t", name="n", uid=ME, pid=number, since=wall - 4 * 3600, since_local=wall + 60)
-        assert standing(row) is Standing.UNSEEN
+        assert standing(row) is MatchResult.UNSEEN
         process.kill()
 
 
@@ -143,26 +143,26 @@ def test_the_number_of_a_thread_is_no_process_and_is_not_gone() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         thread = Entry(key="k", token="t", name="n", uid=ME, pid=int(process.stdout.readline()))
-        assert standing(thread) is standing(replace(thread, since=time.time())) is Standing.UNSEEN
-        assert standing(replace(thread, since=time.time() - 3600)) is Standing.GONE
+        assert standing(thread) is standing(replace(thread, since=time.time())) is MatchResult.UNSEEN
+        assert standing(replace(thread, since=time.time() - 3600)) is MatchResult.GONE
         process.kill()
-    assert standing(thread) is Standing.GONE
+    assert standing(thread) is MatchResult.GONE
 
 
 def test_what_is_never_an_agent_or_anothers_is_left_alone(child: Entry) -> None:
     """The daemon itself, what stands above it, and a file of another uid."""
-    assert standing(replace(child, pid=os.getpid())) is Standing.OTHERS
-    assert standing(replace(child, pid=os.getppid())) is Standing.OTHERS
-    assert standing(replace(child, uid=ME + 1)) is Standing.OTHERS
+    assert standing(replace(child, pid=os.getpid())) is MatchResult.OTHERS
+    assert standing(replace(child, pid=os.getppid())) is MatchResult.OTHERS
+    assert standing(replace(child, uid=ME + 1)) is MatchResult.OTHERS
     with subprocess.Popen(["true"]) as ended:
         ended.wait()
-    assert standing(replace(child, pid=ended.pid)) is Standing.GONE
+    assert standing(replace(child, pid=ended.pid)) is MatchResult.GONE
 
 
 @pytest.mark.skipif(ME != 0, reason="only root sees another uid's process as one that could be taken")
 def test_a_file_names_processes_of_its_owner_alone(child: Entry) -> None:
     """Root's process in a user's file is not his."""
-    assert standing(replace(child, uid=61001), 61001) is Standing.OTHERS
+    assert standing(replace(child, uid=61001), 61001) is MatchResult.OTHERS
 
 
 def test_of_further_processes_the_first_are_asked_about(child: Entry) -> None:
@@ -176,7 +176,7 @@ def test_a_look_at_an_entry_asks_the_kernel_nothing_while_the_loop_waits(child: 
     """Its owner decides how long each file of a process takes to be read: all is read before, by whoever can wait."""
     told = [replace(child, since=time.time()), child]
 
-    async def story() -> list[Standing]:
+    async def story() -> list[MatchResult]:
         seen = await entry_match.looks(told, "host")
         doubles = await entry_match.doubles(told, seen, ME)
         asked = len(patient)
@@ -188,7 +188,7 @@ def test_a_look_at_an_entry_asks_the_kernel_nothing_while_the_loop_waits(child: 
         assert len(patient) == asked
         return found
 
-    assert asyncio.run(story()) == [Standing.PROVED, Standing.UNPROVED]
+    assert asyncio.run(story()) == [MatchResult.PROVED, MatchResult.UNPROVED]
     assert set(patient) == {"identity.look_at", "inside.numbered_inside"}
 
 
@@ -197,7 +197,7 @@ def test_where_nobody_could_look_for_a_double_nothing_is_known(child: Entry) -> 
     seen = asyncio.run(entry_match.looks([child], "host"))
     failed = LookFailed(0, "the reader does not answer")
     found = entry_match.look(child, seen, ME, Fleet(), Clock().now(), double=failed)
-    assert (found.standing, found.taken) == (Standing.UNSEEN, None)
+    assert (found.standing, found.taken) == (MatchResult.UNSEEN, None)
     assert asyncio.run(entry_match.doubles([replace(child, started=time.time())], seen, ME)) == {}
     assert asyncio.run(entry_match.doubles([child], seen, ME)) == {}
 
@@ -205,7 +205,7 @@ def test_where_nobody_could_look_for_a_double_nothing_is_known(child: Entry) -> 
 def test_a_double_in_a_container_makes_a_number_nobodys(child: Entry) -> None:
     """Case Q4 without a start: nothing tells which of the two its registry means."""
     seen = asyncio.run(entry_match.looks([child], "host"))
-    assert entry_match.look(child, seen, ME, Fleet(), Clock().now(), double=4711).standing is Standing.STRANGER
+    assert entry_match.look(child, seen, ME, Fleet(), Clock().now(), double=4711).standing is MatchResult.STRANGER
 
 
 def test_an_entry_and_an_end_survive_their_way_as_json() -> None:
@@ -276,7 +276,7 @@ class Owner:
 async def _looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = None) -> tuple[list[str], int]:
     desk, owner = Desk(), Owner()
     owner.error = error
-    ghosts = Ghosts(desk, owner)  # type: ignore[arg-type]
+    ghosts = StaleEntries(desk, owner)  # type: ignore[arg-type]
     for number, passed in enumerate(seconds):
         desk.mono += passed
         told = replace(entry, beat=f"{entry.beat}{number}") if entry.beat == "changes" else entry
@@ -315,7 +315,7 @@ def test_an_entry_that_cannot_be_closed_is_told_once_and_tried_again() -> None:
 def test_a_registry_that_cannot_be_written_to_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor any look: entries are closed beside them, each registry's for a while, and the one that hung comes last."""
     desk, owner = Desk(), Owner()
-    ghosts = Ghosts(desk, owner)  # type: ignore[arg-type]
+    ghosts = StaleEntries(desk, owner)  # type: ignore[arg-type]
     asked = list[tuple[str, str]]()
 
     async def late(uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:

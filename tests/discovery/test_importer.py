@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.process_claim import Claim, refuse_twice
+from watchdog.agents.process_claim import ProcessClaim, refuse_twice
 from watchdog.clock import Clock
-from watchdog.config.schema import Source
+from watchdog.config.schema import SourceSection
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.core.peer import Peer
 from watchdog.core.source_entries import Entry, entry_json
 from watchdog.discovery import entry_match as entries
 from watchdog.discovery import source_places
-from watchdog.discovery.importer import MOST_LISTED, Sources
+from watchdog.discovery.importer import MOST_LISTED, SourceImporter
 from watchdog.errors import Conflict, OwnerCallFailed
 from watchdog.processes import identity
 
@@ -35,9 +35,9 @@ def test_the_usual_place_of_two_users_is_two_registries() -> None:
         asked[uid] = args["path"]
         return [entry_json(Entry(key="k", token=f"t{uid}", name=f"agent-of-{uid}", uid=uid))]
 
-    settings = SimpleNamespace(sources=tuple(Source(kind="hcom", user=name) for name in ("root", "nobody")))
+    settings = SimpleNamespace(sources=tuple(SourceSection(kind="hcom", user=name) for name in ("root", "nobody")))
     desk = SimpleNamespace(settings=settings, fleet=Fleet(), clock=Clock(), host="host", boot_id="boot")
-    sources = Sources(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    sources = SourceImporter(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
     asyncio.run(sources.look())
 
     assert asked == {0: "~root/.hcom", 65534: "~nobody/.hcom"}
@@ -55,9 +55,9 @@ def test_a_registry_that_is_named_twice_is_read_once() -> None:
         asked.append(args["path"])
         return []
 
-    named = tuple(Source(kind="hcom", path=path) for path in ("/srv/a", "/srv/a", "/srv/b"))
+    named = tuple(SourceSection(kind="hcom", path=path) for path in ("/srv/a", "/srv/a", "/srv/b"))
     desk = SimpleNamespace(settings=SimpleNamespace(sources=named), fleet=Fleet(), clock=Clock(), host="host")
-    asyncio.run(Sources(desk, SimpleNamespace(call=call)).look())  # type: ignore[arg-type]
+    asyncio.run(SourceImporter(desk, SimpleNamespace(call=call)).look())  # type: ignore[arg-type]
 
     assert asked == ["/srv/a", "/srv/b"]
 
@@ -80,11 +80,11 @@ def test_an_agent_whose_entries_get_other_keys_has_some_of_them() -> None:
         written.set_result(None)
         return written
 
-    settings = SimpleNamespace(sources=(Source(kind="hcom", path="/nowhere"),), policy_for=lambda _: Policy())
+    settings = SimpleNamespace(sources=(SourceSection(kind="hcom", path="/nowhere"),), policy_for=lambda _: Policy())
     store = SimpleNamespace(ask=ask, store=SimpleNamespace(set_entries=None))
     desk = SimpleNamespace(settings=settings, fleet=fleet, clock=Clock(), host="host", store=store)
     desk.boot_id = identity.boot_id()
-    sources = Sources(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    sources = SourceImporter(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
     for _ in range(2):
         asyncio.run(sources.look())
 
@@ -108,7 +108,7 @@ def test_a_user_that_nobody_can_look_up_holds_up_no_other(monkeypatch: pytest.Mo
     monkeypatch.setattr(pwd, "getpwnam", getpwnam)
 
     async def play() -> None:
-        accounts = source_places.Accounts()
+        accounts = source_places.UserLookup()
         assert [await accounts.uid(""), await accounts.uid("one"), await accounts.uid("two")] == [os.geteuid(), 7, 8]
         for _ in range(5):
             assert await accounts.uid("one") == 7
@@ -126,7 +126,7 @@ def test_a_user_that_nobody_can_look_up_holds_up_no_other(monkeypatch: pytest.Mo
 
 def test_of_many_entries_that_drift_anew_at_each_look_some_are_told() -> None:
     """Else the log would hold nothing else; one whose words change is told once."""
-    place, told = source_places.Place(7), 0
+    place, told = source_places.SourceState(7), 0
     for look in range(3):
         place.lines = 0
         told += sum(
@@ -150,9 +150,9 @@ def test_of_more_living_entries_than_are_watched_it_is_told_once() -> None:
     def event(name: str, **fields: Any) -> None:
         told.append({"event": name, **fields})
 
-    settings = SimpleNamespace(sources=(Source(kind="hcom", path="/nowhere"),))
+    settings = SimpleNamespace(sources=(SourceSection(kind="hcom", path="/nowhere"),))
     desk = SimpleNamespace(settings=settings, fleet=Fleet(), clock=Clock(), host="host", boot_id="b", event=event)
-    sources = Sources(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    sources = SourceImporter(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
     for living[0] in (256, 257, 257, 256, 257):
         asyncio.run(sources.look())
 
@@ -166,8 +166,8 @@ def test_a_session_whose_hook_registers_it_meanwhile_stays_one_agent(monkeypatch
     here = identity.read_identity(os.getppid(), "host")
     assert here is not None
     uid, fleet = os.geteuid(), Fleet()
-    taken = Claim(here, uid, "claude")
-    monkeypatch.setattr(entries, "look", lambda *_: entries.Found(entries.Standing.PROVED, taken=taken))
+    taken = ProcessClaim(here, uid, "claude")
+    monkeypatch.setattr(entries, "look", lambda *_: entries.Match(entries.MatchResult.PROVED, taken=taken))
 
     async def call(*_: object) -> list[dict[str, object]]:
         return [entry_json(Entry("k", "t", "a", uid, pid=here.pid, ticks=here.start_ticks))]
@@ -184,13 +184,13 @@ def test_a_session_whose_hook_registers_it_meanwhile_stays_one_agent(monkeypatch
     async def write(*_: object) -> None:
         raise AssertionError("a second agent of that process was written")
 
-    settings = SimpleNamespace(sources=(Source(kind="claude", path="/nowhere"),), policy_for=lambda _: Policy())
+    settings = SimpleNamespace(sources=(SourceSection(kind="claude", path="/nowhere"),), policy_for=lambda _: Policy())
     admission = SimpleNamespace(take=lambda *_: 0.0, user_of=lambda uid: uid, may_register=lambda *_: True)
     store = SimpleNamespace(write=write, store=SimpleNamespace())
     desk = SimpleNamespace(settings=settings, fleet=fleet, clock=Clock(), host="host", boot_id=identity.boot_id())
     desk.admission, desk.registering, desk.store = admission, registering, store
     desk.custodians = SimpleNamespace(holder_of=nobody)
-    sources = Sources(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    sources = SourceImporter(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
     asyncio.run(sources.look())
 
     assert [agent.agent_id for agent in fleet] == ["by-its-hook"]
@@ -232,9 +232,9 @@ def test_a_list_of_sessions_ends_what_no_hook_ends_whatever_the_type_of_the_agen
         written.set_result(None)
         return written
 
-    settings = SimpleNamespace(sources=(Source(kind="claude", path="/nowhere"),), policy_for=lambda _: Policy())
+    settings = SimpleNamespace(sources=(SourceSection(kind="claude", path="/nowhere"),), policy_for=lambda _: Policy())
     store = SimpleNamespace(ask=ask, store=SimpleNamespace(set_entries=None))
     desk = SimpleNamespace(settings=settings, fleet=fleet, clock=clock, host="host", store=store)
     desk.boot_id = identity.boot_id()
-    asyncio.run(Sources(desk, SimpleNamespace(call=call)).look())  # type: ignore[arg-type]
+    asyncio.run(SourceImporter(desk, SimpleNamespace(call=call)).look())  # type: ignore[arg-type]
     assert agent.state is (State.IDLE if ends else State.WORKING)

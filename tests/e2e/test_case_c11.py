@@ -23,19 +23,19 @@ import pytest
 
 from tests.world import AGENTS, alive, pids_with, wait_for
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
-from watchdog.agents.tracker import Hearing
-from watchdog.cleanup.runner import Cleanup
+from watchdog.agents.tracker import AgentTracker
+from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat, Policy, Registration, Status
 from watchdog.core.hooks import HookSpec
 from watchdog.core.kill import KillOptions, Reason
-from watchdog.helpers.pool import Owners
-from watchdog.kill.close import Closing
+from watchdog.helpers.pool import HelperPool
+from watchdog.kill.close import Close
 from watchdog.kill.worker import KillWorker
 from watchdog.probes.panes import Panes
-from watchdog.probes.process_scan import Scanner
+from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
 from watchdog.registry.rows import AgentRow, RequestRow
@@ -91,19 +91,21 @@ class Bench:
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
         os.mkdir(directory / "notify", 0o700)
-        self.hearing = Hearing(self.fleet, str(directory / "notify"), self.clock, lambda: None, self.log)
-        self.chronicle = Chronicle(self.store, self.clock, self.log)
-        self.owners = Owners()
+        self.hearing = AgentTracker(self.fleet, str(directory / "notify"), self.clock, lambda: None, self.log)
+        self.chronicle = EventRecorder(self.store, self.clock, self.log)
+        self.owners = HelperPool()
         hook = HookSpec("note", frozenset(Status), command=("/bin/sh", "-c", f"cat > {self.hooked}"))
-        cleanup = Cleanup([hook], self.owners, self.store, self.clock, self.chronicle, fleet=self.fleet, observe=False)
+        cleanup = CleanupRunner(
+            [hook], self.owners, self.store, self.clock, self.chronicle, fleet=self.fleet, observe=False
+        )
         metrics = Metrics(dict, dict)
         self.worker = KillWorker(
             store=self.store,
             clock=self.clock,
-            scanner=Scanner(self.fleet, executor, HOST),
+            scanner=ProcessScanner(self.fleet, executor, HOST),
             hearing=self.hearing,
             holds=Holds(),
-            closing=Closing(
+            closing=Close(
                 self.store, self.clock, self.hearing, cleanup, self.chronicle, metrics, self.log, self.owners
             ),
             guard=lambda _: Guard(host=HOST, protected=frozenset(), spare=frozenset()),

@@ -17,7 +17,7 @@ from tests.control.test_metrics_listener import free_port
 from tests.e2e.test_figures import figures
 from tests.world import BIN, World, alive, make_world, wait_for
 from watchdog.config import settings
-from watchdog.config.paths import Places
+from watchdog.config.paths import Paths
 from watchdog.errors import ConfigError
 from watchdog.service import main
 
@@ -162,7 +162,7 @@ def test_what_is_no_file_any_more_changes_nothing(world: World) -> None:
 def test_a_default_file_that_vanishes_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the remove and the rename of an upgrade, "all defaults" would turn observing into ending."""
     default = tmp_path / "agent-watchdog.toml"
-    places = Places(os.geteuid(), str(default), "/state", "/run/x")
+    places = Paths(os.geteuid(), str(default), "/state", "/run/x")
     monkeypatch.setattr(settings, "places_for", lambda uid, environ: places)
     monkeypatch.delenv("AGENT_WATCHDOG_CONFIG", raising=False)
     read = main._reader(Namespace(config=None, observe=False, daemonize=False))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.documents import fuzz, nearly, objects, texts, values
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.owner.helper import CALLS, answer
 
 pytestmark = pytest.mark.fuzz
@@ -70,7 +70,7 @@ def test_the_daemon_survives_any_answer(tmp_path: Path) -> None:
     """A result, or OwnerCallFailed with its reason; nothing else, and no call waits for ever."""
 
     async def ask(argv: list[str]) -> None:
-        owners = Owners(argv=argv)
+        owners = HelperPool(argv=argv)
         try:
             await owners.call(os.geteuid(), "ping", {}, 5.0)
         except OwnerCallFailed as error:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.documents import fuzz, nearly, objects, texts, values
 from watchdog.config import settings as config
-from watchdog.config.paths import Places
+from watchdog.config.paths import Paths
 from watchdog.config.schema import Config
 from watchdog.control.schemas import Register, decoded, parse
 from watchdog.core import vendor_hooks
@@ -102,7 +102,7 @@ def test_a_configuration_holds_or_its_faults_are_told() -> None:
     def check(data: bytes) -> None:
         try:
             found = config.parse(data, "f.toml")
-            places = Places(os.geteuid(), "/c", "/s", "/r")
+            places = Paths(os.geteuid(), "/c", "/s", "/r")
             settings = config.settings_of(found, "f.toml", places)
         except ConfigError as error:
             assert error.problems

@@ -27,7 +27,7 @@ from watchdog.core.agent import Status
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import pool as daemons_side
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.owner.helper import last_lines
 
 ME = os.geteuid()
@@ -60,9 +60,9 @@ helper.main()
 
 
 @asynccontextmanager
-async def owners(*argv: str, settings: hooks.CleanupSettings | None = None) -> AsyncIterator[Owners]:
+async def owners(*argv: str, settings: hooks.CleanupSettings | None = None) -> AsyncIterator[HelperPool]:
     """Owners that are closed at the end."""
-    made = Owners(argv or None, settings=settings)
+    made = HelperPool(argv or None, settings=settings)
     try:
         yield made
     finally:
@@ -151,7 +151,7 @@ def test_what_the_host_lacks_is_told_once_for_each(monkeypatch: pytest.MonkeyPat
     told: list[tuple[str, str]] = []
 
     async def story() -> None:
-        them = Owners((sys.executable, "-c", code), unconfined=lambda kind, why: told.append((kind, why)))
+        them = HelperPool((sys.executable, "-c", code), unconfined=lambda kind, why: told.append((kind, why)))
         try:
             await them.call(ME, "ping", {}, 20)
             await them.call(ME, "ping", {}, 20)
@@ -432,7 +432,7 @@ def spec(**changes: object) -> HookSpec:
     return HookSpec(**{"name": "hook", "on": frozenset(Status), **changes})  # type: ignore[arg-type]
 
 
-async def one_hook(them: Owners, about: HookContext, **changes: object) -> HookResult:
+async def one_hook(them: HelperPool, about: HookContext, **changes: object) -> HookResult:
     return await them.run_hook(spec(**changes), about)
 
 

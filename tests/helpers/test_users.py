@@ -12,10 +12,10 @@ import pytest
 from watchdog.clock import Clock
 from watchdog.helpers import users as module
 from watchdog.helpers.users import Users
-from watchdog.telemetry.logger import Log, get_logger
+from watchdog.telemetry.logger import EventLogger, get_logger
 
 
-class Kept(Log):
+class Kept(EventLogger):
     """Keeps the events."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from watchdog.config import settings as config
 from watchdog.config.paths import ensure_directories
 from watchdog.errors import AlreadyRunning, ConfigError
-from watchdog.host.instance_lock import Locks, PidFile, user_of_registry
+from watchdog.host.instance_lock import InstanceLocks, PidFile, user_of_registry
 from watchdog.telemetry import logger
 
 
@@ -39,16 +39,16 @@ def test_the_first_ones_socket_is_named_where_it_is_known(tmp_path: Path) -> Non
     other = replace(settings, runtime_dir=str(tmp_path / "other"), registry_url=f"sqlite:///{tmp_path}/other.db")
     for each in (settings, other):
         ensure_directories(each.state_dir, each.runtime_dir)
-    first = Locks(settings, logger.get_logger())
+    first = InstanceLocks(settings, logger.get_logger())
 
     with pytest.raises(AlreadyRunning, match=rf"pid {os.getpid()}\).*; its socket is {tmp_path}/run/control.sock; "):
-        Locks(settings, logger.get_logger())
+        InstanceLocks(settings, logger.get_logger())
     with pytest.raises(AlreadyRunning, match=rf"{tmp_path}/state/.*right: a state_dir for each") as refused:
-        Locks(other, logger.get_logger())
+        InstanceLocks(other, logger.get_logger())
     assert f"{tmp_path}/other/control.sock" not in str(refused.value)
 
     first.close()
-    Locks(other, logger.get_logger()).close()
+    InstanceLocks(other, logger.get_logger()).close()
 
 
 USES = """
@@ -76,10 +76,10 @@ def test_a_registry_that_is_in_use_by_another_name_is_refused(tmp_path: Path) ->
         assert first.stdout.readline() == b"open\n"
         os.link(places[0] / "registry.db", places[1] / "registry.db")
         with pytest.raises(AlreadyRunning, match=rf"pid {first.pid}\): .*two/registry.db is in use by another name"):
-            Locks(each[1], logger.get_logger())
+            InstanceLocks(each[1], logger.get_logger())
         assert user_of_registry(each[1]) == str(first.pid)
         first.kill()
-    Locks(each[1], logger.get_logger()).close()
+    InstanceLocks(each[1], logger.get_logger()).close()
     assert user_of_registry(each[1]) is None
 
 

@@ -17,7 +17,7 @@ from watchdog.core.agent import Policy, Registration, Status, Verdict
 from watchdog.core.decision import Limits, Look, Veto
 from watchdog.core.verdict import Judgement
 from watchdog.core.witnesses import Witness
-from watchdog.kill.safeguards import Restraint
+from watchdog.kill.safeguards import Safeguards
 from watchdog.probes.host_pressure import judged
 
 INTERVAL = 10.0
@@ -48,7 +48,7 @@ class Bench:
             None,
             places_for(0, {}),
         )
-        self.restraint = Restraint(lambda: self.settings, self.clock, Holds(), self.log)
+        self.restraint = Safeguards(lambda: self.settings, self.clock, Holds(), self.log)
         self.restraint.tick(INTERVAL)
 
     def sweep(self, *, after: float = INTERVAL, slept: float = 0, step: float = 0, silent: float = 0) -> Veto | None:
@@ -229,11 +229,11 @@ def test_the_kernels_own_figures_are_read() -> None:
     """0 % is always reached; the load decides then. 100 is off."""
     import os
 
-    from watchdog.probes.host_pressure import LOAD, pressed
+    from watchdog.probes.host_pressure import LOAD, host_pressure
 
     loaded = os.getloadavg()[0] / (os.cpu_count() or 1) >= LOAD
-    assert (pressed(0) is not None) is loaded
-    assert pressed(100) is None
+    assert (host_pressure(0) is not None) is loaded
+    assert host_pressure(100) is None
 
 
 def test_one_late_agent_waits_until_the_others_were_heard() -> None:

@@ -26,8 +26,8 @@ from watchdog.core.kill import Polite
 from watchdog.core.process import Identity, TreeMember, cgroup_names
 from watchdog.errors import RegistryUnavailable, SignalRefused
 from watchdog.kill import pinned_tree
-from watchdog.kill.terminate import Ended, Ending, Plan
-from watchdog.probes.process_scan import Scanner
+from watchdog.kill.terminate import TerminationPlan, TerminationResult, TreeTermination
+from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import bounded, cgroups, identity
 from watchdog.processes.signals import Guard, Look, SendResult, kill_cgroup, send
 from watchdog.processes.survey import Trees
@@ -49,7 +49,7 @@ class Scene:
         self.fleet = Fleet()
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
-        self.scanner = Scanner(self.fleet, executor, HOST)
+        self.scanner = ProcessScanner(self.fleet, executor, HOST)
         self.steps: list[str] = []
         self.graces: list[tuple[float, bool]] = []  # when each that was told of began, and whether of all
         self.sent: list[tuple[str, list[int]]] = []
@@ -91,9 +91,9 @@ class Scene:
         verify: float = 60.0,
         polite: Polite = Polite.MAIN_FIRST,
         **options: object,
-    ) -> Ended:
+    ) -> TerminationResult:
         """End the agent's tree; `before[STEP]` is done when that intent is committed."""
-        plan = Plan(
+        plan = TerminationPlan(
             agent.agent_id,
             agent.identity,
             timedelta(seconds=grace),
@@ -111,12 +111,12 @@ class Scene:
         def guard() -> Guard:
             return Guard(host=HOST, protected=self.fleet.processes_but(plan.agent_id))
 
-        async def story() -> Ended:
+        async def story() -> TerminationResult:
             async def termed(started: float, everybody: bool) -> None:
                 self.graces.append((started, everybody))
 
             told = (lambda name, pids: self.sent.append((name, pids))), (lambda pid, why: None), termed
-            return await Ending(plan, self.scanner, Clock(), guard, intend, *told).run()
+            return await TreeTermination(plan, self.scanner, Clock(), guard, intend, *told).run()
 
         return asyncio.run(story())
 
@@ -295,13 +295,13 @@ def test_who_ends_right_before_it_is_waited_for_is_not_waited_for(
 ) -> None:
     """Of a hundred that obey TERM one or two do: the answer to `kill` would come when their grace is over."""
     agent = scene.python('open("up", "w"); time.sleep(1000)')
-    wait = pinned_tree.Roll.exit_or
+    wait = pinned_tree.PinnedTree.exit_or
 
-    async def late(self: pinned_tree.Roll, hurry: asyncio.Event, timeout: float) -> None:
+    async def late(self: pinned_tree.PinnedTree, hurry: asyncio.Event, timeout: float) -> None:
         wait_for(lambda: agent.identity and not alive(agent.identity.pid), "it has ended")
         await wait(self, hurry, timeout)
 
-    monkeypatch.setattr(pinned_tree.Roll, "exit_or", late)
+    monkeypatch.setattr(pinned_tree.PinnedTree, "exit_or", late)
     began = time.monotonic()
     ended = scene.end(agent, grace=100)
 
@@ -634,7 +634,7 @@ def test_one_that_has_ended_before_it_is_taken_in_was_somebody_new() -> None:
         found = identity.read_identity(process.pid, HOST)
         process.kill()
     assert found is not None
-    made = pinned_tree.Roll(None, lambda: Guard(host=HOST), lambda *_: None, lambda *_: None)
+    made = pinned_tree.PinnedTree(None, lambda: Guard(host=HOST), lambda *_: None, lambda *_: None)
     assert made.admit(TreeMember(found, 1, os.getuid(), "sleep", "S", "marker"))
     assert made.all() == ()
 

@@ -18,10 +18,10 @@ import pytest
 
 from tests.cgroups import needs_v1, scratch
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
-from watchdog.agents.tracker import Hearing
-from watchdog.cleanup.runner import Cleanup
+from watchdog.agents.tracker import AgentTracker
+from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter
 from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
@@ -29,14 +29,14 @@ from watchdog.core.kill import KillOptions, Reason, Step
 from watchdog.core.process import TreeMember
 from watchdog.core.verdict import Judgement
 from watchdog.errors import RegistryUnavailable
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.kill import evidence as testimony
 from watchdog.kill import worker
-from watchdog.kill.close import Closing
+from watchdog.kill.close import Close
 from watchdog.kill.order import Order
 from watchdog.kill.worker import KillWorker
 from watchdog.probes.panes import Panes
-from watchdog.probes.process_scan import Scanner
+from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import identity
 from watchdog.processes.signals import Guard
 from watchdog.registry.rows import HoldRow, RequestRow
@@ -74,18 +74,18 @@ class Shop:
         held.callback(self.store.close)
         executor = ThreadPoolExecutor(1)
         held.callback(executor.shutdown)
-        self.hearing = Hearing(self.fleet, str(directory), self.clock, lambda: None, log)
-        self.owners, self.holds = Owners(), Holds()
-        chronicle = Chronicle(self.store, self.clock, log)
-        cleanup = Cleanup((), self.owners, self.store, self.clock, chronicle, fleet=self.fleet, observe=False)
+        self.hearing = AgentTracker(self.fleet, str(directory), self.clock, lambda: None, log)
+        self.owners, self.holds = HelperPool(), Holds()
+        chronicle = EventRecorder(self.store, self.clock, log)
+        cleanup = CleanupRunner((), self.owners, self.store, self.clock, chronicle, fleet=self.fleet, observe=False)
         metrics = Metrics(dict, dict)
         self.worker = KillWorker(
             store=self.store,
             clock=self.clock,
-            scanner=Scanner(self.fleet, executor, HOST),
+            scanner=ProcessScanner(self.fleet, executor, HOST),
             hearing=self.hearing,
             holds=self.holds,
-            closing=Closing(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, log, self.owners),
+            closing=Close(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, log, self.owners),
             guard=lambda _: Guard(host=HOST, spare=self.spare),
             chronicle=chronicle,
             log=log,
@@ -565,7 +565,7 @@ def test_what_was_known_before_the_first_signal_is_kept_without_secrets(
             assert said["last_words"]["note"] == "export API_TOKEN=***"
             assert said["last_words"]["output"] == ["one", "export TOKEN=***", "last words"]
             (tmp_path / "log").write_text("")
-            words: Any = (await testimony.testimony(agent, None, made.owners, Panes(made.store, made.owners)))[
+            words: Any = (await testimony.collect_evidence(agent, None, made.owners, Panes(made.store, made.owners)))[
                 "last_words"
             ]
             assert words["output"].startswith("none")

@@ -6,9 +6,9 @@ import pytest
 
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.core.agent import Policy, Registration, State, Status, Verdict
-from watchdog.core.observed_activity import Kind, Sights
+from watchdog.core.observed_activity import Kind, ObservedActivity
 from watchdog.core.process import Identity, TreeMember
-from watchdog.probes.cpu import look, see_cpu
+from watchdog.probes.cpu import measure, see_cpu
 
 PARENT, CHILD = "a" * 32, "b" * 32
 
@@ -45,7 +45,7 @@ def test_a_child_agent_at_work_speaks_for_its_parent(
     if busy:
         child.sights.see(Kind.LOG, "its log grew")
 
-    look(fleet, 10)
+    measure(fleet, 10)
 
     assert expected is (parent.activity is not None)
     assert child.sights.seen.keys() <= {Kind.LOG}
@@ -102,7 +102,7 @@ def test_what_was_seen_is_believed_for_half_of_the_silence_that_is_too_long() ->
 
 def test_the_freshest_sight_is_told() -> None:
     """Of several, the one that speaks most."""
-    sights = Sights()
+    sights = ObservedActivity()
     sights.see(Kind.LOG, "its log grew")
     sights.watch(timedelta(seconds=5))
     sights.see(Kind.CPU, "busy")

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.control.office import Recorder as Kept
-from watchdog.agents.background_queries import Inquiries
+from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.observed_activity import Kind
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
-from watchdog.probes.heartbeat_files import BeatFiles
-from watchdog.probes.output_growth import Growth
+from watchdog.helpers.pool import HelperPool
+from watchdog.probes.heartbeat_files import HeartbeatFiles
+from watchdog.probes.output_growth import OutputGrowth
 from watchdog.processes.identity import read_identity
 
 ME = os.geteuid()
@@ -30,11 +30,11 @@ ME = os.geteuid()
 class Looking:
     """One agent that has been silent for a minute of two, and all who look at it."""
 
-    def __init__(self, owners: Owners) -> None:
+    def __init__(self, owners: HelperPool) -> None:
         clock, self.fleet = Clock(), Fleet()
-        self.inquiries = Inquiries(owners, clock)
-        self.growth = Growth(self.fleet, self.inquiries, clock)
-        self.files = BeatFiles(self.fleet, self.inquiries, clock, Kept())
+        self.inquiries = BackgroundQueries(owners, clock)
+        self.growth = OutputGrowth(self.fleet, self.inquiries, clock)
+        self.files = HeartbeatFiles(self.fleet, self.inquiries, clock, Kept())
         reg = Registration("a" * 32, "alpha", ME, "host", "boot", stall_after=timedelta(minutes=2))
         self.agent = Agent(reg, Policy(), Status.RUNNING, promised=True, silence=timedelta(minutes=1))
         self.fleet.add(self.agent)
@@ -56,7 +56,7 @@ class Looking:
 def run(story: Callable[[Looking], Awaitable[None]]) -> None:
     @asynccontextmanager
     async def looking() -> AsyncIterator[Looking]:
-        owners = Owners()
+        owners = HelperPool()
         made = Looking(owners)
         try:
             yield made
@@ -119,7 +119,7 @@ def test_a_file_that_cannot_be_looked_at_is_no_evidence_and_says_why(tmp_path: P
 def test_a_helper_that_answers_what_it_must_not_is_a_look_that_failed(answer: object) -> None:
     """It is a process of its owner's, who may put anything in its place."""
 
-    class Liar(Owners):
+    class Liar(HelperPool):
         async def call(self, *_: object, **__: object) -> object:
             return answer
 
@@ -206,7 +206,7 @@ SCREENS = [  # what the pane shows at each look, and whether it is seen to chang
 def test_a_pane_changes_when_it_shows_what_was_not_there_before() -> None:
     """Two words in turn, and another size, are no work."""
 
-    class Shows(Owners):
+    class Shows(HelperPool):
         async def call(self, uid: int, call: str, args: object, deadline: float) -> object:
             size, shows = screens[0].split()
             return {"pane": "%0", "size": size, "shows": shows}
@@ -228,7 +228,7 @@ def test_a_pane_changes_when_it_shows_what_was_not_there_before() -> None:
 def test_who_sits_in_no_pane_is_not_told_as_a_failed_look() -> None:
     """Most agents do not; a tmux that does not answer is one."""
 
-    class Refuses(Owners):
+    class Refuses(HelperPool):
         async def call(self, *_: object, **__: object) -> object:
             raise OwnerCallFailed(reason[0], "so it is")
 

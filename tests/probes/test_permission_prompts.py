@@ -11,18 +11,18 @@ from typing import cast
 import pytest
 
 from tests.clocks import Later
-from watchdog.agents.background_queries import Inquiries
+from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
 from watchdog.core.observed_activity import Sight
 from watchdog.core.process import Presence
 from watchdog.core.verdict import judge
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
-from watchdog.probes.permission_prompts import AT_ONCE, NOTE, TOLD, Prompts
+from watchdog.helpers.pool import HelperPool
+from watchdog.probes.permission_prompts import AT_ONCE, NOTE, TOLD, PermissionPrompts
 from watchdog.processes.identity import read_identity
-from watchdog.sweep.announcer import Tidings
+from watchdog.sweep.announcer import Announcer
 
 LIMIT = timedelta(minutes=4)  # a look each minute
 PROMPT = ("screen one", "a prompt")
@@ -41,7 +41,7 @@ class Told:
             self.texts.append(text)
 
 
-class Room(Owners):
+class Room(HelperPool):
     """Agents in panes, whose owners' helper answers what a test wants."""
 
     def __init__(self, agents: int = 1) -> None:
@@ -52,9 +52,9 @@ class Room(Owners):
         self.first = ""  # why it waits for its first prompt
         self.shows: tuple[str, str] | OwnerCallFailed = PROMPT
         self.clock, self.fleet, self.told = Later(), Fleet(), Told()
-        self.inquiries = Inquiries(self, self.clock)
-        self.tidings = Tidings(cast("Chronicle", self.told))
-        self.prompts = Prompts(self.fleet, self.inquiries, self.clock, self.tidings)
+        self.inquiries = BackgroundQueries(self, self.clock)
+        self.tidings = Announcer(cast("EventRecorder", self.told))
+        self.prompts = PermissionPrompts(self.fleet, self.inquiries, self.clock, self.tidings)
         me = read_identity(os.getpid(), "host")
         assert me is not None
         self.ticks = me.start_ticks

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from tests.clocks import Later
-from watchdog.agents.background_queries import Inquiries
+from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.probes.session_files import AT_ONCE, NOTE, SessionFiles, take
 from watchdog.processes.identity import read_identity
 
@@ -20,7 +20,7 @@ LIMIT = timedelta(minutes=2)  # a look each 15 s
 SILENT = timedelta(seconds=10)
 
 
-class Room(Owners):
+class Room(HelperPool):
     """Agents of Claude Code that said that they work, whose owners' helper answers what a test wants."""
 
     def __init__(self, agents: int = 1, vendor: str = "claude") -> None:
@@ -28,7 +28,7 @@ class Room(Owners):
         self.asked: list[int] = []  # by the number of the agent
         self.answer: object = None
         self.clock, self.fleet = Later(), Fleet()
-        self.files = SessionFiles(self.fleet, Inquiries(self, self.clock), self.clock)
+        self.files = SessionFiles(self.fleet, BackgroundQueries(self, self.clock), self.clock)
         me = read_identity(os.getpid(), "host")
         assert me is not None
         self.ticks = me.start_ticks

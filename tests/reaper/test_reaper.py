@@ -19,7 +19,7 @@ from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.reaper import reaper as reapers
 from watchdog.reaper.leftovers import Leftover
-from watchdog.reaper.orphans import Outlived
+from watchdog.reaper.orphans import OrphanScan
 from watchdog.reaper.reaper import Reaper
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import get_logger
@@ -107,7 +107,7 @@ def round_of(place: Path, look: Callable[[int], list[Leftover]], by: str, *uids:
         clock, log, fleet = Clock(), get_logger(), Fleet()
         settings = load(str(file), environ={"HOME": str(place)})
         nobody: Any = None
-        orphans: Any = SimpleNamespace(find=lambda: asyncio.sleep(0, Outlived()))
+        orphans: Any = SimpleNamespace(find=lambda: asyncio.sleep(0, OrphanScan()))
         placement: Any = SimpleNamespace(leaves=dict)
         restraint: Any = SimpleNamespace(user_of=lambda uid: uid)
         places: Any = Places()

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from watchdog.clock import Clock
-from watchdog.config.schema import Notify
-from watchdog.helpers.pool import Owners
-from watchdog.service.alerts import Notices
+from watchdog.config.schema import NotifySection
+from watchdog.helpers.pool import HelperPool
+from watchdog.service.alerts import AlertCommand
 from watchdog.telemetry import logger
 from watchdog.telemetry.logger import get_logger
-from watchdog.telemetry.queue_handler import Sink
+from watchdog.telemetry.queue_handler import QueueHandler
 
 ON = ("agent.late", "log.failed")
 
 
 @pytest.fixture
-def sink(tmp_path: Path) -> Iterator[Sink]:
+def sink(tmp_path: Path) -> Iterator[QueueHandler]:
     """A log in a file, `log`."""
     made = logger.set_up(file=str(tmp_path / "log"))
     yield made
@@ -28,14 +28,14 @@ def sink(tmp_path: Path) -> Iterator[Sink]:
 
 
 @asynccontextmanager
-async def notices(sink: Sink, directory: Path, text: str, **limits: float) -> AsyncIterator[Notices]:
+async def notices(sink: QueueHandler, directory: Path, text: str, **limits: float) -> AsyncIterator[AlertCommand]:
     """They listen to the log; the command is this script."""
     script = directory / "command.sh"
     script.write_text(f"#!/bin/sh\ncd {directory}\n{text}\n")
     script.chmod(0o700)
-    owners = Owners()
-    made = Notices(Notify(on=ON, command=(str(script),)), owners, Clock(), get_logger(), **limits)  # type: ignore[arg-type]
-    logger.listen(sink, made.hear)
+    owners = HelperPool()
+    made = AlertCommand(NotifySection(on=ON, command=(str(script),)), owners, Clock(), get_logger(), **limits)  # type: ignore[arg-type]
+    logger.set_listener(sink, made.hear)
     try:
         async with asyncio.timeout(60):
             yield made
@@ -44,7 +44,7 @@ async def notices(sink: Sink, directory: Path, text: str, **limits: float) -> As
         await owners.close()
 
 
-async def until(sink: Sink, directory: Path, event: str) -> dict[str, object]:
+async def until(sink: QueueHandler, directory: Path, event: str) -> dict[str, object]:
     """The first such event in the log."""
     while True:
         log = (directory / "log").read_text() if (directory / "log").exists() else ""
@@ -58,7 +58,7 @@ def count(directory: Path, event: str) -> int:
     return (directory / "log").read_text().count(f'"event": "{event}"')
 
 
-def test_a_flood_of_output_is_cut_and_ended(sink: Sink, tmp_path: Path) -> None:
+def test_a_flood_of_output_is_cut_and_ended(sink: QueueHandler, tmp_path: Path) -> None:
     """Endless output fills neither our memory nor the log; the deadline ends it."""
 
     async def story() -> None:
@@ -72,7 +72,7 @@ def test_a_flood_of_output_is_cut_and_ended(sink: Sink, tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_more_than_it_is_given_waits_and_more_than_that_is_counted(sink: Sink, tmp_path: Path) -> None:
+def test_more_than_it_is_given_waits_and_more_than_that_is_counted(sink: QueueHandler, tmp_path: Path) -> None:
     """Two a minute, three that wait: of ten events five are dropped, told once, and the log has all."""
 
     async def story() -> None:
@@ -94,7 +94,7 @@ def test_more_than_it_is_given_waits_and_more_than_that_is_counted(sink: Sink, t
     assert count(tmp_path, "notify.dropped") == 1
 
 
-def test_an_exit_status_is_a_failure_told_once(sink: Sink, tmp_path: Path) -> None:
+def test_an_exit_status_is_a_failure_told_once(sink: QueueHandler, tmp_path: Path) -> None:
     """With the command's last words; ten failures are one line; what is not named starts nothing."""
 
     async def story() -> None:
@@ -112,7 +112,7 @@ def test_an_exit_status_is_a_failure_told_once(sink: Sink, tmp_path: Path) -> No
     assert "other" not in (tmp_path / "heard").read_text()
 
 
-def test_each_reason_of_failure_is_told_once_and_not_without_end(sink: Sink, tmp_path: Path) -> None:
+def test_each_reason_of_failure_is_told_once_and_not_without_end(sink: QueueHandler, tmp_path: Path) -> None:
     """First one thing is wrong with it, then another; words that differ each time end at the fifth reason."""
     script = "test -f heard || { : >heard; echo first >&2; exit 3; }"
     script += '; sed \'s/.*"name": "//; s/".*//\' >>heard; tail -n 1 heard >&2; exit 4'
@@ -148,7 +148,7 @@ def test_a_log_that_fails_is_told_of_too(tmp_path: Path) -> None:
     assert {event["event"] for event in told} == {"agent.late", "log.failed"}
 
 
-def test_a_password_in_an_event_is_hidden(sink: Sink, tmp_path: Path) -> None:
+def test_a_password_in_an_event_is_hidden(sink: QueueHandler, tmp_path: Path) -> None:
     """The command gets what the log gets, and no more."""
 
     async def story() -> None:

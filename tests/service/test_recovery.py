@@ -18,7 +18,7 @@ from watchdog.core.custody import Daemon, Holder
 from watchdog.core.kill import Reason
 from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore, Store
-from watchdog.service.recovery import TakeUp
+from watchdog.service.recovery import Recovery
 
 NOBODY: Any = cast("Any", None)
 HOLDER = Holder(Daemon(0, 4242, 7), "/run/agent-watchdog/control.sock", "b" * 32, "alpha")
@@ -42,7 +42,7 @@ def test_a_registry_that_nobody_wrote_to_is_not_read_again(tmp_path: Path) -> No
         registry = Counted(f"sqlite:///{tmp_path}/registry.db")
         store, holds, log = AsyncStore(registry.open()), Holds(), Kept()
         others = {"settings": NOBODY, "hearing": NOBODY, "placement": NOBODY, "worker": NOBODY}
-        take_up = TakeUp(
+        take_up = Recovery(
             fleet=Fleet(), store=store, clock=Clock(), holds=holds, log=log, host="h", boot_id="b", **others
         )
 
@@ -110,7 +110,7 @@ def test_an_order_for_an_agent_that_another_daemon_took_over_is_vetoed_before_it
         store, parts, fleet = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open()), Parts(), Fleet()
         add(store.store, "a1")
         assert store.store.open_request("r1", "a1", Reason.STALLED, by="daemon", now=NOW)
-        take_up = TakeUp(
+        take_up = Recovery(
             fleet=fleet,
             store=store,
             clock=Clock(),

@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from watchdog.config.settings import Settings, load
-from watchdog.host.service_manager import Supervisor
-from watchdog.service.reload import Reload
+from watchdog.host.service_manager import ServiceManager
+from watchdog.service.reload import ConfigReload
 from watchdog.telemetry.logger import get_logger
 
 
@@ -24,7 +24,7 @@ def test_a_part_that_cannot_take_the_new_settings_keeps_the_old_everywhere(tmp_p
 
     async def main() -> None:
         nonlocal broken
-        reload = Reload(lambda: load(str(file)), adopt, asyncio.Lock(), Supervisor({}), get_logger())
+        reload = ConfigReload(lambda: load(str(file)), adopt, asyncio.Lock(), ServiceManager({}), get_logger())
         file.write_text("[sweep]\ninterval_seconds = 20\n")
         await reload.run(old)
         assert holding[-1] is old

@@ -11,7 +11,7 @@ import time_machine
 
 from watchdog.clock import Clock
 from watchdog.service import scheduler as module
-from watchdog.service.scheduler import Every, Schedule
+from watchdog.service.scheduler import IntervalTrigger, Scheduler
 from watchdog.telemetry.logger import get_logger
 
 INTERVAL = timedelta(seconds=0.5)
@@ -51,7 +51,7 @@ def test_a_step_of_the_wall_clock_moves_no_run(step: timedelta) -> None:
     """Each gap between two runs stays within the interval plus one second."""
 
     async def main() -> tuple[list[float], float]:
-        schedule, runs = Schedule(Clock(), get_logger()), Runs()
+        schedule, runs = Scheduler(Clock(), get_logger()), Runs()
         schedule.every(INTERVAL, "sweep", runs, watched=True)
         schedule.start()
         await runs.reach(2)
@@ -77,7 +77,7 @@ def test_one_jobs_run_after_a_step_brings_no_other_job_forward_or_back(step: tim
     """Each was planned by the time before the step, and the first run after it looks at all of them."""
 
     async def main() -> tuple[list[float], list[float]]:
-        schedule, often, seldom = Schedule(Clock(), get_logger()), Runs(), Runs()
+        schedule, often, seldom = Scheduler(Clock(), get_logger()), Runs(), Runs()
         schedule.every(INTERVAL, "sweep", often, watched=True)
         schedule.every(timedelta(seconds=2), "orders", seldom)
         schedule.start()
@@ -98,8 +98,10 @@ def test_a_trigger_never_has_a_backlog() -> None:
     """Fifty years later the next run is one interval away."""
     now = datetime(2080, 1, 1, tzinfo=UTC)
 
-    assert now + INTERVAL == Every(INTERVAL, Clock()).get_next_fire_time(datetime(2030, 1, 1, tzinfo=UTC), now)
-    assert now == Every(INTERVAL, Clock()).get_next_fire_time(None, now)
+    assert now + INTERVAL == IntervalTrigger(INTERVAL, Clock()).get_next_fire_time(
+        datetime(2030, 1, 1, tzinfo=UTC), now
+    )
+    assert now == IntervalTrigger(INTERVAL, Clock()).get_next_fire_time(None, now)
 
 
 def test_a_job_that_raises_comes_again() -> None:
@@ -115,7 +117,7 @@ def test_a_job_that_raises_comes_again() -> None:
                 third.set()
             raise ValueError("one run's fault")
 
-        schedule = Schedule(Clock(), get_logger())
+        schedule = Scheduler(Clock(), get_logger())
         schedule.every(timedelta(seconds=0.1), "sweep", job)
         schedule.start()
         async with asyncio.timeout(60):
@@ -146,7 +148,7 @@ def test_a_job_that_raises_each_time_is_told_once() -> None:
             if count != 4:
                 raise ValueError(f"one run's fault, {count}")
 
-        schedule = Schedule(Clock(), get_logger())
+        schedule = Scheduler(Clock(), get_logger())
         schedule.every(timedelta(seconds=0.05), "orders", job)
         schedule.start()
         async with asyncio.timeout(60):
@@ -169,7 +171,7 @@ def test_a_job_that_the_end_breaks_off_is_no_fault(caplog: pytest.LogCaptureFixt
     """A daemon that is told to stop while it looks for leftovers: its log ended with a traceback of apscheduler's."""
 
     async def main() -> None:
-        schedule, begun = Schedule(Clock(), get_logger()), asyncio.Event()
+        schedule, begun = Scheduler(Clock(), get_logger()), asyncio.Event()
 
         async def long() -> None:
             begun.set()
@@ -192,7 +194,7 @@ def test_who_looks_after_the_scheduler_does_not_die_unseen(impatient: None) -> N
     """Case H12: its own error, too, ends the daemon; else the scheduler could stop later and nobody would know."""
 
     async def main() -> None:
-        schedule, runs = Schedule(Clock(), get_logger()), Runs()
+        schedule, runs = Scheduler(Clock(), get_logger()), Runs()
         schedule.every(timedelta(seconds=0.3), "sweep", runs, watched=True)
         schedule.start()
         await runs.reach(1)
@@ -209,7 +211,7 @@ def test_a_scheduler_that_runs_nothing_any_more_is_dead(impatient: None) -> None
     """Three intervals without a run, and no nudge helped: `dead` is set, and the daemon ends with 70 (case H12)."""
 
     async def main() -> None:
-        schedule, runs = Schedule(Clock(), get_logger()), Runs()
+        schedule, runs = Scheduler(Clock(), get_logger()), Runs()
         schedule.every(timedelta(seconds=0.3), "sweep", runs, watched=True)
         schedule.start()
         await runs.reach(1)
@@ -225,7 +227,7 @@ def test_a_run_that_never_returns_is_death_too(impatient: None) -> None:
     """Case H1: nothing else would ever be polled again, so the daemon ends for its supervisor to restart it."""
 
     async def main() -> None:
-        schedule, begun = Schedule(Clock(), get_logger()), asyncio.Event()
+        schedule, begun = Scheduler(Clock(), get_logger()), asyncio.Event()
 
         async def job() -> None:
             begun.set()

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import cast
 
 from watchdog.agents.fleet import Agent
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.core.agent import Policy, Registration, Status, Verdict
 from watchdog.core.verdict import Judgement
-from watchdog.sweep.announcer import Tidings
+from watchdog.sweep.announcer import Announcer
 
 
 class Told:
@@ -24,7 +24,7 @@ class Told:
 def test_what_was_told_before_the_first_look_is_not_told_again_behind_it() -> None:
     """With another condition it is news again; a message that did not count is none, whatever the condition."""
     told = Told()
-    tidings = Tidings(cast("Chronicle", told))
+    tidings = Announcer(cast("EventRecorder", told))
     agent = Agent(Registration("a" * 32, "a", os.geteuid(), "host", "boot"), Policy(), Status.RUNNING)
     first = Judgement(Verdict.STARTING, "has not spoken yet")
     refused = [agent.first_refusal("rejected", "rejected")]

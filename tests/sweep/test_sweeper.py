@@ -8,13 +8,13 @@ from pathlib import Path
 from tests.kill.test_safeguards import Set
 from tests.kill.test_worker import HOST, shop
 from watchdog.agents.fleet import Agent
-from watchdog.agents.history import Chronicle
-from watchdog.agents.persistence import Recorder
+from watchdog.agents.history import EventRecorder
+from watchdog.agents.persistence import AgentPersistence
 from watchdog.config.paths import places_for
 from watchdog.config.schema import Config
 from watchdog.config.settings import settings_of
 from watchdog.core.agent import Policy, Registration, Status
-from watchdog.probes.process_scan import Scanner
+from watchdog.probes.process_scan import ProcessScanner
 from watchdog.sweep.sweeper import Sweeper
 from watchdog.telemetry.logger import get_logger
 from watchdog.telemetry.metrics import Metrics
@@ -32,11 +32,11 @@ def test_a_look_at_one_that_ended_reckons_its_time_alone_and_nobody_s_twice(tmp_
                     settings=settings_of(Config(), None, places_for(0, {})),
                     hearing=made.hearing,
                     owners=made.owners,
-                    scanner=Scanner(made.fleet, executor, HOST),
+                    scanner=ProcessScanner(made.fleet, executor, HOST),
                     holds=made.holds,
                     worker=made.worker,
-                    chronicle=Chronicle(made.store, clock, log),
-                    recorder=Recorder(made.fleet, made.store, clock, log),
+                    chronicle=EventRecorder(made.store, clock, log),
+                    recorder=AgentPersistence(made.fleet, made.store, clock, log),
                     metrics=Metrics(dict, dict),
                     log=log,
                 )

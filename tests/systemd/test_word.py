@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from watchdog.clock import Clock
-from watchdog.host.service_manager import Supervisor
+from watchdog.host.service_manager import ServiceManager
 
 
 class Manager:
@@ -40,8 +40,8 @@ def manager() -> Iterator[Manager]:
 
 
 @pytest.fixture
-def supervisor(manager: Manager) -> Iterator[Supervisor]:
-    made = Supervisor({"NOTIFY_SOCKET": manager.path})
+def supervisor(manager: Manager) -> Iterator[ServiceManager]:
+    made = ServiceManager({"NOTIFY_SOCKET": manager.path})
     yield made
     assert made._socket is not None
     made._socket.close()
@@ -59,7 +59,7 @@ def test_what_is_meant_for_us_reaches_nobody_that_we_start() -> None:
         "PATH": "/bin",
     }
 
-    supervisor = Supervisor(environ)
+    supervisor = ServiceManager(environ)
 
     assert environ == {"PATH": "/bin"}
     assert supervisor.watchdog_seconds is None  # another pid's
@@ -70,11 +70,11 @@ def test_the_watchdog_of_this_process_counts() -> None:
     """$WATCHDOG_PID is ours, or is not said."""
     own = {"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": str(os.getpid())}
 
-    assert Supervisor(own).watchdog_seconds == 60
-    assert Supervisor({"WATCHDOG_USEC": "3000000"}).watchdog_seconds == 3
+    assert ServiceManager(own).watchdog_seconds == 60
+    assert ServiceManager({"WATCHDOG_USEC": "3000000"}).watchdog_seconds == 3
 
 
-def test_a_reload_says_when_it_began(manager: Manager, supervisor: Supervisor) -> None:
+def test_a_reload_says_when_it_began(manager: Manager, supervisor: ServiceManager) -> None:
     """RELOADING=1 with MONOTONIC_USEC, which Type=notify-reload compares with the time of its signal; then READY=1."""
     before = Clock().mono()
     supervisor.reloading()
@@ -86,7 +86,7 @@ def test_a_reload_says_when_it_began(manager: Manager, supervisor: Supervisor) -
     assert manager.hear() == ["READY=1", "STATUS=watching 0 agents"]
 
 
-def test_progress_feeds_the_watchdog(manager: Manager, supervisor: Supervisor) -> None:
+def test_progress_feeds_the_watchdog(manager: Manager, supervisor: ServiceManager) -> None:
     """A step asks for more time, too: it counts only beyond the unit's own limit (sd_notify(3))."""
     supervisor.swept("fine")
     supervisor.stepped()
@@ -98,7 +98,7 @@ def test_progress_feeds_the_watchdog(manager: Manager, supervisor: Supervisor) -
     assert manager.hear() == ["STOPPING=1", "STATUS=bye"]
 
 
-def test_a_socket_goes_into_the_store_and_out_of_it(manager: Manager, supervisor: Supervisor) -> None:
+def test_a_socket_goes_into_the_store_and_out_of_it(manager: Manager, supervisor: ServiceManager) -> None:
     """The descriptor itself travels along."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ours:
         supervisor.keep("notify-a", ours)
@@ -113,7 +113,7 @@ def test_a_socket_goes_into_the_store_and_out_of_it(manager: Manager, supervisor
     assert manager.hear() == ["FDSTOREREMOVE=1", "FDNAME=notify-a"]
 
 
-def test_a_full_queue_loses_no_socket(manager: Manager, supervisor: Supervisor) -> None:
+def test_a_full_queue_loses_no_socket(manager: Manager, supervisor: ServiceManager) -> None:
     """A hundred registered at once: what systemd could not take goes with the next word, in order."""
     count = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()) + 20
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as kept, socket.socket() as closed:

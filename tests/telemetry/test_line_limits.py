@@ -12,7 +12,7 @@ import pytest
 from tests.control.office import Recorder
 from tests.kill.test_safeguards import Set
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.tracker import Hearing
+from watchdog.agents.tracker import AgentTracker
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.telemetry import logger
 from watchdog.telemetry.line_limits import BYTES, LINES, LineLimits
@@ -33,13 +33,13 @@ def limits() -> Iterator[LineLimits]:
 def written(limits: LineLimits, uid: int | None, count: int, text: str = "") -> int:
     """How many of so many lines that this uid caused were logged."""
     heard: list[str] = []
-    logger.Log.heard = lambda event, fields: heard.append(event)
+    logger.EventLogger.heard = lambda event, fields: heard.append(event)
     try:
         with caused_by(uid):
             for _ in range(count):
                 get_logger().event("agent.late", text=text)
     finally:
-        logger.Log.heard = None
+        logger.EventLogger.heard = None
     return heard.count("agent.late")
 
 
@@ -89,10 +89,10 @@ def test_a_task_that_a_request_began_counts_for_it_and_what_comes_after_does_not
 def test_what_agents_send_counts_for_their_owner(limits: LineLimits, tmp_path: Path) -> None:
     """One after the other, each with its first beat and datagrams that are none: two lines that no request caused."""
     heard: list[str] = []
-    logger.Log.heard = lambda event, fields: heard.append(event)
+    logger.EventLogger.heard = lambda event, fields: heard.append(event)
 
     async def play() -> None:
-        hearing = Hearing(Fleet(), str(tmp_path), Set(), lambda: None, get_logger())
+        hearing = AgentTracker(Fleet(), str(tmp_path), Set(), lambda: None, get_logger())
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
             for number in range(LINES):
                 agent_id = f"{number:032x}"
@@ -108,6 +108,6 @@ def test_what_agents_send_counts_for_their_owner(limits: LineLimits, tmp_path: P
     try:
         asyncio.run(play())
     finally:
-        logger.Log.heard = None
+        logger.EventLogger.heard = None
     assert len(heard) == LINES
     assert set(heard) == {"agent.first_beat", "beat.rejected"}

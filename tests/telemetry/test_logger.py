@@ -18,19 +18,19 @@ from typing import TextIO
 import pytest
 
 from watchdog.telemetry.catalogue import CATALOGUE, WARNING
-from watchdog.telemetry.logger import LONGEST, Log, change, finish, get_logger, set_up
-from watchdog.telemetry.queue_handler import Sink
+from watchdog.telemetry.logger import LONGEST, EventLogger, change, finish, get_logger, set_up
+from watchdog.telemetry.queue_handler import QueueHandler
 
-Begin = Callable[..., Sink]
+Begin = Callable[..., QueueHandler]
 
 
 @pytest.fixture
 def begin() -> Iterator[Begin]:
     """`set_up`, undone after the test."""
-    sinks: list[Sink] = []
+    sinks: list[QueueHandler] = []
     level = logging.getLogger().level
 
-    def start(*args: str, **kwargs: object) -> Sink:
+    def start(*args: str, **kwargs: object) -> QueueHandler:
         sinks.append(set_up(*args, **kwargs))  # type: ignore[arg-type]
         return sinks[-1]
 
@@ -273,7 +273,7 @@ def test_levels_are_those_of_the_catalogue(begin: Begin, out: TextIO) -> None:
         get_logger().event(name)
     finish(sink)
     assert [line["event"] for line in lines(out)] == [n for n, entry in CATALOGUE.items() if entry.level >= WARNING]
-    assert Log.strict
+    assert EventLogger.strict
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -19,8 +19,8 @@ import pytest
 from tests.telemetry.test_logger import Begin, begin, lines, out, text, wait_for
 from watchdog.clock import Clock
 from watchdog.telemetry.logger import finish, get_logger
-from watchdog.telemetry.queue_handler import Sink
-from watchdog.telemetry.targets import File, Line, Stream, Target, Wait, datagram
+from watchdog.telemetry.queue_handler import QueueHandler
+from watchdog.telemetry.targets import FileTarget, Line, StreamTarget, Target, Wait, datagram
 
 __all__ = ["begin", "out"]
 
@@ -213,10 +213,10 @@ def small_pipe() -> Iterator[tuple[int, TextIO]]:
             os.close(reader)
 
 
-def plain_sink(stream: TextIO, **bounds: int) -> tuple[Sink, Callable[[str], object]]:
+def plain_sink(stream: TextIO, **bounds: int) -> tuple[QueueHandler, Callable[[str], object]]:
     """A sink with bounds of our own, and how to give it a line; without structlog."""
 
-    sink = Sink(Stream(stream), **bounds)  # type: ignore[arg-type]
+    sink = QueueHandler(StreamTarget(stream), **bounds)  # type: ignore[arg-type]
     return sink, lambda word: sink.handle(logging.makeLogRecord({"msg": word, "levelno": logging.INFO}))
 
 
@@ -284,7 +284,7 @@ def test_a_stuck_target_is_left_for_another(tmp_path: Path) -> None:
         say("x" * 20_000)
         say("y")
         wait_for(lambda: sink._since is not None)
-        sink.aim(File(str(tmp_path / "log")), None)
+        sink.aim(FileTarget(str(tmp_path / "log")), None)
         sink.finish()
         assert (tmp_path / "log").read_text() == "x" * 20_000 + "\ny\n"
         assert sink.lost == 0
@@ -319,7 +319,7 @@ def test_a_target_with_a_bug_ends_no_thread(begin: Begin, out: TextIO) -> None:
     get_logger().event("agent.late", n=1)
     wait_for(lambda: sink.lost == 1)
     assert sink.health().error == "bug"
-    sink.aim(Stream(out), None)
+    sink.aim(StreamTarget(out), None)
     get_logger().event("agent.late", n=2)
     finish(sink)
     assert [line["event"] for line in lines(out)] == ["log.recovered", "agent.late"]
@@ -369,7 +369,7 @@ def journald(tmp_path: Path) -> Iterator[Journald]:
     served.socket.close()
 
 
-def in_journal(begin: Begin, out: TextIO, journald: Journald, form: str = "auto") -> Sink:
+def in_journal(begin: Begin, out: TextIO, journald: Journald, form: str = "auto") -> QueueHandler:
     """Log as a service does whose stderr the journal reads."""
     found = os.fstat(out.fileno())
     environ = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
@@ -482,8 +482,8 @@ class Later(Clock):
 
 def test_a_target_that_hangs_is_told_once_on_the_fallback(out: TextIO) -> None:
     """And nobody who logs waits, be it stuck in a write or in a close."""
-    stuck, told = Stuck(), Stream(out)
-    sink = Sink(stuck, told, clock=Later())
+    stuck, told = Stuck(), StreamTarget(out)
+    sink = QueueHandler(stuck, told, clock=Later())
     record = logging.makeLogRecord({"msg": "x", "levelno": logging.INFO})
     sink.emit(record)
     wait_for(lambda: "takes no line" in (sink.health().error or ""))
@@ -496,7 +496,7 @@ def test_a_target_that_hangs_is_told_once_on_the_fallback(out: TextIO) -> None:
     stuck.gate.set()
 
     closing = Stuck()
-    sink = Sink(closing, told)
+    sink = QueueHandler(closing, told)
     sink.reopen()
     for _ in range(3):
         sink.emit(record)  # at f87b3bd: waited for the lock under which the target was closed

@@ -14,7 +14,7 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.ownership import owner_of
 from watchdog.clock import Clock
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 
 DEADLINE = 3.0  # seconds for one answer; the helper is replaced after it
 PATIENCE = 60.0  # seconds until a path on which two helpers in a row hung is tried again
@@ -31,10 +31,10 @@ class _Subject:
     not_before: float = 0.0
 
 
-class Inquiries:
+class BackgroundQueries:
     """Asks, and hands each answer, or why there is none, to who asked."""
 
-    def __init__(self, owners: Owners, clock: Clock) -> None:
+    def __init__(self, owners: HelperPool, clock: Clock) -> None:
         self._owners = owners
         self._clock = clock
         self._subjects: dict[Hashable, _Subject] = {}

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from watchdog.agents.fleet import Agent
 
 
-class Ends:
+class ExitWatcher:
     """Owns the watch, not the pidfds. `look` is given those who have ended; while it runs the next ones gather."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
-from watchdog.agents.heartbeat import Speaker
+from watchdog.agents.heartbeat import Heartbeat
 from watchdog.core.agent import LIVE, Policy, State, Status, Verdict
 from watchdog.core.custody import Holder
 from watchdog.core.kill import Step
@@ -31,7 +31,7 @@ _TREE = attrgetter("reg", "members")
 
 
 @dataclass(slots=True)
-class Agent(Speaker):
+class Agent(Heartbeat):
     """One watched run: its status, what was made of what it said, and its processes."""
 
     status: Status

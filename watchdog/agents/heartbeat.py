@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from watchdog.core.agent import Beat, Policy, Registration, State
 from watchdog.core.kill import StopAsked
-from watchdog.core.observed_activity import Sights
+from watchdog.core.observed_activity import ObservedActivity
 from watchdog.core.verdict import span
 from watchdog.core.witnesses import Witness, comes_back
 
@@ -21,7 +21,7 @@ PAUSES = 8  # after so many words a longer pause before them counts a third as m
 
 
 @dataclass(slots=True)
-class Speaker:
+class Heartbeat:
     """What silence is reckoned from."""
 
     reg: Registration
@@ -75,7 +75,7 @@ class Speaker:
     halt: str | None = None  # somebody stopped it on purpose, in words; None: it runs, or was stopped by nobody known
     halted: timedelta = ZERO  # how long that was so in this silence
     channel_lost: bool = False
-    sights: Sights = field(default_factory=Sights)
+    sights: ObservedActivity = field(default_factory=ObservedActivity)
     rhythm: timedelta = ZERO  # two intervals of the sweep: what is seen is believed at least so long
     # what was made of it, and is over with its next word
     settled_until: timedelta = ZERO  # the age up to which time alone cannot change that it is healthy

@@ -13,16 +13,16 @@ from watchdog.agents.fleet import Agent
 from watchdog.clock import Clock
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 PENDING = 1000  # events that may wait for a slow disk; beyond it only the log has them
 OF_ONE = 250  # of them of one owner's agents: the others' are told all the same
 
 
-class Chronicle:
+class EventRecorder:
     """Never blocks and never raises: history that cannot be written is counted, the log line is out already."""
 
-    def __init__(self, store: AsyncStore, clock: Clock, log: Log) -> None:
+    def __init__(self, store: AsyncStore, clock: Clock, log: EventLogger) -> None:
         self._store = store
         self._clock = clock
         self._log = log

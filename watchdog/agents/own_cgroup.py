@@ -24,7 +24,7 @@ from watchdog.host import children
 from watchdog.processes import cgroup_walk, cgroups
 from watchdog.processes.identity import presence
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 ANSWER = 0.8  # seconds that `run` is kept waiting: it lets its agent go after 1 s in any case
 ARRIVAL = 30.0  # seconds that systemd may take after that until we no longer look
@@ -43,10 +43,10 @@ class Kind(StrEnum):
     NONE = "none"
 
 
-class Placement:
+class CgroupPlacement:
     """Knows which kind this host gives, asks for it, and takes it up again after a restart."""
 
-    def __init__(self, fleet: Fleet, store: AsyncStore, log: Log) -> None:
+    def __init__(self, fleet: Fleet, store: AsyncStore, log: EventLogger) -> None:
         self._fleet = fleet
         self._store = store
         self._log = log

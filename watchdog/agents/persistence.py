@@ -14,7 +14,7 @@ from watchdog.core.redaction import hide_secrets
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.rows import AgentRow, SweepRow, TreeRow
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 AGES_EVERY = 6  # sweep intervals; a daemon that was killed knows at most so much less of everybody's silence
 YOUNG = (
@@ -25,10 +25,10 @@ KEPT = 256  # processes of one tree that are written down, the first that were s
 PROBE_EVERY = 6  # sweep intervals; a probe of the registry takes a few milliseconds
 
 
-class Recorder:
+class AgentPersistence:
     """Writes the fleet down. Whoever else fails at the registry keeps it to himself: it is told here."""
 
-    def __init__(self, fleet: Fleet, store: AsyncStore, clock: Clock, log: Log) -> None:
+    def __init__(self, fleet: Fleet, store: AsyncStore, clock: Clock, log: EventLogger) -> None:
         self._fleet = fleet
         self._store = store
         self._clock = clock

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from watchdog.agents.fleet import Fleet
 from watchdog.core.peer import Peer
 from watchdog.core.process import Identity
-from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessNotFound, Unseen
+from watchdog.errors import BadRequest, Conflict, Forbidden, ProcessHidden, ProcessNotFound
 from watchdog.processes import identity as identities
 from watchdog.processes import pidfd_info
 from watchdog.processes.bounded import Unreadable
@@ -22,7 +22,7 @@ _WRAPPER = "agent-watchdog"  # comm that `run` gives itself (cli.resident.prctl)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ProcessClaim:
     """A process that may be registered: which one, the user whose all its uids are, its program's name (comm)."""
 
     identity: Identity
@@ -46,12 +46,12 @@ async def look_at(pids: Iterable[int], host: str) -> dict[int, Look]:
     return found
 
 
-async def claim(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None = None) -> Claim:
+async def identify_pid(pid: int, peer: Peer, fleet: Fleet, host: str, for_agent: str | None = None) -> ProcessClaim:
     """Look at a process and say whose it is, or refuse. Raises as `checked`."""
     return checked(pid, (await look_at([pid], host))[pid], peer, fleet, for_agent)
 
 
-def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | None = None) -> Claim:
+def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | None = None) -> ProcessClaim:
     """Say whose a process is that was looked at, or refuse.
 
     One whose uids differ is nobody's, whoever registers it: in a setuid program a user's process looks like root's.
@@ -63,13 +63,13 @@ def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | Non
     try:
         _same_namespace(pid, peer)
     except OSError as error:
-        raise Unseen(f"pid: {error.strerror or error}; nothing is known of process {pid} (hidepid?)") from error
+        raise ProcessHidden(f"pid: {error.strerror or error}; nothing is known of process {pid} (hidepid?)") from error
     if isinstance(seen, ThreadSeen | ProcessLookupError):
         raise ProcessNotFound(f"pid: there is no process {pid}") from None
     if isinstance(seen, Unreadable):
-        raise Unseen(f"pid: {seen.strerror}; nothing is known of it: try again when it can be read") from seen
+        raise ProcessHidden(f"pid: {seen.strerror}; nothing is known of it: try again when it can be read") from seen
     if isinstance(seen, OSError):
-        raise Unseen(f"pid: {seen.strerror or seen}; nothing is known of process {pid} (hidepid?)") from seen
+        raise ProcessHidden(f"pid: {seen.strerror or seen}; nothing is known of process {pid} (hidepid?)") from seen
     if seen.stat.kernel_thread:
         raise BadRequest(f"pid: {pid} is a thread of the kernel")
     if seen.stat.dead:
@@ -78,7 +78,7 @@ def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | Non
         raise Forbidden(
             f"pid: process {pid} runs with {seen.uids} (a setuid program?); register it when all four are one user's"
         )
-    found = Claim(seen.identity, seen.uids.one, seen.stat.name)
+    found = ProcessClaim(seen.identity, seen.uids.one, seen.stat.name)
     if not peer.may(found.uid):
         raise Forbidden(f"pid: process {pid} runs as uid {found.uid}, you are uid {peer.uid}; register your own")
     if os.geteuid() not in (0, found.uid):
@@ -91,7 +91,7 @@ def checked(pid: int, seen: Look, peer: Peer, fleet: Fleet, for_agent: str | Non
     return found
 
 
-def refuse_twice(found: Claim, peer: Peer, fleet: Fleet, for_agent: str | None = None) -> None:
+def refuse_twice(found: ProcessClaim, peer: Peer, fleet: Fleet, for_agent: str | None = None) -> None:
     """A process is the main process of one agent. Raises Conflict."""
     for agent in fleet:
         other = agent.identity
@@ -158,6 +158,6 @@ def _same_namespace(pid: int, peer: Peer) -> None:
     try:
         theirs, ours = identities.pid_namespace(peer.pid), identities.pid_namespace(os.getpid())
     except ProcessLookupError:
-        raise Unseen("pid: you ended before the daemon could see which pid namespace you are in") from None
+        raise ProcessHidden("pid: you ended before the daemon could see which pid namespace you are in") from None
     if theirs != ours:
         raise BadRequest(f"pid: {pid} is a number of your own pid namespace and means nothing in the daemon's")

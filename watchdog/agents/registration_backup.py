@@ -19,20 +19,20 @@ from watchdog.errors import UnsafeDirectory
 from watchdog.registry.column_decoders import BadRow
 from watchdog.registry.registration_codec import from_line, from_registration, to_line
 from watchdog.registry.rows import AgentRow
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 NAME = "agents"  # of the directory, in the state directory
 MOST = 1 << 20  # bytes that are read of one
 SETTLE = 2.0  # seconds that what was asked for may take to be on the disk, at start and at the end
 
 
-class Copies:
+class RegistrationBackup:
     """Owns `<state_dir>/agents/<agent_id>`. Whatever fails with a copy is said and harms nothing else.
 
     One thread writes, in order: a directory that hangs keeps that thread, and nobody who registers.
     """
 
-    def __init__(self, state_dir: str, clock: Clock, log: Log) -> None:
+    def __init__(self, state_dir: str, clock: Clock, log: EventLogger) -> None:
         self._directory = os.path.join(state_dir, NAME)
         self._clock = clock
         self._log = log

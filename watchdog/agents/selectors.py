@@ -12,7 +12,7 @@ def is_number(target: str) -> bool:
     return target.isascii() and target.isdigit()
 
 
-def one(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> Agent:
+def select_one(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> Agent:
     """The living agent of a name, id, unique id prefix (8 or more characters) or pid.
 
     `visible` limits names and prefixes to those ids. Raises AgentNotFound or Ambiguous, which lists the ids.
@@ -38,7 +38,7 @@ def silent(agents: list[Agent], limit: timedelta) -> list[Agent]:
     return [a for a in agents if a.promised and a.counted >= limit and a.verdict is not Verdict.WAITING]
 
 
-def many(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> list[Agent]:
+def select(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> list[Agent]:
     """All living agents of one target: a single one, `tag:X`, `task:X`, `type:X`, `stalled` or `all`.
 
     Who has spoken since the look that found it stalled is not `stalled`.
@@ -55,4 +55,4 @@ def many(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> li
         return [a for a in candidates if a.reg.task_id == value]
     if value and kind == "type":
         return [a for a in candidates if a.reg.agent_type == value]
-    return [one(fleet, target, visible)]
+    return [select_one(fleet, target, visible)]

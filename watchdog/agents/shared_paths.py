@@ -61,7 +61,7 @@ def places(
     return (*own, *(pair for pair, _ in zip(others, room, strict=False)))
 
 
-def working_in(fleet: Fleet, agent: Agent) -> list[str]:
+def sharing_worktree(fleet: Fleet, agent: Agent) -> list[str]:
     """Other living agents of its owner in the same worktree, in words; not those above it, which share on purpose."""
     above = _above(fleet, agent.reg.parent_id)
     return [

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from watchdog.agents.background_queries import Inquiries
+from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import ENDED, Status
@@ -27,7 +27,7 @@ SECOND = 1.0  # the time of an end is known to the second
 class Sites:
     """Asks, and has the rows remember."""
 
-    def __init__(self, fleet: Fleet, inquiries: Inquiries, store: AsyncStore, clock: Clock) -> None:
+    def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, store: AsyncStore, clock: Clock) -> None:
         self._fleet = fleet
         self._inquiries = inquiries
         self._store = store

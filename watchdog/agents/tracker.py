@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from watchdog.agents import oom, own_cgroup, ownership
-from watchdog.agents.exit_watcher import Ends
+from watchdog.agents.exit_watcher import ExitWatcher
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.registration_backup import Copies
+from watchdog.agents.registration_backup import RegistrationBackup
 from watchdog.clock import Clock
 from watchdog.core.beat import beat_in
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity
 from watchdog.errors import BadRequest, RegistryUnavailable
-from watchdog.host.service_manager import Supervisor
+from watchdog.host.service_manager import ServiceManager
 from watchdog.intake.notify_sockets import Message, NotifySockets
 from watchdog.processes import identity
 from watchdog.processes.channels import hold_datagram_sockets
@@ -25,7 +25,7 @@ from watchdog.processes.table import cgroup_of, wrapper_of
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 WRAPPER = "agent-watchdog"  # comm of `run`
 RECONNECTS = 5.0  # seconds after our start until who speaks by requests (HTTP, `run`) must have found us again: a
@@ -33,7 +33,7 @@ RECONNECTS = 5.0  # seconds after our start until who speaks by requests (HTTP, 
 DROP_SECONDS = 1.0  # after its start an agent of root's has had the time to drop its uid (gosu, setpriv)
 
 
-class Hearing:
+class AgentTracker:
     """Owns the notify sockets and the pidfd watches."""
 
     def __init__(
@@ -42,9 +42,9 @@ class Hearing:
         directory: str,
         clock: Clock,
         look_soon: Callable[[], None],
-        log: Log,
-        supervisor: Supervisor | None = None,
-        copies: Copies | None = None,
+        log: EventLogger,
+        supervisor: ServiceManager | None = None,
+        copies: RegistrationBackup | None = None,
     ) -> None:
         self._fleet = fleet
         self._directory = directory
@@ -52,7 +52,7 @@ class Hearing:
         self._look_soon = look_soon
         self._log = log
         self.sockets = NotifySockets(directory, self._heard, supervisor)
-        self.ends = Ends()
+        self.ends = ExitWatcher()
         self._copies = copies
         self.known: Callable[[Agent], None] = lambda agent: None  # told of each agent whose process has become known
         self._learning: set[asyncio.Task[None]] = set()

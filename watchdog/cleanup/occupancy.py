@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.processes.bounded import LookFailed
 from watchdog.processes.occupants import Place, users_of
 from watchdog.processes.reader import awaited
@@ -22,7 +22,7 @@ AGAIN = 0.3  # seconds until a second look at who was found: most are ending
 class Occupancy:
     """Asks; one scan at a time."""
 
-    def __init__(self, owners: Owners) -> None:
+    def __init__(self, owners: HelperPool) -> None:
         self._owners = owners
         self._asked: dict[Place, asyncio.Future[str | None]] = {}
         self._scan: asyncio.Task[None] | None = None

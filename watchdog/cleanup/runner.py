@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.ownership import UNTOUCHABLE, owner_of
 from watchdog.agents.shared_paths import in_use
 from watchdog.agents.sites import sites_known
@@ -18,20 +18,20 @@ from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.core.kill import Reason
 from watchdog.core.process import Listed
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.registry.store import AsyncStore
 
 
-class Cleanup:
+class CleanupRunner:
     """Runs the configured hooks for an agent that is proved dead. Raises RegistryUnavailable; then call again."""
 
     def __init__(
         self,
         hooks: Sequence[HookSpec],
-        owners: Owners,
+        owners: HelperPool,
         store: AsyncStore,
         clock: Clock,
-        chronicle: Chronicle,
+        chronicle: EventRecorder,
         *,
         fleet: Fleet,
         observe: bool,
@@ -140,7 +140,7 @@ def _place(entry: Listed) -> dict[str, Any]:
 class _AsOwner:
     """Runs hooks as the agent's owner; none for root where it is not known to have been root's to its end."""
 
-    def __init__(self, owners: Owners, agent: Agent, occupancy: Occupancy) -> None:
+    def __init__(self, owners: HelperPool, agent: Agent, occupancy: Occupancy) -> None:
         self._owners = owners
         self._occupancy = occupancy
         self._agent = agent
@@ -209,7 +209,7 @@ class _Journal:
 class _Told:
     """What a hook's run says. The journal has written its history already, but for what is only observed."""
 
-    def __init__(self, chronicle: Chronicle, agent: Agent, observe: bool) -> None:
+    def __init__(self, chronicle: EventRecorder, agent: Agent, observe: bool) -> None:
         self._chronicle = chronicle
         self._agent = agent
         self._observe = observe

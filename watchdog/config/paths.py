@@ -18,7 +18,7 @@ NAME = "agent-watchdog"
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Paths:
     """The default paths of one uid's daemon."""
 
     uid: int
@@ -27,14 +27,14 @@ class Places:
     runtime_dir: str
 
 
-def places_for(uid: int, environ: Mapping[str, str]) -> Places:
+def places_for(uid: int, environ: Mapping[str, str]) -> Paths:
     """Root has the host's places (systemd may name others), anybody else his own.
 
     A user's $STATE_DIRECTORY is not used: systemd before 254 names ~/.config there. Relative XDG paths are ignored, as
     the XDG specification says. Raises UnsafeDirectory for a uid without a home.
     """
     if uid == 0:
-        return Places(
+        return Paths(
             uid,
             f"/etc/{NAME}/{NAME}.toml",
             _first(environ.get("STATE_DIRECTORY")) or f"/var/lib/{NAME}",
@@ -42,7 +42,7 @@ def places_for(uid: int, environ: Mapping[str, str]) -> Places:
         )
     home = _absolute(environ.get("HOME")) or _home(uid)
     runtime = runtime_directory(uid, environ.get("XDG_RUNTIME_DIR", ""))
-    return Places(
+    return Paths(
         uid,
         f"{_absolute(environ.get('XDG_CONFIG_HOME')) or f'{home}/.config'}/{NAME}/{NAME}.toml",
         f"{_absolute(environ.get('XDG_STATE_HOME')) or f'{home}/.local/state'}/{NAME}",
@@ -98,7 +98,7 @@ def ensure_directory(path: str, mode: int) -> None:
     _look(path, mode, made=made)
 
 
-def look_at_directory(path: str, mode: int) -> None:
+def check_directory(path: str, mode: int) -> None:
     """The same look without making anything; one that is not there yet is fine. Raises UnsafeDirectory."""
     if os.path.lexists(path):
         _look(path, mode, made=False)

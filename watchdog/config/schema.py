@@ -50,7 +50,7 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
 
 
-class Daemon(_Section):
+class DaemonSection(_Section):
     """`[daemon]`"""
 
     mode: Literal["enforce", "observe"] = "enforce"
@@ -59,7 +59,7 @@ class Daemon(_Section):
     runtime_dir: Path = ""
 
 
-class Registry(_Section):
+class RegistrySection(_Section):
     """`[registry]`"""
 
     url: Database = ""
@@ -67,13 +67,13 @@ class Registry(_Section):
     megabytes_per_user: Count = 64
 
 
-class Sweep(_Section):
+class SweepSection(_Section):
     """`[sweep]`"""
 
     interval_seconds: Annotated[float, Field(strict=True, ge=0.05, le=300)] = 10
 
 
-class Stall(_Section):
+class StallSection(_Section):
     """`[stall]`"""
 
     after_seconds: Seconds = 120
@@ -86,7 +86,7 @@ class Stall(_Section):
     linger_seconds: SecondsOrZero = 60
 
 
-class Kill(_Section):
+class KillSection(_Section):
     """`[kill]`"""
 
     grace_seconds: SecondsOrZero = 10
@@ -114,7 +114,7 @@ class Kill(_Section):
     task_status: Literal["failed", "ready_for_retry"] = "failed"
 
 
-class Hold(_Section):
+class HoldSection(_Section):
     """`[hold]`"""
 
     mass_stall_count: Count = 3
@@ -123,7 +123,7 @@ class Hold(_Section):
     max_seconds: Seconds = 900
 
 
-class Cleanup(_Section):
+class CleanupSection(_Section):
     """`[cleanup]`"""
 
     roots: tuple[Annotated[Path, Field(min_length=1)], ...] = ("/tmp", "/var/tmp")  # noqa: S108 where temp dirs may be removed, nothing is made there
@@ -133,7 +133,7 @@ class Cleanup(_Section):
     rebuildable: tuple[Annotated[str, Field(pattern=r"^[^/]{1,255}$")], ...] = ()
 
 
-class Hook(_Section):
+class HookSection(_Section):
     """One `[[hook]]`"""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
@@ -151,7 +151,7 @@ class Hook(_Section):
         return {**_BUILT_IN.get(run, {}), **given} if isinstance(given, dict) and isinstance(run, str) else given
 
     @model_validator(mode="after")
-    def _check(self) -> "Hook":
+    def _check(self) -> "HookSection":
         if (self.run is None) == (not self.command):
             raise ValueError(f"needs either run (one of {', '.join(BUILT_IN_HOOKS)}) or command (a list of words)")
         if living := set(self.on) - ENDED:
@@ -159,7 +159,7 @@ class Hook(_Section):
         return self
 
 
-class Match(_Section):
+class PolicyMatch(_Section):
     """`match` of a `[[policy]]`: all that are given must fit."""
 
     type: Type | None = None
@@ -167,7 +167,7 @@ class Match(_Section):
     tag: Tag | None = None
 
     @model_validator(mode="after")
-    def _check(self) -> "Match":
+    def _check(self) -> "PolicyMatch":
         if self.type is None and self.name is None and self.tag is None:
             raise ValueError('needs at least one of type, name, tag, as in { type = "claude" }')
         return self
@@ -176,7 +176,7 @@ class Match(_Section):
 class PolicyEntry(_Section):
     """One `[[policy]]`: any stall or kill key that is an agent's own."""
 
-    match: Match
+    match: PolicyMatch
     after_seconds: Seconds | None = None
     confirm_sweeps: Count | None = None
     start_limit_seconds: Seconds | None = None
@@ -206,7 +206,7 @@ class PolicyEntry(_Section):
         )
 
 
-class Source(_Section):
+class SourceSection(_Section):
     """One `[[source]]`: another program's registry of its agents."""
 
     kind: str
@@ -215,7 +215,7 @@ class Source(_Section):
     after_seconds: Seconds | None = None
 
     @model_validator(mode="after")
-    def _check(self) -> "Source":
+    def _check(self) -> "SourceSection":
         if self.kind not in KINDS:
             raise ValueError(f"kind: {self.kind!r}: this version reads no such registry{suggest(self.kind, KINDS)}")
         if not self.path and not KINDS[self.kind].path:
@@ -229,13 +229,13 @@ class Source(_Section):
         return f"~{self.user}{path[1:]}" if path == "~" or path.startswith("~/") else path
 
 
-class Control(_Section):
+class ControlSection(_Section):
     """`[control]`"""
 
     admin_group: Group = ""
 
 
-class Logging(_Section):
+class LogSection(_Section):
     """`[log]`"""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -243,20 +243,20 @@ class Logging(_Section):
     file: LogFile = ""
 
 
-class Metrics(_Section):
+class MetricsSection(_Section):
     """`[metrics]`"""
 
     listen: Address = ""
 
 
-class Notify(_Section):
+class NotifySection(_Section):
     """`[notify]`"""
 
     on: tuple[Event, ...] = ()
     command: Command = ()
 
     @model_validator(mode="after")
-    def _check(self) -> "Notify":
+    def _check(self) -> "NotifySection":
         if bool(self.on) != bool(self.command):
             raise ValueError("needs both on (events) and command (a list of words), or neither")
         return self
@@ -265,32 +265,34 @@ class Notify(_Section):
 class Config(_Section):
     """The whole file."""
 
-    daemon: Daemon = Daemon()
-    registry: Registry = Registry()
-    sweep: Sweep = Sweep()
-    stall: Stall = Stall()
-    kill: Kill = Kill()
-    hold: Hold = Hold()
-    cleanup: Cleanup = Cleanup()
-    hook: tuple[Hook, ...] | None = None
+    daemon: DaemonSection = DaemonSection()
+    registry: RegistrySection = RegistrySection()
+    sweep: SweepSection = SweepSection()
+    stall: StallSection = StallSection()
+    kill: KillSection = KillSection()
+    hold: HoldSection = HoldSection()
+    cleanup: CleanupSection = CleanupSection()
+    hook: tuple[HookSection, ...] | None = None
     policy: tuple[PolicyEntry, ...] = ()
-    source: tuple[Source, ...] | None = None
-    control: Control = Control()
-    log: Logging = Logging()
-    metrics: Metrics = Metrics()
-    notify: Notify = Notify()
+    source: tuple[SourceSection, ...] | None = None
+    control: ControlSection = ControlSection()
+    log: LogSection = LogSection()
+    metrics: MetricsSection = MetricsSection()
+    notify: NotifySection = NotifySection()
 
 
 # A turn of these often takes minutes without a sign, and their hooks are silent while a tool runs.
 SHIPPED_POLICIES = tuple(
-    PolicyEntry(match=Match(type=name), after_seconds=900, exit_keys=keys) for name, keys in EXIT_KEYS.items()
+    PolicyEntry(match=PolicyMatch(type=name), after_seconds=900, exit_keys=keys) for name, keys in EXIT_KEYS.items()
 )
 # Of a user's daemon: the sessions that run already are in `list` at once. Root's reads nobody's files unasked.
-USERS_SOURCES = (Source(kind="claude"),)
+USERS_SOURCES = (SourceSection(kind="claude"),)
 DEFAULT_HOOKS = (
-    Hook(name="pane", run="pane"),  # first: a shell that is left there sits in the worktree
-    Hook(name="git_locks", run="git_locks"),  # before `worktree`, which keeps a tree whose index is locked
-    Hook(name="worktree", run="worktree"),
-    Hook(name="temp_dir", run="temp_dir"),
-    Hook(name="registry_entry", run="registry_entry"),  # last: who finds it closed may take it that all is in order
+    HookSection(name="pane", run="pane"),  # first: a shell that is left there sits in the worktree
+    HookSection(name="git_locks", run="git_locks"),  # before `worktree`, which keeps a tree whose index is locked
+    HookSection(name="worktree", run="worktree"),
+    HookSection(name="temp_dir", run="temp_dir"),
+    HookSection(
+        name="registry_entry", run="registry_entry"
+    ),  # last: who finds it closed may take it that all is in order
 )

@@ -20,24 +20,24 @@ from pydantic import ValidationError
 from watchdog.concurrency import threads
 from watchdog.config.fields import plain_in_url, suggest
 from watchdog.config.messages import explain
-from watchdog.config.paths import Places, places_for
+from watchdog.config.paths import Paths, places_for
 from watchdog.config.salvage import salvage
 from watchdog.config.schema import (
     DEFAULT_HOOKS,
     SHIPPED_POLICIES,
     USERS_SOURCES,
-    Cleanup,
+    CleanupSection,
     Config,
-    Control,
-    Hold,
-    Hook,
-    Kill,
-    Logging,
-    Metrics,
-    Notify,
+    ControlSection,
+    HoldSection,
+    HookSection,
+    KillSection,
+    LogSection,
+    MetricsSection,
+    NotifySection,
     PolicyEntry,
-    Source,
-    Stall,
+    SourceSection,
+    StallSection,
 )
 from watchdog.core.agent import TOLD_OF, Policy, Registration
 from watchdog.core.hooks import HookSpec
@@ -69,7 +69,7 @@ class Settings:
     retention: timedelta
     bytes_per_user: int  # of the registry
     hooks: tuple[HookSpec, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[SourceSection, ...]
 
     @property
     def observe(self) -> bool:
@@ -77,37 +77,37 @@ class Settings:
         return self.mode == "observe"
 
     @property
-    def kill(self) -> Kill:
+    def kill(self) -> KillSection:
         """`[kill]`: of it `parallel` and `max_per_minute` bind all agents; the rest is in each one's policy."""
         return self.config.kill
 
     @property
-    def hold(self) -> Hold:
+    def hold(self) -> HoldSection:
         """`[hold]`"""
         return self.config.hold
 
     @property
-    def cleanup(self) -> Cleanup:
+    def cleanup(self) -> CleanupSection:
         """`[cleanup]`"""
         return self.config.cleanup
 
     @property
-    def control(self) -> Control:
+    def control(self) -> ControlSection:
         """`[control]`"""
         return self.config.control
 
     @property
-    def log(self) -> Logging:
+    def log(self) -> LogSection:
         """`[log]`"""
         return self.config.log
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> MetricsSection:
         """`[metrics]`"""
         return self.config.metrics
 
     @property
-    def notify(self) -> Notify:
+    def notify(self) -> NotifySection:
         """`[notify]`"""
         return self.config.notify
 
@@ -158,7 +158,7 @@ def _open(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a FIFO would wait for a writer
 
 
-def parse(text: bytes, path: str, places: Places | None = None) -> Config:
+def parse(text: bytes, path: str, places: Paths | None = None) -> Config:
     """TOML -> Config. Raises ConfigError with every problem, one line each: `file: key: what is wrong; right: ...`.
 
     `places`: where the daemon's files would lie; then also what contradicts itself in the rest of a file with faults.
@@ -225,7 +225,7 @@ def _twice(text: str, error: str) -> str | None:
 
 
 def _rest(
-    data: dict[str, Any], path: str, places: Places, problems: list[str], unread: Iterable[str]
+    data: dict[str, Any], path: str, places: Paths, problems: list[str], unread: Iterable[str]
 ) -> Settings | None:
     """The settings that a file would come to without its faults, where it comes to any; adds what is wrong with those.
 
@@ -266,7 +266,7 @@ def _left_out(data: dict[str, Any], place: tuple[int | str, ...], *, missing: bo
     return f"{place[0]}.{place[1]}" if in_section else str(place[0])
 
 
-def settings_of(config: Config, file: str | None, places: Places) -> Settings:
+def settings_of(config: Config, file: str | None, places: Paths) -> Settings:
     """Resolve paths, check what depends on several keys. Raises ConfigError."""
     settings, problems = _resolved(config, file, places)
     if problems:
@@ -274,7 +274,7 @@ def settings_of(config: Config, file: str | None, places: Places) -> Settings:
     return settings
 
 
-def _resolved(config: Config, file: str | None, places: Places) -> tuple[Settings, list[str]]:
+def _resolved(config: Config, file: str | None, places: Paths) -> tuple[Settings, list[str]]:
     """The settings, and what contradicts itself in them."""
     state_dir = config.daemon.state_dir or places.state_dir
     runtime_dir = config.daemon.runtime_dir or places.runtime_dir
@@ -329,7 +329,7 @@ def _policy(config: Config, agent_type: str, name: str, tags: tuple[str, ...], s
 
 
 @lru_cache(maxsize=256)
-def _merged(stall: Stall, kill: Kill, entries: tuple[PolicyEntry, ...], told_of: bool) -> Policy:
+def _merged(stall: StallSection, kill: KillSection, entries: tuple[PolicyEntry, ...], told_of: bool) -> Policy:
     """Made once for all agents of one kind: 80 us and 0.8 kB for each."""
     merged: dict[str, Any] = {**dict(stall), **dict(kill)}
     if told_of:
@@ -383,7 +383,7 @@ def sqlite_file(registry_url: str) -> str:
     return "/" + registry_url.partition(":///")[2].partition("?")[0].lstrip("/") if is_sqlite else ""
 
 
-def _needs(hooks: Sequence[Hook]) -> Iterable[str]:
+def _needs(hooks: Sequence[HookSection]) -> Iterable[str]:
     """What is wrong with `needs`: each may name hooks before it alone, so no ring waits for itself."""
     names = [hook.name for hook in hooks]
     for number, hook in enumerate(hooks):

@@ -15,7 +15,7 @@ from datetime import datetime
 from watchdog.clock import Clock
 from watchdog.core.admission import RATES, WAIT, Bucket, Kind, may_take
 from watchdog.helpers.users import Users
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
 
 SPELL = 60.0  # seconds without a refusal after which a spell is over
@@ -37,7 +37,7 @@ class _Spell:
 class Admission:
     """One for the whole daemon; asked by the control socket, registration and the notify sockets."""
 
-    def __init__(self, users: Users, clock: Clock, metrics: Metrics, log: Log) -> None:
+    def __init__(self, users: Users, clock: Clock, metrics: Metrics, log: EventLogger) -> None:
         self._users = users
         self._clock = clock
         self._metrics = metrics

@@ -9,7 +9,7 @@ from watchdog.processes.ancestry import lineage, marker
 from watchdog.processes.reader import awaited
 
 
-async def in_whose_tree(peer: Peer, fleet: Fleet) -> str | None:
+async def agent_containing(peer: Peer, fleet: Fleet) -> str | None:
     """In words, the agent in whose tree the peer is; None: in nobody's.
 
     By the identities that the trees had at the last look, by descent from them, and by the marker. Who cannot be looked

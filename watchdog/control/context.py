@@ -29,14 +29,14 @@ from watchdog.core.peer import Peer
 from watchdog.core.process import Identity
 from watchdog.errors import BadRequest, DaemonUnreachable, RegistryUnavailable
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
 
 Json = dict[str, object]
 HELPERS = 16  # that run at once for requests of users, one of each user; 13 MB each
 
 
-class Bell:
+class HistorySignal:
     """Wakes everybody who waits for something new. Take `next()`, look, then wait for it: no ring is missed."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ async def _none(*_: object, **__: object) -> list[Any]:
 
 
 @dataclass(eq=False)
-class Desk:
+class ControlContext:
     """The rooms behind the counter.
 
     `admit` is called after an agent's row is committed and puts it into the fleet; `identified` after a pid became
@@ -116,7 +116,7 @@ class Desk:
     clock: Clock
     holds: Holds
     metrics: Metrics
-    log: Log
+    log: EventLogger
     host: str
     boot_id: str
     runtime_dir: str
@@ -141,7 +141,7 @@ class Desk:
     reload: Callable[[], Awaitable[Json]] = _nothing
     no_space: Callable[[int], str | None] = lambda uid: None
     custodians: Alone = field(default_factory=Alone)
-    bell: Bell = field(default_factory=Bell)
+    bell: HistorySignal = field(default_factory=HistorySignal)
     # By owner; a lock lives as long as somebody has it or waits for it.
     registrations: WeakValueDictionary[int, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     pace: Pace = field(default_factory=Pace)  # in which users' requests begin
@@ -216,10 +216,10 @@ class Desk:
         self.bell.ring()
 
 
-DESK = web.AppKey("desk", Desk)
+DESK = web.AppKey("desk", ControlContext)
 
 
-def desk_of(request: web.Request) -> Desk:
+def desk_of(request: web.Request) -> ControlContext:
     """The desk that serves this request."""
     return request.app[DESK]
 

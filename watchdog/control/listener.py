@@ -4,24 +4,26 @@ import os
 import stat
 from contextlib import AsyncExitStack, suppress
 
-from watchdog.agents.history import Chronicle
-from watchdog.agents.tracker import Hearing
+from watchdog.agents.history import EventRecorder
+from watchdog.agents.tracker import AgentTracker
 from watchdog.concurrency import threads
 from watchdog.config.paths import ensure_directories, notify_directory
-from watchdog.control.context import Bell, Desk
+from watchdog.control.context import ControlContext, HistorySignal
 from watchdog.control.server import serve
 from watchdog.errors import WatchdogError
-from watchdog.host.fd_limit import Shortage
-from watchdog.host.instance_lock import Locks
+from watchdog.host.fd_limit import FdExhaustion
+from watchdog.host.instance_lock import InstanceLocks
 from watchdog.intake.notify_sockets import Made, Places
 
 PATIENCE = 1.0  # seconds for a look at the runtime directory, which a sweep waits for
 
 
-class Door:
+class ControlSocket:
     """Serves the desk at its path, and again when somebody removed the socket or its directory."""
 
-    def __init__(self, desk: Desk, chronicle: Chronicle, locks: Locks, hearing: Hearing) -> None:
+    def __init__(
+        self, desk: ControlContext, chronicle: EventRecorder, locks: InstanceLocks, hearing: AgentTracker
+    ) -> None:
         self.desk = desk
         self._hearing = hearing
         self._locks = locks
@@ -32,12 +34,12 @@ class Door:
         self._missing: set[str] = set()  # agents whose socket does not lie there, and could not be made
         self._cut_off: set[str] = set()  # agents that could not reach us while our socket was gone
         self._said = False
-        self._shortage = Shortage(lambda: desk.unheard(os.geteuid()), desk.log)
+        self._shortage = FdExhaustion(lambda: desk.unheard(os.geteuid()), desk.log)
 
     async def open(self) -> None:
         """Listen. Raises OSError when the socket cannot be made."""
         self._shortage.watch()
-        self.desk.bell = Bell()  # in place: a reload puts new settings into this very desk
+        self.desk.bell = HistorySignal()  # in place: a reload puts new settings into this very desk
         self._chronicle.on_write = self.desk.bell.ring
         await self._open.enter_async_context(serve(self.desk))
         self._inode = os.stat(self.desk.socket_path).st_ino

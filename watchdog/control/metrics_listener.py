@@ -14,7 +14,7 @@ from watchdog.clock import Clock
 from watchdog.config.fields import split_address
 from watchdog.control.server import Speaker
 from watchdog.core.admission import Bucket
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import CONTENT_TYPE
 
 MOST = 16  # connections at a time; Prometheus has one, and descriptors are for pidfds
@@ -27,7 +27,7 @@ PATIENCE = 10.0  # seconds of one connection: a scrape takes milliseconds
 class Scrape:
     """Keeps listening at the address that is wanted."""
 
-    def __init__(self, text: Callable[[], bytes], log: Log) -> None:
+    def __init__(self, text: Callable[[], bytes], log: EventLogger) -> None:
         self._text = text
         self._log = log
         self._at = ""

@@ -1,12 +1,12 @@
 """Who speaks on a connection, told by the kernel, and how many connections he may hold.
 
 Nothing that a client writes says who it is. A slow or hostile client costs its own user's connections and nobody
-else's: `Gate` counts them per uid and per user, keeps a share of the descriptors for pidfds and some for root, and cuts
-a connection that does not begin. What a request costs is asked before it is parsed: one that has to be refused, or to
-wait for its tokens, is kept unread meanwhile. Who only knocks pays as well: `Listener` hangs up on a user that connects
-more often than it could ask anything.
-Whoever follows the history has places of its own; and a connection that was refused for a limit may have carried a
-heartbeat, so `unheard` is told whose it was.
+else's: `ConnectionLimiter` counts them per uid and per user, keeps a share of the descriptors for pidfds and some for
+root, and closes a connection that does not begin. The price of a request is asked before it is parsed: one that has to
+be refused, or to wait for its tokens, stays unread meanwhile. A client that only connects pays as well: `Listener`
+closes the connections of a user that connects more often than it could ask anything.
+Clients that follow the history have places of their own; and a connection that was refused for a limit may have carried
+a heartbeat, so `unheard` is told whose it was.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class Held:
             self.everyone -= 1
 
 
-class Gate:
+class ConnectionLimiter:
     """Counts connections and makes a guarded protocol for each. Used as the protocol factory of the server."""
 
     def __init__(
@@ -200,11 +200,11 @@ class Listener(socket.socket):
     the kernel (EAGAIN), and no `run` brings its agent's heartbeat. To hang up takes 15 us, what asyncio does 200.
     """
 
-    gate: Gate
+    gate: ConnectionLimiter
     _left = DROPS  # that it may hang up on before the loop goes on; asyncio accepts a hundred times in a row
 
     @classmethod
-    def of(cls, made: socket.socket, gate: Gate) -> "Listener":
+    def of(cls, made: socket.socket, gate: ConnectionLimiter) -> "Listener":
         """Takes the descriptor of `made` over."""
         listener = cls(fileno=made.detach())
         listener.gate = gate
@@ -259,7 +259,7 @@ def too_often(uid: int, user: int, seconds: float) -> Limited:
 class Guarded(asyncio.Protocol):
     """Stands before aiohttp's protocol: asks the gate first, and wants the head of a request in time."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: ConnectionLimiter) -> None:
         self._gate = gate
         self._inner: asyncio.Protocol | None = None
         self._peer: Peer | None = None

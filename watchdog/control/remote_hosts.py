@@ -17,7 +17,7 @@ from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.persistence import restore
-from watchdog.control.context import Desk, Json
+from watchdog.control.context import ControlContext, Json
 from watchdog.control.views import agent as views
 from watchdog.control.views import failures
 from watchdog.control.views.results import outcome_of
@@ -36,7 +36,7 @@ TAKE_UP = 30.0  # seconds, or three sweep intervals, in which a daemon that is c
 
 
 @dataclass(frozen=True)
-class House:
+class HostView:
     """One host: its living agents and the holds on them. Our own's are the daemon's; of others they are copies."""
 
     host: str
@@ -45,46 +45,46 @@ class House:
 
 
 @dataclass(frozen=True)
-class Place:
+class TargetOnHost:
     """What a target means: a word, and the host where it is looked for."""
 
     word: str
     host: str
 
 
-async def place(desk: Desk, peer: Peer, target: str) -> Place:
+async def place(desk: ControlContext, peer: Peer, target: str) -> TargetOnHost:
     """Where a target is. Raises AgentNotFound and Ambiguous for a host, Forbidden for another host's."""
     word, at, host = target.rpartition("@")
     if not at:
-        return Place(target, await _host_of(desk, peer, target))
+        return TargetOnHost(target, await _host_of(desk, peer, target))
     if not peer.admin:
         if host != desk.host:
             raise _forbidden(peer)
-        return Place(word, host)
+        return TargetOnHost(word, host)
     hosts = {desk.host, *await desk.store.read(desk.store.store.hosts)}
     fits = [host] if host in hosts else [h for h in hosts if len(host) >= _PREFIX and h.startswith(host)]
     if len(fits) > 1:
         raise Ambiguous(f"host {host!r} fits {len(fits)}, say which: {', '.join(sorted(fits))}")
     if fits:
-        return Place(word, fits[0])
+        return TargetOnHost(word, fits[0])
     if target.startswith("task:"):
-        return Place(target, desk.host)  # a task's id may hold an @ of its own
+        return TargetOnHost(target, desk.host)  # a task's id may hold an @ of its own
     raise AgentNotFound(f"no host {host!r} has agents in this registry; known are {', '.join(sorted(hosts))}")
 
 
-async def house(desk: Desk, host: str) -> House:
+async def house(desk: ControlContext, host: str) -> HostView:
     """The host's living agents and holds."""
     if host == desk.host:
-        return House(host, desk.fleet, desk.holds)
+        return HostView(host, desk.fleet, desk.holds)
     store = desk.store
     rows, _ = await store.read(store.store.live_agents, host)
     fleet = Fleet()
     for row in rows:
         fleet.add(remembered(desk, row))
-    return House(host, fleet, Holds(await store.read(store.store.active_holds, host)))
+    return HostView(host, fleet, Holds(await store.read(store.store.active_holds, host)))
 
 
-def remembered(desk: Desk, row: AgentRow) -> Agent:
+def remembered(desk: ControlContext, row: AgentRow) -> Agent:
     """A living agent of another host as its daemon wrote it down: for looking at, never to be handed to a worker."""
     agent = Agent(row.registration, desk.settings.policy_for(row.registration), row.status)
     restore(agent, row)
@@ -92,7 +92,7 @@ def remembered(desk: Desk, row: AgentRow) -> Agent:
     return agent
 
 
-async def ended(desk: Desk, where: Place) -> AgentRow:
+async def ended(desk: ControlContext, where: TargetOnHost) -> AgentRow:
     """The newest ended agent of that id or name on that host. Raises AgentNotFound."""
     for row in await desk.store.read(desk.store.store.find, where.word):
         if row.status in ENDED and row.registration.host == where.host:
@@ -102,15 +102,15 @@ async def ended(desk: Desk, where: Place) -> AgentRow:
     )
 
 
-async def one(desk: Desk, house: House, where: Place) -> Agent | AgentRow:
+async def one(desk: ControlContext, house: HostView, where: TargetOnHost) -> Agent | AgentRow:
     """One agent of another host, the living one of that name before the newest that has ended."""
     try:
-        return selectors.one(house.fleet, where.word)
+        return selectors.select_one(house.fleet, where.word)
     except AgentNotFound:
         return await ended(desk, where)
 
 
-async def listed(desk: Desk, peer: Peer, *, ended: bool, tag: str | None, name: str | None) -> list[Json]:
+async def listed(desk: ControlContext, peer: Peer, *, ended: bool, tag: str | None, name: str | None) -> list[Json]:
     """Other hosts' agents for a list; to those who may not act on them, what everybody may know."""
     rows = await desk.store.read(desk.store.store.agents, ended=ended, tag=tag)
     rows = [row for row in rows if row.registration.host != desk.host and name in (None, row.registration.name)]
@@ -125,7 +125,7 @@ async def listed(desk: Desk, peer: Peer, *, ended: bool, tag: str | None, name: 
     return entries
 
 
-async def differences(desk: Desk, agent: Agent | AgentRow) -> Json:
+async def differences(desk: ControlContext, agent: Agent | AgentRow) -> Json:
     """What is to be said otherwise of another host's agent: its policy, its holds, its next verdict are not ours."""
     reg = agent.reg if isinstance(agent, Agent) else agent.registration
     if reg.host == desk.host:
@@ -145,12 +145,12 @@ def _differences(agent: Agent | AgentRow, daemon: str) -> Json:
     }
 
 
-async def _daemon(desk: Desk, host: str) -> str:
+async def _daemon(desk: ControlContext, host: str) -> str:
     heard = await desk.store.read(desk.store.store.daemon_heard, host)
     return {True: "is connected", False: "is not connected", None: "may be there or not"}[heard]
 
 
-async def hint(desk: Desk, peer: Peer, word: str) -> str:
+async def hint(desk: ControlContext, peer: Peer, word: str) -> str:
     """Where else somebody of that name lives, as the end of a sentence; empty when nowhere, or not for this peer."""
     if not peer.admin:
         return ""
@@ -160,7 +160,14 @@ async def hint(desk: Desk, peer: Peer, word: str) -> str:
 
 
 async def order(
-    desk: Desk, peer: Peer, agent: Agent, reason: Reason, options: KillOptions, *, limit: float | None, cleanup: float
+    desk: ControlContext,
+    peer: Peer,
+    agent: Agent,
+    reason: Reason,
+    options: KillOptions,
+    *,
+    limit: float | None,
+    cleanup: float,
 ) -> Json:
     """Commit an order for another host's daemon; unless `limit` (seconds) is None, look for its outcome so long.
 
@@ -201,7 +208,7 @@ async def order(
     return {**outcome_of(agent, row.request_id, outcome, options, waited=True, at=f"@{host}"), "host": host}
 
 
-async def hold(desk: Desk, peer: Peer, agent: Agent, reason: str, until: datetime | None) -> None:
+async def hold(desk: ControlContext, peer: Peer, agent: Agent, reason: str, until: datetime | None) -> None:
     """Store a hold for another host's daemon, in place of earlier ones on the same agent."""
     store = desk.store
     row = await store.write(
@@ -210,7 +217,7 @@ async def hold(desk: Desk, peer: Peer, agent: Agent, reason: str, until: datetim
     await unhold(desk, agent, but=row.id)
 
 
-async def unhold(desk: Desk, agent: Agent, *, but: int | None = None) -> list[HoldRow]:
+async def unhold(desk: ControlContext, agent: Agent, *, but: int | None = None) -> list[HoldRow]:
     """End the holds on one agent of another host, and give them back."""
     store, ended = desk.store, []
     for row in await store.read(store.store.active_holds, agent.reg.host):
@@ -220,7 +227,7 @@ async def unhold(desk: Desk, agent: Agent, *, but: int | None = None) -> list[Ho
     return ended
 
 
-async def _host_of(desk: Desk, peer: Peer, target: str) -> str:
+async def _host_of(desk: ControlContext, peer: Peer, target: str) -> str:
     """The host of a whole agent id; everything else is of this one."""
     if not _ID.fullmatch(target) or desk.fleet.get(target) is not None:
         return desk.host
@@ -238,7 +245,7 @@ def _forbidden(peer: Peer) -> Forbidden:
     )
 
 
-async def _open(desk: Desk, agent: Agent) -> RequestRow:
+async def _open(desk: ControlContext, agent: Agent) -> RequestRow:
     """The order that was open already."""
     for row in await desk.store.read(desk.store.store.requests_of, agent.agent_id):
         if row.status in OPEN_STATUSES:
@@ -247,7 +254,7 @@ async def _open(desk: Desk, agent: Agent) -> RequestRow:
 
 
 async def _followed(
-    desk: Desk, row: RequestRow, host: str, limit: float, cleanup: float
+    desk: ControlContext, row: RequestRow, host: str, limit: float, cleanup: float
 ) -> tuple[RequestRow, str | None]:
     """The order when it is over, or nothing but its cleanup goes on; or why it is still waited for."""
     store, began = desk.store, desk.clock.mono()

@@ -8,8 +8,8 @@ from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent
 from watchdog.agents.process_claim import foreign_number, has_ended
 from watchdog.control import remote_hosts
-from watchdog.control.context import Desk, Json
-from watchdog.control.remote_hosts import House
+from watchdog.control.context import ControlContext, Json
+from watchdog.control.remote_hosts import HostView
 from watchdog.core.agent import ENDED
 from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, NotYours, ProcessNotFound
@@ -29,17 +29,17 @@ def is_wide(target: str) -> bool:
     return word == "all" or word.startswith(("tag:", "type:"))
 
 
-def visible(desk: Desk, peer: Peer) -> frozenset[str]:
+def visible(desk: ControlContext, peer: Peer) -> frozenset[str]:
     """The ids of the agents that the peer may act on."""
     return frozenset(agent.agent_id for agent in desk.fleet if peer.may(agent.reg.owner_uid))
 
 
-def found(desk: Desk, peer: Peer, word: str) -> Agent:
+def resolve(desk: ControlContext, peer: Peer, word: str) -> Agent:
     """The living agent that the peer means and may touch. Raises AgentNotFound (NotYours), Ambiguous."""
     if _means_another(peer, word):
         raise _not_ours(word)
     try:
-        return selectors.one(desk.fleet, word, visible(desk, peer))
+        return selectors.select_one(desk.fleet, word, visible(desk, peer))
     except AgentNotFound as missing:
         if peer.admin or not _anybodys(desk, word):
             raise missing from None
@@ -59,9 +59,9 @@ def _not_ours(pid: str) -> AgentNotFound:
     return AgentNotFound(f"{pid} is a number of your own pid namespace; say its name or id")
 
 
-def _anybodys(desk: Desk, word: str) -> bool:
+def _anybodys(desk: ControlContext, word: str) -> bool:
     try:
-        selectors.one(desk.fleet, word)
+        selectors.select_one(desk.fleet, word)
     except AgentNotFound:
         return False
     except Ambiguous:
@@ -69,7 +69,7 @@ def _anybodys(desk: Desk, word: str) -> bool:
     return True
 
 
-async def still_may(desk: Desk, peer: Peer, agent: Agent) -> None:
+async def recheck_owner(desk: ControlContext, peer: Peer, agent: Agent) -> None:
     """Follow an agent that root started to the user to whom it has dropped, and refuse peers that may not act on it.
 
     Nothing else changes an owner: what its process runs as at this instant gives nobody an agent. Raises Forbidden.
@@ -79,21 +79,21 @@ async def still_may(desk: Desk, peer: Peer, agent: Agent) -> None:
         raise Forbidden(f"{agent.reg.name} belongs to uid {agent.reg.owner_uid}; you are uid {peer.uid}")
 
 
-async def own_agent(desk: Desk, peer: Peer, agent_id: str) -> Agent:
+async def own_agent(desk: ControlContext, peer: Peer, agent_id: str) -> Agent:
     """The living agent of an id or name that the peer may touch. Conflict for one that has ended."""
     try:
-        agent = found(desk, peer, agent_id)
-        await still_may(desk, peer, agent)
+        agent = resolve(desk, peer, agent_id)
+        await recheck_owner(desk, peer, agent)
         return agent
     except AgentNotFound:
-        row = await stored(desk, peer, agent_id)
+        row = await resolve_ended(desk, peer, agent_id)
         raise Conflict(f"agent {row.agent_id} ({row.registration.name}) has ended ({row.status})") from None
 
 
-def parent_of(desk: Desk, peer: Peer, word: str, owner: int) -> str:
+def parent_of(desk: ControlContext, peer: Peer, word: str, owner: int) -> str:
     """The id of the living agent that is to be a parent of that owner's. Raises BadRequest, Ambiguous, Forbidden."""
     try:
-        agent = found(desk, peer, word)
+        agent = resolve(desk, peer, word)
     except AgentNotFound as error:
         if isinstance(error, Forbidden):
             raise
@@ -103,7 +103,7 @@ def parent_of(desk: Desk, peer: Peer, word: str, owner: int) -> str:
     return agent.agent_id
 
 
-async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
+async def resolve_ended(desk: ControlContext, peer: Peer, word: str) -> AgentRow:
     """This host's newest ended agent of that id, name or pid (another's only if there is none of one's own)."""
     rows = await desk.store.read(desk.store.store.find, word) or await _of_pid(desk, peer, word)
     rows = [row for row in rows if row.status in ENDED and row.registration.host == desk.host]
@@ -123,12 +123,12 @@ async def stored(desk: Desk, peer: Peer, word: str) -> AgentRow:
     return row
 
 
-def unwatched(desk: Desk, peer: Peer, name: str) -> Json | None:
+def unwatched(desk: ControlContext, peer: Peer, name: str) -> Json | None:
     """Who stands in a foreign registry by that name, and cannot be told to be any process."""
     return next((one for one in desk.shown() if one["name"] == name and peer.may(int(str(one["owner_uid"])))), None)
 
 
-async def _of_pid(desk: Desk, peer: Peer, word: str) -> list[AgentRow]:
+async def _of_pid(desk: ControlContext, peer: Peer, word: str) -> list[AgentRow]:
     """Agents of this boot whose main process had that number; none when somebody has it now."""
     if not selectors.is_number(word) or len(word) > 7 or _means_another(peer, word):
         return []
@@ -139,7 +139,7 @@ async def _of_pid(desk: Desk, peer: Peer, word: str) -> list[AgentRow]:
     return [row for row, identity in known if identity is not None and identity.boot_id == desk.boot_id]
 
 
-def _no_agents(desk: Desk, peer: Peer, pid: str) -> AgentNotFound | ProcessNotFound:
+def _no_agents(desk: ControlContext, peer: Peer, pid: str) -> AgentNotFound | ProcessNotFound:
     if _means_another(peer, pid):
         return _not_ours(pid)
     for agent in desk.fleet:
@@ -156,24 +156,24 @@ def _no_agents(desk: Desk, peer: Peer, pid: str) -> AgentNotFound | ProcessNotFo
     )
 
 
-def group(desk: Desk, peer: Peer, target: str) -> list[Agent]:
+def group(desk: ControlContext, peer: Peer, target: str) -> list[Agent]:
     """The living agents of a group that the peer may touch. Raises AgentNotFound for a tag, task or type nobody has."""
     if target == "orphans":
         raise BadRequest("orphans: they have ended already; `kill` ends what lives of them, `reap` shows it")
     mine = visible(desk, peer)
-    agents = selectors.many(desk.fleet, target, mine)
+    agents = selectors.select(desk.fleet, target, mine)
     if agents or target in ("all", "stalled"):
         return agents
-    if selectors.many(desk.fleet, target):
+    if selectors.select(desk.fleet, target):
         raise Forbidden(f"{target} fits only agents of other users; you act on your own")
     raise AgentNotFound(f"no living agent has {target} (see: agent-watchdog list)")
 
 
-def members(desk: Desk, peer: Peer, house: House, word: str) -> list[Agent]:
+def members(desk: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
     """The living agents of one target on one host. Raises AgentNotFound, Ambiguous, Forbidden."""
     if house.host == desk.host:
-        return group(desk, peer, word) if is_group(word) else [found(desk, peer, word)]
-    agents = [] if word == "orphans" else selectors.many(house.fleet, word)
+        return group(desk, peer, word) if is_group(word) else [resolve(desk, peer, word)]
+    agents = [] if word == "orphans" else selectors.select(house.fleet, word)
     if not agents and word not in ("all", "stalled"):
         raise AgentNotFound(f"no living agent of host {house.host} has {word} (see: agent-watchdog list --all-hosts)")
     return agents
@@ -184,7 +184,7 @@ def holds_orphans(word: str) -> bool:
     return word in ("all", "orphans") or word.startswith(("tag:", "type:"))
 
 
-async def with_orphans(desk: Desk, peer: Peer, house: House, word: str) -> list[Agent]:
+async def with_orphans(desk: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
     """The same as `members`, and ended agents of that group whose processes live on; of `orphans` these alone."""
     kind, _, value = word.partition(":")
     fits = [

@@ -20,8 +20,8 @@ from aiohttp import web
 
 from watchdog.concurrency import threads
 from watchdog.concurrency.lanes import Lane, enter
-from watchdog.control.context import DESK, Bell, Desk, peer_at
-from watchdog.control.peers import BACKLOG, Gate, Guarded, Listener, too_often
+from watchdog.control.context import DESK, ControlContext, peer_at
+from watchdog.control.peers import BACKLOG, ConnectionLimiter, Guarded, Listener, too_often
 from watchdog.control.routes import (
     agents,
     custody,
@@ -47,7 +47,7 @@ from watchdog.telemetry import logger
 OPTIONAL = frozenset({("POST", "/agents"), ("POST", "/hold")})  # what a user can do without while the disk is full
 LAST_LOOK = 1.0  # seconds that the removal of our socket may take
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-__all__ = ["Bell", "Desk", "application", "bind", "serve"]
+__all__ = ["application", "bind", "serve"]
 
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/agents", agents.register),
@@ -74,7 +74,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
 )
 
 
-def application(desk: Desk) -> web.Application:
+def application(desk: ControlContext) -> web.Application:
     """The application with all routes; it answers only requests that came over a unix socket."""
     app = web.Application(middlewares=[_errors], client_max_size=MAX_BODY)
     app[DESK] = desk
@@ -118,7 +118,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _problem(500, "internal_error", f"{type(error).__name__}; the daemon's log has more")
 
 
-async def _admit(desk: Desk, peer: Peer, request: web.Request) -> None:
+async def _admit(desk: ControlContext, peer: Peer, request: web.Request) -> None:
     """Work in the peer's lane and at users' pace, and pay for a request that was not the first of its connection.
 
     Raises Limited.
@@ -133,7 +133,7 @@ async def _admit(desk: Desk, peer: Peer, request: web.Request) -> None:
     await desk.pace.begin(user)
 
 
-async def _pay(desk: Desk, peer: Peer, user: int, request: web.Request) -> None:
+async def _pay(desk: ControlContext, peer: Peer, user: int, request: web.Request) -> None:
     kind, cost = cost_of(request.method, request.path_qs)
     seconds = desk.admission.take(peer.uid, kind, cost)
     if seconds > 0:
@@ -144,7 +144,7 @@ async def _pay(desk: Desk, peer: Peer, user: int, request: web.Request) -> None:
             raise too_often(peer.uid, user, seconds)
 
 
-def _refuse_without_space(desk: Desk, peer: Peer) -> None:
+def _refuse_without_space(desk: ControlContext, peer: Peer) -> None:
     why = desk.no_space(peer.uid)
     if why is not None:
         raise NoSpace(f"{why}; no new agent and no hold before there is room again")
@@ -201,7 +201,7 @@ def bind(path: str) -> socket.socket:
 
 
 @asynccontextmanager
-async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncIterator[None]:
+async def serve(desk: ControlContext, listener: socket.socket | None = None) -> AsyncIterator[None]:
     """Answer on `listener` (None: one bound at the desk's own path) for as long as the body runs.
 
     At the end nobody new is accepted, followers are let go, and what is being answered has 2 s to finish; the socket's
@@ -224,7 +224,7 @@ async def serve(desk: Desk, listener: socket.socket | None = None) -> AsyncItera
             # None: no line for each request; AppRunner would hand it on like this.
             return Speaker(inner, loop=loop, access_log=None, keepalive_timeout=30.0)  # type: ignore[arg-type]
 
-        gate = Gate(
+        gate = ConnectionLimiter(
             speaker,
             unheard=desk.unheard,
             admission=desk.admission,

@@ -51,7 +51,7 @@ class Sight:
 
 
 @dataclass(slots=True)
-class Sights:
+class ObservedActivity:
     """The last sight of each kind, and why a kind could not be seen at the last look."""
 
     seen: dict[Kind, Sight] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Sights:
         else:
             self.failed[kind] = failure
 
-    def copy(self) -> "Sights":
+    def copy(self) -> "ObservedActivity":
         """One whose ages go on by themselves."""
         seen = {kind: replace(sight) for kind, sight in self.seen.items()}
         return replace(self, seen=seen, prompt=None if self.prompt is None else replace(self.prompt))

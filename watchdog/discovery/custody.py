@@ -22,13 +22,13 @@ from watchdog.agents.selectors import is_number
 from watchdog.client import client, sockets
 from watchdog.concurrency import threads
 from watchdog.concurrency.threads import Pool
-from watchdog.control.context import Alone, Desk, Json
+from watchdog.control.context import Alone, ControlContext, Json
 from watchdog.core.custody import Custody, Daemon, Holder, custody
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity, Presence
 from watchdog.core.sd_notify import Words, parse_datagram, words_of
 from watchdog.errors import DaemonUnreachable, OwnerCallFailed, UnsafeDirectory, WatchdogError
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.owner.daemons import daemon_of
 from watchdog.processes import identity as identities
 from watchdog.processes.identity import Seen, presence
@@ -51,7 +51,7 @@ class _Neighbour:
 class Custodians(Alone):
     """Knows which other daemon holds what. One round at a time."""
 
-    def __init__(self, desk: Desk, owners: Owners, veto: Callable[[Agent, str], None]) -> None:
+    def __init__(self, desk: ControlContext, owners: HelperPool, veto: Callable[[Agent, str], None]) -> None:
         """`veto` calls off the daemon's own order to end an agent, if nobody was signalled yet."""
         self._desk = desk
         self._veto = veto

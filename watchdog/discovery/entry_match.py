@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.process_claim import Claim, Look, checked, look_at
+from watchdog.agents.process_claim import Look, ProcessClaim, checked, look_at
 from watchdog.clock import Instant
 from watchdog.control.context import Json
 from watchdog.control.schemas import Register, parse
@@ -22,7 +22,15 @@ from watchdog.core.peer import Peer
 from watchdog.core.process import Identity, Listed
 from watchdog.core.provenance import SLACK, Named, Told, named
 from watchdog.core.source_entries import MOST_ENTRIES, WORDS_LIMIT, Entry, entry_of, unread_entry
-from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, ProcessNotFound, Unseen, WatchdogError
+from watchdog.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    OwnerCallFailed,
+    ProcessHidden,
+    ProcessNotFound,
+    WatchdogError,
+)
 from watchdog.processes import procfs
 from watchdog.processes.identity import Seen, ThreadSeen, boot_id
 from watchdog.processes.inside import numbered_inside
@@ -32,7 +40,7 @@ Double = int | OSError  # the pid here of another process with a number, or why 
 MOST_FURTHER = 8  # processes of one entry beside its main one: each look asks the kernel about each, 160 µs
 
 
-class Standing(StrEnum):
+class MatchResult(StrEnum):
     """What the kernel says of the process that an entry names."""
 
     PROVED = "proved"  # it is that very process
@@ -44,12 +52,12 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Match:
     """The answer, in words too. `taken` is set where the process may be registered."""
 
-    standing: Standing
+    standing: MatchResult
     why: str = ""
-    taken: Claim | None = None
+    taken: ProcessClaim | None = None
 
 
 def told_by(answer: object, uid: int) -> tuple[list[Entry], list[str]]:
@@ -121,45 +129,45 @@ def look(
     now: Instant,
     arrival: Arrival = Arrival(),
     double: Double | None = None,
-) -> Found:
+) -> Match:
     """Whose process it is, and which, as was `seen`. `uid` owns the registry. `double`: see `doubles`."""
     if entry.uid != uid:
-        return Found(Standing.OTHERS, f"its file is uid {entry.uid}'s, the registry's owner is uid {uid}")
+        return Match(MatchResult.OTHERS, f"its file is uid {entry.uid}'s, the registry's owner is uid {uid}")
     if entry.pid is None:
         if entry.gone:
-            return Found(Standing.GONE, entry.gone)
-        return Found(Standing.UNSEEN, "its registry tells no pid")
+            return Match(MatchResult.GONE, entry.gone)
+        return Match(MatchResult.UNSEEN, "its registry tells no pid")
     if entry.boot_id is not None and entry.boot_id != boot_id():
-        return Found(Standing.GONE, "it is of another boot")
+        return Match(MatchResult.GONE, "it is of another boot")
     try:
         taken = checked(entry.pid, seen[entry.pid], Peer(uid, uid, os.getpid()), fleet)
     except ProcessNotFound as error:
         if _is_thread(entry, seen[entry.pid], now, arrival):
-            return Found(Standing.UNSEEN, f"its pid, {entry.pid}, is the number of a thread")
-        return Found(Standing.GONE, str(error).removeprefix("pid: "))
-    except Unseen as error:
-        return Found(Standing.UNSEEN, str(error))
+            return Match(MatchResult.UNSEEN, f"its pid, {entry.pid}, is the number of a thread")
+        return Match(MatchResult.GONE, str(error).removeprefix("pid: "))
+    except ProcessHidden as error:
+        return Match(MatchResult.UNSEEN, str(error))
     except (BadRequest, Conflict, Forbidden) as error:
-        return Found(Standing.OTHERS, str(error))
+        return Match(MatchResult.OTHERS, str(error))
     if entry.ticks is not None:
         if entry.ticks != taken.identity.start_ticks:
-            return Found(Standing.GONE, f"process {entry.pid} is another than the one that it names")
-        return Found(Standing.PROVED, taken=taken)
+            return Match(MatchResult.GONE, f"process {entry.pid} is another than the one that it names")
+        return Match(MatchResult.PROVED, taken=taken)
     whom, why = _named(entry, taken.identity, seen, now, arrival)
     if whom in (Named.IT, Named.PERHAPS) and isinstance(double, OSError):
-        return Found(Standing.UNSEEN, f"whether process {entry.pid} is the one that it means: {double}")
+        return Match(MatchResult.UNSEEN, f"whether process {entry.pid} is the one that it means: {double}")
     if whom in (Named.IT, Named.PERHAPS) and double is not None:
         why = f"process {double} has the number {entry.pid} in a container: nothing tells which of the two it means"
-        return Found(Standing.STRANGER, why)
+        return Match(MatchResult.STRANGER, why)
     match whom:
         case Named.IT:
-            return Found(Standing.PROVED, taken=taken)
+            return Match(MatchResult.PROVED, taken=taken)
         case Named.PERHAPS:
-            return Found(Standing.UNPROVED, why, taken)
+            return Match(MatchResult.UNPROVED, why, taken)
         case Named.STRANGER:
-            return Found(Standing.STRANGER, f"process {entry.pid} {why}: it is another one")
+            return Match(MatchResult.STRANGER, f"process {entry.pid} {why}: it is another one")
         case Named.ANOTHER:
-            return Found(Standing.GONE, f"process {entry.pid} {why}")
+            return Match(MatchResult.GONE, f"process {entry.pid} {why}")
     assert_never(whom)
 
 

@@ -4,7 +4,7 @@ At its end its entries were closed by a hook. What is left (a registered name, m
 belongs to the same key and to nobody's living process: each registry is read anew, and written by compare-and-set.
 """
 
-from watchdog.control.context import Desk, Json
+from watchdog.control.context import ControlContext, Json
 from watchdog.core.source_entries import End, Entry, end_json, entry_of
 from watchdog.errors import OwnerCallFailed
 from watchdog.registry.rows import AgentRow
@@ -12,7 +12,9 @@ from watchdog.registry.rows import AgentRow
 _SECONDS = 30.0
 
 
-async def forget(desk: Desk, row: AgentRow, by: str, *, resumable: bool, with_messages: bool) -> list[str]:
+async def remove_entries(
+    desk: ControlContext, row: AgentRow, by: str, *, resumable: bool, with_messages: bool
+) -> list[str]:
     """What was done in each registry in which the agent stood, in words; a fault is one of them."""
     told = []
     at = desk.now() if row.completed_at is None else row.completed_at

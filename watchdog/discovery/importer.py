@@ -16,8 +16,8 @@ from datetime import timedelta
 
 from watchdog.agents.fleet import Agent
 from watchdog.concurrency.lanes import Lane, in_lane
-from watchdog.config.schema import Source
-from watchdog.control.context import Desk, Json
+from watchdog.config.schema import SourceSection
+from watchdog.control.context import ControlContext, Json
 from watchdog.control.routes.agents import take_in
 from watchdog.core.admission import WAIT, Kind, cost_of
 from watchdog.core.agent import Beat, State, Status
@@ -26,11 +26,11 @@ from watchdog.core.process import Identity, Listed, Presence, TreeMember
 from watchdog.core.session_states import quiet_for
 from watchdog.core.source_entries import MOST_ENTRIES, Entry
 from watchdog.discovery import entry_match
-from watchdog.discovery.entry_match import Found, Standing
-from watchdog.discovery.source_places import FULL, Accounts, Place
-from watchdog.discovery.stale_entries import Ghosts
+from watchdog.discovery.entry_match import Match, MatchResult
+from watchdog.discovery.source_places import FULL, SourceState, UserLookup
+from watchdog.discovery.stale_entries import StaleEntries
 from watchdog.errors import BadRequest, Conflict, Forbidden, OwnerCallFailed, WatchdogError
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.probes import session_files
 from watchdog.processes.identity import presence
 from watchdog.telemetry import logger
@@ -44,7 +44,7 @@ Known = tuple[Agent, Listed]
 _SPOKEN = frozenset({Status.STARTING, Status.RUNNING})
 
 
-class Held(OwnerCallFailed):
+class RegistryLocked(OwnerCallFailed):
     """Nobody can read a registry, as the first of these processes stands still with its lock; the others are above."""
 
     def __init__(self, words: str, holders: tuple[int, ...]) -> None:
@@ -52,15 +52,15 @@ class Held(OwnerCallFailed):
         self.holders = holders
 
 
-class Sources:
+class SourceImporter:
     """Looks at each source, each within its own deadline; one that hangs or breaks is told once, and delays nobody."""
 
-    def __init__(self, desk: Desk, owners: Owners) -> None:
+    def __init__(self, desk: ControlContext, owners: HelperPool) -> None:
         self._desk = desk
         self._owners = owners
-        self._ghosts = Ghosts(desk, owners)
-        self._places: dict[tuple[str, str], Place] = {}
-        self._accounts = Accounts()
+        self._ghosts = StaleEntries(desk, owners)
+        self._places: dict[tuple[str, str], SourceState] = {}
+        self._accounts = UserLookup()
         self._writes: list[Awaitable[object]] = []
         self.jobs = {"sources": self.look, "ghosts": self._ghosts.round}  # neither waits for the other
 
@@ -78,9 +78,9 @@ class Sources:
         """Entries that are not watched (remote, without a pid, another's), as `list` shows them."""
         return [one for place in self._places.values() for one in place.shown]
 
-    async def _look(self, source: Source, path: str) -> None:
+    async def _look(self, source: SourceSection, path: str) -> None:
         """One source; whatever its entries hold is bound to them."""
-        place = self._places.setdefault((source.kind, path), Place(os.geteuid()))
+        place = self._places.setdefault((source.kind, path), SourceState(os.geteuid()))
         now = self._desk.clock.mono()
         if now < place.not_before:
             return
@@ -92,14 +92,14 @@ class Sources:
         with logger.caused_by(place.uid):  # who may write what stands there
             await self._read(source, path, place, now)
 
-    async def _read(self, source: Source, path: str, place: Place, now: float) -> None:
+    async def _read(self, source: SourceSection, path: str, place: SourceState, now: float) -> None:
         """What it says now, as its owner; `now`: when the look began."""
         try:
             args = {"kind": source.kind, "path": path}
             answer = await self._owners.call(place.uid, "source_discover", args, DEADLINE)
             told, problems = entry_match.told_by(answer, place.uid)
             for holder in (one for one in told if one.holders):
-                raise Held(holder.note, holder.holders)
+                raise RegistryLocked(holder.note, holder.holders)
         except OwnerCallFailed as error:
             self._unread(place, source.kind, path, error)
             return
@@ -134,7 +134,7 @@ class Sources:
         if why := place.unheard_anew():
             self._desk.event("source.unread", source=source.kind, path=path, why=why)
 
-    def _unread(self, place: Place, kind: str, path: str, error: OwnerCallFailed) -> None:
+    def _unread(self, place: SourceState, kind: str, path: str, error: OwnerCallFailed) -> None:
         """It tells nothing: told once. Who is judged by it alone is, after a second time, not judged by his silence.
 
         But for who stands still and keeps all others from reading it: his silence counts from the first such look on.
@@ -148,7 +148,7 @@ class Sources:
         if not place.told:
             place.told = True
             self._desk.event("source.unread", source=kind, path=path, why=str(error))
-        holders = error.holders if isinstance(error, Held) else ()
+        holders = error.holders if isinstance(error, RegistryLocked) else ()
         holds = self._first_of(holders, place.uid)
         for agent in self._desk.fleet:
             if not agent.promised or not _is_held_to(agent, kind, path):
@@ -169,7 +169,9 @@ class Sources:
 
     # -- one entry
 
-    async def _take(self, source: Source, path: str, place: Place, entry: Entry, known: list[Known]) -> None:
+    async def _take(
+        self, source: SourceSection, path: str, place: SourceState, entry: Entry, known: list[Known]
+    ) -> None:
         """What its entry says of an agent; who is new is registered. `known` have had it. Raises WatchdogError."""
         kind, desk = source.kind, self._desk
         if source.after_seconds is not None and entry.promise is not None:
@@ -203,12 +205,12 @@ class Sources:
         found = entry_match.look(
             entry, place.seen, place.uid, desk.fleet, desk.clock.now(), place.arrival(entry), double
         )
-        if found.standing is Standing.GONE:
+        if found.standing is MatchResult.GONE:
             self._ghosts.seen(kind, path, entry, place.uid, found.why)
-        elif found.standing is Standing.STRANGER:
+        elif found.standing is MatchResult.STRANGER:
             self._ghosts.alive(kind, path, entry)
             self._refuse(place, kind, path, entry, found.why)
-        elif found.standing is Standing.UNSEEN:
+        elif found.standing is MatchResult.UNSEEN:
             place.show(kind, entry, found.why)
         elif found.taken is not None:
             self._ghosts.alive(kind, path, entry)
@@ -218,7 +220,7 @@ class Sources:
                 return
             await self._register(place, kind, path, entry, found)
 
-    def _refuse(self, place: Place, kind: str, path: str, entry: Entry, why: str) -> None:
+    def _refuse(self, place: SourceState, kind: str, path: str, entry: Entry, why: str) -> None:
         """It is not watched, and nothing is done by it: shown, and told once."""
         place.show(kind, entry, why)
         if place.drifts_anew(entry, self._desk.clock.mono()):
@@ -232,16 +234,16 @@ class Sources:
                 found.setdefault(own.key, []).append((agent, own))
         return found
 
-    def _names(self, place: Place, entry: Entry, agent: Agent) -> bool:
+    def _names(self, place: SourceState, entry: Entry, agent: Agent) -> bool:
         return entry_match.names(entry, agent, self._desk.boot_id, self._desk.clock.now(), place.arrival(entry))
 
-    def _proves(self, place: Place, entry: Entry, agent: Agent) -> bool:
+    def _proves(self, place: SourceState, entry: Entry, agent: Agent) -> bool:
         now, arrival = self._desk.clock.now(), place.arrival(entry)
         return entry_match.proves(entry, agent, self._desk.boot_id, now, place.seen, arrival)
 
-    async def _register(self, place: Place, kind: str, path: str, entry: Entry, found: Found) -> None:
+    async def _register(self, place: SourceState, kind: str, path: str, entry: Entry, found: Match) -> None:
         desk, uid = self._desk, place.uid
-        peer, proved = Peer(uid, uid, os.getpid()), found.standing is Standing.PROVED
+        peer, proved = Peer(uid, uid, os.getpid()), found.standing is MatchResult.PROVED
         listed = entry_match.listed(kind, path, entry, proved)
         if desk.admission.take(uid, Kind.REQUESTS, cost_of("POST", "/agents")[1]) > WAIT:
             desk.admission.refused(uid, Kind.REQUESTS)
@@ -269,7 +271,7 @@ class Sources:
             raise Conflict(f"{agent.reg.name} stands in {len(others)} entries already")
         await self._keep(agent, (*others, listed))
 
-    async def _refresh(self, place: Place, agent: Agent, own: Listed, entry: Entry) -> None:
+    async def _refresh(self, place: SourceState, agent: Agent, own: Listed, entry: Entry) -> None:
         """What its program says of ending it may change while it lives."""
         new = replace(
             own,
@@ -287,7 +289,7 @@ class Sources:
             await self._keep(agent, tuple(new if one is own else one for one in agent.reg.entries))
         self._ghosts.agents[(own.kind, own.path, entry.key, entry.token)] = agent.agent_id
 
-    def _also(self, place: Place, agent: Agent, own: Listed, entry: Entry) -> tuple[Identity, ...]:
+    def _also(self, place: SourceState, agent: Agent, own: Listed, entry: Entry) -> tuple[Identity, ...]:
         """Its further processes, each from the second look on: what only passes by is none, and its end is nobody's.
 
         One that has ended stays: its end is the agent's, whether the registry names it still or not.
@@ -310,7 +312,7 @@ class Sources:
     # -- what it says
 
     async def _hear(
-        self, place: Place, kind: str, path: str, agent: Agent, entry: Entry, *, first: bool = False
+        self, place: SourceState, kind: str, path: str, agent: Agent, entry: Entry, *, first: bool = False
     ) -> None:
         """Other content than at the last look is its word; the first that is seen is only where we begin."""
         word = (entry.beat, entry.state, entry.note)
@@ -357,7 +359,7 @@ class Sources:
         now = self._desk.clock.now()
         agent.beat(beat, now.mono, now.wall)
 
-    def _cannot_hear(self, place: Place, agent: Agent, why: str) -> None:
+    def _cannot_hear(self, place: SourceState, agent: Agent, why: str) -> None:
         """It is not judged by its silence while that is so."""
         if agent.status in _SPOKEN:
             place.unheard.append(f"{agent.reg.name}: {why}")
@@ -369,7 +371,7 @@ class Sources:
         if agent.hears and entry.state_since is not None and agent.silence >= quiet_for(agent.after):
             session_files.take(agent, state, entry.state_since, self._desk.clock)
 
-    def _miss(self, place: Place, kind: str, path: str, told: list[Entry], unread: list[Entry]) -> None:
+    def _miss(self, place: SourceState, kind: str, path: str, told: list[Entry], unread: list[Entry]) -> None:
         """Living agents whose entry is gone, or says "ended": told, watched on, their silence not counted.
 
         One whose entry cannot be read is neither: it is unknown until it can be, where it beats there.

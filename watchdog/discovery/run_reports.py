@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from watchdog.agents.fleet import Agent
-from watchdog.control.context import Desk
+from watchdog.control.context import ControlContext
 from watchdog.control.routes.agents import take_in
 from watchdog.control.schemas import Register, parse
 from watchdog.core.agent import ENDED
@@ -22,7 +22,7 @@ from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.names import name_for
 from watchdog.core.peer import Peer
 from watchdog.errors import BadRequest, Conflict, OwnerCallFailed, RegistryUnavailable, WatchdogError
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.probes.exit_report import DEADLINE, DIRECTORY, end_of, told
 from watchdog.telemetry import logger
 
@@ -32,10 +32,10 @@ TOLD = 16  # of one owner, that cannot be taken; the round after tells more
 WHY = "its `run` has written down that it ended, when no daemon could be told"
 
 
-class Latecomers:
+class RunReportImporter:
     """A job of its own, at start and then as seldom as the reaper. One owner's fault stays his own."""
 
-    def __init__(self, desk: Desk, owners: Owners) -> None:
+    def __init__(self, desk: ControlContext, owners: HelperPool) -> None:
         self._desk = desk
         self._owners = owners
         self._told: dict[int, frozenset[str]] = {}  # by owner, what cannot be taken

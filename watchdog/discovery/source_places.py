@@ -26,7 +26,7 @@ Heard = tuple[str, str]  # the agent, and the key of its entry: it may have seve
 
 
 @dataclass(slots=True)
-class Place:
+class SourceState:
     """One registry: how its looks went, what each agent's entry said last, and who is shown but not watched."""
 
     uid: int
@@ -94,7 +94,7 @@ class Place:
         return anew
 
 
-class Accounts:
+class UserLookup:
     """The uids of users by their names. NSS may take minutes (a directory server that is away): one question each."""
 
     def __init__(self) -> None:

@@ -8,11 +8,11 @@ nobody's beats would be read.
 import asyncio
 from dataclasses import dataclass, field
 
-from watchdog.control.context import Desk
+from watchdog.control.context import ControlContext
 from watchdog.core.agent import ENDED, Status
 from watchdog.core.source_entries import Became, End, Entry, end_json
 from watchdog.errors import OwnerCallFailed, WatchdogError
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.telemetry import logger
 
 LOOKS = 2  # that find the same
@@ -32,10 +32,10 @@ class _Ghost:
     told: set[str] = field(default_factory=set)
 
 
-class Ghosts:
+class StaleEntries:
     """Those of all registries. `agents` remembers whose entry each was, while this daemon lives."""
 
-    def __init__(self, desk: Desk, owners: Owners) -> None:
+    def __init__(self, desk: ControlContext, owners: HelperPool) -> None:
         self._desk = desk
         self._owners = owners
         self._known: dict[Place, _Ghost] = {}

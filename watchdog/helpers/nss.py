@@ -19,7 +19,7 @@ from typing import TypeVar
 from watchdog.clock import Clock
 from watchdog.concurrency import threads
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.transient_units import Person
+from watchdog.helpers.transient_units import Account
 
 _clock = Clock()
 NOBODY = 65534  # the group of a uid that has no entry in passwd
@@ -95,7 +95,7 @@ def groups_of(name: str, gid: int) -> list[int]:
     raise OSError(f"{name} is in more than {GROUPS} groups")
 
 
-def person(uid: int) -> tuple[Person, list[int]]:
+def person(uid: int) -> tuple[Account, list[int]]:
     """Home, groups and a clean environment of a uid. Raises OwnerCallFailed."""
     if os.geteuid() not in (0, uid):
         raise OwnerCallFailed("not_permitted", f"a daemon of uid {os.geteuid()} cannot act as uid {uid}")
@@ -115,4 +115,4 @@ def person(uid: int) -> tuple[Person, list[int]]:
         "LOGNAME": name,
         "LANG": os.environ.get("LANG", "C.UTF-8"),
     }
-    return Person(uid, group, known, environment), groups_of(name, group) if known else [group]
+    return Account(uid, group, known, environment), groups_of(name, group) if known else [group]

@@ -25,7 +25,7 @@ from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult, HookSpec
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers import nss, transient_units
-from watchdog.helpers.transient_units import Person
+from watchdog.helpers.transient_units import Account
 from watchdog.helpers.vacancies import Vacancies
 from watchdog.host import children
 from watchdog.host.children import Child
@@ -69,7 +69,7 @@ class _Helper:
         self.waiting.clear()
 
 
-class Owners:
+class HelperPool:
     """The helpers of all owners.
 
     `argv` starts a helper (tests give their own); `settings` go to the built-in hooks; `transient`: each is a unit;
@@ -96,7 +96,7 @@ class Owners:
         self._starting: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
         self._ending: dict[int, set[asyncio.Task[None]]] = {}
         self._alone: set[_Helper] = set()
-        self._persons: dict[int, asyncio.Future[tuple[Person, list[int]]]] = {}
+        self._persons: dict[int, asyncio.Future[tuple[Account, list[int]]]] = {}
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._vacancies = Vacancies(
             max(8, min(MOST, 2 * descriptors // HOOK_DESCRIPTORS)), os.geteuid(), self._make_room, user_of
@@ -219,7 +219,7 @@ class Owners:
                 helper = self._shared[uid] = await self._start(uid)
             return helper
 
-    async def _person(self, uid: int) -> tuple[Person, list[int]]:
+    async def _person(self, uid: int) -> tuple[Account, list[int]]:
         """One question to NSS for each uid at a time; a caller's deadline ends his wait alone."""
         if uid not in self._persons:
             self._persons[uid] = nss.ask(partial(nss.person, uid))
@@ -242,7 +242,7 @@ class Owners:
             raise
 
     async def _started(
-        self, person: Person, groups: Sequence[int], options: Sequence[str], lifetime: float | None
+        self, person: Account, groups: Sequence[int], options: Sequence[str], lifetime: float | None
     ) -> _Helper:
         """Root's daemon starts each as root, and it becomes its owner itself: see `confinement.become`."""
         uid, unit = person.uid, None

@@ -55,7 +55,7 @@ ROOTS[True] = f"{ROOTS[False]} CAP_DAC_OVERRIDE CAP_FOWNER CAP_CHOWN"
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class Account:
     """Whom a helper works as; `known`: there is an entry in passwd."""
 
     uid: int
@@ -77,7 +77,7 @@ def name_for(uid: int) -> str:
     return f"agent-watchdog-helper-{uid}-{secrets.token_hex(6)}.service"
 
 
-def start_argv(name: str, person: Person, command: Sequence[str], lifetime: float | None) -> list[str]:
+def start_argv(name: str, person: Account, command: Sequence[str], lifetime: float | None) -> list[str]:
     """The command that starts the unit and lives as long; `lifetime` in seconds, None: until its stdin ends.
 
     The unit starts as root and `command` changes its uid itself: with User= that user could trace it while its

@@ -13,7 +13,7 @@ from contextlib import suppress
 from watchdog.clock import Clock
 from watchdog.core.users import UserMap, parse_subuid
 from watchdog.helpers import nss
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 SUBUID = "/etc/subuid"
 EVERY = 10.0  # seconds between two looks at whether it has changed
@@ -27,7 +27,7 @@ _Answer = tuple[_Stamp | None, UserMap, list[str]]
 class Users:
     """The users of this host as far as shares go."""
 
-    def __init__(self, clock: Clock, log: Log, path: str = SUBUID) -> None:
+    def __init__(self, clock: Clock, log: EventLogger, path: str = SUBUID) -> None:
         self._clock = clock
         self._log = log
         self._path = path

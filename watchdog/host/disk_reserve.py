@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from watchdog.concurrency import threads
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 MIB = 1 << 20
 SIZE = 8 * MIB
@@ -41,7 +41,7 @@ class _Ballast:
 class Reserve:
     """Owns the files. `give` may be called by any thread; `round` looks whether they can be made again."""
 
-    def __init__(self, state_dir: str, log_file: str, log: Log) -> None:
+    def __init__(self, state_dir: str, log_file: str, log: EventLogger) -> None:
         """Nothing is made yet. `log_file`: "" where the log is no file."""
         self._log = log
         self._state = _Ballast(os.path.join(state_dir, "reserve"))

@@ -14,7 +14,7 @@ from typing import Any
 
 from watchdog.clock import Clock
 from watchdog.errors import NoDescriptors
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 # 23 at rest, without an agent; a hook's child has numbers from 100 up (owner/contained.py), and `roll` keeps 64 free.
 LEAST = 128
@@ -51,10 +51,10 @@ def refuse_too_few() -> None:
         )
 
 
-class Shortage:
+class FdExhaustion:
     """Whether connections wait because there is no descriptor for them; said when it begins and when it is over."""
 
-    def __init__(self, unheard: Callable[[], None], log: Log) -> None:
+    def __init__(self, unheard: Callable[[], None], log: EventLogger) -> None:
         """`unheard` is called each time that connections had to wait: they may carry anybody's heartbeat."""
         self._unheard = unheard
         self._log = log

@@ -11,7 +11,7 @@ from datetime import timedelta
 from watchdog.config.paths import ensure_runtime, places_for
 from watchdog.config.settings import Settings, sqlite_file
 from watchdog.errors import AlreadyRunning, ConfigError, WatchdogError
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 LOCK = "agent-watchdogd.lock"
 
@@ -83,10 +83,10 @@ class PidFile:
             os.close(descriptor)  # an ending daemon removed it between our open and our lock
 
 
-class Locks:
+class InstanceLocks:
     """What keeps a second daemon out, and tells others our pid. Somebody may tidy up the runtime directory under us."""
 
-    def __init__(self, settings: Settings, log: Log, pid_file: PidFile | None = None) -> None:
+    def __init__(self, settings: Settings, log: EventLogger, pid_file: PidFile | None = None) -> None:
         """Take both directories and the registry's file. Raises AlreadyRunning.
 
         `pid_file` is held already, and closed by whoever made it.
@@ -252,7 +252,7 @@ def socket_option(settings: Settings) -> str:
     return "" if settings.runtime_dir == default else f" --socket {shlex.quote(settings.runtime_dir)}/control.sock"
 
 
-def invitation(settings: Settings) -> str:
+def console_hint(settings: Settings) -> str:
     """The lines to paste into a second terminal, with full paths; they work as they stand, and as often as one likes:
     an agent without a name gets a free one.
     """

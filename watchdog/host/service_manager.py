@@ -15,7 +15,7 @@ STEP_SECONDS = 30  # what one step of start or stop may take beyond TimeoutStart
 UNSENT_LIMIT = 16_384  # words on kept sockets that the manager's full queue did not take yet
 
 
-class Supervisor:
+class ServiceManager:
     """READY=1, STATUS=, RELOADING=1, STOPPING=1, WATCHDOG=1 and the descriptor store, to and from $NOTIFY_SOCKET.
 
     WATCHDOG=1 is said by whoever made progress, never by a timer: a completed sweep, a finished step of start or stop.

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from watchdog.core.sd_notify import MAX_BYTES
-from watchdog.host.service_manager import Supervisor
+from watchdog.host.service_manager import ServiceManager
 
 REST = 0.25  # seconds between two looks at the sockets; `systemd-notify` waits for the next one (BARRIER=1)
 BUDGET = 64  # datagrams per look; a plain kernel queues 10 (net.unix.max_dgram_qlen), systemd raises it to 512
@@ -64,11 +64,11 @@ class NotifySockets:
     """Owns `<directory>/<agent_id>` for each agent that has no `run` wrapper to own it."""
 
     def __init__(
-        self, directory: str, receive: Callable[[str, Message], None], supervisor: Supervisor | None = None
+        self, directory: str, receive: Callable[[str, Message], None], supervisor: ServiceManager | None = None
     ) -> None:
         self._directory = directory
         self._receive = receive
-        self._supervisor = supervisor or Supervisor({})
+        self._supervisor = supervisor or ServiceManager({})
         self._kept = self._supervisor.handed_over()
         self._sockets: dict[str, socket.socket] = {}
         self._agents: dict[int, str] = {}  # by descriptor

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from watchdog.agents.fleet import Agent
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.ownership import owner_of
 from watchdog.clock import Clock
@@ -19,8 +19,8 @@ from watchdog.core.kill import Reason, Step, StopAsked
 from watchdog.core.process import Presence
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
-from watchdog.kill.order import ASKING, OWN, WORDLESS, Order, claimant
+from watchdog.helpers.pool import HelperPool
+from watchdog.kill.order import ASKING, AUTOMATIC, WITHDRAWN_BY_BEAT, Order, daemon_identity
 from watchdog.kill.pinned_tree import until_gone
 from watchdog.processes.identity import presence
 from watchdog.registry.store import AsyncStore
@@ -32,10 +32,12 @@ KEYS_SECONDS = 3.0  # that an agent has to end after its exit keys were typed
 AT_REST = frozenset({State.IDLE, State.WAITING, State.DONE})  # no tool call of its own runs
 
 
-class Asking:
+class StopRequest:
     """Sets the flag, has keys typed, and waits; signals nobody."""
 
-    def __init__(self, store: AsyncStore, clock: Clock, holds: Holds, owners: Owners, chronicle: Chronicle) -> None:
+    def __init__(
+        self, store: AsyncStore, clock: Clock, holds: Holds, owners: HelperPool, chronicle: EventRecorder
+    ) -> None:
         self._store = store
         self._clock = clock
         self._holds = holds
@@ -53,7 +55,7 @@ class Asking:
         3. Exit keys. An operator's order then goes on; that of a ladder gives the whole time of its step.
         """
         agent, pause = order.agent, order.options.ask
-        if pause is None or (order.resumed and order.reason in WORDLESS):  # judged anew: see the claim
+        if pause is None or (order.resumed and order.reason in WITHDRAWN_BY_BEAT):  # judged anew: see the claim
             return
         seconds = pause.total_seconds()
         waits = order.step in ASKING
@@ -70,19 +72,19 @@ class Asking:
         if typed and order.options.grace is None:
             order.options = replace(order.options, grace=min(AFTER_KEYS, agent.policy.grace))
         obeyed = hears and not rested and agent.state in AT_REST  # a program that runs one prompt ends after it
-        if typed or obeyed or (not hears and order.reason in OWN):
-            await self._wait(order, KEYS_SECONDS if hears or order.reason not in OWN else seconds)
+        if typed or obeyed or (not hears and order.reason in AUTOMATIC):
+            await self._wait(order, KEYS_SECONDS if hears or order.reason not in AUTOMATIC else seconds)
         if order.options.only_ask and not _gone(agent):
             order.vetoed = "it was asked to stop and did not; its ladder ends before a kill"
 
     async def _begin(self, order: Order) -> bool:
         """Commit that it is asked; False where the order is somebody else's (the claim says so)."""
         agent, store, now = order.agent, self._store.store, self._clock.now().wall
-        me = claimant(agent.reg.host)
+        me = daemon_identity(agent.reg.host)
         if not await self._store.write(store.claim_request, order.request_id, me, now, takeover_from=order.former):
             return False
         if order.step == "":
-            if order.reason in OWN:
+            if order.reason in AUTOMATIC:
                 await self._store.write(store.set_rung, agent.agent_id, Step.STOP)
                 agent.climbed(Step.STOP)
             if agent.hears:  # learnt since the last sweep, it may stand nowhere yet

@@ -18,7 +18,7 @@ FREEZE_LIMIT = 2.0  # seconds; 100 processes take 1.2 ms, one in uninterruptible
 _TICK = 0.005
 
 
-class Enclosure:
+class CgroupFreezer:
     """One agent's cgroup. All answers are of the last `look`."""
 
     def __init__(self, path: str | None) -> None:

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
-from watchdog.agents.tracker import Hearing
+from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.core.agent import Status
 from watchdog.core.kill import Reason
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.process import Presence, TreeMember
-from watchdog.kill.close import Closing
-from watchdog.kill.order import ASKING, BEFORE_SIGNALS, OWN, WORDLESS, Order, claimant, withdrawn
+from watchdog.kill.close import Close
+from watchdog.kill.order import ASKING, AUTOMATIC, BEFORE_SIGNALS, WITHDRAWN_BY_BEAT, Order, daemon_identity, withdrawn
 from watchdog.kill.pinned_tree import release
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
 from watchdog.processes.signals import Guard, is_ancestor
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 STARTED_US = "its process started this daemon, which cannot end it"
 LAST_WORD = 0.75  # seconds; `run` passes beats on at most every 0.5 s
@@ -31,22 +31,22 @@ def started_us(agent: Agent) -> bool:
     return main is not None and is_ancestor(main.pid) and presence(main, agent.pidfd) is not Presence.ABSENT
 
 
-class Spoke(Exception):
+class BeatArrived(Exception):
     """It beat before the first signal."""
 
 
-class Claiming:
+class Claim:
     """Claims by compare-and-set; signals nobody."""
 
     def __init__(
         self,
         store: AsyncStore,
         clock: Clock,
-        hearing: Hearing,
+        hearing: AgentTracker,
         holds: Holds,
-        closing: Closing,
+        closing: Close,
         guard: Callable[[Agent], Guard],
-        log: Log,
+        log: EventLogger,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -60,7 +60,7 @@ class Claiming:
     async def claim(self, order: Order) -> bool:
         """Take the agent's row; False when the order was withdrawn instead."""
         agent = order.agent
-        if order.resumed and order.reason in WORDLESS and order.step in BEFORE_SIGNALS:
+        if order.resumed and order.reason in WITHDRAWN_BY_BEAT and order.step in BEFORE_SIGNALS:
             # What it said while no daemon listened is only reaching us now.
             return await self.spare(order, "the daemon was restarted before the first signal: it is judged anew")
         await self._hearing.follow(agent, self._store)  # while its process can be asked: its hooks run as that uid
@@ -68,7 +68,7 @@ class Claiming:
         if why := order.reprieve(self._holds, self._clock.now().wall):
             return await self.spare(order, why)
         self._note_end(order)
-        me, now = claimant(agent.reg.host), self._clock.now().wall
+        me, now = daemon_identity(agent.reg.host), self._clock.now().wall
         again = agent.status is Status.UNKILLABLE  # its row stays so: coming and going would fill the history
         taken = await self._store.write(
             self._store.store.claim_agent,
@@ -86,7 +86,7 @@ class Claiming:
             await self._closing.let_go(agent)  # first: as soon as the order is gone the next look may give another
             await self._withdraw(order, "its row was closed by somebody else")
             return False
-        if order.reason in WORDLESS and order.step in ASKING and agent.reg.source == "run":
+        if order.reason in WITHDRAWN_BY_BEAT and order.step in ASKING and agent.reg.source == "run":
             await asyncio.sleep(LAST_WORD)
         # No await from here to the end of the claim: a beat that came meanwhile, or lay with `run`, counts, as does
         # a hold; to later ones the status says that they come too late.
@@ -101,7 +101,7 @@ class Claiming:
         """Take an order whose agent's row is closed already, and stays as it is; False when it was withdrawn."""
         if why := order.reprieve(self._holds, self._clock.now().wall):
             return await self._withdraw(order, why)
-        me, now = claimant(order.agent.reg.host), self._clock.now().wall
+        me, now = daemon_identity(order.agent.reg.host), self._clock.now().wall
         claim = self._store.store.claim_request
         if await self._store.write(claim, order.request_id, me, now, takeover_from=order.former):
             return True
@@ -109,10 +109,10 @@ class Claiming:
 
     def listen(self, order: Order) -> None:
         """Until the first signal goes out, its word still withdraws what the want of one asked for. Raises Spoke."""
-        if order.reason in WORDLESS and not order.begun:
+        if order.reason in WITHDRAWN_BY_BEAT and not order.begun:
             self._hearing.sockets.drain(order.agent.agent_id)
             if why := order.spoke():
-                raise Spoke(why)
+                raise BeatArrived(why)
 
     def begin(self, order: Order) -> None:
         """The last look, right before a signal; from then on what is begun is finished. Raises Spoke."""
@@ -121,7 +121,7 @@ class Claiming:
 
     def _note_end(self, order: Order) -> None:
         """Who ended by itself between the decision and the claim has not been ended by us, whatever he left."""
-        if order.reason in OWN and order.step in ASKING and self._present(order.agent) is Presence.ABSENT:
+        if order.reason in AUTOMATIC and order.step in ASKING and self._present(order.agent) is Presence.ABSENT:
             order.reason = Reason.GONE
             order.why = f"it exited by itself {'when it was asked to stop' if order.asked else 'before the kill began'}"
 

@@ -11,26 +11,26 @@ from typing import Any
 
 from watchdog.agents import oom
 from watchdog.agents.fleet import Agent
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.persistence import row_of
-from watchdog.agents.tracker import Hearing
-from watchdog.cleanup.runner import Cleanup
+from watchdog.agents.tracker import AgentTracker
+from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock, Instant
 from watchdog.core.agent import LIVE, Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import Reason
 from watchdog.core.process import Identity
 from watchdog.errors import Conflict
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.kill.order import Order, by_itself, end_words, error_of, member_json, status_of, task_of, told
-from watchdog.kill.terminate import Ended
-from watchdog.probes.exit_report import Reports
+from watchdog.kill.terminate import TerminationResult
+from watchdog.probes.exit_report import ExitReports
 from watchdog.processes import procfs
 from watchdog.processes.exit_status import exit_status
 from watchdog.processes.identity import boot_id, passed_on
 from watchdog.registry.rows import End, Proof
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
 
 RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
@@ -41,19 +41,19 @@ class NotOurs(Exception):
     """The order is done already (and what followed failed), or was closed or taken by somebody else."""
 
 
-class Closing:
+class Close:
     """Knows the store, the hooks and the ears; kills nobody."""
 
     def __init__(
         self,
         store: AsyncStore,
         clock: Clock,
-        hearing: Hearing,
-        cleanup: Cleanup,
-        chronicle: Chronicle,
+        hearing: AgentTracker,
+        cleanup: CleanupRunner,
+        chronicle: EventRecorder,
         metrics: Metrics,
-        log: Log,
-        owners: Owners,
+        log: EventLogger,
+        owners: HelperPool,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -62,7 +62,7 @@ class Closing:
         self._chronicle = chronicle
         self._metrics = metrics
         self._log = log
-        self._reports = Reports(owners)
+        self._reports = ExitReports(owners)
         self._me = f"daemon {os.getpid()}"
 
     async def proved(self, order: Order) -> None:
@@ -142,7 +142,7 @@ class Closing:
                 processes=processes[:MOST_TOLD] if isinstance(processes, list) else [],
             )
 
-    async def put_aside(self, order: Order, ended: Ended) -> None:
+    async def put_aside(self, order: Order, ended: TerminationResult) -> None:
         """Say once that something lives on; no cleanup while it does."""
         agent = order.agent
         alive = [f"{m.seen.name}[{m.pid}] {m.lives_on()}" for m in ended.members if not m.dead]
@@ -280,7 +280,7 @@ class Closing:
         if agent.exit_known or (not await self._reports.learn(agent) and agent.exit_known):
             agent.exit_told = ""
 
-    def _logged(self, agent: Agent) -> Log:
+    def _logged(self, agent: Agent) -> EventLogger:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
 
 
@@ -307,7 +307,7 @@ def _started(identity: Identity, now: Instant) -> str | None:
     return (now.wall - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _left(ended: Ended) -> str:
+def _left(ended: TerminationResult) -> str:
     """Who was not the agent's own, and lives on where it was: a program that is spared, or says that it is one."""
     names = ", ".join(ended.left[:8]) + (" and more" if len(ended.left) > 8 else "")
     return f"; left alive in its cgroup: {names}" if names else ""
@@ -325,7 +325,7 @@ MOST_LEFT = 20  # rows of history that one order gets for what it could not end,
 class Telling:
     """The words of one order."""
 
-    def __init__(self, order: Order, chronicle: Chronicle, log: Log) -> None:
+    def __init__(self, order: Order, chronicle: EventRecorder, log: EventLogger) -> None:
         """`log` has the agent bound."""
         self._order = order
         self._chronicle = chronicle

@@ -11,7 +11,7 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.ownership import owner_of
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.probes.panes import Panes
 
 LONGEST = 500  # characters of one sentence of somebody else's
@@ -19,7 +19,7 @@ MOST = 10  # lines of a log
 DEADLINE = 1.0  # seconds that the first signal may wait for them
 
 
-async def testimony(agent: Agent, held: str | None, owners: Owners, panes: Panes) -> dict[str, object]:
+async def collect_evidence(agent: Agent, held: str | None, owners: HelperPool, panes: Panes) -> dict[str, object]:
     """By source: verdict, heartbeat, lease, tool, progress, beat_file, activity, seen, hold, last_words, pane.
 
     `held`: the hold on it that is on in spite of the kill (put on too late), or None. Waits for the owner's helper
@@ -67,7 +67,7 @@ def _beat_file(agent: Agent) -> str | None:
     return "read" if agent.unread is None else f"could not be read for {_seconds(agent.unread)} s"
 
 
-async def _output(agent: Agent, owners: Owners) -> object:
+async def _output(agent: Agent, owners: HelperPool) -> object:
     """The last lines of its log, as far as one was told of: where else its output goes is its starter's affair."""
     if agent.reg.log is None:
         return "not known: no log was registered (--log)"

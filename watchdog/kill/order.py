@@ -21,12 +21,12 @@ from watchdog.core.kill import KillOptions, Polite, Reason
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity, Presence, TreeMember
-from watchdog.kill.terminate import Ended, Plan
+from watchdog.kill.terminate import TerminationPlan, TerminationResult
 from watchdog.processes.identity import boot_id, presence, read_identity
 from watchdog.registry.rows import RequestRow
 
-OWN = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
-WORDLESS = OWN - {Reason.EXPIRED}  # for want of a word, which may still come
+AUTOMATIC = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
+WITHDRAWN_BY_BEAT = AUTOMATIC - {Reason.EXPIRED}  # for want of a word, which may still come
 ASKING = frozenset({"", "asked", "program", "keys"})  # steps, as they are committed, before the claim
 BEFORE_SIGNALS = ASKING | {"looked"}  # at which nobody has got a signal
 FAULTS = frozenset(  # that the kernel, or abort(3), sends for what a process itself did (signal(7))
@@ -66,10 +66,10 @@ class Order:
     members: tuple[TreeMember, ...] = ()
     evidence: dict[str, object] | None = None  # that no write has taken along yet
     stored: tuple[str, tuple[TreeMember, ...]] = ("", ())  # step and members, as this daemon has committed them last
-    plan: Plan | None = None
+    plan: TerminationPlan | None = None
     outcome: dict[str, object] | None = None  # as the row has it
     result: dict[str, object] | None = None  # as it is told to who waits; None: not yet
-    ended: Ended = field(default_factory=Ended)  # how far the attempts have come
+    ended: TerminationResult = field(default_factory=TerminationResult)  # how far the attempts have come
     again: asyncio.Event = field(default_factory=asyncio.Event)  # somebody wants the next attempt now
     done: asyncio.Event = field(default_factory=asyncio.Event)
     proved: asyncio.Event = field(default_factory=asyncio.Event)  # all of it is dead, and that is committed
@@ -124,7 +124,7 @@ class Order:
     @property
     def holders(self) -> tuple[str, str | None]:
         """Whose claim on it is ours to use: this daemon's, or that of the one whom it succeeds."""
-        return claimant(self.agent.reg.host), self.former
+        return daemon_identity(self.agent.reg.host), self.former
 
     def take_over(self, now: float) -> None:
         """An earlier daemon came as far as `step` with `members`: its signals may have gone out, or not.
@@ -152,10 +152,10 @@ class Order:
         self.termed = started, everybody
         return {**(self.outcome or {}), "termed": {"boot_id": boot_id(), "mono": started, "all": everybody}}
 
-    def planned(self) -> Plan:
+    def planned(self) -> TerminationPlan:
         """What one attempt is to do."""
         agent, options = self.agent, self.options
-        return Plan(
+        return TerminationPlan(
             agent_id=agent.agent_id,
             main=agent.identity,
             grace=agent.policy.grace if options.grace is None else options.grace,
@@ -169,7 +169,7 @@ class Order:
             termed=self.termed,
         )
 
-    def attempted(self, ended: Ended) -> None:
+    def attempted(self, ended: TerminationResult) -> None:
         """Add what one attempt did; who was alive before it and is not on its roll has ended in between."""
         self.touched = self.touched or ended.signalled
         self.killed = self.killed or any("SIGKILL" in member.sent for member in ended.members)
@@ -211,7 +211,7 @@ class Order:
         mine, theirs, former = self.options, options, self.reason
         if by != "daemon":
             self.wanted = True
-            if former in OWN and not self.under_way and reason in (Reason.OPERATOR, Reason.STOP):
+            if former in AUTOMATIC and not self.under_way and reason in (Reason.OPERATOR, Reason.STOP):
                 self.reason, self.by, self.why = reason, by, why
             grace = mine.grace if theirs.grace is None else theirs.grace
             cleanup, cancel = mine.cleanup and theirs.cleanup, mine.cancel or theirs.cancel
@@ -296,7 +296,7 @@ def status_of(order: Order, agent: Agent) -> Status:
 def by_itself(order: Order) -> bool:
     """Whether it ended before anything was done to it."""
     return order.reason is Reason.GONE or (
-        order.reason in OWN and not order.signalled and order.agent.identity is not None
+        order.reason in AUTOMATIC and not order.signalled and order.agent.identity is not None
     )
 
 
@@ -394,14 +394,14 @@ def end_words(
 
 
 @cache
-def claimant(host: str) -> str:
+def daemon_identity(host: str) -> str:
     """This daemon: its host, boot, pid and start ticks."""
     me = read_identity(os.getpid(), host)
     ticks = me.start_ticks if me else 0  # a daemon always sees itself; 0 is nobody's, so it reads as gone
     return f"daemon {os.getpid()} {ticks} of boot {boot_id()} of host {host}"
 
 
-def gone(claimed_by: str | None, host: str) -> bool:
+def claim_is_stale(claimed_by: str | None, host: str) -> bool:
     """Whether nobody holds the claim any more: there is none, or its daemon's process is proved absent.
 
     A claim of another boot of this host is nobody's: that boot is over, or its daemon would be heard (`claim_host`).
@@ -411,7 +411,7 @@ def gone(claimed_by: str | None, host: str) -> bool:
     if len(words) != 9 or not (words[1].isdigit() and words[2].isdigit()):
         return True
     identity = Identity(host=words[8], boot_id=words[5], pid=int(words[1]), start_ticks=int(words[2]))
-    if identity.pid == os.getpid() and claimed_by == claimant(host):
+    if identity.pid == os.getpid() and claimed_by == daemon_identity(host):
         return True  # our own, and we know of no such order: the answer to our claim was lost
     return presence(identity, None, host=host) is Presence.ABSENT
 

@@ -76,7 +76,7 @@ class Member:
         return f"alive (frozen by cgroup {self.frozen_by}; thaw it: {cgroups.thaw_command(self.frozen_by)})"
 
 
-class Roll:
+class PinnedTree:
     """Whoever was found to belong to the tree since the attempt began; the dead stay on it."""
 
     def __init__(

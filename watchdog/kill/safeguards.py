@@ -24,7 +24,7 @@ from watchdog.core.agent import Verdict
 from watchdog.core.decision import Budget, Limits, Look, Veto
 from watchdog.core.mass_stall import lingering, mass_stalls, one_by_one
 from watchdog.probes import host_pressure
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 FRESH = 2  # intervals without a gap, until we trust our own watch again
 SUSPENDED = 1.0  # seconds by which BOOTTIME ran ahead of MONOTONIC: the machine slept
@@ -33,14 +33,14 @@ _SILENT = frozenset({Verdict.LATE, Verdict.STALLED})
 
 
 @dataclass(slots=True)
-class _Doubt:
+class _SelfHold:
     """One that is on."""
 
     why: str
     lifted: bool = False
 
 
-class Restraint:
+class Safeguards:
     """Asked once a sweep; `settings` gives those that hold now."""
 
     def __init__(
@@ -48,7 +48,7 @@ class Restraint:
         settings: Callable[[], Settings],
         clock: Clock,
         holds: Holds,
-        log: Log,
+        log: EventLogger,
         user_of: Callable[[int], int] = lambda uid: uid,
         look: Callable[[], object] = lambda: None,
     ) -> None:
@@ -65,7 +65,7 @@ class Restraint:
         self._users = 1  # that have agents
         self._last: Instant | None = None  # of a look at everybody
         self._unsettled, self._until = "", 0.0  # why we do not trust our own watch, and until when
-        self.doubts: dict[tuple[Veto, int | None], _Doubt] = {}  # by kind and user (None: everybody's agents)
+        self.doubts: dict[tuple[Veto, int | None], _SelfHold] = {}  # by kind and user (None: everybody's agents)
 
     def killed(self, agent: Agent, *, silent: bool = False) -> None:
         """The daemon ordered a kill of its own. `silent`: for a silence that may be part of a mass stall.
@@ -133,7 +133,7 @@ class Restraint:
         self._doubt(Veto.UNSETTLED, self._unsettled if now.mono < self._until else None, tell=False)
         silent = any(look.judgement.verdict in (Verdict.LATE, Verdict.STALLED, Verdict.STARTING) for look in looks)
         asked = silent or (Veto.PRESSURE, None) in self.doubts
-        self._doubt(Veto.PRESSURE, host_pressure.pressed(hold.cpu_pressure_percent) if asked else None)
+        self._doubt(Veto.PRESSURE, host_pressure.host_pressure(hold.cpu_pressure_percent) if asked else None)
         limit = timedelta(seconds=hold.max_seconds)
         self._mass_stalls(looks, settled, limit)
         on = {key: (key[0], doubt.why) for key, doubt in self.doubts.items() if not doubt.lifted}
@@ -218,6 +218,6 @@ class Restraint:
         elif known is not None:
             known.why = why
         else:
-            self.doubts[key] = _Doubt(why)
+            self.doubts[key] = _SelfHold(why)
             if tell:
                 self._log.event("hold.started", exc_info=None, why=why, **fields)

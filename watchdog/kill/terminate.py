@@ -14,9 +14,9 @@ from watchdog.core.kill import Polite
 from watchdog.core.ladder import END_PHASE, Kill, Move, asked, next_step
 from watchdog.core.process import Identity, TreeMember
 from watchdog.core.proof import Looks
-from watchdog.kill.cgroup_freezer import Enclosure
-from watchdog.kill.pinned_tree import Member, Roll
-from watchdog.probes.process_scan import Scanner
+from watchdog.kill.cgroup_freezer import CgroupFreezer
+from watchdog.kill.pinned_tree import Member, PinnedTree
+from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import cgroups
 from watchdog.processes import snapshot as evidence
 from watchdog.processes.reader import awaited
@@ -28,7 +28,7 @@ RESEND = 0.2  # seconds between two rounds of the end phase; teardown of 100 pro
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TerminationResult:
     """What became of a tree.
 
     `reason` is set when something of it lives: not_permitted, protected, unreadable, frozen, traced, d_state, outrun.
@@ -47,7 +47,7 @@ class Ended:
     def alive(self) -> tuple[Identity, ...]:
         return tuple(m.seen.identity for m in self.members if not m.dead)
 
-    def after(self, former: "Ended") -> "Ended":
+    def after(self, former: "TerminationResult") -> "TerminationResult":
         """The whole story of two attempts: whom the former one could not end, this one may have found dead."""
         now = {m.seen.identity: m for m in self.members}
         for member in former.members:
@@ -59,7 +59,7 @@ class Ended:
 
 
 @dataclass(slots=True)
-class Plan:
+class TerminationPlan:
     """How a tree is to be ended; `force` may be raised while it is being done."""
 
     agent_id: str
@@ -76,13 +76,13 @@ class Plan:
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Ending:
+class TreeTermination:
     """One attempt to end one tree."""
 
     def __init__(
         self,
-        plan: Plan,
-        scanner: Scanner,
+        plan: TerminationPlan,
+        scanner: ProcessScanner,
         clock: Clock,
         guard: Callable[[], Guard],
         intend: Callable[[str, list[TreeMember], dict[str, object] | None], Awaitable[None]],
@@ -100,14 +100,14 @@ class Ending:
         self._intend = intend
         self._termed = termed
         self._told: bool | None = None  # by `termed`
-        self._roll = Roll(plan.main, guard, signalled, refused, plan.main_pidfd)
+        self._roll = PinnedTree(plan.main, guard, signalled, refused, plan.main_pidfd)
         self._guard = guard
         self._restless = 0
         self._looks = Looks()
-        self._enclosure = Enclosure(plan.cgroup)
+        self._enclosure = CgroupFreezer(plan.cgroup)
         self._kill = Kill(clock.mono(), plan.grace, plan.verify, plan.polite)
 
-    async def run(self) -> Ended:
+    async def run(self) -> TerminationResult:
         """End the tree.
 
         1. Look once and commit who belongs to it, with evidence, before the first signal of all attempts.
@@ -133,17 +133,17 @@ class Ending:
             while True:
                 alive = roll.alive()
                 if alive and all(m.refused for m in alive):
-                    return Ended(roll.all(), await roll.stuck())
+                    return TerminationResult(roll.all(), await roll.stuck())
                 step = next_step(self._state(alive), self._clock.mono())
                 match step.move:
                     case Move.VERIFIED:
                         unseen = tuple(self._enclosure.unseen())
                         left = () if unseen else self._enclosure.strangers()
-                        return Ended(roll.all(), "not_permitted" if unseen else None, unseen, left)
+                        return TerminationResult(roll.all(), "not_permitted" if unseen else None, unseen, left)
                     case Move.GIVE_UP:
                         self._enclosure.thaw()  # else our own freezer would be what holds them
                         nobody = "outrun" if self._looks.outrun else "not_permitted"
-                        return Ended(roll.all(), await roll.stuck() or nobody)
+                        return TerminationResult(roll.all(), await roll.stuck() or nobody)
                     case Move.LOOK:
                         await self._look()
                     case Move.WAIT:
@@ -243,7 +243,7 @@ class Ending:
             hurry.clear()
 
 
-async def _evidence(roll: Roll) -> dict[str, object]:
+async def _evidence(roll: PinnedTree) -> dict[str, object]:
     """What its processes were doing; that this cannot be read stops no kill."""
     try:
         return await awaited(None, evidence.snapshot, [m.seen for m in roll.alive()])

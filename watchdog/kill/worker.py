@@ -16,9 +16,9 @@ from dataclasses import replace
 from functools import partial
 
 from watchdog.agents.fleet import Agent
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
-from watchdog.agents.tracker import Hearing
+from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter, lane
 from watchdog.core.conversations import conversation_of
@@ -26,22 +26,22 @@ from watchdog.core.kill import KillOptions, Reason, Step
 from watchdog.core.ladder import END_PHASE
 from watchdog.core.process import TreeMember
 from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
-from watchdog.helpers.pool import Owners
-from watchdog.kill.ask import Asking
-from watchdog.kill.claim import STARTED_US, Claiming, Spoke, started_us
-from watchdog.kill.close import Closing, NotOurs, Telling
-from watchdog.kill.evidence import testimony
-from watchdog.kill.order import ASKING, OWN, Order, from_json, member_of, result_of, to_json, withdrawn
+from watchdog.helpers.pool import HelperPool
+from watchdog.kill.ask import StopRequest
+from watchdog.kill.claim import STARTED_US, BeatArrived, Claim, started_us
+from watchdog.kill.close import Close, NotOurs, Telling
+from watchdog.kill.evidence import collect_evidence
+from watchdog.kill.order import ASKING, AUTOMATIC, Order, from_json, member_of, result_of, to_json, withdrawn
 from watchdog.kill.pinned_tree import until_gone
-from watchdog.kill.terminate import Ended, Ending
+from watchdog.kill.terminate import TerminationResult, TreeTermination
 from watchdog.probes import conversation
 from watchdog.probes.panes import Panes
-from watchdog.probes.process_scan import Scanner
+from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes.signals import Guard
 from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 OBSERVES = 'the daemon only observes (mode = "observe"): it ends nothing'
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
@@ -56,15 +56,15 @@ class KillWorker:
         *,
         store: AsyncStore,
         clock: Clock,
-        scanner: Scanner,
-        hearing: Hearing,
+        scanner: ProcessScanner,
+        hearing: AgentTracker,
         holds: Holds,
-        closing: Closing,
+        closing: Close,
         guard: Callable[[Agent], Guard],
-        chronicle: Chronicle,
-        owners: Owners,
+        chronicle: EventRecorder,
+        owners: HelperPool,
         panes: Panes,
-        log: Log,
+        log: EventLogger,
         observe: bool,
         parallel: int,
         user_of: Callable[[int], int] = lambda uid: uid,  # whose share an agent's kill counts for
@@ -75,8 +75,8 @@ class KillWorker:
         self._scanner = scanner
         self._holds = holds
         self._closing = closing
-        self._claiming = Claiming(store, clock, hearing, holds, closing, guard, log)
-        self._asking = Asking(store, clock, holds, owners, chronicle)
+        self._claiming = Claim(store, clock, hearing, holds, closing, guard, log)
+        self._asking = StopRequest(store, clock, holds, owners, chronicle)
         self._guard = guard
         self._chronicle = chronicle
         self._owners = owners
@@ -178,7 +178,7 @@ class KillWorker:
     def veto(self, agent: Agent, why: str) -> None:
         """Call off the daemon's order to end it, if nobody was signalled yet: its silence may be our fault, or none."""
         order = self._orders.get(agent.request_id or "")
-        if order is not None and order.reason in OWN and order.step in ASKING:
+        if order is not None and order.reason in AUTOMATIC and order.step in ASKING:
             order.vetoed = why
             order.again.set()
 
@@ -265,7 +265,7 @@ class KillWorker:
         orphans = order.reason is Reason.ORPHANED
         if order.step != "cleanup":
             if order.conversation is None and not orphans:
-                order.conversation = await conversation.conversation(order.agent, self._owners)
+                order.conversation = await conversation.find_conversation(order.agent, self._owners)
             await self._asking.ask(order)
             async with self.slots.turn(None if order.urgent else self._user_of(order.agent.reg.owner_uid)):
                 if order.stayed and order.under_way:
@@ -274,8 +274,8 @@ class KillWorker:
                 if not await claim(order):
                     return True
                 try:
-                    ended = Ended() if self._left_alone(order) else await self._end(order)
-                except Spoke as spoke:
+                    ended = TerminationResult() if self._left_alone(order) else await self._end(order)
+                except BeatArrived as spoke:
                     await self._claiming.spare(order, str(spoke))
                     return True
             order.ended = ended = ended.after(order.ended)
@@ -306,7 +306,7 @@ class KillWorker:
         not_ours = not_ours or agent.elsewhere is not None
         return order.reason is Reason.LOST or (order.reason is Reason.GONE and (self.observe or not_ours))
 
-    async def _end(self, order: Order) -> Ended:
+    async def _end(self, order: Order) -> TerminationResult:
         agent = order.agent
         order.plan = order.planned()
 
@@ -319,7 +319,7 @@ class KillWorker:
             if snapshot is not None:
                 held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
                 self._reckon(agent)
-                said = await testimony(agent, held, self._owners, self._panes)
+                said = await collect_evidence(agent, held, self._owners, self._panes)
                 order.evidence = {**snapshot, **order.kept, "said": said}
                 return  # it goes with the first intent, or with the proof where nobody is left to signal
             if not await self._closing.save(order, step):
@@ -344,9 +344,9 @@ class KillWorker:
                 await self._closing.save(order, order.step, order.have_termed(started, everybody))
 
         acts = guard, intend, signalled, told.refused, termed
-        return await Ending(order.plan, self._scanner, self._clock, *acts).run()
+        return await TreeTermination(order.plan, self._scanner, self._clock, *acts).run()
 
-    def _logged(self, agent: Agent) -> Log:
+    def _logged(self, agent: Agent) -> EventLogger:
         return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
 
 

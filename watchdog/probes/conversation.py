@@ -9,14 +9,14 @@ from watchdog.agents.ownership import owner_of
 from watchdog.core.conversations import RESUME, Conversation, conversation_of, kept_in
 from watchdog.core.process import Presence
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.processes.identity import presence
 
 DEADLINE = 1.0  # seconds that the end of an agent may wait for it
 _PROGRAMS = frozenset({*RESUME, "antigravity"})
 
 
-async def conversation(agent: Agent, owners: Owners) -> Conversation | None:
+async def find_conversation(agent: Agent, owners: HelperPool) -> Conversation | None:
     """The conversation of a living or dead agent, as far as it is known now."""
     main = agent.identity
     if main is not None and _may_have(agent) and presence(main, agent.pidfd) is not Presence.ABSENT:

@@ -15,7 +15,9 @@ from watchdog.processes.reader import awaited
 from watchdog.processes.stops import stops
 
 BUSY = 0.05  # share of one core; an idle Node program with timers uses under 1 %
-STARVED = 0.5  # share of the time in which it would run and is not let; one that only has timers waits for far less
+CPU_WAIT_SHARE = (
+    0.5  # share of the time in which it would run and is not let; one that only has timers waits for far less
+)
 NONE: Mapping[int, float] = MappingProxyType({})
 
 
@@ -36,7 +38,7 @@ async def see_halts(agents: Iterable[Agent]) -> None:
         agent.stopped(halt({pid: stop for pid, stop in stopped.items() if pid in tree}, main, tree))
 
 
-def look(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) -> None:
+def measure(fleet: Fleet, elapsed: float, waited: Mapping[int, float] = NONE) -> None:
     """Note of each agent what it was seen doing in the `elapsed` seconds between the last two scans."""
     children = defaultdict(list)
     for agent in fleet:
@@ -67,7 +69,7 @@ def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE)
     starved = sum(seconds - waited_before.get(identity, seconds) for identity, seconds in waited.items()) / elapsed
     if share >= BUSY:
         agent.sights.see(Kind.CPU, f"its processes used {share:.0%} of a core")
-    elif starved >= STARVED:
+    elif starved >= CPU_WAIT_SHARE:
         agent.sights.see(Kind.CPU, f"its processes waited for a CPU in {min(1.0, starved):.0%} of the time")
 
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from watchdog.agents.fleet import Agent
 from watchdog.errors import BadRequest, OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 
 DEADLINE = 3.0  # seconds for one answer
 DIRECTORY = "reports"  # beside `notify`, as `cli.resident.report` has it
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class ExitReport:
     """An exit code or a signal, and when; None: not told."""
 
     exit_code: int | None
@@ -26,10 +26,10 @@ class End:
     at: datetime | None
 
 
-class Reports:
+class ExitReports:
     """Asks for one agent's report."""
 
-    def __init__(self, owners: Owners) -> None:
+    def __init__(self, owners: HelperPool) -> None:
         self._owners = owners
 
     async def learn(self, agent: Agent) -> bool:
@@ -51,13 +51,13 @@ class Reports:
         return False
 
 
-def told(end: End) -> str:
+def told(end: ExitReport) -> str:
     """From whom that is known."""
     at = f" at {end.at:%Y-%m-%dT%H:%M:%SZ}" if end.at is not None else ""
     return f"as its `run` wrote down{at}, when no daemon could be told"
 
 
-def end_of(report: Any) -> End:
+def end_of(report: Any) -> ExitReport:
     """The end that a report tells. Raises BadRequest: it is another's process, which may say anything."""
     end = report.get("end") if isinstance(report, dict) else None
     if not isinstance(end, dict):
@@ -66,7 +66,7 @@ def end_of(report: Any) -> End:
     if not (_within(code, 0, 255) and number is None) and not (_within(number, 1, 64) and code is None):
         raise BadRequest("a report's `end` is an exit_code of 0 to 255, or an exit_signal of 1 to 64")
     known = isinstance(at, int | float) and not isinstance(at, bool) and 0 <= at < 1e11  # no NaN, no endless integer
-    return End(code, number, datetime.fromtimestamp(at, UTC) if known else None)
+    return ExitReport(code, number, datetime.fromtimestamp(at, UTC) if known else None)
 
 
 def _within(value: object, least: int, most: int) -> bool:

@@ -6,13 +6,13 @@ channels, its process and everybody else are judged on.
 
 from dataclasses import dataclass
 
-from watchdog.agents.background_queries import Inquiries
+from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat
 from watchdog.errors import OwnerCallFailed
 from watchdog.telemetry import logger
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 WRITTEN_NS = 2_000_000_000  # at most so far apart are the times of a file that was written, on any file system
 SLOW = 1.0  # seconds without an answer, after which the former one says nothing about now
@@ -27,10 +27,10 @@ class _File:
     stamp: object = None
 
 
-class BeatFiles:
+class HeartbeatFiles:
     """Looks at all heartbeat files beside the sweep."""
 
-    def __init__(self, fleet: Fleet, inquiries: Inquiries, clock: Clock, log: Log) -> None:
+    def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, clock: Clock, log: EventLogger) -> None:
         self._fleet = fleet
         self._inquiries = inquiries
         self._clock = clock

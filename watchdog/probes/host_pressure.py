@@ -13,7 +13,7 @@ LOAD_ALONE = 4.0  # where there is no PSI
 MEMORY = 40.0  # percent of time in which everybody waited for memory; systemd-oomd acts at 60
 
 
-def pressed(cpu_percent: float) -> str | None:
+def host_pressure(cpu_percent: float) -> str | None:
     """The reason, in words; None when it is not, or cannot be known. `cpu_percent` of 100 switches it off."""
     if cpu_percent >= 100:
         return None

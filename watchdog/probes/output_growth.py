@@ -7,7 +7,7 @@ nothing. Growth counts from one look to the next, so that nothing from before th
 from collections.abc import Callable
 from typing import Any
 
-from watchdog.agents.background_queries import Inquiries
+from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.observed_activity import Kind
@@ -22,10 +22,10 @@ SCREENS = 64  # that are remembered of one pane: words that blink or run in a ci
 Key = tuple[str, Kind]
 
 
-class Growth:
+class OutputGrowth:
     """Looks at those in question; what it finds is in their `sights`."""
 
-    def __init__(self, fleet: Fleet, inquiries: Inquiries, clock: Clock) -> None:
+    def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, clock: Clock) -> None:
         self._fleet = fleet
         self._inquiries = inquiries
         self._clock = clock

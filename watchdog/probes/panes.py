@@ -14,7 +14,7 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.ownership import owner_of
 from watchdog.core.process import Identity
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.processes.table import has_terminal
 from watchdog.registry.store import AsyncStore
 
@@ -29,7 +29,7 @@ KEYS = ("terminal", "server", "pane")  # that every pane has
 class Panes:
     """Asks, and writes down what was found."""
 
-    def __init__(self, store: AsyncStore, owners: Owners) -> None:
+    def __init__(self, store: AsyncStore, owners: HelperPool) -> None:
         self._store = store
         self._owners = owners
         self._asking = asyncio.Semaphore(AT_ONCE)

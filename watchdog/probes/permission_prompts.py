@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Protocol
 
-from watchdog.agents.background_queries import Inquiries
+from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat, State, Status
@@ -37,7 +37,7 @@ FIRST = "first prompt"  # likewise
 Screen = tuple[str, str]
 
 
-class Announcer(Protocol):
+class HumanAttention(Protocol):
     """Reports each change once (`sweep.announcer`)."""
 
     def needs_human(self, agent: Agent, text: str) -> None:
@@ -47,10 +47,10 @@ class Announcer(Protocol):
         """It does not wait for a person any more."""
 
 
-class Prompts:
+class PermissionPrompts:
     """Looks at panes; what it finds is in `sights.prompt`, and told when it is older than the limit."""
 
-    def __init__(self, fleet: Fleet, inquiries: Inquiries, clock: Clock, announcer: Announcer) -> None:
+    def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, clock: Clock, announcer: HumanAttention) -> None:
         self._fleet = fleet
         self._inquiries = inquiries
         self._clock = clock

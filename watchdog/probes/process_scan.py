@@ -19,7 +19,7 @@ HANGS = 1.0  # seconds; on a host with 20 tasks for each CPU an execve may hold 
 _GOES_ON = frozenset({Status.STARTING, Status.RUNNING})
 
 
-class Scanner:
+class ProcessScanner:
     """Has the reader scan (without one: an executor thread); a caller never gets a look that began before it asked."""
 
     def __init__(self, fleet: Fleet, executor: Executor | None, host: str) -> None:

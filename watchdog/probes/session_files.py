@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from watchdog.agents.background_queries import Inquiries
+from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Beat, State, Status
@@ -28,7 +28,7 @@ NOTE = "its own session file says so"
 class SessionFiles:
     """Looks at those files; what has ended is a word of the agent."""
 
-    def __init__(self, fleet: Fleet, inquiries: Inquiries, clock: Clock) -> None:
+    def __init__(self, fleet: Fleet, inquiries: BackgroundQueries, clock: Clock) -> None:
         self._fleet = fleet
         self._inquiries = inquiries
         self._clock = clock

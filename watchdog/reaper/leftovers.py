@@ -16,7 +16,7 @@ from watchdog.core import hooks, sites
 from watchdog.core.findings import Finding, Known, finding_json, finding_of, known_json
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import BACKSTOP, LINE_LIMIT, Owners
+from watchdog.helpers.pool import BACKSTOP, LINE_LIMIT, HelperPool
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import AsyncStore
 
@@ -65,14 +65,14 @@ class Leftover:
         }
 
 
-class OwnersPlaces:
+class OwnerLeftovers:
     """Asks one owner's helper what lies in his places."""
 
     def __init__(
         self,
         fleet: Fleet,
         store: AsyncStore,
-        owners: Owners,
+        owners: HelperPool,
         clock: Clock,
         host: str,
         credit: Callable[[timedelta], timedelta] = lambda _: timedelta(),

@@ -17,7 +17,7 @@ from watchdog.core.agent import ENDED, Policy, Registration
 from watchdog.core.kill import Step
 from watchdog.core.process import Identity, Presence, TreeMember
 from watchdog.kill.order import member_of
-from watchdog.probes.process_scan import Scanner
+from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
 from watchdog.processes.table import ProcessTable
@@ -43,7 +43,7 @@ class Left:
 
 
 @dataclass(slots=True)
-class Outlived:
+class OrphanScan:
     """`agents`: ended ones, each with its orphans as `members`; `left`: whom nobody may end for that.
 
     `strangers`: by uid, pids with the marker of an agent that is not known here, as those of another daemon are.
@@ -61,7 +61,7 @@ class Orphans:
         self,
         fleet: Fleet,
         store: AsyncStore,
-        scanner: Scanner,
+        scanner: ProcessScanner,
         policy_for: Callable[[Registration], Policy],
         *,
         host: str,
@@ -74,7 +74,7 @@ class Orphans:
         self._host = host
         self._boot_id = boot_id
 
-    async def find(self) -> Outlived:
+    async def find(self) -> OrphanScan:
         """Who lives now. Raises OSError when /proc cannot be read, RegistryUnavailable."""
         store = self._store.store
         owners = await self._store.read(store.owners, self._host)
@@ -92,18 +92,18 @@ class Orphans:
                 known.add(agent_id)
                 if agent_id not in marked and not _lives(table, members) and not _populated(row):
                     continue
-                ghost = self._ghost(row, members)
-                if isinstance(ghost, str):
-                    reasons[agent_id] = ghost
+                ended_agent = self._ghost(row, members)
+                if isinstance(ended_agent, str):
+                    reasons[agent_id] = ended_agent
                 elif agent_id not in self._scanner.ghosts:  # whose orphans are being ended is there
-                    ghosts[agent_id] = ghost
+                    ghosts[agent_id] = ended_agent
         self._scanner.ghosts |= ghosts
         try:
             trees = await self._scanner.trees()
         finally:
             for agent_id in ghosts:
                 self._scanner.ghosts.pop(agent_id, None)
-        found = Outlived([ghost for agent_id, ghost in ghosts.items() if trees.get(agent_id)])
+        found = OrphanScan([ended_agent for agent_id, ended_agent in ghosts.items() if trees.get(agent_id)])
         inside = {member.identity.pid for members in trees.values() for member in members}
         for pid, seen in sorted(table.rows.items()):
             if seen.marker not in marked or seen.stat.dead or pid in inside:
@@ -132,9 +132,9 @@ class Orphans:
             return "its agent's row is closed, but its main process is not proved dead"
         if reg.told_of and Step.KILL not in policy.ladder:
             return "its agent was only told of: what it left was never ours to end"
-        ghost = Agent(reg, policy, row.status)
-        ghost.members, ghost.line = members, "outlived its agent"
-        return ghost
+        ended_agent = Agent(reg, policy, row.status)
+        ended_agent.members, ended_agent.line = members, "outlived its agent"
+        return ended_agent
 
 
 def _members(recorded: Iterable[Json]) -> tuple[TreeMember, ...]:

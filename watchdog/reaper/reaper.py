@@ -27,8 +27,8 @@ from typing import Any
 
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.holds import Holds
-from watchdog.agents.own_cgroup import Placement
-from watchdog.cleanup.runner import Cleanup
+from watchdog.agents.own_cgroup import CgroupPlacement
+from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
 from watchdog.concurrency import threads
 from watchdog.config.settings import Settings
@@ -38,15 +38,15 @@ from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.errors import Conflict, OwnerCallFailed, RegistryUnavailable, WatchdogError
 from watchdog.kill.order import end_words, from_json
-from watchdog.kill.safeguards import Restraint
+from watchdog.kill.safeguards import Safeguards
 from watchdog.kill.worker import KillWorker
 from watchdog.processes import cgroups
-from watchdog.reaper.leftovers import Leftover, OwnersPlaces
+from watchdog.reaper.leftovers import Leftover, OwnerLeftovers
 from watchdog.reaper.orphans import Orphans
 from watchdog.registry.rows import RunRow
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 EVERY = timedelta(minutes=10)
 AGAIN = timedelta(minutes=10)  # after which a hook that gave up is tried again; doubled with each try
@@ -72,12 +72,12 @@ class Reaper:
         store: AsyncStore,
         clock: Clock,
         settings: Settings,
-        finders: tuple[Orphans, OwnersPlaces, Placement],
-        cleanup: Cleanup,
+        finders: tuple[Orphans, OwnerLeftovers, CgroupPlacement],
+        cleanup: CleanupRunner,
         worker: KillWorker,
         holds: Holds,
-        restraint: Restraint,
-        log: Log,
+        restraint: Safeguards,
+        log: EventLogger,
         *,
         host: str,
         notify: str,

@@ -16,7 +16,7 @@ from watchdog.clock import Clock
 from watchdog.errors import RegistryUnavailable
 from watchdog.registry.retention_queries import Kind
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 EVERY = timedelta(hours=1)
 BATCH = {Kind.AGENTS: 200, Kind.TASKS: 500, Kind.HOLDS: 500, Kind.EVENTS: 500}  # rows: 3 to 5 ms each
@@ -30,7 +30,7 @@ class Retention:
         self,
         store: AsyncStore,
         clock: Clock,
-        log: Log,
+        log: EventLogger,
         *,
         keep: timedelta,
         host: str,

@@ -17,7 +17,7 @@ from watchdog.reaper.retention import BATCH, PAUSE
 from watchdog.registry.retention_queries import Kind
 from watchdog.registry.share_queries import total
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 EVERY = timedelta(seconds=2)  # a look at the number of pages; more only when it has grown
 GREW = 1 << 20  # bytes in use since the last time, after which it is counted whose they are; less in a small share
@@ -32,7 +32,7 @@ class Shares:
         self,
         store: AsyncStore,
         clock: Clock,
-        log: Log,
+        log: EventLogger,
         *,
         most: int,
         user_of: Callable[[int], int] = lambda uid: uid,

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, and_, bindparam, insert, or_, select, text, u
 from watchdog.core.agent import LIVE, Status
 from watchdog.core.kill import Reason
 from watchdog.core.process import Identity
-from watchdog.errors import Conflict, Vanished
+from watchdog.errors import Conflict, RowRemoved
 from watchdog.registry.engines import Duplicate
 from watchdog.registry.query_base import Queries, write_event
 from watchdog.registry.row_codec import dump, to_request
@@ -75,7 +75,7 @@ class RequestQueries(Queries):
         except Duplicate:
             return False
         except Conflict as error:  # a foreign key: nothing else of it can be refused
-            raise Vanished(f"the row of agent {agent_id} has been removed from the registry") from error
+            raise RowRemoved(f"the row of agent {agent_id} has been removed from the registry") from error
         return True
 
     def request(self, request_id: str) -> RequestRow | None:

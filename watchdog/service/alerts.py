@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Mapping
 
 from watchdog.clock import Clock
-from watchdog.config.schema import Notify
+from watchdog.config.schema import NotifySection
 from watchdog.core.hooks import HookOutcome, HookResult
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.telemetry import logger
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 DEADLINE = 10.0  # seconds for one run: a message is handed on in one, or by somebody who queues
 EACH_MINUTE = 30  # runs; a start is a process or a unit of systemd, about 0.1 s of a core
@@ -24,15 +24,15 @@ LAST_WORDS = 3.0  # seconds that the daemon's end waits for what is queued
 FAILED = frozenset({HookOutcome.FAILED, HookOutcome.TIMEOUT})
 
 
-class Notices:
+class AlertCommand:
     """Hears every event of the log, passes on those that are wanted. Made on the loop that it lives on."""
 
     def __init__(
         self,
-        wanted: Notify,
-        owners: Owners,
+        wanted: NotifySection,
+        owners: HelperPool,
         clock: Clock,
-        log: Log,
+        log: EventLogger,
         *,
         seconds: float = DEADLINE,
         each_minute: int = EACH_MINUTE,
@@ -53,7 +53,7 @@ class Notices:
         self.adopt(wanted)
         self._task = asyncio.create_task(self._work(), name="notify")
 
-    def adopt(self, wanted: Notify) -> None:
+    def adopt(self, wanted: NotifySection) -> None:
         """New settings, also for events that wait; how another command fails is reported again."""
         if wanted.command != getattr(self, "_command", wanted.command):
             self._told.clear()

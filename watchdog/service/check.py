@@ -12,8 +12,8 @@ from pathlib import Path
 from shutil import which
 
 from watchdog.concurrency.threads import NSS, noted
-from watchdog.config.paths import look_at_directory
-from watchdog.config.schema import DEFAULT_HOOKS, Kill, Source
+from watchdog.config.paths import check_directory
+from watchdog.config.schema import DEFAULT_HOOKS, KillSection, SourceSection
 from watchdog.config.settings import Settings, sqlite_file
 from watchdog.core.vendors import EXIT_KEYS
 from watchdog.errors import ConfigError, UnsafeDirectory
@@ -43,7 +43,7 @@ def problems(settings: Settings) -> list[str]:
     ):
         try:
             with noted(directory):
-                look_at_directory(directory, mode)
+                check_directory(directory, mode)
                 words = _cannot_be_made(directory)
         except UnsafeDirectory as error:
             found.append(f"daemon.{key}: {error}")
@@ -98,7 +98,7 @@ def warnings(settings: Settings) -> list[str]:
     lists = {"kill.spare": config.kill.spare} | {
         f"policy[{number}].spare": policy.spare or () for number, policy in enumerate(config.policy)
     }
-    shipped = Kill().spare
+    shipped = KillSection().spare
     found += [
         f"{key}: yours replaces the shipped names; not among them: {', '.join(left)}; such a program is ended with the"
         " agent that started it, whoever else uses it; right: list those that you want, too"
@@ -147,7 +147,7 @@ def _database(url: str) -> Iterator[str]:
         yield from error.problems
 
 
-def _source(source: Source) -> Iterator[str]:
+def _source(source: SourceSection) -> Iterator[str]:
     """What keeps a registry from being read. Its program may make it later, so a running daemon says nothing."""
     with noted(NSS):
         uid = pwd.getpwnam(source.user).pw_uid if source.user else os.geteuid()

@@ -22,7 +22,7 @@ from watchdog.config.paths import ensure_directories, ensure_directory, places_f
 from watchdog.config.settings import Settings
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.host.instance_lock import PidFile
-from watchdog.host.service_manager import Supervisor
+from watchdog.host.service_manager import ServiceManager
 
 _clock = Clock()
 EX_SOFTWARE = 70  # sysexits.h
@@ -31,7 +31,7 @@ PATIENCE = 90.0  # seconds that the starter waits for a daemon to be ready: Time
 _SYSTEM_LOGS = "/var/log/agent-watchdog"  # FHS 3.0, section 5.10; config/logrotate.d looks there
 _MANAGERS_OWN = ("LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "WATCHDOG_USEC", "WATCHDOG_PID")
 
-Live = Callable[[Settings, Supervisor, PidFile], int]
+Live = Callable[[Settings, ServiceManager, PidFile], int]
 
 
 def run_detached(settings: Settings, pid_file: str | None, live: Live) -> int:
@@ -58,7 +58,7 @@ def run_detached(settings: Settings, pid_file: str | None, live: Live) -> int:
     return _await(hear, settings.log.file, pid.path)
 
 
-class _Starter(Supervisor):
+class _Starter(ServiceManager):
     """Whoever typed the command, as the one to whom the daemon says READY=1."""
 
     def __init__(self, pipe: int) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from watchdog.clock import Clock
 from watchdog.concurrency import threads
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 _clock = Clock()
 LIMIT = 20.0  # seconds from the word to stop until the process has ended; TimeoutStopSec in the unit is 30
@@ -35,7 +35,7 @@ FRAMES = 3  # innermost calls of a thread that are named
 class ExitTimer:
     """Made once a process, on the main thread. `asked`: whether a stop was asked for that the loop has not seen yet."""
 
-    def __init__(self, log: Log, asked: Callable[[], bool], finish_log: Callable[[float], None]) -> None:
+    def __init__(self, log: EventLogger, asked: Callable[[], bool], finish_log: Callable[[float], None]) -> None:
         """`finish_log` writes what is queued, within so many seconds."""
         self._log = log
         self._asked = asked

@@ -20,7 +20,7 @@ from watchdog.config.paths import ensure_directories, squatted
 from watchdog.errors import ConfigError, WatchdogError
 from watchdog.host import fd_limit
 from watchdog.host.instance_lock import PidFile
-from watchdog.host.service_manager import Supervisor
+from watchdog.host.service_manager import ServiceManager
 from watchdog.service import check, daemonize
 from watchdog.telemetry import logger
 
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
         fd_limit.refuse_too_few()
         read = _reader(options)
         if options.check:
-            return _answered(lambda: _check(read, Supervisor(os.environ)))
+            return _answered(lambda: _check(read, ServiceManager(os.environ)))
         settings = _answered(read)
         with _no_certificates():
             from watchdog.service.main_loop import Daemon  # lazily: half a second that `--check` need not take
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         run = partial(_run, live)
         if options.daemonize:
             return daemonize.run_detached(settings, options.pidfile, run)
-        return run(settings, Supervisor(os.environ))
+        return run(settings, ServiceManager(os.environ))
     except WatchdogError as error:
         if not isinstance(error.__cause__, _Logged):
             print(f"agent-watchdogd: {error}", file=sys.stderr)
@@ -127,7 +127,7 @@ def build() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(read: Callable[[], config.Settings], supervisor: Supervisor) -> int:
+def _check(read: Callable[[], config.Settings], supervisor: ServiceManager) -> int:
     """`--check`, fit for ExecStartPre=: what the file says is fine; is what it leads to there?"""
     problems: list[str] = []
     settings: object
@@ -180,7 +180,7 @@ def _reader(options: argparse.Namespace) -> Callable[[], config.Settings]:
 def _run(
     live: Callable[..., Coroutine[Any, Any, int]],
     settings: config.Settings,
-    supervisor: Supervisor,
+    supervisor: ServiceManager,
     pid_file: PidFile | None = None,
 ) -> int:
     _refuse_name_clash()

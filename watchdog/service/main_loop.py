@@ -7,43 +7,43 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 
 from watchdog.agents.fleet import Fleet
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
-from watchdog.agents.own_cgroup import Placement
-from watchdog.agents.persistence import Recorder
-from watchdog.agents.registration_backup import Copies
-from watchdog.agents.tracker import Hearing
+from watchdog.agents.own_cgroup import CgroupPlacement
+from watchdog.agents.persistence import AgentPersistence
+from watchdog.agents.registration_backup import RegistrationBackup
+from watchdog.agents.tracker import AgentTracker
 from watchdog.cleanup.cleanup import settings_for
-from watchdog.cleanup.runner import Cleanup
+from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
 from watchdog.concurrency import threads
 from watchdog.config.paths import notify_directory
 from watchdog.config.settings import Settings
 from watchdog.control.admission import Admission, DatagramBudget
-from watchdog.control.context import Desk
-from watchdog.control.listener import Door
+from watchdog.control.context import ControlContext
+from watchdog.control.listener import ControlSocket
 from watchdog.control.metrics_listener import Scrape
 from watchdog.discovery.custody import Custodians
-from watchdog.discovery.importer import Sources
-from watchdog.discovery.run_reports import Latecomers
+from watchdog.discovery.importer import SourceImporter
+from watchdog.discovery.run_reports import RunReportImporter
 from watchdog.helpers import transient_units
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.helpers.users import Users
 from watchdog.host import disk_reserve
 from watchdog.host.children import Adopted
 from watchdog.host.clock_steps import Steps
 from watchdog.host.disk_reserve import Reserve
-from watchdog.host.instance_lock import Locks, PidFile, invitation
-from watchdog.host.service_manager import Supervisor
-from watchdog.kill.close import Closing
+from watchdog.host.instance_lock import InstanceLocks, PidFile, console_hint
+from watchdog.host.service_manager import ServiceManager
+from watchdog.kill.close import Close
 from watchdog.kill.worker import KillWorker
 from watchdog.probes.panes import Panes
-from watchdog.probes.process_scan import Scanner
+from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import bounded, identity
 from watchdog.processes.bounded import LookFailed
 from watchdog.processes.reader import Reader
 from watchdog.reaper import reaper, retention, shares
-from watchdog.reaper.leftovers import OwnersPlaces
+from watchdog.reaper.leftovers import OwnerLeftovers
 from watchdog.reaper.orphans import Orphans
 from watchdog.reaper.reaper import Reaper
 from watchdog.reaper.retention import Retention
@@ -51,19 +51,19 @@ from watchdog.reaper.shares import Shares
 from watchdog.registry import damage
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.service import exit_timer
-from watchdog.service.alerts import Notices
+from watchdog.service.alerts import AlertCommand
 from watchdog.service.exit_timer import EX_SOFTWARE, ExitTimer
-from watchdog.service.recovery import TakeUp
-from watchdog.service.reload import Reload
-from watchdog.service.scheduler import Schedule
-from watchdog.service.signal_flags import Summons
-from watchdog.service.status import Bulletin
+from watchdog.service.recovery import Recovery
+from watchdog.service.reload import ConfigReload
+from watchdog.service.scheduler import Scheduler
+from watchdog.service.signal_flags import SignalFlags
+from watchdog.service.status import DaemonStatus
 from watchdog.sweep.sweeper import Sweeper
 from watchdog.telemetry import line_limits, logger
 from watchdog.telemetry.line_limits import LineLimits
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
-from watchdog.telemetry.queue_handler import Sink
+from watchdog.telemetry.queue_handler import QueueHandler
 from watchdog.telemetry.troubles import Troubles
 
 # Seconds that a part may take when the daemon ends. Together they are below `shutdown.LIMIT`, and none is reached
@@ -80,9 +80,9 @@ class Daemon:
         self,
         settings: Settings,
         read: Callable[[], Settings],
-        supervisor: Supervisor,
-        log: Log,
-        sink: Sink,
+        supervisor: ServiceManager,
+        log: EventLogger,
+        sink: QueueHandler,
         pid_file: PidFile | None,
     ) -> None:
         """`read` gives the settings of a reload (SIGHUP)."""
@@ -100,7 +100,7 @@ class Daemon:
         self.adopted = Adopted()
         self.reloads: list[asyncio.Future[None]] = []  # who waits for the outcome of the next one
         self.stuck: dict[str, float] = {}  # what does not answer, and for how many seconds: reported
-        self.summons = Summons(self._summoned)
+        self.summons = SignalFlags(self._summoned)
         self.exit_timer = ExitTimer(log, self.summons.unheeded, partial(logger.finish, sink))
 
     async def run(self) -> int:
@@ -109,7 +109,7 @@ class Daemon:
         code = 0
         async with AsyncExitStack() as held:
             held.callback(self.summons.close)
-            self.locks = Locks(self.settings, self.log, self.pid_file)
+            self.locks = InstanceLocks(self.settings, self.log, self.pid_file)
             held.callback(self.locks.close)
             self.exit_timer.on_exit(self.locks.release)
             if await self._started(held):
@@ -289,23 +289,23 @@ class Daemon:
         self.steps = Steps(settings.state_dir, clock, self.boot_id)
         self.steps.on_step = self.holds.shift
         self.steps.look()
-        self.chronicle = Chronicle(self.store, clock, log)
+        self.chronicle = EventRecorder(self.store, clock, log)
         directory = notify_directory(settings.runtime_dir)
-        self.placement = Placement(self.fleet, self.store, log)
+        self.placement = CgroupPlacement(self.fleet, self.store, log)
         held.push_async_callback(self.placement.close)
-        copies = Copies(settings.state_dir, clock, log)
-        self.hearing = Hearing(self.fleet, directory, clock, self.look_soon, log, self.supervisor, copies)
-        self.owners = Owners(
+        copies = RegistrationBackup(settings.state_dir, clock, log)
+        self.hearing = AgentTracker(self.fleet, directory, clock, self.look_soon, log, self.supervisor, copies)
+        self.owners = HelperPool(
             settings=settings_for(settings),
             transient=transient_units.usable(self.supervisor.present),
             unconfined=lambda kind, why: log.event("helper.unconfined", kind=kind, why=why),
             user_of=self.users.user_of,
         )
         held.push_async_callback(self.owners.close)
-        self.notices = Notices(settings.notify, self.owners, clock, log)
+        self.notices = AlertCommand(settings.notify, self.owners, clock, log)
         held.push_async_callback(self.notices.close)
         self.troubles = Troubles(clock)
-        logger.listen(self.sink, self._hear)
+        logger.set_listener(self.sink, self._hear)
         self.line_limits = LineLimits(clock, log, user_of=self.users.user_of)
         logger.limit(self.line_limits.allows)
         self.metrics = Metrics(
@@ -317,15 +317,15 @@ class Daemon:
             needs_person=lambda: self.bulletin.need_a_person(),
             hooks=[hook.name for hook in settings.hooks],
         )
-        scanner = Scanner(self.fleet, None, self.host)
+        scanner = ProcessScanner(self.fleet, None, self.host)
         self.admission = Admission(self.users, clock, self.metrics, log)
         self.hearing.sockets.budget = DatagramBudget(self.admission)
-        self.cleanup = Cleanup(
+        self.cleanup = CleanupRunner(
             settings.hooks, self.owners, self.store, clock, self.chronicle, fleet=self.fleet, observe=settings.observe
         )
         panes = Panes(self.store, self.owners)
         self.hearing.known = panes.find
-        closing = Closing(self.store, clock, self.hearing, self.cleanup, self.chronicle, self.metrics, log, self.owners)
+        closing = Close(self.store, clock, self.hearing, self.cleanup, self.chronicle, self.metrics, log, self.owners)
         self.worker = KillWorker(
             store=self.store,
             clock=clock,
@@ -344,7 +344,7 @@ class Daemon:
             reckon=lambda agent: self.sweeper.catch_up(agent),
         )
         held.push_async_callback(self.worker.close)  # also where the start is given up
-        self.recorder = Recorder(self.fleet, self.store, clock, log)
+        self.recorder = AgentPersistence(self.fleet, self.store, clock, log)
         self.sweeper = Sweeper(
             fleet=self.fleet,
             store=self.store,
@@ -364,7 +364,7 @@ class Daemon:
         )
         self.hearing.ends.look = self.sweeper.look_at_ended
         here = {"host": self.host, "boot_id": self.boot_id}
-        self.take_up = TakeUp(
+        self.take_up = Recovery(
             fleet=self.fleet,
             store=self.store,
             clock=clock,
@@ -379,7 +379,7 @@ class Daemon:
         orphans = Orphans(self.fleet, self.store, scanner, lambda reg: self.settings.policy_for(reg), **here)
         finders = (
             orphans,
-            OwnersPlaces(self.fleet, self.store, self.owners, clock, self.host, self.steps.credit),
+            OwnerLeftovers(self.fleet, self.store, self.owners, clock, self.host, self.steps.credit),
             self.placement,
         )
         doers = self.cleanup, self.worker, self.holds, self.sweeper.restraint, log
@@ -388,11 +388,11 @@ class Daemon:
             self.store, clock, log, keep=settings.retention, host=self.host, credit=self.steps.credit
         )
         self.shares = Shares(self.store, clock, log, most=settings.bytes_per_user, user_of=self.users.user_of)
-        self.schedule = Schedule(clock, log)
-        self.reload = Reload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
+        self.schedule = Scheduler(clock, log)
+        self.reload = ConfigReload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
         parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)
-        self.bulletin = Bulletin(lambda: self.settings, *parts, self.reserve, self.shares, self.troubles)
-        self.desk = Desk(
+        self.bulletin = DaemonStatus(lambda: self.settings, *parts, self.reserve, self.shares, self.troubles)
+        self.desk = ControlContext(
             fleet=self.fleet,
             store=self.store,
             settings=settings,
@@ -429,8 +429,8 @@ class Daemon:
         held.callback(self.custodians.close)
         self.desk.custodians = self.custodians
         self.hearing.passed = self.custodians.heard
-        self.sources = Sources(self.desk, self.owners)
-        self.door = Door(self.desk, self.chronicle, self.locks, self.hearing)
+        self.sources = SourceImporter(self.desk, self.owners)
+        self.door = ControlSocket(self.desk, self.chronicle, self.locks, self.hearing)
         self.scrape = Scrape(self.metrics.text, log)
 
     def _hear(self, event: str, fields: Mapping[str, object]) -> None:
@@ -471,7 +471,7 @@ class Daemon:
         self.schedule.every(disk_reserve.EVERY, "reserve", self.reserve.round)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.every(reaper.EVERY, "reap", self.reaper.round)
-        self.schedule.every(reaper.EVERY, "reports", Latecomers(self.desk, self.owners).round)
+        self.schedule.every(reaper.EVERY, "reports", RunReportImporter(self.desk, self.owners).round)
         self.schedule.start()
         await self._first_look()
         if self.stopping.is_set() or self.schedule.dead.is_set():
@@ -480,7 +480,7 @@ class Daemon:
         log = self.log.bind(socket=self.door.desk.socket_path, config=self.settings.file or "defaults")
         log.event("daemon.ready", pid=os.getpid(), mode=self.settings.mode, agents=len(self.fleet))
         if not self.supervisor.present:
-            words = invitation(self.settings) + "\n"
+            words = console_hint(self.settings) + "\n"
             threads.begin("standard output", lambda: print(words, end="", flush=True))  # its reader may have stopped
 
     async def _first_look(self) -> None:

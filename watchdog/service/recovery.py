@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from watchdog.agents.fleet import ZERO, Agent, Fleet
 from watchdog.agents.holds import Holds
-from watchdog.agents.own_cgroup import Placement
+from watchdog.agents.own_cgroup import CgroupPlacement
 from watchdog.agents.persistence import restore
-from watchdog.agents.tracker import Hearing
+from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
 from watchdog.core.agent import Registration, State, Status
@@ -20,13 +20,13 @@ from watchdog.core.ownership import ROOT
 from watchdog.core.process import Presence
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.kill.claim import STARTED_US, started_us
-from watchdog.kill.order import gone
+from watchdog.kill.order import claim_is_stale
 from watchdog.kill.worker import DEAD, KillWorker
 from watchdog.probes.permission_prompts import TOLD
 from watchdog.processes.identity import presence
 from watchdog.registry.rows import AgentRow, HoldRow, Problem, RequestRow
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 EXPIRY = ("agent.expires_soon",)
 HUMAN = ("agent.needs_human", "agent.human_answered")
@@ -35,7 +35,7 @@ OPEN = frozenset({"open", "claimed", "unkillable"})
 _Stored = tuple[object | None, list[HoldRow], set[str], tuple[list[RequestRow], list[Problem]]]
 
 
-class TakeUp:
+class Recovery:
     """Reads rows of its own host only, and gives them to whoever deals with them."""
 
     def __init__(
@@ -45,11 +45,11 @@ class TakeUp:
         store: AsyncStore,
         clock: Clock,
         settings: Settings,
-        hearing: Hearing,
-        placement: Placement,
+        hearing: AgentTracker,
+        placement: CgroupPlacement,
         holds: Holds,
         worker: KillWorker,
-        log: Log,
+        log: EventLogger,
         host: str,
         boot_id: str,
     ) -> None:
@@ -104,12 +104,12 @@ class TakeUp:
         for request in requests:
             found = self._fleet.get(request.agent_id)
             if found is not None:
-                if (self.settings.observe or started_us(found)) and gone(request.claimed_by, self._host):
+                if (self.settings.observe or started_us(found)) and claim_is_stale(request.claimed_by, self._host):
                     self._worker.let_go(request, found)
                 self._begin(request, found)
                 if found.elsewhere is not None:  # another daemon took it over; an operator's order goes on
                     self._worker.veto(found, f"watched by {found.elsewhere}")
-            elif request.reason is Reason.ORPHANED and gone(request.claimed_by, self._host):
+            elif request.reason is Reason.ORPHANED and claim_is_stale(request.claimed_by, self._host):
                 await self._let_orphans_go(request)
             elif request.agent_id not in {problem.agent_id for problem in problems}:
                 # Its row was closed; only this request's own end was not written any more.
@@ -238,7 +238,7 @@ class TakeUp:
         seen = Presence.NO_PID if agent.identity is None else presence(agent.identity, agent.pidfd)
         if request.step == "cleanup" and seen is Presence.ALIVE:
             self._quarantine([Problem(agent.agent_id, "step: 'cleanup', but its main process lives")])
-        elif gone(request.claimed_by, self._host) and not started_us(agent):
+        elif claim_is_stale(request.claimed_by, self._host) and not started_us(agent):
             self._worker.resume(request, agent, lost=lost)
 
     async def _let_orphans_go(self, request: RequestRow) -> None:

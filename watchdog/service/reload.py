@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from watchdog.concurrency import threads
 from watchdog.config.settings import Settings
 from watchdog.errors import ConfigError, WatchdogError
-from watchdog.host.service_manager import Supervisor
-from watchdog.telemetry.logger import Log
+from watchdog.host.service_manager import ServiceManager
+from watchdog.telemetry.logger import EventLogger
 
 # What agents, clients and the registry's rows go by: another one is another daemon.
 FIXED = ("daemon.host", "daemon.runtime_dir", "daemon.state_dir", "registry.url")
@@ -26,7 +26,7 @@ class Change:
     waiting: tuple[str, ...]  # differ in the file, and hold from the next start on
 
 
-def reconcile(old: Settings, new: Settings) -> Change:
+def merge_settings(old: Settings, new: Settings) -> Change:
     """Lay the new settings over the old ones, but for the keys that are fixed while we live."""
     differing = _differing(old, new)
     fixed: dict[str, dict[str, object]] = {}
@@ -51,7 +51,7 @@ def reconcile(old: Settings, new: Settings) -> Change:
     )
 
 
-class Reload:
+class ConfigReload:
     """Reads, checks, swaps; tells the log, systemd and `status` how it went."""
 
     def __init__(
@@ -59,8 +59,8 @@ class Reload:
         read: Callable[[], Settings],
         adopt: Callable[[Settings], None],
         lock: asyncio.Lock,
-        supervisor: Supervisor,
-        log: Log,
+        supervisor: ServiceManager,
+        log: EventLogger,
     ) -> None:
         """`read` raises WatchdogError; `adopt` hands the settings to every part, under the sweeps' `lock`."""
         self._read = read
@@ -83,7 +83,7 @@ class Reload:
                 self.problems += self._supervisor.problems_with(error.rest.interval)
             self._log.event("config.invalid", problems=self.problems)
             return
-        change = reconcile(old, new)
+        change = merge_settings(old, new)
         async with self._lock:
             try:
                 self._adopt(change.settings)

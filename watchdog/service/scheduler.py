@@ -13,14 +13,14 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from watchdog.clock import Clock
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 TICK = 5.0  # seconds at most between two looks whether the scheduler still runs the watched job
 PATIENCE = 30.0  # seconds at least until a scheduler counts as dead: a registry that is away may take 20 of a sweep
 STEP = 0.02  # seconds; NTP slews at most 0.5 ms a second
 
 
-class Every(BaseTrigger):  # type: ignore[misc] # apscheduler ships no types
+class IntervalTrigger(BaseTrigger):  # type: ignore[misc] # apscheduler ships no types
     """Fires now, then an interval after each look; a missed run is never made up for.
 
     `due` is the same instant on the monotonic clock: whatever the wall clock was when the run was planned, it tells
@@ -52,10 +52,10 @@ class _Scheduler(AsyncIOScheduler):  # type: ignore[misc] # apscheduler ships no
         super().wakeup()
 
 
-class Schedule:
+class Scheduler:
     """Runs coroutines at intervals; `dead` is set when the scheduler stopped running them and no nudge helped."""
 
-    def __init__(self, clock: Clock, log: Log) -> None:
+    def __init__(self, clock: Clock, log: EventLogger) -> None:
         self._clock = clock
         self._log = log
         self._scheduler = _Scheduler(
@@ -95,7 +95,7 @@ class Schedule:
 
         if watched:
             self._watched, self._watched_name = interval, name
-        self._scheduler.add_job(run, Every(interval, self._clock), id=name, name=name)
+        self._scheduler.add_job(run, IntervalTrigger(interval, self._clock), id=name, name=name)
 
     def change(self, name: str, interval: timedelta) -> None:
         """Another interval for a job; its next run is now."""

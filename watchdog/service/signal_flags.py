@@ -16,7 +16,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STOPS = {signal.SIGTERM, signal.SIGINT}
 
 
-class Summons:
+class SignalFlags:
     """Made on the main thread's running loop, and closed last of all: who ends cannot be told to twice."""
 
     def __init__(self, called: Callable[[], None]) -> None:

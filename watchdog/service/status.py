@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from watchdog.agents.fleet import Fleet
 from watchdog.agents.holds import Holds
-from watchdog.agents.own_cgroup import Placement
+from watchdog.agents.own_cgroup import CgroupPlacement
 from watchdog.clock import Clock
 from watchdog.concurrency import threads
 from watchdog.config.settings import Settings
 from watchdog.host.disk_reserve import Reserve
 from watchdog.kill.worker import KillWorker
 from watchdog.reaper.shares import Shares
-from watchdog.service.reload import Reload
+from watchdog.service.reload import ConfigReload
 from watchdog.sweep.sweeper import Sweeper
-from watchdog.telemetry.queue_handler import Sink
+from watchdog.telemetry.queue_handler import QueueHandler
 from watchdog.telemetry.troubles import Troubles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bulletin:
+class DaemonStatus:
     """Reads the parts, changes none; `settings` gives those that hold now."""
 
     settings: Callable[[], Settings]
@@ -30,9 +30,9 @@ class Bulletin:
     holds: Holds
     worker: KillWorker
     sweeper: Sweeper
-    reload: Reload
-    placement: Placement
-    sink: Sink
+    reload: ConfigReload
+    placement: CgroupPlacement
+    sink: QueueHandler
     reserve: Reserve
     shares: Shares
     troubles: Troubles

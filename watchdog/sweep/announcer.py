@@ -4,7 +4,7 @@ What was said of the former condition may be said again later.
 """
 
 from watchdog.agents.fleet import Agent
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.core.agent import State, Verdict
 from watchdog.core.verdict import Judgement, span
 
@@ -17,10 +17,10 @@ _EVENTS = {
 }
 
 
-class Tidings:
+class Announcer:
     """Tells the log and the history."""
 
-    def __init__(self, chronicle: Chronicle) -> None:
+    def __init__(self, chronicle: EventRecorder) -> None:
         self._chronicle = chronicle
 
     def judged(self, agent: Agent, judgement: Judgement) -> None:

@@ -8,23 +8,23 @@ import asyncio
 import json
 
 from watchdog.agents.fleet import Agent
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.ownership import owner_of
 from watchdog.core.agent import State, Verdict
 from watchdog.core.kill import Step
 from watchdog.core.verdict import Judgement
 from watchdog.errors import OwnerCallFailed
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 from watchdog.registry.store import AsyncStore
 
 COMMAND_SECONDS = 10.0  # for a nudge by command, as for a notice
 WELL = frozenset({Verdict.HEALTHY, Verdict.WAITING})
 
 
-class Climbing:
+class Escalation:
     """Takes steps; which, and when, `core.decision` says. Nudges run beside the sweep."""
 
-    def __init__(self, store: AsyncStore, owners: Owners, chronicle: Chronicle) -> None:
+    def __init__(self, store: AsyncStore, owners: HelperPool, chronicle: EventRecorder) -> None:
         self._store = store
         self._owners = owners
         self._chronicle = chronicle

@@ -12,7 +12,7 @@ from watchdog.core.decision import Veto
 from watchdog.core.verdict import span
 from watchdog.processes.bounded import Hung
 from watchdog.telemetry import logger
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
 
 SUMMARY_EVERY = 600.0  # seconds
@@ -20,7 +20,7 @@ LINES = 20  # of one event in one sweep
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Interval:
     """What the summary line tells."""
 
     sweeps: int = 0
@@ -31,15 +31,15 @@ class _Tally:
     slowest: float = 0.0
 
 
-class Account:
+class SweepStats:
     """Each trouble that lasts is said when it begins and when it ends; the summary counts what lies between."""
 
-    def __init__(self, fleet: Fleet, clock: Clock, metrics: Metrics, log: Log) -> None:
+    def __init__(self, fleet: Fleet, clock: Clock, metrics: Metrics, log: EventLogger) -> None:
         self._fleet = fleet
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._tally = _Tally()
+        self._tally = _Interval()
         self._summary_at = clock.mono()
         self._failing = ""
         self._failed = 0  # sweeps in a row
@@ -115,7 +115,7 @@ class Account:
             self._summarize()
 
     def _summarize(self) -> None:
-        tally, self._tally = self._tally, _Tally()
+        tally, self._tally = self._tally, _Interval()
         self._log.event(
             "sweep.summary",
             sweeps=tally.sweeps,

@@ -11,13 +11,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 from watchdog.agents import oom
-from watchdog.agents.background_queries import Inquiries
+from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.history import Chronicle
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
-from watchdog.agents.persistence import Recorder
+from watchdog.agents.persistence import AgentPersistence
 from watchdog.agents.sites import Sites
-from watchdog.agents.tracker import Hearing
+from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock, Instant
 from watchdog.config.settings import Settings
 from watchdog.core.agent import State, Status, Verdict
@@ -26,22 +26,22 @@ from watchdog.core.kill import Reason, Step
 from watchdog.core.process import Presence
 from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import judge
-from watchdog.errors import Conflict, RegistryUnavailable, Vanished
-from watchdog.helpers.pool import Owners
-from watchdog.kill.safeguards import Restraint
+from watchdog.errors import Conflict, RegistryUnavailable, RowRemoved
+from watchdog.helpers.pool import HelperPool
+from watchdog.kill.safeguards import Safeguards
 from watchdog.kill.worker import KillWorker
 from watchdog.probes import cpu
-from watchdog.probes.heartbeat_files import BeatFiles
-from watchdog.probes.output_growth import Growth
-from watchdog.probes.permission_prompts import Prompts
-from watchdog.probes.process_scan import Scanner
+from watchdog.probes.heartbeat_files import HeartbeatFiles
+from watchdog.probes.output_growth import OutputGrowth
+from watchdog.probes.permission_prompts import PermissionPrompts
+from watchdog.probes.process_scan import ProcessScanner
 from watchdog.probes.session_files import SessionFiles
 from watchdog.processes.identity import LookFailed, presence
 from watchdog.registry.store import AsyncStore
-from watchdog.sweep.announcer import Tidings
-from watchdog.sweep.escalation import Climbing
-from watchdog.sweep.stats import Account
-from watchdog.telemetry.logger import Log
+from watchdog.sweep.announcer import Announcer
+from watchdog.sweep.escalation import Escalation
+from watchdog.sweep.stats import SweepStats
+from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
 
 SCAN_EVERY = 60.0  # seconds; a scan of 2,000 processes takes 50 to 100 ms
@@ -58,15 +58,15 @@ class Sweeper:
         store: AsyncStore,
         clock: Clock,
         settings: Settings,
-        hearing: Hearing,
-        owners: Owners,
-        scanner: Scanner,
+        hearing: AgentTracker,
+        owners: HelperPool,
+        scanner: ProcessScanner,
         holds: Holds,
         worker: KillWorker,
-        chronicle: Chronicle,
-        recorder: Recorder,
+        chronicle: EventRecorder,
+        recorder: AgentPersistence,
         metrics: Metrics,
-        log: Log,
+        log: EventLogger,
         user_of: Callable[[int], int] = lambda uid: uid,
         look_at_clock: Callable[[], object] = lambda: None,
     ) -> None:
@@ -74,24 +74,24 @@ class Sweeper:
         self._store = store
         self._clock = clock
         self._hearing = hearing
-        self.inquiries = Inquiries(owners, clock)
-        self._beat_files = BeatFiles(fleet, self.inquiries, clock, log)
-        self._growth = Growth(fleet, self.inquiries, clock)
+        self.inquiries = BackgroundQueries(owners, clock)
+        self._beat_files = HeartbeatFiles(fleet, self.inquiries, clock, log)
+        self._growth = OutputGrowth(fleet, self.inquiries, clock)
         self._scanner = scanner
         self._holds = holds
         self._worker = worker
-        self._climbing = Climbing(store, owners, chronicle)
-        self._tidings = Tidings(chronicle)
-        self._prompts = Prompts(fleet, self.inquiries, clock, self._tidings)
+        self._climbing = Escalation(store, owners, chronicle)
+        self._tidings = Announcer(chronicle)
+        self._prompts = PermissionPrompts(fleet, self.inquiries, clock, self._tidings)
         self._session_files = SessionFiles(fleet, self.inquiries, clock)
         self._sites = Sites(fleet, self.inquiries, store, clock)
-        self.restraint = Restraint(lambda: self.settings, clock, holds, log, user_of, look_at_clock)
+        self.restraint = Safeguards(lambda: self.settings, clock, holds, log, user_of, look_at_clock)
         self.recorder = recorder
         self._log = log
         self.settings = settings
         self._recorded = True  # whether the last sweep could write
         self._scanned = float("-inf")
-        self.account = Account(fleet, clock, metrics, log)
+        self.account = SweepStats(fleet, clock, metrics, log)
         self.lock = asyncio.Lock()
         self.took = 0.0  # seconds, the last sweep
 
@@ -287,7 +287,7 @@ class Sweeper:
         except LookFailed as error:
             self.account.scanned(error)
             return
-        cpu.look(self._fleet, elapsed, waited)
+        cpu.measure(self._fleet, elapsed, waited)
 
     async def _follow_owners(self) -> None:
         """Commit the drops from root that were seen, and tell once of each agent that may not be touched."""
@@ -392,7 +392,7 @@ class Sweeper:
         except RegistryUnavailable as error:
             self._held(agent, Veto.REGISTRY, f"held: {error}")
             return False
-        except Vanished as error:  # as with a row that was closed: who took it away wants no more of it
+        except RowRemoved as error:  # as with a row that was closed: who took it away wants no more of it
             self._log.event("row.quarantined", agent_id=agent.agent_id, name=agent.reg.name, why=str(error))
             self._hearing.forget(agent)
             return True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from watchdog.clock import Clock
-from watchdog.telemetry.logger import Log
+from watchdog.telemetry.logger import EventLogger
 
 LINES = 600  # of one user a minute: sixty agents that come, work and go
 BYTES = 200_000  # of their text
@@ -29,12 +29,12 @@ class _Minute:
 
 
 class LineLimits:
-    """Asked by `Log` before each line that a user causes."""
+    """Asked by `EventLogger` before each line that a user causes."""
 
     def __init__(
         self,
         clock: Clock,
-        log: Log,
+        log: EventLogger,
         user_of: Callable[[int], int] = lambda uid: uid,
         *,
         lines: int = LINES,

@@ -29,8 +29,8 @@ from structlog.stdlib import BoundLogger, ProcessorFormatter  # noqa: E402
 
 from watchdog.core.redaction import hide_password  # noqa: E402
 from watchdog.telemetry import targets  # noqa: E402
-from watchdog.telemetry.catalogue import CATALOGUE, ERROR, WARNING, Entry  # noqa: E402
-from watchdog.telemetry.queue_handler import Sink  # noqa: E402
+from watchdog.telemetry.catalogue import CATALOGUE, ERROR, WARNING, EventSpec  # noqa: E402
+from watchdog.telemetry.queue_handler import QueueHandler  # noqa: E402
 from watchdog.telemetry.targets import Target  # noqa: E402
 
 if not _rich_is_used:
@@ -66,41 +66,41 @@ def cause() -> int | None:
     return _cause.get()
 
 
-class Log:
+class EventLogger:
     """A logger with bound fields that takes events of the catalogue only."""
 
     allows: ClassVar[Allows | None] = None  # asked before each line that a uid caused: that uid, and its characters
-    heard: ClassVar[Hear | None] = None  # see `listen`
+    heard: ClassVar[Hear | None] = None  # see `set_listener`
     strict = True  # `set_up` turns it off: in a running daemon an unlisted event is logged as it is
 
     def __init__(self, logger: BoundLogger) -> None:
         self._logger = logger
 
-    def bind(self, **fields: object) -> "Log":
+    def bind(self, **fields: object) -> "EventLogger":
         """A logger that adds these fields to every line."""
-        return Log(self._logger.bind(**fields))
+        return EventLogger(self._logger.bind(**fields))
 
     def event(self, event: str, /, *, exc_info: BaseException | bool | None = None, **fields: object) -> None:
         """Log one event at the catalogue's level. Raises ValueError for an unlisted one while `strict`."""
         entry = CATALOGUE.get(event)
         if entry is None:
-            if Log.strict:
+            if EventLogger.strict:
                 raise ValueError(f"{event!r} is not in logs.CATALOGUE")
-            entry = Entry(WARNING, "")
+            entry = EventSpec(WARNING, "")
         if exc_info:
             fields["exc_info"] = exc_info
         uid = _cause.get()
-        if uid is not None and Log.allows is not None:
+        if uid is not None and EventLogger.allows is not None:
             size = sum(len(value) for value in fields.values() if isinstance(value, str))
             with caused_by(None):  # what it says itself
-                if not Log.allows(uid, size):
+                if not EventLogger.allows(uid, size):
                     return
         # A field that cannot be bound or printed must not end a kill half-way.
         with contextlib.suppress(Exception):
             self._logger.log(entry.level, event, **{_FIELD.get(key, key): value for key, value in fields.items()})
-        if Log.heard is not None:
+        if EventLogger.heard is not None:
             with contextlib.suppress(Exception):
-                Log.heard(event, {**structlog.get_context(self._logger), **fields})
+                EventLogger.heard(event, {**structlog.get_context(self._logger), **fields})
 
 
 _hooks: list[tuple[Any, Any]] = []  # what `set_up` found, until `finish`
@@ -109,7 +109,7 @@ _AT_TERMINAL = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="
 _FIELD = {"event": "event_", "level": "level_", "ts": "ts_"}  # names that a line already has
 
 
-def get_logger(**fields: object) -> Log:
+def get_logger(**fields: object) -> EventLogger:
     """The daemon's logger. Works before `set_up` too: then stdlib prints warnings and errors only."""
     logger: BoundLogger = structlog.wrap_logger(
         logging.getLogger("watchdog"),
@@ -122,7 +122,7 @@ def get_logger(**fields: object) -> Log:
         wrapper_class=BoundLogger,
         cache_logger_on_first_use=False,
     )
-    return Log(logger.bind(**fields))
+    return EventLogger(logger.bind(**fields))
 
 
 def set_up(
@@ -133,7 +133,7 @@ def set_up(
     stream: TextIO | None = None,
     environ: Mapping[str, str] = os.environ,
     journal: str = targets.JOURNAL,
-) -> Sink:
+) -> QueueHandler:
     """Send every log line of the process to stderr, the journal behind it, or `file`.
 
     `form` is "json", "text", or "auto": columns where stderr is a terminal, fields where it is the journal, else JSON.
@@ -141,7 +141,7 @@ def set_up(
     """
     logging.raiseExceptions = False
     target, fallback, formatter = _plan(form, file, stream or sys.stderr, environ, journal)
-    sink = Sink(target, fallback)
+    sink = QueueHandler(target, fallback)
     sink.setFormatter(formatter)
     logging.getLogger().addHandler(sink)
     set_level(level)
@@ -152,7 +152,7 @@ def set_up(
     logging.captureWarnings(True)
     _hooks.append((threading.excepthook, sys.unraisablehook))
     threading.excepthook, sys.unraisablehook = _thread_ended, _unraisable
-    Log.strict = False
+    EventLogger.strict = False
     return sink
 
 
@@ -170,7 +170,7 @@ def _unraisable(args: "sys.UnraisableHookArgs") -> None:
 
 
 def change(
-    sink: Sink,
+    sink: QueueHandler,
     level: str,
     form: str,
     file: str,
@@ -186,14 +186,14 @@ def change(
     set_level(level)
 
 
-def listen(sink: Sink, hear: Hear | None) -> None:
+def set_listener(sink: QueueHandler, hear: Hear | None) -> None:
     """`hear` is told of each event, whatever the level of the log is, in the thread that logs it: it must not wait."""
-    Log.heard = sink.heard = hear
+    EventLogger.heard = sink.heard = hear
 
 
 def limit(allows: Allows | None) -> None:
     """Ask this before each line that a uid caused."""
-    Log.allows = allows
+    EventLogger.allows = allows
 
 
 def as_json(event: str, fields: Mapping[str, object]) -> str:
@@ -205,16 +205,16 @@ def as_json(event: str, fields: Mapping[str, object]) -> str:
     return _render(None, "", _without_secrets(None, "", line))
 
 
-def finish(sink: Sink, timeout: float = 2.0) -> None:
+def finish(sink: QueueHandler, timeout: float = 2.0) -> None:
     """Write what is queued, for at most that many seconds, and give stdlib logging back."""
-    listen(sink, None)
+    set_listener(sink, None)
     limit(None)
     logging.getLogger().removeHandler(sink)
     sink.finish(timeout)
     logging.captureWarnings(False)
     if _hooks:
         threading.excepthook, sys.unraisablehook = _hooks.pop()
-    Log.strict = True
+    EventLogger.strict = True
 
 
 def _plan(
@@ -222,11 +222,11 @@ def _plan(
 ) -> tuple[Target, Target | None, logging.Formatter]:
     """Where lines go, where they go when that fails, and what they look like."""
     at_journal, at_terminal = _is_journal(stream, environ), stream.isatty()
-    stderr = targets.Stream(stream, prefixed=at_journal)
+    stderr = targets.StreamTarget(stream, prefixed=at_journal)
     if file:
-        target: Target = targets.File(file)
+        target: Target = targets.FileTarget(file)
     elif at_journal and form == "auto":
-        target = targets.Journal(journal)
+        target = targets.JournaldTarget(journal)
     else:
         target = stderr
     if form == "auto":
@@ -251,7 +251,7 @@ def set_level(level: str) -> None:
 
 
 def _from_library(logger: object, method: str, event: EventDict) -> EventDict:
-    """A record that was not logged through `Log`: its text becomes a field."""
+    """A record that was not logged through `EventLogger`: its text becomes a field."""
     record = event.get("_record")
     event["message"], event["event"] = event.get("event"), "log.message"
     if isinstance(record, logging.LogRecord):

@@ -15,14 +15,14 @@ from watchdog.concurrency import threads
 from watchdog.core.admission import Kind
 from watchdog.core.agent import Verdict
 from watchdog.core.decision import Veto
-from watchdog.telemetry.queue_handler import Health
+from watchdog.telemetry.queue_handler import LogHealth
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "agent_watchdog_"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MetricSpec:
     """One figure: its meaning, its labels (of few values, never an agent's name), and what to do when it is bad."""
 
     text: str
@@ -30,75 +30,81 @@ class Figure:
     act: str = ""
 
 
-FIGURES: dict[str, Figure] = {
-    "agents": Figure(
+FIGURES: dict[str, MetricSpec] = {
+    "agents": MetricSpec(
         "living agents by verdict; `none`: not looked at yet",
         ("verdict",),
         "`unknown` for long: `agent-watchdog why AGENT` says which look fails",
     ),
-    "needs_person": Figure(
+    "needs_person": MetricSpec(
         "agents that wait for a person: they say so, or their tmux pane shows a prompt; not those that are only idle",
         act="`agent-watchdog events` has `agent.needs_human` with who asks since when; answer its prompt",
     ),
-    "kills_total": Figure(
+    "kills_total": MetricSpec(
         "orders that were carried out; `gone` and `lost` ended by themselves",
         ("reason", "outcome"),
         "many at once: `agent-watchdog hold`, then look at what the agents have in common (network, provider, disk)",
     ),
-    "vetoes_total": Figure("kills that a verdict asked for and that were held back, by what held them", ("reason",)),
-    "holds": Figure(
+    "vetoes_total": MetricSpec(
+        "kills that a verdict asked for and that were held back, by what held them", ("reason",)
+    ),
+    "holds": MetricSpec(
         "holds that are on",
         ("reason",),
         "`mass_stall`: look at network and provider; `operator`: `agent-watchdog status`, then `unhold`",
     ),
-    "mass_stall": Figure(
+    "mass_stall": MetricSpec(
         "1: that user's agents fell silent together, so their kills for silence are held back; `all`: everybody's",
         ("uid",),
     ),
-    "unkillable": Figure(
+    "unkillable": MetricSpec(
         "agents of which something could not be ended",
         act="`agent-watchdog why AGENT` names the processes: D state (disk, NFS), frozen, or not ours",
     ),
-    "unreadable_processes": Figure(
+    "unreadable_processes": MetricSpec(
         "processes that cannot be read now, since a read of their files below /proc hangs",
         act="`agent-watchdog doctor` names them and their users: end the process, or the file system that it waits for",
     ),
-    "last_sweep_timestamp_seconds": Figure(
+    "last_sweep_timestamp_seconds": MetricSpec(
         "when the last sweep ended, Unix time",
         act="No agent is watched: `systemctl status agent-watchdog`, its journal, then restart it: agents live on",
     ),
-    "sweep_seconds": Figure("how long sweeps took", act="above the interval: the host is overloaded, or /proc is slow"),
-    "sweep_failures_total": Figure("sweeps that raised; nobody was judged by them", act="look for `sweep.failed`"),
-    "cleanup_failures_total": Figure(
+    "sweep_seconds": MetricSpec(
+        "how long sweeps took", act="above the interval: the host is overloaded, or /proc is slow"
+    ),
+    "sweep_failures_total": MetricSpec("sweeps that raised; nobody was judged by them", act="look for `sweep.failed`"),
+    "cleanup_failures_total": MetricSpec(
         "cleanup hooks that failed for good",
         ("hook",),
         "`agent-watchdog why AGENT` has what the hook said; the place was left as it is",
     ),
-    "registry_up": Figure(
+    "registry_up": MetricSpec(
         "1: the last sweep could write the registry, 0: not, and nobody is ended",
         act="is the database there, its disk full or read-only? It goes on by itself",
     ),
-    "registry_last_write_timestamp_seconds": Figure("when a sweep last wrote the registry, Unix time"),
-    "log_up": Figure("1: the log is written, 0: not", act="`agent-watchdog status` says where and why; free its disk"),
-    "log_lost_lines_total": Figure(
+    "registry_last_write_timestamp_seconds": MetricSpec("when a sweep last wrote the registry, Unix time"),
+    "log_up": MetricSpec(
+        "1: the log is written, 0: not", act="`agent-watchdog status` says where and why; free its disk"
+    ),
+    "log_lost_lines_total": MetricSpec(
         "log lines that were never written", act="the log is full, broken or too slow; the history has what matters"
     ),
-    "history_lost_events_total": Figure(
+    "history_lost_events_total": MetricSpec(
         "events that only the log has, as the registry was away or too slow", act="as with `registry_up`"
     ),
-    "stuck_calls": Figure(
+    "stuck_calls": MetricSpec(
         "things that the daemon waits for and that have not answered for 5 s (NSS, a directory, the registry's disk)",
         act="`agent-watchdog status` names them; others are served meanwhile",
     ),
-    "denied_total": Figure(
+    "denied_total": MetricSpec(
         "requests refused for want of permission", ("route",), "`control.denied` has uid and pid of who asks"
     ),
-    "refused_total": Figure(
+    "refused_total": MetricSpec(
         "requests, connections, agents, followers refused, heartbeats, datagrams read late: a user had its share",
         ("kind",),
         "`agent-watchdog status` names the users; the others are served as ever",
     ),
-    "build_info": Figure("always 1", ("version",)),
+    "build_info": MetricSpec("always 1", ("version",)),
 }
 
 
@@ -110,7 +116,7 @@ class Metrics:
         verdicts: Callable[[], Mapping[str, int]],
         holds: Callable[[], Mapping[str, int]],
         *,
-        log: Callable[[], Health] = lambda: Health("", 0, None),
+        log: Callable[[], LogHealth] = lambda: LogHealth("", 0, None),
         history_lost: Callable[[], int] = lambda: 0,
         mass_stalled: Callable[[], Iterable[str]] = list,
         needs_person: Callable[[], int] = lambda: 0,
@@ -171,7 +177,7 @@ class _Now(Collector):
         self,
         verdicts: Callable[[], Mapping[str, int]],
         holds: Callable[[], Mapping[str, int]],
-        log: Callable[[], Health],
+        log: Callable[[], LogHealth],
         history_lost: Callable[[], int],
         mass_stalled: Callable[[], Iterable[str]],
         needs_person: Callable[[], int],

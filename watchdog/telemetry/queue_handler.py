@@ -32,7 +32,7 @@ class _GaveUp(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class LogHealth:
     """Where lines go, how many were never written, and what is wrong now (None: nothing)."""
 
     target: str
@@ -40,7 +40,7 @@ class Health:
     error: str | None
 
 
-class Sink(logging.Handler):
+class QueueHandler(logging.Handler):
     """The handler of the root logger. One instance a process; give it a formatter before the first line."""
 
     def __init__(
@@ -91,12 +91,12 @@ class Sink(logging.Handler):
             self._waiting += len(line.text)
             self._changed.notify()
 
-    def health(self) -> Health:
+    def health(self) -> LogHealth:
         """How the target does; asked from any thread."""
         target, since, error = self._aim[0], self._since, self._error
         if error is None and since is not None and (stuck := self._clock.mono() - since) > STUCK:
             error = f"takes no line for {stuck:.0f} s, {len(self._lines)} wait: its reader has stopped"
-        return Health(target.name, self.lost, error)
+        return LogHealth(target.name, self.lost, error)
 
     def tell_if_stuck(self) -> None:
         """Say once on the fallback that the target hangs; asked from time to time, by another thread than ours.

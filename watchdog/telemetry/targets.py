@@ -51,7 +51,7 @@ def priority(level: int) -> int:
     return _PRIORITY.get(level, 6)
 
 
-class Stream:
+class StreamTarget:
     """What somebody else opened: stderr, be it a terminal, a pipe, a file or the journal's stream.
 
     `prefixed`: with sd-daemon(3)'s `<N>` before each line, where the journal reads it.
@@ -84,7 +84,7 @@ class Stream:
         """Nothing: it is not ours."""
 
 
-class File:
+class FileTarget:
     """A file by its path, opened when the first line comes and whenever the path leads elsewhere.
 
     So a rename (logrotate's `create`), a deletion and a directory that comes back need no signal; a truncation
@@ -134,7 +134,7 @@ class File:
         return self._fd
 
 
-class Journal:
+class JournaldTarget:
     """journald by its native protocol (systemd.io/JOURNAL_NATIVE_PROTOCOL): each field of a line is one to search by.
 
     Takes lines of JSON. A datagram is small enough always: the renderer caps what a line holds.

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from watchdog.control.context import Desk
+from watchdog.control.context import ControlContext
 from watchdog.control.routes.restore import LOOK_SECONDS, OTHERS_SECONDS, Unheard, _of_owner
 from watchdog.errors import OwnerCallFailed
 
@@ -23,7 +23,7 @@ def test_an_owner_that_gave_no_answer_is_named_with_the_time_it_had(named: bool,
         raise OwnerCallFailed("late", "no answer")
 
     store = SimpleNamespace(read=read, store=SimpleNamespace(trashes=None))
-    desk = cast("Desk", SimpleNamespace(store=store, host="here", ask_owner=ask_owner))
+    desk = cast("ControlContext", SimpleNamespace(store=store, host="here", ask_owner=ask_owner))
     found, problems = asyncio.run(_of_owner(desk, 1000, None, named=named))
     assert (found, waited) == ([], [limit])
     assert isinstance(problems[0], Unheard)

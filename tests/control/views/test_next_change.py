@@ -8,7 +8,7 @@ import pytest
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
-from watchdog.control.views.next_change import outlook
+from watchdog.control.views.next_change import next_changes
 from watchdog.core.agent import Policy, Registration, State, Status
 from watchdog.core.observed_activity import Kind
 from watchdog.core.process import Identity, Presence
@@ -75,7 +75,7 @@ def test_the_verdict_changes_when_it_says(state: dict[str, Any]) -> None:
     one = agent(**state)
     now = judge(one.observe(Presence.ALIVE, 0.0, 10.0), one.policy)
     one.verdict, one.line = now.verdict, now.line
-    sentence = outlook(one, Holds(), datetime.now(UTC))[0]
+    sentence = next_changes(one, Holds(), datetime.now(UTC))[0]
 
     (left,) = times_in(sentence)
     assert timedelta() < left, sentence

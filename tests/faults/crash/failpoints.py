@@ -117,7 +117,7 @@ def in_the_daemon(plan: str) -> None:
     writing = threading.local()
     run: Any = store._Write.run
     commit: Any = DefaultDialect.do_commit
-    run_hook, send = pool.Owners.run_hook, signal.pidfd_send_signal
+    run_hook, send = pool.HelperPool.run_hook, signal.pidfd_send_signal
 
     def named_run(write: Any) -> None:
         writing.name = write_name(write.call)
@@ -132,7 +132,7 @@ def in_the_daemon(plan: str) -> None:
         with points.effect(f"commit {name}"):
             commit(dialect, connection)
 
-    async def hook(own: pool.Owners, spec: HookSpec, context: HookContext) -> HookResult:
+    async def hook(own: pool.HelperPool, spec: HookSpec, context: HookContext) -> HookResult:
         with points.effect(f"hook {spec.name}"):
             return await run_hook(own, spec, context)
 
@@ -150,7 +150,7 @@ def in_the_daemon(plan: str) -> None:
     store.TOGETHER = 1  # each write a transaction of its own: every state that a group could leave, and those between
     setattr(store._Write, "run", named_run)  # noqa: B010 - mypy refuses the plain assignment
     setattr(DefaultDialect, "do_commit", do_commit)  # noqa: B010
-    setattr(pool.Owners, "run_hook", hook)  # noqa: B010
+    setattr(pool.HelperPool, "run_hook", hook)  # noqa: B010
     signal.pidfd_send_signal = signalled
     setattr(pool, "HELPER", ("-I", os.path.abspath(__file__), "--helper", plan, str(os.getpid())))  # noqa: B010
     sys.addaudithook(cgroups)

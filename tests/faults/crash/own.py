@@ -15,7 +15,7 @@ from watchdog.agents.fleet import Agent
 from watchdog.clock import Clock
 from watchdog.config import settings as config
 from watchdog.core.agent import Beat, Registration, Status
-from watchdog.host.service_manager import Supervisor
+from watchdog.host.service_manager import ServiceManager
 from watchdog.processes import identity
 from watchdog.service.main_loop import Daemon
 from watchdog.service.signal_flags import SIGNALS
@@ -61,7 +61,7 @@ async def own_daemon(
     settings = config.load(str(file))
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     sink = logger.set_up("info", settings.log.format, settings.log.file)
-    daemon = Daemon(settings, lambda: settings, Supervisor({}), logger.get_logger(), sink, None)
+    daemon = Daemon(settings, lambda: settings, ServiceManager({}), logger.get_logger(), sink, None)
     daemon.clock = clock or daemon.clock
     setattr(daemon, "locks", None)  # noqa: B010 - the door, which is never opened, would keep them
     try:

@@ -84,10 +84,10 @@ def fork(do: Coroutine[Any, Any, None]) -> int:
 def with_points(plan: Path) -> None:
     """All effects go to the trace; the hook is none that takes a process, and a second daemon is not refused."""
 
-    async def run_hook(_: pool.Owners, spec: HookSpec, context: HookContext) -> HookResult:
+    async def run_hook(_: pool.HelperPool, spec: HookSpec, context: HookContext) -> HookResult:
         return HookResult(HookOutcome.DONE)
 
-    setattr(pool.Owners, "run_hook", run_hook)  # noqa: B010 - mypy refuses the plain assignment
+    setattr(pool.HelperPool, "run_hook", run_hook)  # noqa: B010 - mypy refuses the plain assignment
     setattr(Store, "claim_host", lambda *_: None)  # noqa: B010
     in_the_daemon(str(plan))
 

@@ -17,7 +17,7 @@ from tests.owner.repositories import context
 from tests.world import BIN, World, environ_of, git, make_world, pids_with, wait_for
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome, HookResult, HookSpec
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 
 LIMIT = 1.5  # seconds that a hook is given that would not end by itself
 ENOUGH = 60.0  # seconds for one that ends by itself, on a busy machine; whoever waits for a grandchild waits for 600
@@ -73,7 +73,7 @@ def abusive(run: Run, *, command: tuple[str, ...], outcome: HookOutcome, message
 
 
 async def _beside(command: tuple[str, ...], key: str, limit: float) -> tuple[HookResult, float, HookResult]:
-    them, began = Owners(), time.monotonic()
+    them, began = HelperPool(), time.monotonic()
     try:
         bad = asyncio.create_task(them.run_hook(_spec(command, limit), context(run_id=key)))
         other = await them.run_hook(_spec(("true",)), context(run_id=f"{key} beside"))
@@ -91,7 +91,7 @@ def descriptors(run: Run) -> None:
     """Hooks whose grandchildren keep all pipes, one after the other: the daemon's descriptors do not grow."""
 
     async def story() -> tuple[int, int]:
-        them = Owners()
+        them = HelperPool()
         try:
             keeper = _spec(("sh", "-c", "sleep 600 & echo done"))
             assert (await them.run_hook(keeper, context())).message == "done"

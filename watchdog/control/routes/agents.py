@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 from aiohttp import web
 
 from watchdog.agents.fleet import ZERO, Agent
-from watchdog.agents.process_claim import Claim, claim, has_ended, refuse_twice
+from watchdog.agents.process_claim import ProcessClaim, has_ended, identify_pid, refuse_twice
 from watchdog.agents.selectors import is_number
-from watchdog.agents.shared_paths import refuse_temp_dir, within, working_in
+from watchdog.agents.shared_paths import refuse_temp_dir, sharing_worktree, within
 from watchdog.agents.tracker import WRAPPER
-from watchdog.control.context import Desk, Json, desk_of, peer_at
+from watchdog.control.context import ControlContext, Json, desk_of, peer_at
 from watchdog.control.resolve import own_agent, parent_of
 from watchdog.control.schemas import Change, Register, decoded, parse, read_body
 from watchdog.core.admission import Kind
@@ -69,14 +69,14 @@ async def register(request: web.Request) -> web.Response:
     return web.json_response(_answer(desk, agent, notes), status=201)
 
 
-async def _owner(desk: Desk, peer: Peer, body: Register, looked: Claim | None) -> int:
-    """Whose agent it will be. Only an admin registers another uid's process. Raises as `claim` does."""
+async def _owner(desk: ControlContext, peer: Peer, body: Register, looked: ProcessClaim | None) -> int:
+    """Whose agent it will be. Only an admin registers another uid's process. Raises as `identify_pid` does."""
     if body.pid is None or not peer.admin:
         return peer.uid
-    return (looked or await claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)).uid
+    return (looked or await identify_pid(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)).uid
 
 
-async def _refuse_elsewhere(desk: Desk, peer: Peer, body: Register) -> Claim | None:
+async def _refuse_elsewhere(desk: ControlContext, peer: Peer, body: Register) -> ProcessClaim | None:
     """One agent, one daemon: a process that another one watches is left to it, but for what root orders of us.
 
     What a look at the process found, if there was one. A `run` is asked nothing: it stays with its daemon by itself,
@@ -85,7 +85,7 @@ async def _refuse_elsewhere(desk: Desk, peer: Peer, body: Register) -> Claim | N
     if body.pid is None or body.source == "run":
         return None
     try:
-        taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)
+        taken = await identify_pid(body.pid, peer, desk.fleet, desk.host, for_agent=body.agent_id)
     except WatchdogError:
         return None  # it is said below, or the process is an agent of ours
     ordered = body.source == "register" and (peer.uid == ROOT or (peer.admin and os.geteuid() == ROOT))
@@ -95,7 +95,7 @@ async def _refuse_elsewhere(desk: Desk, peer: Peer, body: Register) -> Claim | N
     return taken
 
 
-async def take_for_order(desk: Desk, peer: Peer, word: str) -> None:
+async def take_for_order(desk: ControlContext, peer: Peer, word: str) -> None:
     """Root orders something of an agent that another daemon watches: it becomes ours for that, whatever is claimed.
 
     Nothing happens where that word means no such process: only agents are ended by orders.
@@ -104,7 +104,7 @@ async def take_for_order(desk: Desk, peer: Peer, word: str) -> None:
     if pid is None:
         return
     try:
-        taken = await claim(pid, peer, desk.fleet, desk.host)
+        taken = await identify_pid(pid, peer, desk.fleet, desk.host)
         holder = await desk.custodians.holder_of(taken.identity, taken.uid)
         if holder is None:
             return
@@ -139,7 +139,7 @@ async def change(request: web.Request) -> web.Response:
             await _gone(desk, peer, agent, "its `run` tells that it has ended; its pid was never known")
         desk.look_soon()
         return web.json_response(_answer(desk, agent, []))
-    taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
+    taken = await identify_pid(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
     async with desk.registering(taken.uid):
         refuse_twice(taken, peer, desk.fleet, agent.agent_id)  # a hook or a source may have told of it since
         await _identify(desk, peer, agent, taken)
@@ -151,20 +151,20 @@ async def change(request: web.Request) -> web.Response:
     return web.json_response(_answer(desk, agent, []))
 
 
-async def _gone(desk: Desk, peer: Peer, agent: Agent, why: str) -> None:
+async def _gone(desk: ControlContext, peer: Peer, agent: Agent, why: str) -> None:
     """No pid will show us the end of this one, and nobody will tell of it again."""
     if desk.holds.reason_for(agent.agent_id, desk.now()) is None:
         await desk.request_kill(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
 
 
-async def _pass_on(desk: Desk, agent: Agent, change: Json) -> None:
+async def _pass_on(desk: ControlContext, agent: Agent, change: Json) -> None:
     """What `run` tells of an agent that is another daemon's, to that one; it asks again if that is lost."""
     if agent.elsewhere is not None:
         with suppress(WatchdogError):
             await desk.custodians.pass_on(agent.elsewhere, "PATCH", f"/v1/agents/{agent.elsewhere.agent_id}", change)
 
 
-async def _beat_elsewhere(desk: Desk, holder: Holder, target: str, body: object) -> web.Response:
+async def _beat_elsewhere(desk: ControlContext, holder: Holder, target: str, body: object) -> web.Response:
     """A word of an agent that another daemon watches: that one's answer. Raises DaemonUnreachable."""
     status, answer = await desk.custodians.pass_on(holder, "POST", f"/v1/agents/{target}/beat", body)
     return web.Response(status=204) if status == 204 else web.json_response(answer, status=status)
@@ -197,7 +197,7 @@ async def beat(request: web.Request) -> web.Response:
 
 
 async def heard(
-    desk: Desk, agent: Agent, body: object, said: Beat, age: timedelta = ZERO, *, own: bool = True
+    desk: ControlContext, agent: Agent, body: object, said: Beat, age: timedelta = ZERO, *, own: bool = True
 ) -> web.Response:
     """Take a word of that agent, which is so old, and answer it. `body`: as it was sent, for another daemon that
     watches the agent; `own`: who said it reads the answer.
@@ -231,7 +231,7 @@ async def heard(
     return web.json_response({"stop": {"reason": agent.asked.reason, "deadline_seconds": round(left, 1)}})
 
 
-async def _unheard(desk: Desk, agent: Agent, by: str, why: str) -> None:
+async def _unheard(desk: ControlContext, agent: Agent, by: str, why: str) -> None:
     """A vendor hook spoke in it that is not of it, as far as is known: no beat. Told once, for its `why`."""
     why = printable(why)
     if agent.first_refusal(f"unheard {why}", "unheard "):
@@ -241,7 +241,7 @@ async def _unheard(desk: Desk, agent: Agent, by: str, why: str) -> None:
             await desk.store.write(add, "beat.rejected", agent.agent_id, by, why, desk.now(), owner_uid=owner)
 
 
-async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
+async def _known(desk: ControlContext, peer: Peer, body: Register) -> Agent | None:
     """The agent when this registration was heard before (an answer can be lost); Conflict when the id is another's."""
     if body.agent_id is None:
         return None
@@ -255,7 +255,7 @@ async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
         raise Conflict(f"agent_id: {body.agent_id} has ended ({row.status}); an id is never used again")
     same = peer.may(agent.reg.owner_uid) and body.name == agent.reg.name
     if same and body.pid is not None:
-        taken = await claim(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
+        taken = await identify_pid(body.pid, peer, desk.fleet, desk.host, for_agent=agent.agent_id)
         if agent.identity is None:
             await _identify(desk, peer, agent, taken)
         if agent.reg.source == "run":
@@ -267,7 +267,7 @@ async def _known(desk: Desk, peer: Peer, body: Register) -> Agent | None:
 
 
 async def take_in(
-    desk: Desk, peer: Peer, body: Register, taken: Claim | None = None, entry: Listed | None = None
+    desk: ControlContext, peer: Peer, body: Register, taken: ProcessClaim | None = None, entry: Listed | None = None
 ) -> tuple[Agent, list[str]]:
     """Check against the kernel and the other agents, commit, then let the house know. `registering` is held.
 
@@ -279,7 +279,7 @@ async def take_in(
     if taken is not None:  # looked at before its owner's turn came: its hook may have registered it since
         refuse_twice(taken, peer, desk.fleet)
     elif body.pid is not None:
-        taken = await claim(body.pid, peer, desk.fleet, desk.host)
+        taken = await identify_pid(body.pid, peer, desk.fleet, desk.host)
     owner = peer.uid if taken is None else taken.uid
     _refuse_many(desk, peer, owner)
     desk.fleet.refuse_taken(body.name, owner)
@@ -318,7 +318,9 @@ async def take_in(
     return agent, notes
 
 
-def _registration(desk: Desk, body: Register, owner: int, parent: str | None, taken: Claim | None) -> Registration:
+def _registration(
+    desk: ControlContext, body: Register, owner: int, parent: str | None, taken: ProcessClaim | None
+) -> Registration:
     return Registration(
         agent_id=body.agent_id or uuid.uuid4().hex,
         name=body.name,
@@ -353,7 +355,7 @@ def _path(path: str | None) -> str | None:
     return None if path is None else "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
-def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:
+def _refuse_many(desk: ControlContext, peer: Peer, owner: int) -> None:
     """Each agent costs descriptors; one user must not take them all. Root and admins register what they want."""
     if peer.admin:
         return
@@ -368,7 +370,7 @@ def _refuse_many(desk: Desk, peer: Peer, owner: int) -> None:
         raise Limited("few file descriptors are left; they are for agents that are registered already; try again", 10)
 
 
-def _refuse_paths(desk: Desk, body: Register, owner: int, parent: str | None) -> None:
+def _refuse_paths(desk: ControlContext, body: Register, owner: int, parent: str | None) -> None:
     """A temp dir is removed when its agent ends, so it belongs to one; only `run` brings a socket of its own."""
     wanted = _path(body.temp_dir)
     if wanted is not None:
@@ -409,7 +411,7 @@ def _worker(store: Store, task_id: str) -> AgentRow | None:
     return worker or next(iter(store.agents_by_task(task_id, live_only=False)), None)
 
 
-def _notes(desk: Desk, agent: Agent) -> list[str]:
+def _notes(desk: ControlContext, agent: Agent) -> list[str]:
     """What the client should know of its registration: its limit was raised, or somebody works in its worktree."""
     notes = []
     asked = agent.reg.stall_after or agent.policy.after
@@ -418,7 +420,7 @@ def _notes(desk: Desk, agent: Agent) -> list[str]:
             f"the limit of {span(asked)} is less than two beats of {span(agent.reg.interval or ZERO)}; "
             f"raised to {span(agent.after)} for this agent"
         )
-    if others := working_in(desk.fleet, agent):
+    if others := sharing_worktree(desk.fleet, agent):
         notes.append(
             f"{agent.reg.worktree} is also the worktree of {', '.join(others)}; it stays until the last has ended"
         )
@@ -429,10 +431,10 @@ def _notes(desk: Desk, agent: Agent) -> list[str]:
     return notes
 
 
-async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
+async def _replace(desk: ControlContext, peer: Peer, body: Register) -> None:
     """End the owner's living agent of that name, as a kill does; Conflict when it did not die."""
     name = body.name
-    owner = peer.uid if body.pid is None else (await claim(body.pid, peer, desk.fleet, desk.host)).uid
+    owner = peer.uid if body.pid is None else (await identify_pid(body.pid, peer, desk.fleet, desk.host)).uid
     for agent in desk.fleet.named(name, owner):
         held = desk.holds.reason_for(agent.agent_id, desk.now())
         if held is not None:
@@ -448,7 +450,7 @@ async def _replace(desk: Desk, peer: Peer, body: Register) -> None:
             raise Conflict(f"replace: the old {name} ({agent.agent_id}) has not ended: {why}")
 
 
-async def _identify(desk: Desk, peer: Peer, agent: Agent, taken: Claim) -> None:
+async def _identify(desk: ControlContext, peer: Peer, agent: Agent, taken: ProcessClaim) -> None:
     """Commit the pid of an agent that had none; the same process again changes nothing. `registering` is held."""
     if agent.identity is not None:
         if agent.identity.same_process(taken.identity):
@@ -476,7 +478,7 @@ async def _identify(desk: Desk, peer: Peer, agent: Agent, taken: Claim) -> None:
     desk.look_soon()
 
 
-def _answer(desk: Desk, agent: Agent, notes: list[str]) -> Json:
+def _answer(desk: ControlContext, agent: Agent, notes: list[str]) -> Json:
     env = {
         "AGENT_WATCHDOG_ID": agent.agent_id,
         "NOTIFY_SOCKET": agent.notify_socket or "",

@@ -11,9 +11,9 @@ import json
 from aiohttp import web
 
 from watchdog.control import remote_hosts
-from watchdog.control.context import Desk, desk_of, peer_at
+from watchdog.control.context import ControlContext, desk_of, peer_at
 from watchdog.control.peers import Guarded
-from watchdog.control.resolve import found, stored
+from watchdog.control.resolve import resolve, resolve_ended
 from watchdog.control.schemas import flag, gone, number
 from watchdog.control.views import agent
 from watchdog.errors import AgentNotFound, RegistryUnavailable, TooMany
@@ -35,9 +35,9 @@ async def events(request: web.Request) -> web.StreamResponse:
             agent_id = (await remote_hosts.one(desk, await remote_hosts.house(desk, where.host), where)).agent_id
         else:
             try:
-                agent_id = found(desk, peer, where.word).agent_id
+                agent_id = resolve(desk, peer, where.word).agent_id
             except AgentNotFound:
-                agent_id = (await stored(desk, peer, where.word)).agent_id
+                agent_id = (await resolve_ended(desk, peer, where.word)).agent_id
     owner = None if peer.admin else peer.uid
     if follow:
         _become_follower(request)
@@ -74,7 +74,7 @@ def _become_follower(request: web.Request) -> None:
         raise TooMany(refusal)
 
 
-async def _after(desk: Desk, after: int, agent_id: str | None, owner: int | None) -> list[EventRow]:
+async def _after(desk: ControlContext, after: int, agent_id: str | None, owner: int | None) -> list[EventRow]:
     store = desk.store
     return await store.read(store.store.events, after, agent_id=agent_id, owner_uid=owner, limit=_BATCH)
 

@@ -7,9 +7,9 @@ from aiohttp import web
 
 from watchdog.agents.fleet import Agent
 from watchdog.control import remote_hosts
-from watchdog.control.context import Desk, Json, desk_of, peer_at
+from watchdog.control.context import ControlContext, Json, desk_of, peer_at
 from watchdog.control.patience import Patience, goes_on, what_goes_on
-from watchdog.control.resolve import found, group, is_group, members, still_may, stored
+from watchdog.control.resolve import group, is_group, members, recheck_owner, resolve, resolve_ended
 from watchdog.control.schemas import Hold, Remove, Unhold, parse, read_body
 from watchdog.control.views.agent import stamp
 from watchdog.control.views.results import denial, failure
@@ -69,7 +69,9 @@ async def hold(request: web.Request) -> web.Response:
     return _respond(results, "hold")
 
 
-async def _write(desk: Desk, peer: Peer, agent_id: str | None, reason: str, until: datetime | None) -> HoldRow:
+async def _write(
+    desk: ControlContext, peer: Peer, agent_id: str | None, reason: str, until: datetime | None
+) -> HoldRow:
     """Into the row of the agent's last hold, if it had one: holds that follow each other need no more room than one."""
     store, known = desk.store, desk.holds.row_for(agent_id)
     if known is not None:
@@ -123,7 +125,7 @@ async def remove(request: web.Request) -> web.Response:
             word = where.word
             if where.host != desk.host:
                 raise Conflict(f"remove {word} on host {where.host} itself: whether it lives is known only there")
-            agents = group(desk, peer, word) if is_group(word) else [found(desk, peer, word)]
+            agents = group(desk, peer, word) if is_group(word) else [resolve(desk, peer, word)]
         except AgentNotFound as error:
             results.append(await _not_living(desk, peer, word, error, body, request.path))
             continue
@@ -137,10 +139,10 @@ async def remove(request: web.Request) -> web.Response:
     return _respond(results, "remove")
 
 
-async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove, patience: Patience) -> Json:
+async def _remove(desk: ControlContext, peer: Peer, agent: Agent, body: Remove, patience: Patience) -> Json:
     """A living process is never removed; what is not there is closed by the one way that closes rows."""
     try:
-        await still_may(desk, peer, agent)
+        await recheck_owner(desk, peer, agent)
         if agent.identity is not None:
             seen = presence(agent.identity, agent.pidfd, host=desk.host)
             if seen is not Presence.ABSENT:
@@ -166,16 +168,18 @@ async def _remove(desk: Desk, peer: Peer, agent: Agent, body: Remove, patience: 
     return {**_named(agent), "success": True, "action": "removed", "message": message, "how": f"removed: {message}"}
 
 
-async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound, body: Remove, route: str) -> Json:
+async def _not_living(
+    desk: ControlContext, peer: Peer, target: str, error: AgentNotFound, body: Remove, route: str
+) -> Json:
     try:
         if is_group(target) or "@" in target:  # no name holds one: its host is not known
             return failure(target, error)
-        row = await stored(desk, peer, target)
+        row = await resolve_ended(desk, peer, target)
     except WatchdogError as other:
         return _refused(desk, peer, target, other, route)
     message = f"already closed: {row.status}; its history is kept for retention_days"
     if body.with_messages and not body.dry_run:
-        left = await forget.forget(desk, row, peer.by, resumable=True, with_messages=True)
+        left = await forget.remove_entries(desk, row, peer.by, resumable=True, with_messages=True)
         message = "; ".join([message, *left])
     return {
         "success": True,
@@ -186,7 +190,7 @@ async def _not_living(desk: Desk, peer: Peer, target: str, error: AgentNotFound,
     }
 
 
-async def _too_late(desk: Desk, agent: Agent) -> Json:
+async def _too_late(desk: ControlContext, agent: Agent) -> Json:
     """The refusal where the agent is being ended already: after the first signal nothing is taken back."""
     store, request_id = desk.store, agent.request_id
     order = await store.read(store.store.request, request_id) if request_id is not None else None
@@ -195,7 +199,9 @@ async def _too_late(desk: Desk, agent: Agent) -> Json:
     return failure(agent.agent_id, Conflict(text), agent)
 
 
-async def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> list[tuple[Agent | None, Json | None]]:
+async def _targets(
+    desk: ControlContext, peer: Peer, targets: list[str], route: str
+) -> list[tuple[Agent | None, Json | None]]:
     """(agent, None) for each that may be acted on, (None, None) for "all agents", (None, result) for a refusal."""
     chosen: list[tuple[Agent | None, Json | None]] = []
     if not targets:
@@ -211,7 +217,7 @@ async def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> li
             where = await remote_hosts.place(desk, peer, target)
             agents = members(desk, peer, await remote_hosts.house(desk, where.host), where.word)
             for agent in agents if where.host == desk.host else []:
-                await still_may(desk, peer, agent)
+                await recheck_owner(desk, peer, agent)
         except WatchdogError as error:
             chosen.append((None, _refused(desk, peer, target, error, route)))
             continue
@@ -220,7 +226,7 @@ async def _targets(desk: Desk, peer: Peer, targets: list[str], route: str) -> li
     return chosen
 
 
-def _refused(desk: Desk, peer: Peer, target: str, error: WatchdogError, route: str) -> Json:
+def _refused(desk: ControlContext, peer: Peer, target: str, error: WatchdogError, route: str) -> Json:
     if isinstance(error, Forbidden):
         denial(desk, peer, route, str(error))
     return failure(target, error)
@@ -240,7 +246,7 @@ def _named(agent: Agent | None) -> Json:
     return {"agent_id": agent.agent_id, "name": agent.reg.name, "owner_uid": agent.reg.owner_uid}
 
 
-async def _say(desk: Desk, peer: Peer, agent: Agent | None, event: str, why: str) -> None:
+async def _say(desk: ControlContext, peer: Peer, agent: Agent | None, event: str, why: str) -> None:
     agent_id, owner = (agent.agent_id, agent.reg.owner_uid) if agent else (None, None)
     await desk.store.write(desk.store.store.add_event, event, agent_id, peer.by, why, desk.now(), owner_uid=owner)
     desk.event(event, **_named(agent), by=peer.by, why=why)

@@ -13,17 +13,17 @@ from aiohttp import web
 from watchdog.agents.fleet import ZERO, Agent
 from watchdog.agents.selectors import silent
 from watchdog.control import remote_hosts
-from watchdog.control.caller_tree import in_whose_tree
-from watchdog.control.context import Desk, Json, desk_of, peer_at
+from watchdog.control.caller_tree import agent_containing
+from watchdog.control.context import ControlContext, Json, desk_of, peer_at
 from watchdog.control.patience import Patience
-from watchdog.control.remote_hosts import House, Place
+from watchdog.control.remote_hosts import HostView, TargetOnHost
 from watchdog.control.resolve import (
     holds_orphans,
     is_group,
     is_wide,
     members,
-    still_may,
-    stored,
+    recheck_owner,
+    resolve_ended,
     unwatched,
     with_orphans,
 )
@@ -45,12 +45,12 @@ class Chosen:
     """What targets came to: the agents to end, the hosts that they are of, and the answers that are ready already."""
 
     agents: dict[str, Agent] = field(default_factory=dict)
-    houses: dict[str, House] = field(default_factory=dict)
+    houses: dict[str, HostView] = field(default_factory=dict)
     results: list[Json] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Order:
+class KillCall:
     """One request as understood."""
 
     reason: Reason
@@ -71,7 +71,7 @@ async def kill(request: web.Request) -> web.Response:
         raise BadRequest("stall_after_seconds: goes with the target `stalled` only")
     grace = None if body.grace_seconds is None else timedelta(seconds=body.grace_seconds)
     options = KillOptions(force=body.force, grace=ZERO if body.force else grace, cleanup=body.cleanup, text=body.reason)
-    order = Order(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, body.go, limit)
+    order = KillCall(Reason.OPERATOR, options, body.children, body.wait, body.dry_run, request.path, body.go, limit)
     desk, peer = desk_of(request), peer_at(request)
     return _respond(body.targets, await _end(desk, peer, body.targets, order), body.dry_run, desk)
 
@@ -92,14 +92,14 @@ async def cancel(request: web.Request) -> web.Response:
 async def _polite(request: web.Request, body: Stop, targets: list[str], *, cancel: bool) -> web.Response:
     desk, peer = desk_of(request), peer_at(request)
     options = KillOptions(text=body.reason or ("task cancelled" if cancel else ""), cancel=cancel)
-    order = Order(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run, request.path, body.go)
+    order = KillCall(Reason.STOP, options, body.children, body.wait or cancel, body.dry_run, request.path, body.go)
     results = await _end(desk, peer, targets, order)
     if cancel and not body.dry_run:
         await _mark_cancelled(desk, peer, results, body.reason)
     return _respond(targets, results, body.dry_run, desk)
 
 
-async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list[Json]:
+async def _end(desk: ControlContext, peer: Peer, targets: list[str], order: KillCall) -> list[Json]:
     """Find, then end generation by generation: a parent that respawns its children is dead before they are ended."""
     desk.charge_named(peer, len(targets))
     chosen = Chosen()
@@ -113,7 +113,7 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list
         return chosen.results + [
             dry(desk.present(a)) if why is None else failure(a.agent_id, why, a) for a, why in agents
         ]
-    if not order.go and any(map(is_wide, targets)) and (tree := await in_whose_tree(peer, desk.fleet)) is not None:
+    if not order.go and any(map(is_wide, targets)) and (tree := await agent_containing(peer, desk.fleet)) is not None:
         return chosen.results + [preview(desk.present(agent), tree) for agent in chosen.agents.values()]
     desk.charge(peer, "kill", len(chosen.agents))
     patience = Patience(peer)
@@ -124,7 +124,7 @@ async def _end(desk: Desk, peer: Peer, targets: list[str], order: Order) -> list
     return chosen.results
 
 
-def _with_spared(desk: Desk, peer: Peer, result: Json, chosen: Chosen) -> Json:
+def _with_spared(desk: ControlContext, peer: Peer, result: Json, chosen: Chosen) -> Json:
     """Whoever ends an agent is told of its child agents that go on without it."""
     children = desk.fleet.children(str(result["agent_id"])) if is_dead(result) else []
     spared = [one.reg.name for one in children if one.agent_id not in chosen.agents and peer.may(one.reg.owner_uid)]
@@ -134,11 +134,11 @@ def _with_spared(desk: Desk, peer: Peer, result: Json, chosen: Chosen) -> Json:
     return result
 
 
-async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Chosen) -> None:
+async def _choose(desk: ControlContext, peer: Peer, target: str, order: KillCall, chosen: Chosen) -> None:
     """Put one target's agents, or its answer, into `chosen`."""
     if not order.dry_run:
         await take_for_order(desk, peer, target)
-    where = Place(target, desk.host)
+    where = TargetOnHost(target, desk.host)
     try:
         where = await remote_hosts.place(desk, peer, target)
         house = chosen.houses.get(where.host) or await remote_hosts.house(desk, where.host)
@@ -166,7 +166,9 @@ async def _choose(desk: Desk, peer: Peer, target: str, order: Order, chosen: Cho
             chosen.results.append(failure(agent.agent_id, Held(text), agent))
 
 
-async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: AgentNotFound, route: str) -> Json:
+async def _not_living(
+    desk: ControlContext, peer: Peer, target: str, where: TargetOnHost, error: AgentNotFound, route: str
+) -> Json:
     """An agent that ended already is what was wanted; anything else is not found."""
     word = where.word
     try:
@@ -185,21 +187,21 @@ async def _not_living(desk: Desk, peer: Peer, target: str, where: Place, error: 
             hint = f"; use this instead: {one['stop']}" if one.get("stop") else ""
             refusal = ProcessNotFound(f"{word} stands in {one['source']} and is not watched: {one['why']}{hint}")
             return failure(target, refusal) | {"owner_uid": one["owner_uid"]}  # whose words these are
-        return await _already(desk, await stored(desk, peer, word))
+        return await _already(desk, await resolve_ended(desk, peer, word))
     except WatchdogError as other:
         if isinstance(other, Forbidden):
             denial(desk, peer, route, str(other))
         return failure(target, other)
 
 
-async def _already(desk: Desk, row: AgentRow) -> Json:
+async def _already(desk: ControlContext, row: AgentRow) -> Json:
     """With what the order that ended it tells: when, why, and how its conversation is taken up again."""
     orders = await desk.store.read(desk.store.store.requests_of, row.agent_id)
     purged = await desk.store.read(desk.store.store.last_event, row.agent_id, {PURGED})
     return ended_already(row, next((o for o in reversed(orders) if o.outcome), None), purged=purged is not None)
 
 
-def _with_children(desk: Desk, peer: Peer, chosen: Chosen) -> None:
+def _with_children(desk: ControlContext, peer: Peer, chosen: Chosen) -> None:
     """Add the child agents of the chosen, and theirs."""
     waiting = list(chosen.agents)
     while waiting:
@@ -224,7 +226,7 @@ def _generations(agents: dict[str, Agent]) -> list[list[Agent]]:
     return [by_depth[depth] for depth in sorted(by_depth)]
 
 
-async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order, patience: Patience) -> Json:
+async def _end_one(desk: ControlContext, peer: Peer, agent: Agent, order: KillCall, patience: Patience) -> Json:
     """Commit the request and, unless told not to, wait for its outcome, and for its cleanup with patience."""
     orphaned = agent.status in ENDED  # it has ended, and somebody of its tree lives
     reason = Reason.ORPHANED if orphaned else order.reason
@@ -237,7 +239,7 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order, patience:
         if agent.reg.host != desk.host:
             wait = limit.total_seconds() if order.wait else None
             return await remote_hosts.order(desk, peer, agent, order.reason, options, limit=wait, cleanup=cleanup)
-        await still_may(desk, peer, agent)
+        await recheck_owner(desk, peer, agent)
         if (unknown := _without_pid(agent, order)) is not None:
             raise unknown
         why = options.text or f"asked for by {peer.by}"
@@ -252,7 +254,7 @@ async def _end_one(desk: Desk, peer: Peer, agent: Agent, order: Order, patience:
     return outcome_of(agent, request_id, outcome, options, waited=True)
 
 
-def _without_pid(agent: Agent, order: Order) -> ProcessNotFound | None:
+def _without_pid(agent: Agent, order: KillCall) -> ProcessNotFound | None:
     """The refusal of a kill whose agent has no process that is known: nobody could be proved dead."""
     if order.reason is not Reason.OPERATOR or agent.identity is not None or agent.members or agent.conversations:
         return None  # a session that a shared service works for has none while no command of it runs
@@ -260,7 +262,7 @@ def _without_pid(agent: Agent, order: Order) -> ProcessNotFound | None:
     return ProcessNotFound(f"no pid is known of {name}; use this instead: agent-watchdog stop {name}")
 
 
-async def _mark_cancelled(desk: Desk, peer: Peer, results: list[Json], reason: str) -> None:
+async def _mark_cancelled(desk: ControlContext, peer: Peer, results: list[Json], reason: str) -> None:
     """A task whose agents are all dead is cancelled, if it is still theirs."""
     why = f"cancelled by {peer.by}" + (f": {reason}" if reason else "")
     alive = {result.get("task_id") for result in results if not is_dead(result)}
@@ -272,7 +274,7 @@ async def _mark_cancelled(desk: Desk, peer: Peer, results: list[Json], reason: s
             result["how"] = f"task {task_id} {became}; its agent: {result['how'] or result['message']}"
 
 
-async def _cancelled(desk: Desk, peer: Peer, task_id: str, agent_id: str, why: str) -> str | None:
+async def _cancelled(desk: ControlContext, peer: Peer, task_id: str, agent_id: str, why: str) -> str | None:
     """Cancel the task of an agent that is dead; what became of it, None where there is none."""
     store, now = desk.store, desk.now()
     task = await store.read(store.store.task, task_id)
@@ -290,7 +292,7 @@ async def _cancelled(desk: Desk, peer: Peer, task_id: str, agent_id: str, why: s
     return "is cancelled"
 
 
-def _respond(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> web.Response:
+def _respond(targets: list[str], results: list[Json], dry_run: bool, desk: ControlContext) -> web.Response:
     """One target that can only be one agent: its result with its own status. Else a summary, 200."""
     if len(targets) == 1 and not is_group(targets[0].partition("@")[0]) and len(results) == 1:
         status = results[0].pop("http_status", 200)

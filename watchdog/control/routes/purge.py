@@ -5,8 +5,8 @@ import asyncio
 from aiohttp import web
 
 from watchdog.concurrency.lanes import lane
-from watchdog.control.context import Desk, Json, desk_of, peer_at
-from watchdog.control.resolve import found, is_group, stored
+from watchdog.control.context import ControlContext, Json, desk_of, peer_at
+from watchdog.control.resolve import is_group, resolve, resolve_ended
 from watchdog.control.schemas import Purge, parse, read_body
 from watchdog.core.conversations import Conversation, conversation_json, conversation_of, kept_in
 from watchdog.core.peer import Peer
@@ -30,7 +30,7 @@ async def purge(request: web.Request) -> web.Response:
         return web.json_response(await _purge(desk, peer, row, yes=body.yes))
 
 
-async def _purge(desk: Desk, peer: Peer, row: AgentRow, *, yes: bool) -> Json:
+async def _purge(desk: ControlContext, peer: Peer, row: AgentRow, *, yes: bool) -> Json:
     reg, name = row.registration, row.registration.name
     conversation = await conversation_of_row(desk, row)
     if conversation is None:
@@ -58,7 +58,7 @@ async def _purge(desk: Desk, peer: Peer, row: AgentRow, *, yes: bool) -> Json:
             evidence=evidence,
             owner_uid=reg.owner_uid,
         )
-        elsewhere = await forget.forget(desk, row, peer.by, resumable=False, with_messages=False)
+        elsewhere = await forget.remove_entries(desk, row, peer.by, resumable=False, with_messages=False)
         desk.event(PURGED, agent_id=row.agent_id, name=name, by=peer.by, why=why)
     return {
         "success": True,
@@ -73,7 +73,7 @@ async def _purge(desk: Desk, peer: Peer, row: AgentRow, *, yes: bool) -> Json:
     }
 
 
-def _refuse_shared(desk: Desk, owner: int, conversation: Conversation) -> None:
+def _refuse_shared(desk: ControlContext, owner: int, conversation: Conversation) -> None:
     """A living agent of the same owner may be in it: by its transcript, or by the registry that lists it."""
     for agent in desk.fleet:
         told = kept_in(agent.reg.transcript)
@@ -83,7 +83,7 @@ def _refuse_shared(desk: Desk, owner: int, conversation: Conversation) -> None:
             raise Conflict(f"{name} is in conversation {conversation.id} too; end it first: agent-watchdog stop {name}")
 
 
-async def conversation_of_row(desk: Desk, row: AgentRow) -> Conversation | None:
+async def conversation_of_row(desk: ControlContext, row: AgentRow) -> Conversation | None:
     """What was captured before its end, else what its transcript says."""
     for order in reversed(await desk.store.read(desk.store.store.requests_of, row.agent_id)):
         told = conversation_of(order.outcome.get("conversation")) or conversation_of(order.evidence.get("conversation"))
@@ -92,11 +92,11 @@ async def conversation_of_row(desk: Desk, row: AgentRow) -> Conversation | None:
     return kept_in(row.registration.transcript, row.registration.worktree)
 
 
-async def _ended(desk: Desk, peer: Peer, word: str) -> AgentRow:
+async def _ended(desk: ControlContext, peer: Peer, word: str) -> AgentRow:
     try:
-        agent = found(desk, peer, word)
+        agent = resolve(desk, peer, word)
     except AgentNotFound:
-        return await stored(desk, peer, word)
+        return await resolve_ended(desk, peer, word)
     name = agent.reg.name
     raise Conflict(f"{name} is watched and may be alive; end it first: agent-watchdog stop {name}")
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from pydantic import Field
 
 from watchdog.concurrency.lanes import lane
-from watchdog.control.context import Desk, Json, desk_of, peer_at
+from watchdog.control.context import ControlContext, Json, desk_of, peer_at
 from watchdog.control.schemas import Body, Path, Plain, parse, read_body
 from watchdog.core.hooks import printable
 from watchdog.core.peer import Peer
@@ -85,7 +85,7 @@ async def restore(request: web.Request) -> web.Response:
     return web.json_response({**told, "success": True, "action": action, "owner_uid": uid})
 
 
-async def _look(desk: Desk, peer: Peer, where: Where) -> tuple[list[Json], list[str]]:
+async def _look(desk: ControlContext, peer: Peer, where: Where) -> tuple[list[Json], list[str]]:
     found: list[Json] = []
     problems: list[str] = []
     own = peer.uid if os.geteuid() == 0 else os.geteuid()
@@ -102,7 +102,7 @@ async def _look(desk: Desk, peer: Peer, where: Where) -> tuple[list[Json], list[
     return found, problems
 
 
-async def _of_owner(desk: Desk, uid: int, place: str | None, *, named: bool) -> tuple[list[Json], list[str]]:
+async def _of_owner(desk: ControlContext, uid: int, place: str | None, *, named: bool) -> tuple[list[Json], list[str]]:
     """What one owner's helper tells of its repositories, and what is wrong."""
     places = await desk.store.read(desk.store.store.trashes, desk.host, uid)
     places = places if place is None else [*places, place]

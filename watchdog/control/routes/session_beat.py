@@ -12,7 +12,7 @@ from aiohttp import web
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.process_claim import Look, look_at
-from watchdog.control.context import Desk, Json, desk_of, peer_at
+from watchdog.control.context import ControlContext, Json, desk_of, peer_at
 from watchdog.control.peers import too_often
 from watchdog.control.routes.agents import heard, take_in
 from watchdog.control.schemas import Register, Speak, parse, read_body
@@ -31,9 +31,9 @@ from watchdog.errors import (
     Conflict,
     Forbidden,
     OwnerCallFailed,
+    ProcessHidden,
     ProcessNotFound,
     RegistryUnavailable,
-    Unseen,
 )
 from watchdog.processes import procfs
 from watchdog.processes.clients import Seen, clients, service_at
@@ -88,7 +88,7 @@ async def speak(request: web.Request) -> web.Response:
     return await heard(desk, agent, body.beat, said)
 
 
-async def _service(desk: Desk, peer: Peer, pid: int) -> tuple[Identity, str]:
+async def _service(desk: ControlContext, peer: Peer, pid: int) -> tuple[Identity, str]:
     """The service below which the hook runs, and what it is called.
 
     Raises ProcessNotFound, Forbidden (another uid's), BadRequest (it is none), Unseen.
@@ -99,11 +99,11 @@ async def _service(desk: Desk, peer: Peer, pid: int) -> tuple[Identity, str]:
     except (FileNotFoundError, ProcessLookupError):
         raise ProcessNotFound(f"pid: there is no process {pid}") from None
     except (OSError, ValueError) as error:
-        raise Unseen(f"pid: nothing is known of process {pid}: {error}") from error
+        raise ProcessHidden(f"pid: nothing is known of process {pid}: {error}") from error
     if isinstance(seen, ThreadSeen | ProcessLookupError):
         raise ProcessNotFound(f"pid: there is no process {pid}")
     if isinstance(seen, OSError):
-        raise Unseen(f"pid: nothing is known of process {pid}: {seen.strerror or seen}") from seen
+        raise ProcessHidden(f"pid: nothing is known of process {pid}: {seen.strerror or seen}") from seen
     if seen.uids.one != peer.uid:
         raise Forbidden(f"pid: process {pid} runs with {seen.uids}, you are uid {peer.uid}; speak for your own")
     if found is None or found[0] != CODEX or seen.identity.start_ticks != found[1]:
@@ -111,14 +111,14 @@ async def _service(desk: Desk, peer: Peer, pid: int) -> tuple[Identity, str]:
     return seen.identity, found[0]
 
 
-def _whose_main(desk: Desk, peer: Peer, service: Identity) -> Agent | None:
+def _whose_main(desk: ControlContext, peer: Peer, service: Identity) -> Agent | None:
     for agent in desk.fleet:
         if agent.identity is not None and agent.identity.same_process(service) and peer.uid == agent.reg.owner_uid:
             return agent
     return None
 
 
-def _known(desk: Desk, peer: Peer, session: str, service: Identity, talk: Talk | None) -> Agent | None:
+def _known(desk: ControlContext, peer: Peer, session: str, service: Identity, talk: Talk | None) -> Agent | None:
     """The agent that has it, also after a restart of ours. Of another service the same id is another session."""
     agent = None if talk is None else desk.fleet.get(talk.agent_id)
     if agent is None:
@@ -131,7 +131,7 @@ def _has(agent: Agent, session: str, service: Identity) -> bool:
     return any(it == session and one.same_process(service) for it, one in agent.served)
 
 
-async def _was_ended(desk: Desk, talk: Talk | None) -> bool:
+async def _was_ended(desk: ControlContext, talk: Talk | None) -> bool:
     """Whether somebody had its agent ended, who then wants no more of its work."""
     if talk is None:
         return False
@@ -142,7 +142,7 @@ async def _was_ended(desk: Desk, talk: Talk | None) -> bool:
     return row is not None and row.status in (Status.KILLED, Status.STOPPED)
 
 
-async def _found(desk: Desk, peer: Peer, body: Speak, service: Identity, words: str) -> tuple[Agent, Talk]:
+async def _found(desk: ControlContext, peer: Peer, body: Speak, service: Identity, words: str) -> tuple[Agent, Talk]:
     """Whose a session is that is heard of for the first time: its entry is committed. `registering` is held.
 
     It costs as much as a registration. Raises Limited, Unseen.
@@ -153,7 +153,7 @@ async def _found(desk: Desk, peer: Peer, body: Speak, service: Identity, words: 
     try:
         seen = await awaited(None, clients, peer.uid)
     except OSError as error:
-        raise Unseen(f"nobody can be seen: {error}") from error
+        raise ProcessHidden(f"nobody can be seen: {error}") from error
     seen = tuple([await _placed(desk, peer, body.cwd, one) for one in seen])
     answer = _decided(desk, peer, body, seen)
     entry = Listed(
@@ -181,7 +181,7 @@ async def _found(desk: Desk, peer: Peer, body: Speak, service: Identity, words: 
     return agent, Talk(agent.agent_id, answer.perhaps)
 
 
-async def _still_there(desk: Desk, agent: Agent, session: str, but: Identity) -> list[Identity]:
+async def _still_there(desk: ControlContext, agent: Agent, session: str, but: Identity) -> list[Identity]:
     """Other services that the agent has the same session in, and that live: two may work for one, and take turns."""
     known = [one for it, one in agent.served if it == session and not one.same_process(but)]
     seen = await look_at([one.pid for one in known], desk.host) if known else {}
@@ -194,7 +194,7 @@ def _gone(known: Identity, seen: Look) -> bool:
     return isinstance(seen, ThreadSeen) or not seen.identity.same_process(known)
 
 
-async def _placed(desk: Desk, peer: Peer, directory: str, seen: Seen) -> Seen:
+async def _placed(desk: ControlContext, peer: Peer, directory: str, seen: Seen) -> Seen:
     """A client that was told a directory by a name that may be another one of the session's, as its owner sees it."""
     if not seen.told or seen.directory in (None, directory):
         return seen
@@ -206,7 +206,7 @@ async def _placed(desk: Desk, peer: Peer, directory: str, seen: Seen) -> Seen:
     return seen._replace(directory=directory) if places[0] == places[1] else seen
 
 
-def _decided(desk: Desk, peer: Peer, body: Speak, seen: tuple[Seen, ...]) -> Whose:
+def _decided(desk: ControlContext, peer: Peer, body: Speak, seen: tuple[Seen, ...]) -> Whose:
     now = desk.clock.now()
     since_boot = now.wall.timestamp() - now.boot
     found = [
@@ -218,7 +218,7 @@ def _decided(desk: Desk, peer: Peer, body: Speak, seen: tuple[Seen, ...]) -> Who
     return whose(Session(body.session, body.cwd, body.fresh), found)
 
 
-def _agent_of(desk: Desk, peer: Peer, seen: Seen) -> str | None:
+def _agent_of(desk: ControlContext, peer: Peer, seen: Seen) -> str | None:
     """In whose tree a client is: the nearest main process above it, else by the last look at the trees."""
     mine = [agent for agent in desk.fleet if agent.reg.owner_uid == peer.uid and agent.status in _SPOKEN]
     mains = {(a.identity.pid, a.identity.start_ticks): a.agent_id for a in mine if a.identity is not None}
@@ -228,12 +228,12 @@ def _agent_of(desk: Desk, peer: Peer, seen: Seen) -> str | None:
     return next((agent.agent_id for agent in mine if seen.chain[0] in agent.processes), None)
 
 
-def _perhaps(desk: Desk, talk: Talk | None) -> list[Agent]:
+def _perhaps(desk: ControlContext, talk: Talk | None) -> list[Agent]:
     found = [desk.fleet.get(one) for one in (() if talk is None else talk.perhaps)]
     return [one for one in found if one is not None and one.status in _SPOKEN]
 
 
-def _lives(desk: Desk, agent: Agent, session: Agent) -> None:
+def _lives(desk: ControlContext, agent: Agent, session: Agent) -> None:
     """One whose session it may be: that it has begun is certain, that it works is not, and so its silence is none."""
     now = desk.clock.now()
     agent.perhaps[session.agent_id] = session.reg.name

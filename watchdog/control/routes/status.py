@@ -8,8 +8,8 @@ from aiohttp import web
 
 from watchdog.agents.fleet import Agent
 from watchdog.control import remote_hosts
-from watchdog.control.context import Desk, desk_of, peer_at
-from watchdog.control.resolve import found, still_may, stored
+from watchdog.control.context import ControlContext, desk_of, peer_at
+from watchdog.control.resolve import recheck_owner, resolve, resolve_ended
 from watchdog.control.schemas import flag
 from watchdog.control.views import agent as views
 from watchdog.control.views import failures
@@ -60,10 +60,10 @@ async def agent(request: web.Request) -> web.Response:
         one = await remote_hosts.one(desk, house, where)
     else:
         try:
-            one = found(desk, peer, where.word)
-            await still_may(desk, peer, one)
+            one = resolve(desk, peer, where.word)
+            await recheck_owner(desk, peer, one)
         except AgentNotFound:
-            one = await stored(desk, peer, where.word)
+            one = await resolve_ended(desk, peer, where.word)
     agent_id, store = one.agent_id, desk.store
     owner_uid = (one.reg if isinstance(one, Agent) else one.registration).owner_uid
     doubts, observes = (desk.doubts(owner_uid), desk.settings.observe) if where.host == desk.host else ([], False)
@@ -135,7 +135,7 @@ async def metrics(request: web.Request) -> web.Response:
     return web.Response(body=desk_of(request).metrics.text(), headers={"Content-Type": CONTENT_TYPE})
 
 
-def _tally(desk: Desk, what: str) -> dict[str, int]:
+def _tally(desk: ControlContext, what: str) -> dict[str, int]:
     agents = map(desk.present, desk.fleet) if what == "verdict" else desk.fleet
     values = (agent.verdict if what == "verdict" else agent.status for agent in agents)
     return dict(Counter(str(value) if value else "none" for value in values))

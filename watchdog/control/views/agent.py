@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
 from watchdog.control.views.evidence import signals
-from watchdog.control.views.next_change import outlook
+from watchdog.control.views.next_change import next_changes
 from watchdog.core.agent import ENDED, Registration, Verdict
 from watchdog.core.peer import Peer
 from watchdog.core.process import Identity
@@ -80,7 +80,7 @@ def full(
         "signals": signals(agent),
         "members": members,
         "members_age_seconds": seconds(agent.scan_age),
-        "outlook": outlook(agent, holds, now, doubts, observes=observes),
+        "outlook": next_changes(agent, holds, now, doubts, observes=observes),
     }
 
 

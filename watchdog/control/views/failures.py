@@ -5,7 +5,7 @@ An agent that ended well is no success while its worktree lies around: whoever l
 
 from collections.abc import Iterable
 
-from watchdog.control.context import Desk, Json
+from watchdog.control.context import ControlContext, Json
 from watchdog.core.agent import ENDED, Status
 from watchdog.core.hooks import HookOutcome
 from watchdog.errors import RegistryUnavailable
@@ -24,7 +24,7 @@ def in_words(runs: Iterable[RunRow]) -> list[str]:
     ]
 
 
-async def add(desk: Desk, listed: list[Json]) -> None:
+async def add(desk: ControlContext, listed: list[Json]) -> None:
     """Put `cleanup_failed` beside each agent of a list that has ended, or is being cleaned up, and that may be shown.
 
     A list is shown from memory while the registry is away; then without.

@@ -10,7 +10,7 @@ from watchdog.core.kill import Step
 from watchdog.core.verdict import overdue, span
 
 
-def outlook(
+def next_changes(
     agent: Agent, holds: Holds, now: datetime, doubts: Iterable[str] = (), *, observes: bool = False
 ) -> list[str]:
     """Sentences, the nearest change first. `doubts`: why the daemon holds back its own kills for silence."""

@@ -1,7 +1,7 @@
 """The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus four of ours (README)."""
 
 from watchdog.agents.fleet import Agent
-from watchdog.control.context import Desk, Json
+from watchdog.control.context import ControlContext, Json
 from watchdog.control.patience import goes_on, what_goes_on
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome
@@ -164,7 +164,7 @@ def preview(agent: Agent, tree: str) -> Json:
     return result | {"success": False, "error": "preview", "message": message}
 
 
-def summary(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) -> Json:
+def summary(targets: list[str], results: list[Json], dry_run: bool, desk: ControlContext) -> Json:
     """The answer for several agents."""
     killed = [r for r in results if is_dead(r) and r.get("status") is not None and r["action"] != "none"]
     keys = ("agent_id", "name", "pid", "seconds_since_heartbeat", "killed_gracefully", "task_id")
@@ -182,7 +182,7 @@ def summary(targets: list[str], results: list[Json], dry_run: bool, desk: Desk) 
     }
 
 
-def denial(desk: Desk, peer: Peer, route: str, why: str) -> None:
+def denial(desk: ControlContext, peer: Peer, route: str, why: str) -> None:
     """Say that somebody was refused: counted always, one line per uid and route a minute."""
     route = route.removeprefix("/v1")
     key = (peer.uid, "/".join(route.split("/")[:2]))
