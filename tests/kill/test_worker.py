@@ -845,7 +845,7 @@ def test_a_beat_right_before_the_first_signal_withdraws_the_order(
                 return {}
 
             if when == "looked":
-                monkeypatch.setattr(worker, "testimony", beat_while_looked_at)
+                monkeypatch.setattr(worker, "collect_evidence", beat_while_looked_at)
             else:
                 made.store.before = ("save_step", lambda: made.beat(agent))
             await made.worker.finished(await made.order(agent), 20)
