@@ -99,7 +99,7 @@ class World:
 
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.dir = directory
-        self.nursery: Nursery | None = None  # where daemons that are started plainly are forked (tests/e2e/conftest.py)
+        self.nursery: Nursery | None = None  # where daemons started plainly are forked (tests/e2e/conftest.py)
         self.template: Path | None = None  # an empty registry that they begin with: migrations are a tenth of a start
         self.registry_url = self.server.database() if self.server else ""
         self.runtime = directory / "r"
@@ -160,7 +160,7 @@ class World:
         before = len(self.events())
         command, whole = [*prefix, *daemon, "--config", str(self.config), *options], {**self.environ, **environ}
         with self.log.open("ab") as log:
-            if self.nursery is not None and not prefix and daemon == DAEMON:
+            if self.nursery is not None and not prefix and not environ and daemon == DAEMON:
                 registry = self.state / "registry.db"
                 if self.daemon is None and self.template and not self.server and not registry.exists():
                     shutil.copy(self.template, registry)

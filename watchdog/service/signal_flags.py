@@ -10,6 +10,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from types import FrameType
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -26,10 +28,8 @@ class SignalFlags:
         self._called = called
         self._at_terminal = sys.stdin.isatty()
         self._loop = asyncio.get_running_loop()
-        self._wake, told = socket.socketpair()
-        self._told = told  # the kernel's end: signal(7) handlers write to it
-        for end in (self._wake, told):
-            end.setblocking(False)
+        self._wake, told = _pair()
+        self._drain()  # nothing of a former one's
         self._loop.add_reader(self._wake, self._woken)
         signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
         for number in SIGNALS:
@@ -43,8 +43,6 @@ class SignalFlags:
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(-1)
         self._loop.remove_reader(self._wake)
-        self._wake.close()
-        self._told.close()
 
     def unheeded(self) -> bool:
         """Whether a stop was asked for that the loop has not come to: asked by another thread, when the loop is stuck.
@@ -54,7 +52,7 @@ class SignalFlags:
         """
         try:
             came = self._wake.recv(4096, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except OSError:  # nothing, or closed
+        except OSError:  # nothing
             came = b""
         return self.stop is not None or bool({*came, *signal.sigpending()} & STOPS)
 
@@ -66,20 +64,31 @@ class SignalFlags:
             self.stop = signal.Signals(number)
 
     def _woken(self) -> None:
-        try:
+        self._drain()
+        self._called()
+
+    def _drain(self) -> None:
+        with suppress(BlockingIOError):
             while self._wake.recv(4096):
                 pass
-        except BlockingIOError:
-            pass
-        self._called()
+
+
+@cache
+def _pair() -> tuple[socket.socket, socket.socket]:
+    """The process's own, and never closed: a handler of another thread, which has read the descriptor already, writes
+    to it after it was taken back, and CPython tells on stderr of each such write that fails.
+    """
+    wake, told = socket.socketpair()
+    for end in (wake, told):
+        end.setblocking(False)
+    return wake, told
 
 
 def _but_late_signals(what: "sys.UnraisableHookArgs") -> None:
     """Python's own hook, but for what a signal of the last microseconds leaves: it is to be ignored, as all after it.
 
     One that another thread took before its handler was, and that the main thread finds afterwards, is told as "Signal 1
-    ignored due to race condition" (CPython 3.10, bpo-43406), with a traceback out of wherever that was; one that
-    finds our pipe closed as EBADF.
+    ignored due to race condition" (CPython 3.10, bpo-43406), with a traceback out of wherever that was.
     """
     if what.object is not None or not isinstance(what.exc_value, OSError):
         sys.__unraisablehook__(what)

@@ -11,6 +11,8 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
+import psutil
+
 from tests.faults.private import running
 from tests.faults.table import Row, Run
 from tests.owner.repositories import context
@@ -195,7 +197,9 @@ def _traced_story(world: World) -> int:
     agent_id = str(world.agents()["theirs"]["agent_id"])
     (home / "temp" / ".agent-watchdog").write_text(agent_id)
     world.cli("kill", "theirs")
-    world.spawn(*drop, "sleep", "600", AGENT_WATCHDOG_ID=agent_id)
+    world.wait_status("theirs", "killed")
+    orphan = world.spawn(*drop, "sleep", "600", AGENT_WATCHDOG_ID=agent_id)
+    wait_for(lambda: psutil.Process(orphan.pid).name() == "sleep", "it has dropped too")
     world.cli("reap")
     world.stop()
     assert (home / "seen").read_text() == f"{OWNER}\n"
