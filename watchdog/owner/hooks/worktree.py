@@ -320,6 +320,8 @@ def _finish(parent: int, agent_id: str, path: str, settings: base.CleanupSetting
                 os.rename(trash.TREE, os.path.basename(path), src_dir_fd=container, dst_dir_fd=parent)
                 _undo(git, parent, container, common, agent_id)
                 return base.failed(f"kept {path}: {refused}", reason=refused.reason)
+        else:  # a run that was killed right after it dropped its entry
+            git_entries.drop_list_if_empty(os.path.join(common, "worktrees"))
         branch = branches.after(git, manifest, container, settings.merged_branch)
     _drop_intent(parent, agent_id)
     stays = manifest.ignored or []
