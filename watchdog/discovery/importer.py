@@ -19,7 +19,7 @@ from watchdog.concurrency.lanes import Lane, in_lane
 from watchdog.config.schema import SourceSection
 from watchdog.control.context import ControlContext, Json
 from watchdog.control.routes.agents import take_in
-from watchdog.core.admission import WAIT, Kind, cost_of
+from watchdog.core.admission import WAIT, LimitKind, cost_of
 from watchdog.core.agent import Beat, State, Status
 from watchdog.core.peer import Peer
 from watchdog.core.process import Identity, Listed, Presence, TreeMember
@@ -245,8 +245,8 @@ class SourceImporter:
         desk, uid = self._desk, place.uid
         peer, proved = Peer(uid, uid, os.getpid()), found.standing is MatchResult.PROVED
         listed = entry_match.listed(kind, path, entry, proved)
-        if desk.admission.take(uid, Kind.REQUESTS, cost_of("POST", "/agents")[1]) > WAIT:
-            desk.admission.refused(uid, Kind.REQUESTS)
+        if desk.admission.take(uid, LimitKind.REQUESTS, cost_of("POST", "/agents")[1]) > WAIT:
+            desk.admission.refused(uid, LimitKind.REQUESTS)
             return  # its owner's file comes and goes faster than its share: the next look tries again
         async with in_lane(Lane(desk.admission.user_of(uid))), desk.registering(uid):
             if any(self._names(place, entry, agent) for agent in desk.fleet):

@@ -20,7 +20,7 @@ from watchdog.agents.tracker import WRAPPER
 from watchdog.control.context import ControlContext, Json, desk_of, peer_at
 from watchdog.control.resolve import own_agent, parent_of
 from watchdog.control.schemas import Change, Register, decoded, parse, read_body
-from watchdog.core.admission import Kind
+from watchdog.core.admission import LimitKind
 from watchdog.core.agent import LIVE, Beat, Registration, Status
 from watchdog.core.beat import beat_of_json
 from watchdog.core.custody import Holder
@@ -360,13 +360,13 @@ def _refuse_many(desk: ControlContext, peer: Peer, owner: int) -> None:
     if peer.admin:
         return
     if not desk.admission.may_register(owner, (agent.reg.owner_uid for agent in desk.fleet)):
-        desk.admission.refused(owner, Kind.AGENTS)
+        desk.admission.refused(owner, LimitKind.AGENTS)
         user = desk.admission.user_of(owner)
         raise Conflict(
             f"uid {owner} (user {user}) has as many living agents as one may; end some (agent-watchdog remove)"
         )
     if not desk.admission.exempt(owner) and scarce():
-        desk.admission.refused(owner, Kind.AGENTS)
+        desk.admission.refused(owner, LimitKind.AGENTS)
         raise Limited("few file descriptors are left; they are for agents that are registered already; try again", 10)
 
 

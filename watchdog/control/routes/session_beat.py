@@ -16,7 +16,7 @@ from watchdog.control.context import ControlContext, Json, desk_of, peer_at
 from watchdog.control.peers import too_often
 from watchdog.control.routes.agents import heard, take_in
 from watchdog.control.schemas import Register, Speak, parse, read_body
-from watchdog.core.admission import WAIT, Kind, cost_of
+from watchdog.core.admission import WAIT, LimitKind, cost_of
 from watchdog.core.agent import Beat, State, Status
 from watchdog.core.beat import beat_of_json
 from watchdog.core.kill import KillOptions, Reason
@@ -36,7 +36,7 @@ from watchdog.errors import (
     RegistryUnavailable,
 )
 from watchdog.processes import procfs
-from watchdog.processes.clients import Seen, clients, service_at
+from watchdog.processes.clients import ClientCandidate, clients, service_at
 from watchdog.processes.identity import ThreadSeen
 from watchdog.processes.reader import awaited
 
@@ -147,8 +147,11 @@ async def _found(desk: ControlContext, peer: Peer, body: Speak, service: Identit
 
     It costs as much as a registration. Raises Limited, Unseen.
     """
-    if not peer.admin and (left := desk.admission.take(peer.uid, Kind.REQUESTS, cost_of("POST", "/agents")[1])) > WAIT:
-        desk.admission.refused(peer.uid, Kind.REQUESTS)
+    if (
+        not peer.admin
+        and (left := desk.admission.take(peer.uid, LimitKind.REQUESTS, cost_of("POST", "/agents")[1])) > WAIT
+    ):
+        desk.admission.refused(peer.uid, LimitKind.REQUESTS)
         raise too_often(peer.uid, desk.admission.user_of(peer.uid), left)
     try:
         seen = await awaited(None, clients, peer.uid)
@@ -194,7 +197,7 @@ def _gone(known: Identity, seen: Look) -> bool:
     return isinstance(seen, ThreadSeen) or not seen.identity.same_process(known)
 
 
-async def _placed(desk: ControlContext, peer: Peer, directory: str, seen: Seen) -> Seen:
+async def _placed(desk: ControlContext, peer: Peer, directory: str, seen: ClientCandidate) -> ClientCandidate:
     """A client that was told a directory by a name that may be another one of the session's, as its owner sees it."""
     if not seen.told or seen.directory in (None, directory):
         return seen
@@ -206,7 +209,7 @@ async def _placed(desk: ControlContext, peer: Peer, directory: str, seen: Seen) 
     return seen._replace(directory=directory) if places[0] == places[1] else seen
 
 
-def _decided(desk: ControlContext, peer: Peer, body: Speak, seen: tuple[Seen, ...]) -> Whose:
+def _decided(desk: ControlContext, peer: Peer, body: Speak, seen: tuple[ClientCandidate, ...]) -> Whose:
     now = desk.clock.now()
     since_boot = now.wall.timestamp() - now.boot
     found = [
@@ -218,7 +221,7 @@ def _decided(desk: ControlContext, peer: Peer, body: Speak, seen: tuple[Seen, ..
     return whose(Session(body.session, body.cwd, body.fresh), found)
 
 
-def _agent_of(desk: ControlContext, peer: Peer, seen: Seen) -> str | None:
+def _agent_of(desk: ControlContext, peer: Peer, seen: ClientCandidate) -> str | None:
     """In whose tree a client is: the nearest main process above it, else by the last look at the trees."""
     mine = [agent for agent in desk.fleet if agent.reg.owner_uid == peer.uid and agent.status in _SPOKEN]
     mains = {(a.identity.pid, a.identity.start_ticks): a.agent_id for a in mine if a.identity is not None}
