@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 DELETED = " (deleted)"  # at the end of a name of what has none any more (proc(5))
+# Kinds of file systems whose files several hosts see: the git that holds a lock there may run on another one.
+REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|ceph|afs|lustre|gfs2|ocfs2|glusterfs|virtiofs|fuse\..*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 from watchdog import file_identity
-from watchdog.core.mounts import is_below
+from watchdog.core.mounts import REMOTE, is_below
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import paths, trash
 from watchdog.owner.git import git_processes, worktrees
@@ -42,8 +42,6 @@ SHARED = re.compile(
     r"|info/commit-graphs/commit-graph-chain)|reftable/tables\.list)\.lock|packed-refs\.new"
 )
 PLACES = ("info", "objects", "objects/info", "objects/info/commit-graphs", "objects/pack", "reftable")
-# Files there are seen by several hosts, and the git that holds a lock may run on another one.
-REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|ceph|afs|lustre|gfs2|ocfs2|glusterfs|virtiofs|fuse\..*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import os
 import re
 import socket
 
+from watchdog.core.mounts import REMOTE
 from watchdog.owner import paths, proc_files
-from watchdog.owner.git import lock_files
 
 PID = re.compile(r"\bpid\b['\"]?[\s:=#]{0,3}(\d{1,10})\b", re.I)
 START = re.compile(r"\b(?:proc[ _-]?)?start(?:[ _-]?(?:ticks|time))?\b['\"]?[\s:=]{0,3}(\d{1,20})\b(?![-:.T])", re.I)
@@ -32,7 +32,7 @@ def ended_maker(reason: str, git_dir: str) -> str:
         return ""
     directory = paths.open_directory(git_dir)
     try:
-        if lock_files.REMOTE.fullmatch(paths.file_system(directory)):
+        if REMOTE.fullmatch(paths.file_system(directory)):
             return ""
     finally:
         os.close(directory)
