@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from watchdog.hearing import RECONNECTS
 
 from tests.world import World, alive, pids_with, started_at, wait_for
+from watchdog.agents.tracker import RECONNECTS
 
 TIMES: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},
