@@ -135,16 +135,12 @@ SHOWN: dict[str, dict[str, str]] = {
         "relay": "tests/e2e/test_sources.py::test_a_wrapper_ends_when_what_it_wraps_has_died",
     },
     "crash_cause": {ALL: "tests/e2e/test_out_of_memory.py::test_the_kernels_kill_for_want_of_memory_is_told_as_such"},
-    "wake": {
-        ALL: "tests/kill/test_safeguards.py::test_after_a_gap_a_suspend_or_a_set_clock_no_kill_for_two_intervals"
-    },
+    "wake": {ALL: "tests/kill/test_safeguards.py::test_after_a_gap_a_suspend_or_a_set_clock_no_kill_for_two_intervals"},
     "no_signal": {ALL: "tests/e2e/test_story.py::test_who_promised_no_beat_lives"},
     "name": {ALL: "tests/cli/test_verbs.py::test_kill_prints_json_with_the_keys_of_the_command"},
     "several": {ALL: "tests/control/routes/test_kill.py::test_one_bad_target_does_not_stop_the_others"},
     "pid": {ALL: "tests/control/routes/test_kill.py::test_a_pid_of_an_agent_is_a_target"},
-    "all_stalled": {
-        ALL: "tests/control/routes/test_kill.py::test_stalled_picks_those_stalled_or_silent_for_longer"
-    },
+    "all_stalled": {ALL: "tests/control/routes/test_kill.py::test_stalled_picks_those_stalled_or_silent_for_longer"},
     "task": {ALL: "tests/control/routes/test_kill.py::test_stop_and_cancel_end_politely"},
     "orphans": {ALL: "tests/e2e/test_reap.py::test_orphans_are_ended_by_marker_or_identity_and_nobody_else"},
     "preview": {ALL: "tests/control/test_answers.py::test_a_group_from_within_an_agents_tree_is_only_shown"},

@@ -7,7 +7,7 @@ from watchdog.cli.run.wrapper_signals import end_at_interrupt
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb; the exit status, as the README's table has it. `argv` is without the program's name."""
+    """Run one verb; the exit status, as agent-watchdog(1) has it. `argv` is without the program's name."""
     end_at_interrupt()
     arguments = sys.argv[1:] if argv is None else argv
     socket_path, rest = _leading_socket(arguments)

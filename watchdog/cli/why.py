@@ -7,7 +7,7 @@ from watchdog.cli.output import NEEDS_PERSON, Json, ago, clean, clock, entries, 
 _EVIDENCE_LINES = 12
 _PROCESSES = 20
 _LINE = 110
-_LINES_OF_TABLE = 9  # of verdicts: the first that fits wins (README, The verdict)
+_LINES_OF_TABLE = 9  # of verdicts: the first that fits wins (agent-watchdog(7), VERDICT)
 # What the line itself, the heading or the part on the kill request says already; `--json` has it all.
 _TOLD_ELSEWHERE = frozenset(
     {

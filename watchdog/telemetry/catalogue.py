@@ -1,4 +1,4 @@
-"""Every event that the daemon logs: level, meaning, what to do. The README's table is this one; names are stable."""
+"""Every event that the daemon logs: level, meaning, what to do; names are stable. config/doc/events.md is the table."""
 
 import logging
 from dataclasses import dataclass
