@@ -424,6 +424,13 @@ def test_files_that_the_design_names_are_there() -> None:
     assert len(named) > 40
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_a_document_names_are_there(path: Path) -> None:
+    """By their whole path."""
+    named = re.findall(r"`((?:tests|watchdog|config|systemd)/[\w/.-]+)`", path.read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_every_package_has_its_decisions() -> None:
     """One section each, in the design."""
     decisions = section("Decisions, by package", ROOT / "watchdog/DESIGN.md")
