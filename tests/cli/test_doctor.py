@@ -164,6 +164,48 @@ def test_the_first_remedy_is_the_one_that_helps() -> None:
         assert found.todo.startswith(first)
 
 
+def test_a_daemon_that_cannot_be_reached_is_not_called_gone() -> None:
+    """B1: its lock tells that it lives; nobody is told to start a second one. The file is not to blame for a mode."""
+    shut = {**WELL, "uid": 5, "status": None, "silence": "/r/c: not permitted to connect", "socket": "/r/c"}
+    shut |= {"places": {"/r": place(0o40000, 5)}, "config": ["f: daemon.runtime_dir: /r: cannot be used: Permission"]}
+    for seen, what, todo in (
+        (
+            {"living": 7},
+            "the daemon (process 7) lives, but cannot be asked",
+            "the daemon is then reached again by itself",
+        ),
+        ({}, "whether a daemon runs is not known", "then agent-watchdog status"),
+        ({"living": 7, "places": {}, "config": []}, "the daemon (process 7) lives", "systemctl --user restart agent-w"),
+        ({"places": {}, "config": []}, "whether a daemon runs is not known", "ask whoever runs the daemon"),
+    ):
+        found = diagnose(Seen(**{**shut, **seen}))
+        assert found[0].what.startswith(what)
+        assert todo in found[0].todo
+        assert not [one for one in found if "no daemon" in one.what or " start agent-watchdog" in one.todo]
+        assert not [one for one in found if one.what.startswith("f: ")]
+
+
+def test_the_daemon_behind_a_shut_runtime_directory_is_found(world: World) -> None:
+    """By its state directory's lock; as root without the capability that passes any mode."""
+    world.start()
+    assert world.daemon is not None
+    world.runtime.chmod(0)
+    caps = "-dac_override,-dac_read_search"
+    bound = [] if os.geteuid() else ["setpriv", f"--bounding-set={caps}", f"--inh-caps={caps}"]
+    try:
+        argv = [*bound, PROGRAM, "doctor", "--json", "--config", str(world.config)]
+        done = subprocess.run(argv, env=world.environ, capture_output=True, text=True, timeout=100)
+    finally:
+        world.runtime.chmod(0o700)
+    faults = [one for one in json.loads(done.stdout)["findings"] if one["severity"] == "fault"]
+    words = " ".join(one["what"] for one in faults)
+
+    assert f"the daemon (process {world.daemon.pid}) lives, but cannot be asked" in words
+    assert "another daemon" not in words  # it is this one
+    assert "config.toml" not in words
+    assert all(str(world.runtime) in one["todo"] and "start" not in one["todo"].split("nothing")[0] for one in faults)
+
+
 def test_the_last_words_are_those_of_the_last_start() -> None:
     """Of a journal with warnings, other lines, and a start in between that went well."""
     told = "agent-watchdogd: warning: x\nagent-watchdogd: one runs already\nagent.late name=alpha\n"

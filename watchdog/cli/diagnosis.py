@@ -64,12 +64,30 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "no client uses a socket there, since another program could answer",
             "stop the daemon, find out who made that directory, remove it, start the daemon",
         )
-    elif seen.status is None:
-        user = " --user" if seen.uid else ""
-        ended = f"; the last one ended with: {seen.last_words}" if seen.last_words else ""
-        first = next(
-            (f"{_open_again(path, found)}, then " for path, found in seen.places.items() if _closed(found)), ""
+    elif seen.status is None and seen.living is not None:
+        shut = _first_shut(seen)
+        yield Finding(
+            "fault",
+            f"the daemon (process {seen.living}) lives, but cannot be asked: {seen.silence}",
+            "it goes on watching, but heartbeats may not reach it; it does not hold such a silence against an agent",
+            f"{shut}; the daemon is then reached again by itself, there is nothing to start"
+            if shut
+            else f"try again; if that lasts, read its log, then {_systemctl(seen, 'restart')} (agents go on living)",
         )
+    elif seen.status is None and "not permitted to connect" in str(seen.silence):
+        shut = _first_shut(seen)
+        yield Finding(
+            "fault",
+            f"whether a daemon runs is not known: {seen.silence}",
+            "no client and no heartbeat of yours reaches it",
+            f"{shut}; then agent-watchdog status"
+            if shut
+            else "ask whoever runs the daemon to open the way to its socket, or name your own by --socket PATH",
+        )
+    elif seen.status is None:
+        ended = f"; the last one ended with: {seen.last_words}" if seen.last_words else ""
+        shut = _first_shut(seen)
+        first = f"{shut}, then " if shut else ""
         if not first and seen.config:
             first = "correct the configuration (below), then "
         elif not first and seen.last_words:
@@ -78,7 +96,7 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"no daemon: {seen.silence}{ended}",
             "nothing is watched, and no stalled agent is killed",
-            f"{first}systemctl{user} start agent-watchdog (without systemd: agent-watchdogd)",
+            f"{first}{_start(seen)}",
         )
     if seen.status is not None and seen.others:
         yield Finding(
@@ -87,6 +105,20 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "an agent belongs to the daemon where it was registered; `list` shows those of one only",
             "one daemon a host, or --socket PATH to ask the other",
         )
+
+
+def _first_shut(seen: Seen) -> str:
+    """What opens the first place that the daemon's own uid may not use; "" where there is none."""
+    return next((_open_again(path, found) for path, found in seen.places.items() if _closed(found)), "")
+
+
+def _systemctl(seen: Seen, verb: str) -> str:
+    """The command for the unit of the daemon that answers, or of ours."""
+    return f"systemctl{' --user' if _owner(seen) else ''} {verb} agent-watchdog"
+
+
+def _start(seen: Seen) -> str:
+    return f"{_systemctl(seen, 'start')} (without systemd: agent-watchdogd)"
 
 
 def _sweeps(seen: Seen) -> Iterator[Finding]:
@@ -197,6 +229,8 @@ def _config(seen: Seen) -> Iterator[Finding]:
     for problem in seen.config:
         if isinstance(told, list) and problem in told:
             continue
+        if any(f" {path}: cannot be used: " in problem for path, found in seen.places.items() if _closed(found)):
+            continue  # `_shut` has it: the file is right
         meaning = (
             "anybody who may write there decides what the daemon runs, with its rights; it starts all the same"
             if "others could change what runs" in problem
