@@ -72,8 +72,10 @@ def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tm
         world.wait_event("notify.failed")
 
         code, first = verdict(world)
+        told = world.cli("status", check=False).stdout
         found = world.cli("doctor", check=False)
 
+    assert told.count(f"{listen}: Address already in use") == told.count("failed for agent.registered") == 1
     assert code == 1 and first.startswith("ATTENTION: nothing is served at [metrics]") and first.endswith("and 1 more")
     assert found.returncode == 1
     assert f"nothing is served at [metrics] listen = {listen}: Address already in use" in found.stdout

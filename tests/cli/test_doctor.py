@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import PROGRAM
 from tests.world import World, git, make_repository, make_world, wait_for
 from watchdog.cli import doctor, trashes
-from watchdog.cli.diagnosis import CHECKS, diagnose
+from watchdog.cli.diagnosis import CHECKS, attention, diagnose
 from watchdog.cli.doctor import _last_words
 from watchdog.cli.seen import Seen
 from watchdog.places import places_for
@@ -164,6 +164,33 @@ def test_the_first_remedy_is_the_one_that_helps() -> None:
         assert found.todo.startswith(first)
 
 
+def test_a_command_is_for_the_daemon_that_is_meant() -> None:
+    """B3: `--user` for a user's unit; a daemon that does not run is started, one that runs reads its file again."""
+    bad = {"config": ["f: kil: unknown key"]}
+    gone: dict[str, Any] = {**bad, "status": None, "silence": "refused", "places": {}}
+    damaged = "SQLITE_CORRUPT; the file is damaged: restart the daemon"
+    for seen, what, todo in (
+        ({**gone, "uid": 5}, "f: kil", "then systemctl --user start agent-watchdog (without systemd: agent-watchdogd)"),
+        (gone, "f: kil", "then systemctl start agent-watchdog (without systemd: agent-watchdogd)"),
+        (bad, "f: kil", "check it with agent-watchdogd --check, then agent-watchdog reload"),
+        ({"status": {"uid": 5, "config_waiting": ["a.b"]}}, "changed, but", "systemctl --user restart agent-watchdog"),
+        ({"status": {"uid": 0, "config_waiting": ["a.b"]}}, "changed, but", "systemctl restart agent-watchdog"),
+        ({"status": {"uid": 5, "registry_problem": damaged}}, "the registry", "systemctl --user restart agent-watch"),
+    ):
+        (found,) = (one for one in diagnose(Seen(**{**WELL, **seen})) if one.what.startswith(what))
+        assert todo in found.todo
+
+
+def test_a_refused_reload_is_one_finding() -> None:
+    """B3: three lines of `status` said that the last reload was refused."""
+    said = [f"/f: a{number}: unknown key" for number in range(7)]
+    (found,) = attention(Seen(status={"config_problems": said, "config": "/f"}))
+    assert found.what == (
+        "the last reload was refused: /f: a0: unknown key; a1: unknown key; a2: unknown key; a3: unknown key;"
+        " a4: unknown key; and 2 more"
+    )
+
+
 def test_a_daemon_that_cannot_be_reached_is_not_called_gone() -> None:
     """B1: its lock tells that it lives; nobody is told to start a second one. The file is not to blame for a mode."""
     shut = {**WELL, "uid": 5, "status": None, "silence": "/r/c: not permitted to connect", "socket": "/r/c"}
@@ -212,6 +239,8 @@ def test_the_last_words_are_those_of_the_last_start() -> None:
     assert _last_words(told) == "one runs already"
     assert _last_words(told + "daemon.ready pid=7\n") is None
     assert _last_words("") is None
+    several = "agent-watchdogd: f: a\nagent-watchdogd: f: b\n"  # of one start
+    assert _last_words(f"agent-watchdogd: former\nexited\n{several}exited\n") == "f: a"
 
 
 def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: World) -> None:

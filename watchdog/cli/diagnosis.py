@@ -15,6 +15,7 @@ from watchdog.cli.output import clock, entries
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
+SHOWN = 5  # faults of a file that one finding lists
 GIBIBYTE = 1 << 30
 WAL_LARGE = 32 << 20  # bytes: beyond its room of 8 MiB, and what one long transaction of ours may take
 
@@ -137,19 +138,26 @@ def _sweeps(seen: Seen) -> Iterator[Finding]:
 def _mode(seen: Seen) -> Iterator[Finding]:
     if seen.status is not None and seen.status.get("mode") == "observe":
         yield Finding(
-            "warn", "the daemon only observes", "it kills and cleans up nothing", 'mode = "enforce", then reload'
+            "warn",
+            "the daemon only observes",
+            "it kills and cleans up nothing",
+            'mode = "enforce", then agent-watchdog reload',
         )
 
 
 def _reloaded(seen: Seen) -> Iterator[Finding]:
     """What the daemon says of its last reload; `_config` is what its file is worth now."""
     said = seen.status.get("config_problems") if seen.status else None
-    for problem in said if isinstance(said, list) else []:
+    if isinstance(said, list) and said:
+        file = f"{(seen.status or {}).get('config')}: "
+        more = f"; and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
+        first, *rest = [str(problem) for problem in said[:SHOWN]]
+        faults = "; ".join([first, *(problem.removeprefix(file) for problem in rest)])
         yield Finding(
             "fault",
-            f"the last reload was refused: {problem}",
+            f"the last reload was refused: {faults}{more}",
             "the former settings are in force; a restart would fail",
-            "correct the file, check it with agent-watchdogd --check, then reload again",
+            "correct the file, check it with agent-watchdogd --check, then agent-watchdog reload",
         )
 
 
@@ -160,7 +168,7 @@ def _waiting(seen: Seen) -> Iterator[Finding]:
             "warn",
             f"changed, but not in force: {', '.join(map(str, waiting))}",
             "these keys take effect at the next start",
-            "systemctl restart agent-watchdog (agents go on living)",
+            f"{_systemctl(seen, 'restart')} (agents go on living)",
         )
 
 
@@ -234,14 +242,12 @@ def _config(seen: Seen) -> Iterator[Finding]:
         meaning = (
             "anybody who may write there decides what the daemon runs, with its rights; it starts all the same"
             if "others could change what runs" in problem
-            else "the daemon does not start with this file; one that runs keeps its former settings"
+            else "the daemon does not start with this file"
+            if seen.status is None and seen.living is None
+            else "the daemon that runs keeps its former settings; it would not start with this file"
         )
-        yield Finding(
-            "fault",
-            problem,
-            meaning,
-            "correct it, check it with agent-watchdogd --check, then systemctl reload agent-watchdog",
-        )
+        then = _start(seen) if seen.status is None and seen.living is None else "agent-watchdog reload"
+        yield Finding("fault", problem, meaning, f"correct it, check it with agent-watchdogd --check, then {then}")
     for problem in seen.config_warnings:
         secret = "secret stands" in problem or "password or token" in problem
         meaning, todo = (
@@ -263,7 +269,7 @@ def _registry(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"the registry cannot be used: {problem}",
             "the daemon kills no agent and accepts no new one until it is back; `run` tries again until then",
-            "systemctl restart agent-watchdog (agents go on living): the damaged file is put aside, and registered"
+            f"{_systemctl(seen, 'restart')} (agents go on living): the damaged file is put aside, and registered"
             " agents are watched again; then hold again what was held, and agent-watchdog unhold"
             if damaged
             else "make it writable (chmod u+w, or remount what it lies on); the daemon goes on by itself"

@@ -174,14 +174,19 @@ def _look_at_systemd(seen: Seen) -> None:
 
 
 def _last_words(journal: str) -> str | None:
-    """Why the daemon ended by itself: the last fault that it printed, unless it has started since."""
-    said = None
+    """Why the daemon ended by itself: the first of the last faults that it printed, unless it has started since."""
+    said, former = None, ""
     for line in journal.splitlines():
-        if line.startswith("agent-watchdogd: ") and not line.startswith("agent-watchdogd: warning: "):
-            said = line.removeprefix("agent-watchdogd: ")
+        if _is_fault(line):
+            said = said if _is_fault(former) else line.removeprefix("agent-watchdogd: ")
         elif "daemon.ready" in line:
             said = None
+        former = line
     return said
+
+
+def _is_fault(line: str) -> bool:
+    return line.startswith("agent-watchdogd: ") and not line.startswith("agent-watchdogd: warning: ")
 
 
 def _look_at_kernel(seen: Seen) -> None:

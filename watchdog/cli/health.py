@@ -39,7 +39,7 @@ def status(arguments: argparse.Namespace) -> int:
     else:
         say(_verdict(answer, found))
         for one in found:
-            if len(found) > 1:  # else the verdict has said it
+            if one is not found[0]:  # the verdict has said it
                 say(f"  {clean(one.what)}")
             say(f"    {clean(one.meaning)}")
             say(f"    do: {clean(one.todo)}")
