@@ -181,6 +181,37 @@ def test_a_command_is_for_the_daemon_that_is_meant() -> None:
         assert todo in found.todo
 
 
+@pytest.mark.parametrize(
+    ("problem", "todo"),
+    [
+        (
+            'PostgreSQL on this host, w: connection to server on socket "/t/.s.PGSQL.5432" failed: No',
+            "-h /t -p 5432 te",
+        ),
+        ("PostgreSQL db.example:5433, w: Connection refused", "pg_isready -h db.example -p 5433 tells; start it"),
+        ("PostgreSQL on this host, w: terminating connection due to administrator", "running? pg_isready tells; start"),
+        ('PostgreSQL h, w: FATAL: password authentication failed for user "me"', "correct user, password and"),
+        ("PostgreSQL h, w: sorry, too many clients already", "raise its max_connections"),
+        ("PostgreSQL h, w: could not extend file: No space left on device", "make room on the server's disk"),
+        ("PostgreSQL h, w: cannot execute UPDATE in a read-only transaction", "the server only reads"),
+        ("/s/r.db: SQLITE_FULL: database or disk is full", "make room on its disk (df -h /s)"),
+        ("/s/r.db: SQLITE_READONLY: attempt to write", "make /s/r.db writable (chmod 600"),
+        ("/s/r.db: SQLITE_CANTOPEN: unable to open", "let the daemon's uid open /s/r.db (chmod 600"),
+        (
+            "/s/r.db: the file was removed or replaced; put it back",
+            "put /s/r.db back; the daemon goes on by itself; or",
+        ),
+        ("/s/r.db: SQLITE_IOERR: disk I/O error", "look at the disk of /s/r.db"),
+    ],
+)
+def test_a_registry_that_is_away_has_the_remedy_of_its_kind(problem: str, todo: str) -> None:
+    """B2: "make room, put the file back, or repair the server" was said of each."""
+    (found,) = attention(Seen(status={"registry_problem": f"registry {problem}"}))
+    assert todo in found.todo
+    assert ("PostgreSQL" in problem) is not ("/s" in found.todo)
+    assert "goes on by itself" in found.todo
+
+
 def test_a_refused_reload_is_one_finding() -> None:
     """B3: three lines of `status` said that the last reload was refused."""
     said = [f"/f: a{number}: unknown key" for number in range(7)]
@@ -376,6 +407,10 @@ def test_a_registry_that_is_away_is_found_wherever_one_looks(world: World) -> No
     assert "the registry cannot be used: registry" in world.cli("doctor", check=False).stdout
     wait_for(lambda: "the file was removed" in str(world.json("status")["registry_problem"]), "the next look says so")
     assert world.cli("status", check=False).stdout.startswith("ATTENTION: the registry cannot be used: registry")
+
+    asked = world.cli("why", "nobody", check=False)
+    assert asked.returncode == 75
+    assert asked.stderr.splitlines()[-1] == "agent-watchdog: what to do: agent-watchdog doctor"
 
     away.rename(database)
     world.wait_event("registry.recovered")

@@ -5,6 +5,7 @@ Each says what is, what it means, and what to do. `warn` is a matter of taste or
 """
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Callable, Iterator
@@ -264,18 +265,52 @@ def _config(seen: Seen) -> Iterator[Finding]:
 def _registry(seen: Seen) -> Iterator[Finding]:
     problem = seen.status.get("registry_problem") if seen.status else None
     if problem:
-        damaged = "the file is damaged" in str(problem)
         yield Finding(
             "fault",
             f"the registry cannot be used: {problem}",
             "the daemon kills no agent and accepts no new one until it is back; `run` tries again until then",
+            _registry_remedy(seen, str(problem)),
+        )
+
+
+def _registry_remedy(seen: Seen, problem: str) -> str:
+    if "the file is damaged" in problem:
+        return (
             f"{_systemctl(seen, 'restart')} (agents go on living): the damaged file is put aside, and registered"
             " agents are watched again; then hold again what was held, and agent-watchdog unhold"
-            if damaged
-            else "make it writable (chmod u+w, or remount what it lies on); the daemon goes on by itself"
-            if "READONLY" in str(problem)
-            else "make room, put the file back, or repair the server; the daemon goes on by itself",
         )
+    itself = "; the daemon goes on by itself"
+    if found := re.search(r"registry PostgreSQL (.+?)(?::(\d+))?, ", problem):
+        return _server_remedy(problem, *found.groups()) + itself
+    file = found[1] if (found := re.search(r"registry (/.+?): ", problem)) else "the file"
+    if "READONLY" in problem:
+        return f"make {file} writable (chmod 600, or remount what it lies on){itself}"
+    if "Permission denied" in problem or "CANTOPEN" in problem:
+        return f"let the daemon's uid open {file} (chmod 600; 700 for its directory){itself}"
+    if "FULL" in problem or "No space" in problem:
+        return f"make room on its disk (df -h {os.path.dirname(file) or '.'}){itself}"
+    if "the file was removed or replaced" in problem:
+        return f"put {file} back{itself}; or {_systemctl(seen, 'restart')}, which begins with what lies there"
+    return f"look at the disk of {file} (room, errors in dmesg, a mount that is gone), or put it back{itself}"
+
+
+def _server_remedy(problem: str, host: str, port: str | None) -> str:
+    """What the server's administrator does; its words are libpq's or the server's."""
+    if found := re.search(r'on socket "(/.*)/\.s\.PGSQL\.(\d+)"', problem):
+        host, port = found.groups()
+    options = f"{'' if host == 'on this host' else f' -h {shlex.quote(host)}'}{f' -p {port}' if port else ''}"
+    if any(words in problem for words in ("authentication failed", "pg_hba.conf", " does not exist", "permission den")):
+        return "correct user, password and database of registry.url, or pg_hba.conf and the rights on the server"
+    if "too many clients" in problem or "connection slots" in problem:
+        return "end connections on the server (SELECT * FROM pg_stat_activity), or raise its max_connections"
+    if "No space" in problem or "disk full" in problem:
+        return "make room on the server's disk"
+    if "read-only transaction" in problem:
+        return "the server only reads (a standby?): name the one that writes in registry.url, or promote this one"
+    return (
+        f"is the server running? pg_isready{options} tells; start it on its host (systemctl start postgresql),"
+        " or correct host and port of registry.url"
+    )
 
 
 def _disk(seen: Seen) -> Iterator[Finding]:

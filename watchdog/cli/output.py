@@ -184,6 +184,8 @@ def refused(status: int, answer: Json) -> int:
     """Tell why a request was refused; the exit status for it."""
     for line in str(answer.get("message") or f"the daemon answered {status}").splitlines():
         warn(local(line))
+    if answer.get("error") == "registry_unavailable":
+        warn("what to do: agent-watchdog doctor")
     return _EXITS.get(status, 1)
 
 
