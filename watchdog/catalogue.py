@@ -345,8 +345,8 @@ CATALOGUE: dict[str, Entry] = {
     "registry.recovered": Entry(INFO, "the registry works again"),
     "disk.reserve_used": Entry(
         ERROR,
-        "a disk is full: what was kept for kill intents and for the log is used; users' new registrations and holds are"
-        " refused meanwhile",
+        "a disk is full: what was kept for kill intents and for the log is used; of users who are no admins new"
+        " registrations and holds are refused meanwhile",
         "make room; the reserve is made again by itself",
     ),
     "disk.reserve_restored": Entry(INFO, "there is room again, and the reserve is whole"),

@@ -98,7 +98,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a full disk with a reserve": (
         {"status": {"disk_reserve": {"/s/reserve": {"bytes": 7, "disk_full": True}}}},
         "fault",
-        "the disk of /s/reserve is full; 7 bytes",
+        "the disk of /s is full; 7 bytes",
     ),
     "a limited user": (
         {"status": {"limited": [{"uid": 1000, "why": "too many requests", "refused": 7, "since": "now"}]}},
@@ -210,6 +210,20 @@ def test_a_registry_that_is_away_has_the_remedy_of_its_kind(problem: str, todo: 
     assert todo in found.todo
     assert ("PostgreSQL" in problem) is not ("/s" in found.todo)
     assert "goes on by itself" in found.todo
+
+
+def test_a_full_disk_is_told_as_it_is_for_this_daemon() -> None:
+    """B4: a user's own daemon refuses that user nothing; the log's disk keeps no registration out."""
+    said = {"bytes": 8 << 20, "disk_full": True}
+    for uid, path, what, meaning in (
+        (5, "/s/reserve", "the disk of /s is full; 8 MiB", "kills, registrations, holds and the log live on"),
+        (0, "/s/reserve", "the disk of /s is full; 8 MiB", "of users who are no admins are refused"),
+        (0, "/var/l.log.reserve", "the disk of /var is full; 8 MiB", "the registry is elsewhere"),
+    ):
+        (found,) = attention(Seen(uid=5, status={"uid": uid, "disk_reserve": {path: said}}))
+        assert what in found.what
+        assert meaning in found.meaning
+        assert f"df -h {os.path.dirname(path)})" in found.todo
 
 
 def test_a_refused_reload_is_one_finding() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from watchdog.cli.output import clock, entries
+from watchdog.cli.output import clock, entries, size
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
@@ -314,14 +314,22 @@ def _server_remedy(problem: str, host: str, port: str | None) -> str:
 
 
 def _disk(seen: Seen) -> Iterator[Finding]:
-    files = seen.status.get("disk_reserve") if seen.status else None
+    status = seen.status or {}
+    files = status.get("disk_reserve")
     for path, one in files.items() if isinstance(files, dict) else ():
         if isinstance(one, dict) and one.get("disk_full"):
+            directory, name = os.path.split(path)
+            registry = name == "reserve"  # the other one lies beside a log file
             yield Finding(
                 "fault",
-                f"the disk of {path} is full; {one.get('bytes')} bytes of the reserve are left",
-                "kills and the log live on the reserve; users' new registrations and holds are refused",
-                "make room; the reserve is made again by itself",
+                f"the disk of {directory} is full; {size(one.get('bytes'))} of the daemon's reserve there are left",
+                "the log lives on the reserve; the registry is elsewhere, and all else goes on"
+                if not registry
+                else "kills and the log live on the reserve; new registrations and holds of users who are no admins are"
+                " refused"
+                if _owner(seen) == 0
+                else "kills, registrations, holds and the log live on the reserve; when it is used up, they fail",
+                f"make room (df -h {shlex.quote(directory)}); the reserve is made again by itself",
             )
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from watchdog.cli.asking import Json, Verbs, add_verb, ask
 from watchdog.cli.diagnosis import Finding, attention
-from watchdog.cli.output import ago, clean, clock, entries, entry, local, refused, say, say_json
+from watchdog.cli.output import ago, clean, clock, entries, entry, local, refused, say, say_json, size
 from watchdog.cli.seen import Seen, sweep_age
 
 _STATUS = """\
@@ -66,7 +66,7 @@ def _figures(answer: Json) -> None:
     for key, value in plain.items():
         say(f"{clean(key).ljust(width)}  {local(value)}")
     for uid, used in entry(answer.get("users_over_share")).items():
-        say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {clean(used)} bytes")
+        say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {size(used)}")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")
