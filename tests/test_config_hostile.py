@@ -281,7 +281,7 @@ def test_what_the_file_leads_to_is_looked_at(tmp_path: Path) -> None:
     done = subprocess.run([DAEMON, "--check", "--config", path], capture_output=True, text=True, timeout=30)
 
     assert (done.returncode, done.stdout) == (0, f"{path}: fine\n")
-    assert f"warning: {path}: hook 'x': command: /nowhere/prog is no program" in done.stderr
+    assert f"warning: {path}: hook 'x': command: /nowhere/prog does not exist" in done.stderr
     path.write_text("")
     environ = {**os.environ, "WATCHDOG_USEC": "5000000", "NOTIFY_SOCKET": "/nowhere/at/all"}
     done = subprocess.run(

@@ -300,7 +300,7 @@ CATALOGUE: dict[str, Entry] = {
     "cleanup.hook_finished": Entry(INFO, "a cleanup hook is done, had nothing to do, or kept something on purpose"),
     "cleanup.hook_failed": Entry(
         WARNING,
-        "a cleanup hook failed or ran out of time in its last try; what it was to clean up is still there",
+        "a cleanup hook failed or ran out of time in its last try, and is not done",
         "`why AGENT` has its output; correct the cause, then `agent-watchdog reap` runs it again",
     ),
     "reap.found": Entry(INFO, "something that a dead agent may have left is left as it is; says why, once"),
@@ -396,13 +396,13 @@ CATALOGUE: dict[str, Entry] = {
     "metrics.failed": Entry(
         ERROR,
         "nothing is served at [metrics] listen; tried again with each sweep",
-        "is the port taken, or does the unit lack the drop-in that allows TCP?",
+        "`error` says why: a port that is taken (`ss -ltnp`), no such address, a unit without the drop-in for TCP",
     ),
     "task.cancelled": Entry(INFO, "an operator cancelled a task; whoever worked on it was stopped"),
     "notify.failed": Entry(
         WARNING,
         "the command of [notify] failed or ran out of time; five reasons are told, once each, until it works again",
-        "the line has its words; run it by hand as the daemon's uid, with an event on stdin",
+        "`why` has its output; run it by hand as the daemon's uid, with an event on stdin",
     ),
     "notify.dropped": Entry(
         WARNING,

@@ -397,7 +397,15 @@ def test_what_the_daemon_starts_with_is_not_said_to_keep_it_from_starting(tmp_pa
     seen = Seen()
     doctor._check_config(seen, str(file), None)
     assert seen.config == []
-    assert "/nowhere is no program" in seen.config_warnings[0]
+    assert "/nowhere does not exist; right: the path of a program that does" in seen.config_warnings[0]
+    for command, says in (
+        (tmp_path, f"{tmp_path} is no file that uid"),
+        (file, f"{file} is no file"),
+        ("nosuch", "PATH"),
+    ):
+        file.write_text(f'[notify]\non = ["agent.ended"]\ncommand = ["{command}"]\n')
+        doctor._check_config(seen, str(file), None)
+        assert says in seen.config_warnings[0]
 
 
 def test_a_bad_reload_and_a_stopped_daemon_are_found(world: World) -> None:
