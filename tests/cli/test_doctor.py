@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.conftest import PROGRAM
 from tests.world import World, git, make_repository, make_world, wait_for
+from watchdog.catalogue import CATALOGUE
 from watchdog.cli import doctor, trashes
 from watchdog.cli.diagnosis import CHECKS, attention, diagnose
 from watchdog.cli.doctor import _last_words
@@ -224,6 +225,13 @@ def test_a_full_disk_is_told_as_it_is_for_this_daemon() -> None:
         assert what in found.what
         assert meaning in found.meaning
         assert f"df -h {os.path.dirname(path)})" in found.todo
+
+
+def test_the_meaning_of_an_error_is_words_alone() -> None:
+    """B7: it began with the event's name, which is no word for who is paged (`status --json` has it)."""
+    trouble = {"event": "cleanup.hook_failed", "what": "w", "meaning": CATALOGUE["cleanup.hook_failed"].text}
+    (found,) = attention(Seen(status={"troubles": [trouble]}))
+    assert found.meaning == "a cleanup hook failed or ran out of time in its last try, and is not done"
 
 
 def test_a_refused_reload_is_one_finding() -> None:

@@ -181,7 +181,7 @@ def _troubles(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"{one.get('what')} ({often})",
-            f"{one.get('event')}: {one.get('meaning')}",
+            str(one.get("meaning")),
             str(one.get("todo") or "see the log"),
         )
 
