@@ -20,6 +20,9 @@ from watchdog.cli.seen import Seen
 from watchdog.places import places_for
 from watchdog.registry.sqlite import WAL_ROOM
 
+_CAPS = "-dac_override,-dac_read_search"  # with which root may use what has mode 000
+BOUND = () if os.geteuid() else ("setpriv", f"--bounding-set={_CAPS}", f"--inh-caps={_CAPS}")
+
 
 def place(mode: int, uid: int = 0) -> os.stat_result:
     """What lstat() says of it."""
@@ -159,7 +162,7 @@ def test_the_first_remedy_is_the_one_that_helps() -> None:
         ({}, "systemctl start"),
         ({"last_words": "its port is taken"}, "correct that, then systemctl start"),
         ({"config": ["f: kil"], "last_words": "f: kil"}, "correct the configuration (below), then systemctl start"),
-        ({"places": shut, "last_words": "read-only"}, "chmod u+rw /s/r.db, then systemctl start"),
+        ({"places": shut, "last_words": "read-only"}, "chmod 600 /s/r.db, then systemctl start"),
     ):
         found = next(one for one in diagnose(Seen(**{**gone, **seen})) if one.what.startswith("no daemon"))
         assert found.todo.startswith(first)
@@ -234,6 +237,33 @@ def test_the_meaning_of_an_error_is_words_alone() -> None:
     assert found.meaning == "a cleanup hook failed or ran out of time in its last try, and is not done"
 
 
+def test_one_place_has_one_remedy() -> None:
+    """B6: `chmod u+rw` and then `go-rwx` for a file that wants 600: each gets the mode that the daemon gives it."""
+    places = {
+        "/s": place(0o40444, 5),
+        "/s/registry.db": place(0o100444, 5),
+        "/r": place(0o40000, 5),
+        "/r/notify": place(0o40077, 5),
+    }
+    found = diagnose(
+        Seen(**{**WELL, "uid": 5, "status": {"uid": 5}, "places": places, "private": ("/s", "/s/registry.db")})
+    )
+    assert [one.todo.rpartition("; then ")[2] for one in found if "chmod" in one.todo] == [
+        "chmod 700 /r/notify",
+        "chmod 700 /s",
+        "chmod 600 /s/registry.db",
+        "chmod 700 /r",
+    ]
+    roots = {"/r": place(0o40700 - 0o100), "/r/notify": place(0o40777), "/s": place(0o40777), "/x": place(0o40700, 7)}
+    found = diagnose(Seen(**{**WELL, "places": roots, "private": ("/s",)}))
+    assert sorted(one.todo.rpartition("; then ")[2] for one in found) == [
+        "as root: chown 0 /x, then chmod 700 /x",
+        "chmod 700 /s",
+        "chmod 711 /r/notify",
+        "chmod 755 /r",
+    ]
+
+
 def test_a_refused_reload_is_one_finding() -> None:
     """B3: three lines of `status` said that the last reload was refused."""
     said = [f"/f: a{number}: unknown key" for number in range(7)]
@@ -270,10 +300,8 @@ def test_the_daemon_behind_a_shut_runtime_directory_is_found(world: World) -> No
     world.start()
     assert world.daemon is not None
     world.runtime.chmod(0)
-    caps = "-dac_override,-dac_read_search"
-    bound = [] if os.geteuid() else ["setpriv", f"--bounding-set={caps}", f"--inh-caps={caps}"]
     try:
-        argv = [*bound, PROGRAM, "doctor", "--json", "--config", str(world.config)]
+        argv = [*BOUND, PROGRAM, "doctor", "--json", "--config", str(world.config)]
         done = subprocess.run(argv, env=world.environ, capture_output=True, text=True, timeout=100)
     finally:
         world.runtime.chmod(0o700)
@@ -305,7 +333,15 @@ def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: Worl
     done = world.cli("doctor", "--config", str(world.config), check=False)
     assert f"{registry} has mode 0444: the daemon's own uid may not use it" in done.stdout
     starts = "systemctl --user start" if os.geteuid() else "systemctl start"
-    assert f"do: chmod u+rw {registry}, then {starts}" in done.stdout
+    assert f"do: chmod 600 {registry}, then {starts}" in done.stdout
+
+    world.start(wait=False, prefix=BOUND)
+    assert world.daemon is not None
+    assert world.daemon.wait(60) == 75
+    (failed,) = (one for one in world.events() if one["event"] == "daemon.failed")
+    assert (
+        failed["error"] == f"registry {registry}: Permission denied; right: chmod 600 {registry}, 700 for its directory"
+    )
 
     registry.chmod(0o600)
     world.start()
@@ -313,7 +349,7 @@ def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: Worl
     try:
         done = world.cli("doctor", check=False)
         assert f"{world.runtime} has mode 0000" in done.stdout
-        assert f"chmod u+rwx {world.runtime}" in done.stdout
+        assert f"do: chmod {'700' if os.geteuid() else '755'} {world.runtime}" in done.stdout
     finally:
         world.runtime.chmod(0o700)
 

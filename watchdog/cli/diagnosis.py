@@ -111,7 +111,7 @@ def _socket(seen: Seen) -> Iterator[Finding]:
 
 def _first_shut(seen: Seen) -> str:
     """What opens the first place that the daemon's own uid may not use; "" where there is none."""
-    return next((_open_again(path, found) for path, found in seen.places.items() if _closed(found)), "")
+    return next((_right_mode(seen, path, found) for path, found in seen.places.items() if _closed(found)), "")
 
 
 def _systemctl(seen: Seen, verb: str) -> str:
@@ -575,42 +575,58 @@ def _closed(found: os.stat_result) -> bool:
     return not stat.S_ISLNK(found.st_mode) and found.st_mode & wanted != wanted
 
 
-def _open_again(path: str, found: os.stat_result) -> str:
-    return f"chmod {'u+rwx' if stat.S_ISDIR(found.st_mode) else 'u+rw'} {shlex.quote(path)}"
+def _right_mode(seen: Seen, path: str, found: os.stat_result) -> str:
+    """`chmod` with the mode that this place has when the daemon makes it, which opens it to nobody else."""
+    roots = found.st_uid == 0 and path not in seen.private
+    mode = "600" if stat.S_ISREG(found.st_mode) else "700" if not roots else "755"
+    if roots and os.path.basename(path) == "notify":
+        mode = "711"
+    return f"chmod {mode} {shlex.quote(path)}"
+
+
+def _changeable(seen: Seen, found: os.stat_result) -> bool:
+    """Whether others could change what lies there: it is not the daemon's, is open to others, or is a link."""
+    uid = seen.status.get("uid") if seen.status else None
+    owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
+    return found.st_uid not in owners or bool(found.st_mode & 0o022) or stat.S_ISLNK(found.st_mode)
 
 
 def _shut(seen: Seen) -> Iterator[Finding]:
     for path, found in seen.places.items():
-        if _closed(found):
+        if _closed(found) and not _changeable(seen, found):  # else `_places` has the same remedy
             yield Finding(
                 "fault",
                 f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: the daemon's own uid may not use it",
                 "the daemon cannot start with it, or its clients and agents do not reach it",
-                _open_again(path, found),
+                _right_mode(seen, path, found),
             )
 
 
 def _places(seen: Seen) -> Iterator[Finding]:
-    uid = seen.status.get("uid") if seen.status else None
-    owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
     for path, found in seen.places.items():
         if path == os.path.dirname(seen.socket) and seen.socket_problem is not None:
             continue  # told already
         mode = stat.S_IMODE(found.st_mode)
-        if found.st_uid not in owners or mode & 0o022 or stat.S_ISLNK(found.st_mode):
+        if _changeable(seen, found):
             severity, meaning = (
                 "fault",
                 "other users could change what the daemon relies on; it refuses such a place when it starts",
             )
-        elif path in seen.private and mode & 0o077:
+        elif path in seen.private and mode & 0o077 and not _closed(found):
             severity, meaning = "warn", "other users may read names of agents, their tasks and paths there"
         else:
             continue
+        uid = _owner(seen)
+        right = _right_mode(seen, path, found)
+        if stat.S_ISLNK(found.st_mode):
+            right = f"put what it leads to in its place, as uid {uid}'s own"
+        elif found.st_uid != uid:
+            right = f"as root: chown {uid} {shlex.quote(path)}, then {right}"
         yield Finding(
             severity,
             f"{path} has mode {mode:04o} and owner uid {found.st_uid}",
             meaning,
-            f"find out who changed it; then chmod go-rwx, chown to uid {owners[-1]}",
+            f"find out who changed it; then {right}",
         )
 
 
