@@ -47,6 +47,30 @@ def test_a_trouble_lasts_until_its_end_or_for_its_time() -> None:
     assert kept.facts() == []
 
 
+@pytest.mark.parametrize(
+    ("event", "fields", "todo"),
+    [
+        ("metrics.failed", {"error": "Address already in use"}, "another program listens there: `ss -ltnp`"),
+        ("metrics.failed", {"error": "Permission denied"}, "a port below 1024"),
+        ("metrics.failed", {"error": "Cannot assign requested address"}, "this host has no such address"),
+        ("metrics.failed", {"error": "Address family not supported by protocol"}, "the unit lacks the drop-in"),
+        ("metrics.failed", {"error": "else"}, CATALOGUE["metrics.failed"].act),
+        (
+            "notify.failed",
+            {"why": "exit status 127: /x: No such file or directory"},
+            "create the program that it names",
+        ),
+        ("notify.failed", {"why": "exit status 126: /x: Permission denied"}, "let the daemon's uid execute"),
+        ("notify.failed", {"why": "exit status 3: the gateway refused"}, CATALOGUE["notify.failed"].act),
+    ],
+)
+def test_a_remedy_goes_by_what_was_said(event: str, fields: dict[str, object], todo: str) -> None:
+    """B5: "is the port taken, or does the unit lack the drop-in?" was asked of "Address already in use"."""
+    kept = Troubles(Later())
+    kept.hear(event, fields)
+    assert str(kept.facts()[0]["todo"]).startswith(todo)
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
     yield from make_world()
@@ -72,14 +96,16 @@ def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tm
         world.wait_event("notify.failed")
 
         code, first = verdict(world)
+        told = world.cli("status", check=False).stdout
         found = world.cli("doctor", check=False)
 
+    assert told.count(f"{listen}: Address already in use") == told.count("failed for agent.registered") == 1
     assert code == 1 and first.startswith("ATTENTION: nothing is served at [metrics]") and first.endswith("and 1 more")
     assert found.returncode == 1
     assert f"nothing is served at [metrics] listen = {listen}: Address already in use" in found.stdout
     assert "the command of [notify] failed for agent.registered:" in found.stdout
     assert "the gateway refused" in found.stdout
-    assert "do: is the port taken" in found.stdout and "do: the line has its words" in found.stdout
+    assert "do: another program listens there: `ss -ltnp`" in found.stdout and "do: `why` has its out" in found.stdout
 
     world.wait_event("metrics.listening")
     pager.write_text("#!/bin/sh\n")

@@ -5,16 +5,18 @@ Each says what is, what it means, and what to do. `warn` is a matter of taste or
 """
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from watchdog.cli.output import clock, entries
+from watchdog.cli.output import clock, entries, size
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
+SHOWN = 5  # faults of a file that one finding lists
 GIBIBYTE = 1 << 30
 WAL_LARGE = 32 << 20  # bytes: beyond its room of 8 MiB, and what one long transaction of ours may take
 
@@ -64,12 +66,30 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "no client uses a socket there, since another program could answer",
             "stop the daemon, find out who made that directory, remove it, start the daemon",
         )
-    elif seen.status is None:
-        user = " --user" if seen.uid else ""
-        ended = f"; the last one ended with: {seen.last_words}" if seen.last_words else ""
-        first = next(
-            (f"{_open_again(path, found)}, then " for path, found in seen.places.items() if _closed(found)), ""
+    elif seen.status is None and seen.living is not None:
+        shut = _first_shut(seen)
+        yield Finding(
+            "fault",
+            f"the daemon (process {seen.living}) lives, but cannot be asked: {seen.silence}",
+            "it goes on watching, but heartbeats may not reach it; it does not hold such a silence against an agent",
+            f"{shut}; the daemon is then reached again by itself, there is nothing to start"
+            if shut
+            else f"try again; if that lasts, read its log, then {_systemctl(seen, 'restart')} (agents go on living)",
         )
+    elif seen.status is None and "not permitted to connect" in str(seen.silence):
+        shut = _first_shut(seen)
+        yield Finding(
+            "fault",
+            f"whether a daemon runs is not known: {seen.silence}",
+            "no client and no heartbeat of yours reaches it",
+            f"{shut}; then agent-watchdog status"
+            if shut
+            else "ask whoever runs the daemon to open the way to its socket, or name your own by --socket PATH",
+        )
+    elif seen.status is None:
+        ended = f"; the last one ended with: {seen.last_words}" if seen.last_words else ""
+        shut = _first_shut(seen)
+        first = f"{shut}, then " if shut else ""
         if not first and seen.config:
             first = "correct the configuration (below), then "
         elif not first and seen.last_words:
@@ -78,7 +98,7 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"no daemon: {seen.silence}{ended}",
             "nothing is watched, and no stalled agent is killed",
-            f"{first}systemctl{user} start agent-watchdog (without systemd: agent-watchdogd)",
+            f"{first}{_start(seen)}",
         )
     if seen.status is not None and seen.others:
         yield Finding(
@@ -87,6 +107,20 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "an agent belongs to the daemon where it was registered; `list` shows those of one only",
             "one daemon a host, or --socket PATH to ask the other",
         )
+
+
+def _first_shut(seen: Seen) -> str:
+    """What opens the first place that the daemon's own uid may not use; "" where there is none."""
+    return next((_right_mode(seen, path, found) for path, found in seen.places.items() if _closed(found)), "")
+
+
+def _systemctl(seen: Seen, verb: str) -> str:
+    """The command for the unit of the daemon that answers, or of ours."""
+    return f"systemctl{' --user' if _owner(seen) else ''} {verb} agent-watchdog"
+
+
+def _start(seen: Seen) -> str:
+    return f"{_systemctl(seen, 'start')} (without systemd: agent-watchdogd)"
 
 
 def _sweeps(seen: Seen) -> Iterator[Finding]:
@@ -105,19 +139,26 @@ def _sweeps(seen: Seen) -> Iterator[Finding]:
 def _mode(seen: Seen) -> Iterator[Finding]:
     if seen.status is not None and seen.status.get("mode") == "observe":
         yield Finding(
-            "warn", "the daemon only observes", "it kills and cleans up nothing", 'mode = "enforce", then reload'
+            "warn",
+            "the daemon only observes",
+            "it kills and cleans up nothing",
+            'mode = "enforce", then agent-watchdog reload',
         )
 
 
 def _reloaded(seen: Seen) -> Iterator[Finding]:
     """What the daemon says of its last reload; `_config` is what its file is worth now."""
     said = seen.status.get("config_problems") if seen.status else None
-    for problem in said if isinstance(said, list) else []:
+    if isinstance(said, list) and said:
+        file = f"{(seen.status or {}).get('config')}: "
+        more = f"; and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
+        first, *rest = [str(problem) for problem in said[:SHOWN]]
+        faults = "; ".join([first, *(problem.removeprefix(file) for problem in rest)])
         yield Finding(
             "fault",
-            f"the last reload was refused: {problem}",
+            f"the last reload was refused: {faults}{more}",
             "the former settings are in force; a restart would fail",
-            "correct the file, check it with agent-watchdogd --check, then reload again",
+            "correct the file, check it with agent-watchdogd --check, then agent-watchdog reload",
         )
 
 
@@ -128,7 +169,7 @@ def _waiting(seen: Seen) -> Iterator[Finding]:
             "warn",
             f"changed, but not in force: {', '.join(map(str, waiting))}",
             "these keys take effect at the next start",
-            "systemctl restart agent-watchdog (agents go on living)",
+            f"{_systemctl(seen, 'restart')} (agents go on living)",
         )
 
 
@@ -140,7 +181,7 @@ def _troubles(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"{one.get('what')} ({often})",
-            f"{one.get('event')}: {one.get('meaning')}",
+            str(one.get("meaning")),
             str(one.get("todo") or "see the log"),
         )
 
@@ -197,17 +238,17 @@ def _config(seen: Seen) -> Iterator[Finding]:
     for problem in seen.config:
         if isinstance(told, list) and problem in told:
             continue
+        if any(f" {path}: cannot be used: " in problem for path, found in seen.places.items() if _closed(found)):
+            continue  # `_shut` has it: the file is right
         meaning = (
             "anybody who may write there decides what the daemon runs, with its rights; it starts all the same"
             if "others could change what runs" in problem
-            else "the daemon does not start with this file; one that runs keeps its former settings"
+            else "the daemon does not start with this file"
+            if seen.status is None and seen.living is None
+            else "the daemon that runs keeps its former settings; it would not start with this file"
         )
-        yield Finding(
-            "fault",
-            problem,
-            meaning,
-            "correct it, check it with agent-watchdogd --check, then systemctl reload agent-watchdog",
-        )
+        then = _start(seen) if seen.status is None and seen.living is None else "agent-watchdog reload"
+        yield Finding("fault", problem, meaning, f"correct it, check it with agent-watchdogd --check, then {then}")
     for problem in seen.config_warnings:
         secret = "secret stands" in problem or "password or token" in problem
         meaning, todo = (
@@ -224,29 +265,71 @@ def _config(seen: Seen) -> Iterator[Finding]:
 def _registry(seen: Seen) -> Iterator[Finding]:
     problem = seen.status.get("registry_problem") if seen.status else None
     if problem:
-        damaged = "the file is damaged" in str(problem)
         yield Finding(
             "fault",
             f"the registry cannot be used: {problem}",
             "the daemon kills no agent and accepts no new one until it is back; `run` tries again until then",
-            "systemctl restart agent-watchdog (agents go on living): the damaged file is put aside, and registered"
-            " agents are watched again; then hold again what was held, and agent-watchdog unhold"
-            if damaged
-            else "make it writable (chmod u+w, or remount what it lies on); the daemon goes on by itself"
-            if "READONLY" in str(problem)
-            else "make room, put the file back, or repair the server; the daemon goes on by itself",
+            _registry_remedy(seen, str(problem)),
         )
 
 
+def _registry_remedy(seen: Seen, problem: str) -> str:
+    if "the file is damaged" in problem:
+        return (
+            f"{_systemctl(seen, 'restart')} (agents go on living): the damaged file is put aside, and registered"
+            " agents are watched again; then hold again what was held, and agent-watchdog unhold"
+        )
+    itself = "; the daemon goes on by itself"
+    if found := re.search(r"registry PostgreSQL (.+?)(?::(\d+))?, ", problem):
+        return _server_remedy(problem, *found.groups()) + itself
+    file = found[1] if (found := re.search(r"registry (/.+?): ", problem)) else "the file"
+    if "READONLY" in problem:
+        return f"make {file} writable (chmod 600, or remount what it lies on){itself}"
+    if "Permission denied" in problem or "CANTOPEN" in problem:
+        return f"let the daemon's uid open {file} (chmod 600; 700 for its directory){itself}"
+    if "FULL" in problem or "No space" in problem:
+        return f"make room on its disk (df -h {os.path.dirname(file) or '.'}){itself}"
+    if "the file was removed or replaced" in problem:
+        return f"put {file} back{itself}; or {_systemctl(seen, 'restart')}, which begins with what lies there"
+    return f"look at the disk of {file} (room, errors in dmesg, a mount that is gone), or put it back{itself}"
+
+
+def _server_remedy(problem: str, host: str, port: str | None) -> str:
+    """What the server's administrator does; its words are libpq's or the server's."""
+    if found := re.search(r'on socket "(/.*)/\.s\.PGSQL\.(\d+)"', problem):
+        host, port = found.groups()
+    options = f"{'' if host == 'on this host' else f' -h {shlex.quote(host)}'}{f' -p {port}' if port else ''}"
+    if any(words in problem for words in ("authentication failed", "pg_hba.conf", " does not exist", "permission den")):
+        return "correct user, password and database of registry.url, or pg_hba.conf and the rights on the server"
+    if "too many clients" in problem or "connection slots" in problem:
+        return "end connections on the server (SELECT * FROM pg_stat_activity), or raise its max_connections"
+    if "No space" in problem or "disk full" in problem:
+        return "make room on the server's disk"
+    if "read-only transaction" in problem:
+        return "the server only reads (a standby?): name the one that writes in registry.url, or promote this one"
+    return (
+        f"is the server running? pg_isready{options} tells; start it on its host (systemctl start postgresql),"
+        " or correct host and port of registry.url"
+    )
+
+
 def _disk(seen: Seen) -> Iterator[Finding]:
-    files = seen.status.get("disk_reserve") if seen.status else None
+    status = seen.status or {}
+    files = status.get("disk_reserve")
     for path, one in files.items() if isinstance(files, dict) else ():
         if isinstance(one, dict) and one.get("disk_full"):
+            directory, name = os.path.split(path)
+            registry = name == "reserve"  # the other one lies beside a log file
             yield Finding(
                 "fault",
-                f"the disk of {path} is full; {one.get('bytes')} bytes of the reserve are left",
-                "kills and the log live on the reserve; users' new registrations and holds are refused",
-                "make room; the reserve is made again by itself",
+                f"the disk of {directory} is full; {size(one.get('bytes'))} of the daemon's reserve there are left",
+                "the log lives on the reserve; the registry is elsewhere, and all else goes on"
+                if not registry
+                else "kills and the log live on the reserve; new registrations and holds of users who are no admins are"
+                " refused"
+                if _owner(seen) == 0
+                else "kills, registrations, holds and the log live on the reserve; when it is used up, they fail",
+                f"make room (df -h {shlex.quote(directory)}); the reserve is made again by itself",
             )
 
 
@@ -492,42 +575,58 @@ def _closed(found: os.stat_result) -> bool:
     return not stat.S_ISLNK(found.st_mode) and found.st_mode & wanted != wanted
 
 
-def _open_again(path: str, found: os.stat_result) -> str:
-    return f"chmod {'u+rwx' if stat.S_ISDIR(found.st_mode) else 'u+rw'} {shlex.quote(path)}"
+def _right_mode(seen: Seen, path: str, found: os.stat_result) -> str:
+    """`chmod` with the mode that this place has when the daemon makes it, which opens it to nobody else."""
+    roots = found.st_uid == 0 and path not in seen.private
+    mode = "600" if stat.S_ISREG(found.st_mode) else "700" if not roots else "755"
+    if roots and os.path.basename(path) == "notify":
+        mode = "711"
+    return f"chmod {mode} {shlex.quote(path)}"
+
+
+def _changeable(seen: Seen, found: os.stat_result) -> bool:
+    """Whether others could change what lies there: it is not the daemon's, is open to others, or is a link."""
+    uid = seen.status.get("uid") if seen.status else None
+    owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
+    return found.st_uid not in owners or bool(found.st_mode & 0o022) or stat.S_ISLNK(found.st_mode)
 
 
 def _shut(seen: Seen) -> Iterator[Finding]:
     for path, found in seen.places.items():
-        if _closed(found):
+        if _closed(found) and not _changeable(seen, found):  # else `_places` has the same remedy
             yield Finding(
                 "fault",
                 f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: the daemon's own uid may not use it",
                 "the daemon cannot start with it, or its clients and agents do not reach it",
-                _open_again(path, found),
+                _right_mode(seen, path, found),
             )
 
 
 def _places(seen: Seen) -> Iterator[Finding]:
-    uid = seen.status.get("uid") if seen.status else None
-    owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
     for path, found in seen.places.items():
         if path == os.path.dirname(seen.socket) and seen.socket_problem is not None:
             continue  # told already
         mode = stat.S_IMODE(found.st_mode)
-        if found.st_uid not in owners or mode & 0o022 or stat.S_ISLNK(found.st_mode):
+        if _changeable(seen, found):
             severity, meaning = (
                 "fault",
                 "other users could change what the daemon relies on; it refuses such a place when it starts",
             )
-        elif path in seen.private and mode & 0o077:
+        elif path in seen.private and mode & 0o077 and not _closed(found):
             severity, meaning = "warn", "other users may read names of agents, their tasks and paths there"
         else:
             continue
+        uid = _owner(seen)
+        right = _right_mode(seen, path, found)
+        if stat.S_ISLNK(found.st_mode):
+            right = f"put what it leads to in its place, as uid {uid}'s own"
+        elif found.st_uid != uid:
+            right = f"as root: chown {uid} {shlex.quote(path)}, then {right}"
         yield Finding(
             severity,
             f"{path} has mode {mode:04o} and owner uid {found.st_uid}",
             meaning,
-            f"find out who changed it; then chmod go-rwx, chown to uid {owners[-1]}",
+            f"find out who changed it; then {right}",
         )
 
 

@@ -37,6 +37,7 @@ CONTAINERS = ("docker", "podman", "nerdctl", "apptainer")
 WAL_READ = range(123, 128)  # bytes of the `-shm` that readers lock (sqlite.org/walformat.html, 2.3.2)
 CHECK = 30.0  # seconds for `agent-watchdogd --check`, which has 20 of its own
 _UNIT = "agent-watchdog.service"
+_LOCK = "agent-watchdogd.lock"  # as `lock` has it
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -173,14 +174,19 @@ def _look_at_systemd(seen: Seen) -> None:
 
 
 def _last_words(journal: str) -> str | None:
-    """Why the daemon ended by itself: the last fault that it printed, unless it has started since."""
-    said = None
+    """Why the daemon ended by itself: the first of the last faults that it printed, unless it has started since."""
+    said, former = None, ""
     for line in journal.splitlines():
-        if line.startswith("agent-watchdogd: ") and not line.startswith("agent-watchdogd: warning: "):
-            said = line.removeprefix("agent-watchdogd: ")
+        if _is_fault(line):
+            said = said if _is_fault(former) else line.removeprefix("agent-watchdogd: ")
         elif "daemon.ready" in line:
             said = None
+        former = line
     return said
+
+
+def _is_fault(line: str) -> bool:
+    return line.startswith("agent-watchdogd: ") and not line.startswith("agent-watchdogd: warning: ")
 
 
 def _look_at_kernel(seen: Seen) -> None:
@@ -242,6 +248,9 @@ def _look_at_places(seen: Seen, config: str | None) -> None:
     state = told[0] if told else _default_state()
     runtime = os.path.dirname(seen.socket)
     registry = os.path.join(state, "registry.db")
+    if seen.status is None:
+        for lock in (f"{runtime}/{_LOCK}", f"{state}/{_LOCK}"):
+            _within(seen, lock, partial(_look_at_lock, seen, lock))
     for path in (state, registry, runtime, os.path.join(runtime, "notify")):
         _within(seen, path, partial(_look_at_place, seen, path))
     seen.private = state, registry
@@ -253,6 +262,17 @@ def _look_at_places(seen: Seen, config: str | None) -> None:
 def _look_at_place(seen: Seen, path: str) -> None:
     with suppress(OSError):
         seen.places[path] = os.lstat(path)
+
+
+def _look_at_lock(seen: Seen, path: str) -> None:
+    """Who holds a daemon's lock: it lives, whatever became of its socket. A line of /proc/locks: `_look_at_wal`."""
+    with suppress(OSError):
+        inode = str(os.lstat(path).st_ino)
+        with open("/proc/locks") as locks:
+            held = [line.split() for line in locks if " FLOCK " in line and "->" not in line]
+        if any(one[5].rpartition(":")[2] == inode for one in held):
+            said = _read(path).strip()
+            seen.living = int(said) if said.isdecimal() else seen.living
 
 
 def _look_at_wal(seen: Seen, registry: str) -> None:

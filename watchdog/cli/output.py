@@ -180,10 +180,22 @@ def entry(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
+def size(count: object) -> str:
+    """Bytes as a person reads them: `8 MiB`, `1.5 GiB`, `7 bytes`."""
+    if not isinstance(count, int | float):
+        return f"{clean(count)} bytes"
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << power:
+            return f"{round(count / (1 << power), 1):g} {unit}"
+    return f"{count} bytes"
+
+
 def refused(status: int, answer: Json) -> int:
     """Tell why a request was refused; the exit status for it."""
     for line in str(answer.get("message") or f"the daemon answered {status}").splitlines():
         warn(local(line))
+    if answer.get("error") == "registry_unavailable":
+        warn("what to do: agent-watchdog doctor")
     return _EXITS.get(status, 1)
 
 

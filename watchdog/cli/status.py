@@ -5,7 +5,7 @@ import os
 from datetime import UTC, datetime
 
 from watchdog.cli.diagnosis import Finding, attention
-from watchdog.cli.output import ago, clean, clock, entries, entry, local, refused, say, say_json
+from watchdog.cli.output import ago, clean, clock, entries, entry, local, refused, say, say_json, size
 from watchdog.cli.seen import Seen, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, ask
 
@@ -39,7 +39,7 @@ def status(arguments: argparse.Namespace) -> int:
     else:
         say(_verdict(answer, found))
         for one in found:
-            if len(found) > 1:  # else the verdict has said it
+            if one is not found[0]:  # the verdict has said it
                 say(f"  {clean(one.what)}")
             say(f"    {clean(one.meaning)}")
             say(f"    do: {clean(one.todo)}")
@@ -66,7 +66,7 @@ def _figures(answer: Json) -> None:
     for key, value in plain.items():
         say(f"{clean(key).ljust(width)}  {local(value)}")
     for uid, used in entry(answer.get("users_over_share")).items():
-        say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {clean(used)} bytes")
+        say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {size(used)}")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")

@@ -29,6 +29,7 @@ class TroubleKind:
     ends: tuple[str, ...] = ()
     fades: float | None = HOUR  # seconds after which it is forgotten; None: only an end ends it
     section: str = ""  # of the configuration: a reload that changes it ends this, too
+    remedies: tuple[tuple[str, str], ...] = ()  # by a part of what it says; of anything else the catalogue's
 
 
 KEPT: dict[str, TroubleKind] = {
@@ -38,9 +39,29 @@ KEPT: dict[str, TroubleKind] = {
         ("metrics.listening",),
         None,
         "metrics",
+        (
+            (
+                "already in use",
+                "another program listens there: `ss -ltnp` (as root) shows which; end it, or another port",
+            ),
+            ("Permission denied", "a port below 1024 is root's: another port in [metrics] listen"),
+            ("assign requested", "this host has no such address (`ip address`): another one in [metrics] listen"),
+            ("Address family", "the unit lacks the drop-in for TCP: systemd/network.conf"),
+        ),
     ),
     "notify.failed": TroubleKind(
-        "the command of [notify] failed for {about}: {why}", (), ("notify.recovered",), None, "notify"
+        "the command of [notify] failed for {about}: {why}",
+        (),
+        ("notify.recovered",),
+        None,
+        "notify",
+        (
+            (
+                "No such file",
+                "create the program that it names, or correct [notify] command, then agent-watchdog reload",
+            ),
+            ("Permission denied", "let the daemon's uid execute the program that it names (chmod +x, each directory)"),
+        ),
     ),
     "notify.dropped": TroubleKind(
         "events were not passed on to [notify]: {why}", (), ("notify.recovered",), HOUR, "notify"
@@ -133,6 +154,11 @@ class _Trouble:
     count: int = 1
 
 
+def _remedy(one: _Trouble) -> str:
+    found = (todo for part, todo in KEPT[one.event].remedies if part in one.what)
+    return next(found, CATALOGUE[one.event].act)
+
+
 class Troubles:
     """Hears every event of the log, in any thread, and never waits or logs."""
 
@@ -176,7 +202,7 @@ class Troubles:
                 "level": "error" if CATALOGUE[one.event].level == ERROR else "warning",
                 "what": one.what,
                 "meaning": CATALOGUE[one.event].text,
-                "todo": CATALOGUE[one.event].act,
+                "todo": _remedy(one),
                 "since": one.since.isoformat(timespec="seconds"),
                 "last": one.last.isoformat(timespec="seconds"),
                 "count": one.count,
