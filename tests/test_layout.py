@@ -30,7 +30,7 @@ LAYERS = (
 )
 # Programs of their own: what each may import of the rest.
 APART = {
-    "owner": ("core", "errors", "file_identity"),
+    "owner": ("core", "errors", "file_identity", "client.custody"),
     "cli": ("core", "errors", "client"),
     "front": ("service.bootstrap", "cli.main"),  # inside functions
 }
@@ -39,7 +39,6 @@ TIES = {
     ("discovery", "control.context"),
     ("discovery", "control.routes.agents"),
     ("discovery", "control.schemas"),
-    ("discovery", "owner.daemons"),
 }
 
 # Pure means: none of these, and nothing that is not listed.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.world import World, alive, pids_with, started_at, wait_for
-from watchdog.hearing import RECONNECTS
+from watchdog.agents.tracker import RECONNECTS
 
 TIMES: dict[str, dict[str, Any]] = {
     "sweep": {"interval_seconds": 0.5},

@@ -41,7 +41,7 @@ def _run(arguments: list[str], socket_path: str | None) -> int:
     """
     if socket_path is not None:
         arguments = ["--socket", socket_path, *arguments]
-    start = os.path.join(os.path.dirname(os.path.abspath(__file__)), "resident", "start.py")
+    start = os.path.join(os.path.dirname(os.path.abspath(__file__)), "run", "start.py")
     options = ["-I", "-S", "-B"] if sys.dont_write_bytecode else ["-I", "-S"]
     if sys.executable:
         try:  # noqa: SIM105  contextlib costs memory

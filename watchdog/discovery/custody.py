@@ -20,6 +20,7 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.process_claim import look_at
 from watchdog.agents.selectors import is_number
 from watchdog.client import client, sockets
+from watchdog.client.custody import daemon_of
 from watchdog.concurrency import threads
 from watchdog.concurrency.threads import Pool
 from watchdog.control.context import Alone, ControlContext, Json
@@ -29,9 +30,10 @@ from watchdog.core.process import Identity, Presence
 from watchdog.core.sd_notify import Words, parse_datagram, words_of
 from watchdog.errors import DaemonUnreachable, OwnerCallFailed, UnsafeDirectory, WatchdogError
 from watchdog.helpers.pool import HelperPool
-from watchdog.owner.daemons import daemon_of
 from watchdog.processes import identity as identities
+from watchdog.processes.environment import environment
 from watchdog.processes.identity import Seen, presence
+from watchdog.processes.reader import awaited
 
 ANSWER = 1.0  # seconds that another daemon has for one answer
 REMEMBERED = 60.0  # seconds until one that holds a process we do not is asked about it again
@@ -121,6 +123,7 @@ class Custodians(Alone):
             return found
         try:
             async with asyncio.timeout(2 * ANSWER):
+                args["environment"] = await _environment(args["pid"])
                 return await asyncio.get_running_loop().run_in_executor(self._pool, partial(daemon_of, **args))
         except (TimeoutError, RuntimeError) as error:
             raise OwnerCallFailed("late", f"another daemon: {error}") from None
@@ -257,3 +260,12 @@ class Custodians(Alone):
 
     def _tell(self, event: str, agent: Agent, why: str) -> None:
         self._desk.event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)
+
+
+async def _environment(pid: int) -> dict[str, str]:
+    """That of a process of our own uid; none where a read of it hangs."""
+    try:
+        found: dict[str, str] = await awaited(None, environment, pid)
+    except OSError:
+        return {}
+    return found

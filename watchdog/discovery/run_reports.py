@@ -61,7 +61,7 @@ class RunReportImporter:
         return uids
 
     def _directories(self, uid: int) -> list[str]:
-        """As `cli.resident.inbox.open_inbox` chooses."""
+        """As `cli.run.inbox.open_inbox` chooses."""
         fallback = f"/tmp/agent-watchdog-{uid}"  # noqa: S108  read by that uid, as all of these
         beside = f"/tmp/.agent-watchdog-{uid}-*"  # noqa: S108  all of them: control.client.fallbacks
         runtime = [f"/run/user/{uid}/agent-watchdog", fallback, beside]

@@ -45,7 +45,7 @@ from watchdog.host.fd_limit import scarce
 from watchdog.registry.rows import AgentRow
 from watchdog.registry.store import Store
 
-_OF_RUN = re.compile("notify/run-[0-9a-f]{32}")  # `cli.resident.inbox`
+_OF_RUN = re.compile("notify/run-[0-9a-f]{32}")  # `cli.run.inbox`
 _SPOKEN = frozenset({Status.QUEUED, Status.STARTING, Status.RUNNING})  # in these a beat counts
 
 
