@@ -4,12 +4,12 @@ import asyncio
 import os
 import pwd
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,12 +19,56 @@ from watchdog.clock import Clock
 from watchdog.config.schema import SourceSection
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.core.peer import Peer
+from watchdog.core.process import Listed
 from watchdog.core.source_entries import Entry, entry_json
 from watchdog.discovery import entry_match as entries
 from watchdog.discovery import source_places
 from watchdog.discovery.importer import MOST_LISTED, SourceImporter
+from watchdog.discovery.stale_entries import StaleEntries
 from watchdog.errors import Conflict, OwnerCallFailed
 from watchdog.processes import identity
+
+
+def importer(
+    call: Callable[..., Awaitable[object]],
+    *sources: SourceSection,
+    fleet: Fleet | None = None,
+    told: list[dict[str, Any]] | None = None,
+    **registrar: Any,
+) -> SourceImporter:
+    """One that asks helpers by `call`. `told` gets the events; `registrar`: what replaces that of the registrar."""
+
+    def event(name: str, **fields: Any) -> None:
+        assert told is not None, f"{name} is reported: {fields}"
+        told.append({"event": name, **fields})
+
+    def keep_entries(agent: Agent, entries: tuple[Listed, ...]) -> asyncio.Future[bool]:
+        agent.listed(entries)
+        written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        written.set_result(True)
+        return written
+
+    async def holder_of(*_: object) -> None:
+        return None
+
+    settings, clock, recorder = SimpleNamespace(sources=sources, observe=False), Clock(), SimpleNamespace(event=event)
+    here = {
+        "fleet": Fleet() if fleet is None else fleet,
+        "host": "host",
+        "boot_id": identity.boot_id(),
+        "keep_entries": keep_entries,
+    }
+    owners = SimpleNamespace(call=call)
+    parts: Any = (
+        settings,
+        clock,
+        SimpleNamespace(**here | registrar),
+        StaleEntries(cast("Any", None), clock, cast("Any", settings), cast("Any", owners), cast("Any", recorder)),
+        SimpleNamespace(holder_of=holder_of),
+        owners,
+        recorder,
+    )
+    return SourceImporter(*parts)
 
 
 def test_the_usual_place_of_two_users_is_two_registries() -> None:
@@ -35,9 +79,7 @@ def test_the_usual_place_of_two_users_is_two_registries() -> None:
         asked[uid] = args["path"]
         return [entry_json(Entry(key="k", token=f"t{uid}", name=f"agent-of-{uid}", uid=uid))]
 
-    settings = SimpleNamespace(sources=tuple(SourceSection(kind="hcom", user=name) for name in ("root", "nobody")))
-    desk = SimpleNamespace(settings=settings, fleet=Fleet(), clock=Clock(), host="host", boot_id="boot")
-    sources = SourceImporter(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    sources = importer(call, *(SourceSection(kind="hcom", user=name) for name in ("root", "nobody")))
     asyncio.run(sources.look())
 
     assert asked == {0: "~root/.hcom", 65534: "~nobody/.hcom"}
@@ -56,8 +98,7 @@ def test_a_registry_that_is_named_twice_is_read_once() -> None:
         return []
 
     named = tuple(SourceSection(kind="hcom", path=path) for path in ("/srv/a", "/srv/a", "/srv/b"))
-    desk = SimpleNamespace(settings=SimpleNamespace(sources=named), fleet=Fleet(), clock=Clock(), host="host")
-    asyncio.run(SourceImporter(desk, SimpleNamespace(call=call)).look())  # type: ignore[arg-type]
+    asyncio.run(importer(call, *named).look())
 
     assert asked == ["/srv/a", "/srv/b"]
 
@@ -75,16 +116,7 @@ def test_an_agent_whose_entries_get_other_keys_has_some_of_them() -> None:
         look, which = next(looks), dict[str, Any](pid=here.pid, ticks=here.start_ticks)
         return [entry_json(Entry(f"k{look}-{number}", "t", "a", uid, **which)) for number in range(200)]
 
-    def ask(*_: object) -> asyncio.Future[None]:
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        written.set_result(None)
-        return written
-
-    settings = SimpleNamespace(sources=(SourceSection(kind="hcom", path="/nowhere"),), policy_for=lambda _: Policy())
-    store = SimpleNamespace(ask=ask, store=SimpleNamespace(set_entries=None))
-    desk = SimpleNamespace(settings=settings, fleet=fleet, clock=Clock(), host="host", store=store)
-    desk.boot_id = identity.boot_id()
-    sources = SourceImporter(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    sources = importer(call, SourceSection(kind="hcom", path="/nowhere"), fleet=fleet)
     for _ in range(2):
         asyncio.run(sources.look())
 
@@ -147,12 +179,7 @@ def test_of_more_living_entries_than_are_watched_it_is_told_once() -> None:
         entries = [Entry(f"k{number}", "t", f"n{number}", uid, living=number < living[0]) for number in range(257)]
         return [entry_json(entry) for entry in entries]
 
-    def event(name: str, **fields: Any) -> None:
-        told.append({"event": name, **fields})
-
-    settings = SimpleNamespace(sources=(SourceSection(kind="hcom", path="/nowhere"),))
-    desk = SimpleNamespace(settings=settings, fleet=Fleet(), clock=Clock(), host="host", boot_id="b", event=event)
-    sources = SourceImporter(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    sources = importer(call, SourceSection(kind="hcom", path="/nowhere"), told=told)
     for living[0] in (256, 257, 257, 256, 257):
         asyncio.run(sources.look())
 
@@ -178,19 +205,20 @@ def test_a_session_whose_hook_registers_it_meanwhile_stays_one_agent(monkeypatch
         fleet.add(Agent(reg, Policy(), Status.RUNNING))
         yield
 
-    async def nobody(*_: object) -> None:
-        return None
+    async def register(*_: object) -> None:
+        raise AssertionError("a second agent of that process is registered")
 
-    async def write(*_: object) -> None:
-        raise AssertionError("a second agent of that process was written")
+    def take_share(_: int) -> float:
+        return 0.0
 
-    settings = SimpleNamespace(sources=(SourceSection(kind="claude", path="/nowhere"),), policy_for=lambda _: Policy())
-    admission = SimpleNamespace(take=lambda *_: 0.0, user_of=lambda uid: uid, may_register=lambda *_: True)
-    store = SimpleNamespace(write=write, store=SimpleNamespace())
-    desk = SimpleNamespace(settings=settings, fleet=fleet, clock=Clock(), host="host", boot_id=identity.boot_id())
-    desk.admission, desk.registering, desk.store = admission, registering, store
-    desk.custodians = SimpleNamespace(holder_of=nobody)
-    sources = SourceImporter(desk, SimpleNamespace(call=call))  # type: ignore[arg-type]
+    sources = importer(
+        call,
+        SourceSection(kind="claude", path="/nowhere"),
+        fleet=fleet,
+        turn_of_its_user=registering,
+        take_share=take_share,
+        register=register,
+    )
     asyncio.run(sources.look())
 
     assert [agent.agent_id for agent in fleet] == ["by-its-hook"]
@@ -227,14 +255,5 @@ def test_a_list_of_sessions_ends_what_no_hook_ends_whatever_the_type_of_the_agen
     async def call(uid: int, call: str, args: dict[str, Any], timeout: float) -> list[dict[str, object]]:
         return [entry_json(entry)]
 
-    def ask(*_: object) -> asyncio.Future[None]:
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        written.set_result(None)
-        return written
-
-    settings = SimpleNamespace(sources=(SourceSection(kind="claude", path="/nowhere"),), policy_for=lambda _: Policy())
-    store = SimpleNamespace(ask=ask, store=SimpleNamespace(set_entries=None))
-    desk = SimpleNamespace(settings=settings, fleet=fleet, clock=clock, host="host", store=store)
-    desk.boot_id = identity.boot_id()
-    asyncio.run(SourceImporter(desk, SimpleNamespace(call=call)).look())  # type: ignore[arg-type]
+    asyncio.run(importer(call, SourceSection(kind="claude", path="/nowhere"), fleet=fleet).look())
     assert agent.state is (State.IDLE if ends else State.WORKING)

@@ -15,17 +15,19 @@ from dataclasses import replace
 from datetime import timedelta
 
 from watchdog.agents.fleet import Agent
-from watchdog.concurrency.lanes import Lane, in_lane
+from watchdog.agents.history import EventRecorder
+from watchdog.agents.registration import Registrar
+from watchdog.clock import Clock
 from watchdog.config.schema import SourceSection
-from watchdog.control.context import ControlContext, Json
-from watchdog.control.routes.agents import take_in
-from watchdog.core.admission import WAIT, Kind, cost_of
+from watchdog.config.settings import Settings
+from watchdog.core.admission import WAIT
 from watchdog.core.agent import Beat, State, Status
 from watchdog.core.peer import Peer
 from watchdog.core.process import Identity, Listed, Presence, TreeMember
 from watchdog.core.session_states import quiet_for
 from watchdog.core.source_entries import MOST_ENTRIES, Entry
 from watchdog.discovery import entry_match
+from watchdog.discovery.custody import Custodians
 from watchdog.discovery.entry_match import Match, MatchResult
 from watchdog.discovery.source_places import FULL, SourceState, UserLookup
 from watchdog.discovery.stale_entries import StaleEntries
@@ -35,6 +37,7 @@ from watchdog.probes import session_files
 from watchdog.processes.identity import presence
 from watchdog.telemetry import logger
 
+Json = dict[str, object]
 DEADLINE = 3.0  # seconds for one look
 PATIENCE = 60.0  # seconds until a registry on which two helpers in a row hung is read again
 MOST_TEMP = 32  # files that one entry leaves behind
@@ -55,18 +58,35 @@ class RegistryLocked(OwnerCallFailed):
 class SourceImporter:
     """Looks at each source, each within its own deadline; one that hangs or breaks is told once, and delays nobody."""
 
-    def __init__(self, desk: ControlContext, owners: HelperPool) -> None:
-        self._desk = desk
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        registrar: Registrar,
+        stale: StaleEntries,
+        custodians: Custodians,
+        owners: HelperPool,
+        recorder: EventRecorder,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._registrar = registrar
+        self._fleet = registrar.fleet
+        self._ghosts = stale
+        self._custodians = custodians
         self._owners = owners
-        self._ghosts = StaleEntries(desk, owners)
+        self._recorder = recorder
         self._places: dict[tuple[str, str], SourceState] = {}
         self._accounts = UserLookup()
         self._writes: list[Awaitable[object]] = []
-        self.jobs = {"sources": self.look, "ghosts": self._ghosts.round}  # neither waits for the other
+
+    def apply(self, settings: Settings) -> None:
+        """Go by these from the next look on."""
+        self._settings = settings
 
     async def look(self) -> None:
         """Each source once, also one that is named twice: then as it was named last."""
-        there = {(source.kind, source.place()): source for source in self._desk.settings.sources}
+        there = {(source.kind, source.place()): source for source in self._settings.sources}
         self._places = {key: place for key, place in self._places.items() if key in there}
         await asyncio.gather(*(self._look(source, path) for (_, path), source in there.items()))
         writes, self._writes = self._writes, []
@@ -81,7 +101,7 @@ class SourceImporter:
     async def _look(self, source: SourceSection, path: str) -> None:
         """One source; whatever its entries hold is bound to them."""
         place = self._places.setdefault((source.kind, path), SourceState(os.geteuid()))
-        now = self._desk.clock.mono()
+        now = self._clock.mono()
         if now < place.not_before:
             return
         try:
@@ -105,19 +125,19 @@ class SourceImporter:
             return
         if problems and not place.told:
             why = f"{len(problems)} of its entries are passed over: {problems[0]}"
-            self._desk.event("source.unread", source=source.kind, path=path, why=why)
+            self._recorder.event("source.unread", source=source.kind, path=path, why=why)
         if place.told and not problems:
-            self._desk.event("source.readable", source=source.kind, path=path)
+            self._recorder.event("source.readable", source=source.kind, path=path)
         place.late, place.failed, place.told, place.shown, place.lines = 0, 0, bool(problems), [], 0
         place.held_by, place.unheard = (), []
         unread = [one for one in told if one.unread]
         told = [one for one in told if not one.unread]
         if place.full_anew(answer):
-            self._desk.event("source.unread", source=source.kind, path=path, why=FULL)
+            self._recorder.event("source.unread", source=source.kind, path=path, why=FULL)
         self._ghosts.keep(source.kind, path, told)
         known = self._known(source.kind, path)
-        place.note(told, self._desk.clock.now())
-        place.seen = await entry_match.looks(told, self._desk.host)
+        place.note(told, self._clock.now())
+        place.seen = await entry_match.looks(told, self._registrar.host)
         runs = {(own.key, own.token) for agents in known.values() for _, own in agents}
         new = (one for one in told if (one.key, one.token) not in runs)
         place.doubles = await entry_match.doubles(new, place.seen, place.uid)
@@ -132,7 +152,7 @@ class SourceImporter:
             if not any(entry_match.unread_of(own, [one]) for agents in known.values() for _, own in agents):
                 place.show(source.kind, one, one.unread)
         if why := place.unheard_anew():
-            self._desk.event("source.unread", source=source.kind, path=path, why=why)
+            self._recorder.event("source.unread", source=source.kind, path=path, why=why)
 
     def _unread(self, place: SourceState, kind: str, path: str, error: OwnerCallFailed) -> None:
         """It tells nothing: told once. Who is judged by it alone is, after a second time, not judged by his silence.
@@ -144,13 +164,13 @@ class SourceImporter:
         place.failed += 1
         place.late = place.late + 1 if error.reason == "late" else 0
         if place.late > 1:
-            place.not_before = self._desk.clock.mono() + PATIENCE
+            place.not_before = self._clock.mono() + PATIENCE
         if not place.told:
             place.told = True
-            self._desk.event("source.unread", source=kind, path=path, why=str(error))
+            self._recorder.event("source.unread", source=kind, path=path, why=str(error))
         holders = error.holders if isinstance(error, RegistryLocked) else ()
         holds = self._first_of(holders, place.uid)
-        for agent in self._desk.fleet:
+        for agent in self._fleet:
             if not agent.promised or not _is_held_to(agent, kind, path):
                 continue
             if agent is not holds:
@@ -164,7 +184,7 @@ class SourceImporter:
 
     def _first_of(self, pids: tuple[int, ...], uid: int) -> Agent | None:
         """The nearest agent of that uid: what a child does for its agent is the agent's doing, and nobody's above."""
-        mains = {one.identity.pid: one for one in self._desk.fleet if one.identity and one.reg.owner_uid == uid}
+        mains = {one.identity.pid: one for one in self._fleet if one.identity and one.reg.owner_uid == uid}
         return next((mains[pid] for pid in pids if pid in mains), None)
 
     # -- one entry
@@ -173,7 +193,7 @@ class SourceImporter:
         self, source: SourceSection, path: str, place: SourceState, entry: Entry, known: list[Known]
     ) -> None:
         """What its entry says of an agent; who is new is registered. `known` have had it. Raises WatchdogError."""
-        kind, desk = source.kind, self._desk
+        kind = source.kind
         if source.after_seconds is not None and entry.promise is not None:
             entry = replace(entry, promise=source.after_seconds)
         if entry.remote:
@@ -192,7 +212,7 @@ class SourceImporter:
             else:
                 await self._refresh(place, agent, own, entry)
         if agent is None:
-            agent = next((one for one in desk.fleet if self._names(place, entry, one)), None)
+            agent = next((one for one in self._fleet if self._names(place, entry, one)), None)
             if not entry.living or (agent is not None and not agent.reg.owner_uid == place.uid == entry.uid):
                 return  # of another's agent nobody's file says anything
             if agent is not None:
@@ -203,7 +223,7 @@ class SourceImporter:
             return
         double = place.doubles.get(entry.pid or 0)
         found = entry_match.look(
-            entry, place.seen, place.uid, desk.fleet, desk.clock.now(), place.arrival(entry), double
+            entry, place.seen, place.uid, self._fleet, self._clock.now(), place.arrival(entry), double
         )
         if found.standing is MatchResult.GONE:
             self._ghosts.seen(kind, path, entry, place.uid, found.why)
@@ -214,7 +234,7 @@ class SourceImporter:
             place.show(kind, entry, found.why)
         elif found.taken is not None:
             self._ghosts.alive(kind, path, entry)
-            holder = await desk.custodians.holder_of(found.taken.identity, found.taken.uid)
+            holder = await self._custodians.holder_of(found.taken.identity, found.taken.uid)
             if holder is not None:
                 place.show(kind, entry, f"watched by {holder}")
                 return
@@ -223,37 +243,36 @@ class SourceImporter:
     def _refuse(self, place: SourceState, kind: str, path: str, entry: Entry, why: str) -> None:
         """It is not watched, and nothing is done by it: shown, and told once."""
         place.show(kind, entry, why)
-        if place.drifts_anew(entry, self._desk.clock.mono()):
-            self._desk.event("source.drift", source=kind, path=path, name=entry.name, why=why)
+        if place.drifts_anew(entry, self._clock.mono()):
+            self._recorder.event("source.drift", source=kind, path=path, name=entry.name, why=why)
 
     def _known(self, kind: str, path: str) -> dict[str, list[Known]]:
         """Who has an entry in that registry, by its key: two where another run has got the place of one that lives."""
         found: dict[str, list[Known]] = {}
-        for agent in self._desk.fleet:
+        for agent in self._fleet:
             for own in _listed(agent, kind, path):
                 found.setdefault(own.key, []).append((agent, own))
         return found
 
     def _names(self, place: SourceState, entry: Entry, agent: Agent) -> bool:
-        return entry_match.names(entry, agent, self._desk.boot_id, self._desk.clock.now(), place.arrival(entry))
+        return entry_match.names(entry, agent, self._registrar.boot_id, self._clock.now(), place.arrival(entry))
 
     def _proves(self, place: SourceState, entry: Entry, agent: Agent) -> bool:
-        now, arrival = self._desk.clock.now(), place.arrival(entry)
-        return entry_match.proves(entry, agent, self._desk.boot_id, now, place.seen, arrival)
+        now, arrival = self._clock.now(), place.arrival(entry)
+        return entry_match.proves(entry, agent, self._registrar.boot_id, now, place.seen, arrival)
 
     async def _register(self, place: SourceState, kind: str, path: str, entry: Entry, found: Match) -> None:
-        desk, uid = self._desk, place.uid
+        uid, registrar = place.uid, self._registrar
         peer, proved = Peer(uid, uid, os.getpid()), found.standing is MatchResult.PROVED
         listed = entry_match.listed(kind, path, entry, proved)
-        if desk.admission.take(uid, Kind.REQUESTS, cost_of("POST", "/agents")[1]) > WAIT:
-            desk.admission.refused(uid, Kind.REQUESTS)
+        if registrar.take_share(uid) > WAIT:
             return  # its owner's file comes and goes faster than its share: the next look tries again
-        async with in_lane(Lane(desk.admission.user_of(uid))), desk.registering(uid):
-            if any(self._names(place, entry, agent) for agent in desk.fleet):
+        async with registrar.turn_of_its_user(uid):
+            if any(self._names(place, entry, agent) for agent in self._fleet):
                 return  # its hook was faster: the next look attaches the entry to that agent
-            for body in entry_match.bodies(kind, entry):
+            for request in entry_match.registration_requests(kind, entry, listed):
                 try:
-                    agent, _ = await take_in(desk, peer, body, found.taken, listed)
+                    agent = (await registrar.register(request, peer, found.taken)).agent
                     break
                 except (BadRequest, Conflict, Forbidden) as error:
                     refusal = error  # its name, its parent or its task
@@ -295,19 +314,14 @@ class SourceImporter:
         One that has ended stays: its end is the agent's, whether the registry names it still or not.
         """
         before = place.named.get((agent.agent_id, entry.key), ())
-        named = place.named[agent.agent_id, entry.key] = entry_match.further(
-            entry, place.seen, place.uid, self._desk.fleet
-        )
+        named = place.named[agent.agent_id, entry.key] = entry_match.further(entry, place.seen, place.uid, self._fleet)
         stay = [one for one in own.also if one in named or presence(one, None) is Presence.ABSENT]
         return (*stay, *(one for one in named if one in before and one not in stay))
 
     async def _keep(self, agent: Agent, listed: tuple[Listed, ...]) -> None:
-        agent.listed(listed)
-        agent.adopt(self._desk.settings.policy_for(agent.reg))
+        self._writes.append(self._registrar.keep_entries(agent, listed))
         for one in listed:
             _remember(agent, one)
-        # Not waited for one by one: what is asked for together is written together.
-        self._writes.append(self._desk.store.ask(self._desk.store.store.set_entries, agent.agent_id, listed))
 
     # -- what it says
 
@@ -330,7 +344,7 @@ class SourceImporter:
         if agent.promised and not held:  # its own words, by hooks perhaps, say more, but not all
             newer = agent.newer_word(state, entry.state_since)
             if newer is not None:
-                now = self._desk.clock.now()
+                now = self._clock.now()
                 agent.beat(newer, now.mono, now.wall)
             elif entry.promise is None:
                 self._end_state(agent, state, entry)
@@ -347,7 +361,7 @@ class SourceImporter:
             else:
                 agent.read_again()
             return
-        elif first and entry_match.before_its_process(entry, agent, self._desk.clock.now(), place.arrival(entry)):
+        elif first and entry_match.before_its_process(entry, agent, self._clock.now(), place.arrival(entry)):
             return  # a former run's: what it promised it has not begun to keep
         else:
             if not held:  # the first to promise anything: all that follows is heard, by a daemon after us, too
@@ -356,7 +370,7 @@ class SourceImporter:
                 await self._keep(agent, tuple(kept))
             after = timedelta(seconds=entry.promise)
             beat = Beat(state=state, note=entry.note, after=None if after == agent.after else after)
-        now = self._desk.clock.now()
+        now = self._clock.now()
         agent.beat(beat, now.mono, now.wall)
 
     def _cannot_hear(self, place: SourceState, agent: Agent, why: str) -> None:
@@ -369,7 +383,7 @@ class SourceImporter:
     def _end_state(self, agent: Agent, state: State | None, entry: Entry) -> None:
         """End what no hook tells the end of."""
         if agent.hears and entry.state_since is not None and agent.silence >= quiet_for(agent.after):
-            session_files.take(agent, state, entry.state_since, self._desk.clock)
+            session_files.take(agent, state, entry.state_since, self._clock)
 
     def _miss(self, place: SourceState, kind: str, path: str, told: list[Entry], unread: list[Entry]) -> None:
         """Living agents whose entry is gone, or says "ended": told, watched on, their silence not counted.
@@ -378,7 +392,7 @@ class SourceImporter:
         """
         there = {(one.key, one.token) for one in told if one.living}
         missing = dict[str, int]()
-        for agent in self._desk.fleet:
+        for agent in self._fleet:
             own = _listed(agent, kind, path)
             if not own or agent.status not in _SPOKEN or any((one.key, one.token) in there for one in own):
                 continue
@@ -391,13 +405,13 @@ class SourceImporter:
             if count == MISSED:
                 says = {one.key for one in own} & {one.key for one in told}
                 why = "its registry says that it has ended" if says else "it is gone there"
-                self._desk.event(
+                self._recorder.event(
                     "source.entry_gone", agent_id=agent.agent_id, name=agent.reg.name, source=kind, why=why
                 )
                 if _is_held_to(agent, kind, path):
                     agent.released()
         place.missing = missing
-        place.heard = {key: word for key, word in place.heard.items() if self._desk.fleet.get(key[0]) is not None}
+        place.heard = {key: word for key, word in place.heard.items() if self._fleet.get(key[0]) is not None}
         place.named = {key: named for key, named in place.named.items() if key in place.heard}
 
 

@@ -8,7 +8,6 @@ from functools import partial
 
 from watchdog.agents.process_claim import Look
 from watchdog.clock import Instant
-from watchdog.control.context import Json
 from watchdog.core.process import Identity
 from watchdog.core.provenance import zone_of
 from watchdog.core.source_entries import MOST_ENTRIES, Entry
@@ -22,6 +21,7 @@ FULL = (
     " agents: the others are not; end those that are not needed, or share them out over registries of several users"
 )
 TOLD_AT_ONCE = 16  # drifts of one look: of 256 that are new each time the log would hold nothing else
+Json = dict[str, object]
 Heard = tuple[str, str]  # the agent, and the key of its entry: it may have several in one registry
 
 
