@@ -14,9 +14,11 @@ import pytest
 
 from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
+from watchdog.core.registration import RegistrationRequest
 from watchdog.core.source_entries import End, Entry, end_json, end_of, entry_json, entry_of
 from watchdog.discovery import entry_match
 from watchdog.discovery.entry_match import MatchResult
+from watchdog.errors import BadRequest
 from watchdog.processes.bounded import LookFailed
 from watchdog.processes.identity import boot_id, read_identity
 
@@ -237,3 +239,44 @@ def test_what_is_no_entry_is_refused(fault: dict[str, Any]) -> None:
     """These are another uid's words."""
     with pytest.raises(ValueError, match=r"is not what it may be|has a key"):
         entry_of({**entry_json(FULL), **fault})
+
+
+def test_an_entry_asks_for_all_that_can_be_read_then_for_less() -> None:
+    """Its links to other agents go first, its own name last. A field that no agent may have is left out."""
+    entry = replace(FULL, name="alpha", type="claude", tags=("a", "b"), task="T-1", parent="lead")
+    entry = replace(entry, worktree="/srv/tree", log="relative")
+    kept = entry_match.listed("hcom", "/p", entry, proved=True)
+    full, least, other = entry_match.registration_requests("hcom", entry, kept)
+    assert full == RegistrationRequest(
+        "alpha",
+        pid=7,
+        type="claude",
+        tags=("a", "b"),
+        task="T-1",
+        parent="lead",
+        stall_after_seconds=3,
+        worktree="/srv/tree",
+        source="hcom",
+        entry=kept,
+    )
+    assert least == replace(full, task=None, parent=None)
+    assert other == replace(least, name="alpha-hcom-7")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("type", "two words"), ("tags", ("fine", "two words")), ("task", "x\n"), ("parent", "x" * 257)]
+)
+def test_a_field_that_no_agent_may_have_keeps_no_entry_from_being_watched(field: str, value: Any) -> None:
+    entry = replace(FULL, name="alpha", **{field: value})
+    kept = entry_match.listed("hcom", "/p", entry, proved=True)
+    full = entry_match.registration_requests("hcom", entry, kept)[0]
+    assert not getattr(full, field)
+    assert full.name == "alpha"
+
+
+def test_a_name_that_no_agent_may_have_is_replaced_and_a_wrong_rhythm_is_an_error() -> None:
+    """Its words are shown with the entry, which is not watched."""
+    kept = entry_match.listed("hcom", "/p", FULL, proved=True)
+    assert entry_match.registration_requests("hcom", replace(FULL, name="all"), kept)[0].name == "all-hcom"
+    with pytest.raises(BadRequest, match="stall_after_seconds: Input should be greater than 0"):
+        entry_match.registration_requests("hcom", replace(FULL, promise=-1.0), kept)
