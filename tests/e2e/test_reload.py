@@ -337,7 +337,7 @@ def test_a_reload_while_a_hook_runs_disturbs_neither(world: World, tmp_path: Pat
 
 FLOODED = """
 import asyncio, os, signal, subprocess, sys, threading, time
-from watchdog.service.signal_flags import Summons
+from watchdog.service.signal_flags import SignalFlags
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 busy = threading.Event()
 threads = [threading.Thread(target=lambda: [None for _ in iter(busy.is_set, True)]) for _ in range(3)]
@@ -348,7 +348,7 @@ async def main():
     with subprocess.Popen(flood) as sender:
         until = time.monotonic() + 5
         while time.monotonic() < until:
-            Summons(lambda: None).close()
+            SignalFlags(lambda: None).close()
         sender.kill()
 asyncio.run(main())
 busy.set()

@@ -80,9 +80,9 @@ def test_what_holds_the_interpreters_lock_is_ended_by_the_kernel() -> None:
 def test_a_signal_is_seen_before_the_loop_has_a_turn(number: signal.Signals) -> None:
     """By its byte in the pair, whichever thread the kernel gave it to."""
     code = (
-        "import asyncio\nfrom watchdog.service.signal_flags import Summons\n"
+        "import asyncio\nfrom watchdog.service.signal_flags import SignalFlags\n"
         "async def go():\n"
-        " summons = Summons(lambda: None); before = summons.unheeded()\n"
+        " summons = SignalFlags(lambda: None); before = summons.unheeded()\n"
         f" os.kill(os.getpid(), {int(number)}); print(before, summons.unheeded()); summons.close()\n"
         "asyncio.run(go())"
     )

@@ -311,6 +311,7 @@ def test_killed_before_any_effect_the_next_run_finishes(repository: Repository) 
         assert again.outcome in (HookOutcome.DONE, HookOutcome.NOTHING), again.message
         assert not path.exists()
         assert str(path) not in repository.listed()
+        assert not (repository.main / ".git" / "worktrees").exists()  # as git leaves it with the last one
         assert hashes(repository.trash / AGENT / "tree") == before
         assert not (repository.place / f".agent-watchdog-trash-{os.geteuid()}" / f"{AGENT}.worktree.json").exists()
         shutil.rmtree(repository.trash)

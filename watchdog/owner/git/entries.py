@@ -37,9 +37,14 @@ def take_out(place: str, path: str, into: int, name: str, is_it: Callable[[int],
         os.rename(name, place, src_dir_fd=into)
         raise problem
     trash.sync(into)
-    with contextlib.suppress(OSError):  # others have entries there
-        os.rmdir(os.path.dirname(place))
+    drop_list_if_empty(os.path.dirname(place))
     return unlocked
+
+
+def drop_list_if_empty(entries: str) -> None:
+    """Remove `<common>/worktrees` with its last entry, as git does."""
+    with contextlib.suppress(OSError):  # others have entries there, or it is gone
+        os.rmdir(entries)
 
 
 def _taken(path: str) -> OwnerCallFailed:

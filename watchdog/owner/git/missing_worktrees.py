@@ -1,6 +1,6 @@
 """Git's entry of a worktree whose directory was deleted: its branch counts as checked out there for ever.
 
-It goes, that entry alone, by `git_entries`. Only when it is the one that the agent's tree had
+It goes, that entry alone, by `git.entries`. Only when it is the one that the agent's tree had
 (`core.sites`), the directory above is still the same (a disk that is not mounted is no deletion), nobody has locked
 it, and nothing is held by it alone: what was committed there the branch holds, which stays, or another ref.
 """
@@ -33,7 +33,7 @@ class Entry:
         """Take it out of git's list and delete it; what was done, in words.
 
         A run that is killed leaves it to the reaper, as a container that is being deleted. Raises as
-        `git_entries.take_out` and `containers.open_bin`.
+        `entries.take_out` and `containers.open_bin`.
         """
         with ExitStack() as stack:
             trash_bin = worktree_trash.open_bin(stack, self.common)

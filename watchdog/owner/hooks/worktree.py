@@ -6,7 +6,7 @@
    (`Reasons.work`) do not keep it: the work is first saved and compared, `rescue`.
 3. A copy of its entry `<common>/worktrees/NAME` and a manifest go to its container (`containers`), then the intent
    beside the tree (so that a run after a crash finds the repository again), then the tree by one rename.
-4. That one entry goes to the container by one rename, unless it is locked: `git_entries`. Never `prune`, which takes
+4. That one entry goes to the container by one rename, unless it is locked: `git.entries`. Never `prune`, which takes
    bystanders' entries; never --force.
    Where the tree was deleted, or emptied, by somebody, that entry goes when nothing is held by it alone (`missing`).
 5. With `merged_branch = "delete"` its branch goes, when another branch or a tag holds its tip: `branches`.
@@ -243,7 +243,7 @@ def _rename_away(parent: int, name: str, container: int, directory: int) -> str 
 
 
 def _drop_entry(common: str, entry: str, path: str, container: int) -> str:
-    """Take the entry out of git's list; why its lock was none. Raises as `git_entries.take_out`."""
+    """Take the entry out of git's list; why its lock was none. Raises as `entries.take_out`."""
     rest = f"{worktree_trash.ENTRY}.rest"
     trash.remove_container(container, rest, trash.Freed())
     return entries.take_out(os.path.join(common, "worktrees", entry), path, container, rest)
@@ -317,6 +317,8 @@ def _finish(parent: int, agent_id: str, path: str, settings: hooks.CleanupSettin
                 os.rename(trash.TREE, os.path.basename(path), src_dir_fd=container, dst_dir_fd=parent)
                 _undo(git, parent, container, common, agent_id)
                 return hooks.failed(f"kept {path}: {refused}", reason=refused.reason)
+        else:  # a run that was killed right after it dropped its entry
+            entries.drop_list_if_empty(os.path.join(common, "worktrees"))
         branch = merged_branch.after(git, manifest, container, settings.merged_branch)
     _drop_intent(parent, agent_id)
     stays = manifest.ignored or []
