@@ -22,6 +22,7 @@ from watchdog.agents.admission import Admission
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
+from watchdog.agents.own_cgroup import CgroupPlacement
 from watchdog.agents.registration import Registrar
 from watchdog.agents.tracker import AgentTracker
 from watchdog.client import client
@@ -33,6 +34,8 @@ from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import Identity, TreeMember
 from watchdog.discovery.custody import Custodians
+from watchdog.discovery.importer import SourceImporter
+from watchdog.discovery.stale_entries import StaleEntries
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.helpers.users import Users
@@ -183,6 +186,9 @@ class Office:
         owners, recorder = NoHelpers(), EventRecorder(store, clock, self.log)
         tracker = AgentTracker(fleet, notify, clock, self._look, self.log)
         admission = Admission(self.users, clock, metrics, self.log)
+        registrar = Registrar(fleet, store, clock, self.settings, tracker, admission, recorder)
+        custodians = Custodians(fleet, clock, recorder, owners, kills, HOST, self.socket_path)
+        stale = StaleEntries(store, clock, self.settings, owners, recorder)
         self.desk = ControlContext(
             fleet=fleet,
             store=store,
@@ -193,15 +199,15 @@ class Office:
             log=self.log,
             recorder=recorder,
             tracker=tracker,
-            registrar=Registrar(fleet, store, clock, self.settings, tracker, admission, recorder),
-            custodians=Custodians(fleet, clock, recorder, owners, kills, HOST, self.socket_path),
+            registrar=registrar,
+            custodians=custodians,
             owners=owners,
+            placement=CgroupPlacement(fleet, store, self.log),
+            kills=kills,
+            sources=SourceImporter(self.settings, clock, registrar, stale, custodians, owners, recorder),
             host=HOST,
             boot_id=boot_id(),
             runtime_dir=str(self.directory),
-            place=lambda agent: asyncio.sleep(0),
-            request_kill=self.worker.request,
-            finished=self.worker.finished,
             look_soon=self._look,
             admission=admission,
             facts=lambda: {"mode": "enforce"},

@@ -18,6 +18,7 @@ from watchdog.agents.admission import Admission
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
+from watchdog.agents.own_cgroup import CgroupPlacement
 from watchdog.agents.registration import Registrar
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
@@ -26,11 +27,12 @@ from watchdog.config.settings import Settings
 from watchdog.control.peers import peer_of, too_often
 from watchdog.core.admission import PER_TARGET, PER_TOKEN, WAIT, Kind
 from watchdog.core.agent import Registration
-from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.peer import Peer
 from watchdog.discovery.custody import Custodians
+from watchdog.discovery.importer import SourceImporter
 from watchdog.errors import BadRequest, RegistryUnavailable
 from watchdog.helpers.pool import HelperPool
+from watchdog.kill.worker import KillWorker
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
@@ -52,17 +54,14 @@ class ControlContext:
     """The rooms behind the counter.
 
     `registrar` takes agents in; `tracker` follows what their processes do; `custodians` knows what other daemons hold;
-    `owners` has helpers of the owners do things. `place` has an agent moved to a cgroup of its own.
-    `request_kill` (agent, reason, options, by, why) commits a request, or finds the open one and raises its force, and
-    gives its id; `finished` waits at most that many seconds for its outcome (None: not yet), and for the cleanup of an
-    agent that is proved dead so many as it is given beside.
+    `placement` moves an agent to a cgroup of its own; `kills` takes requests to end one and gives their outcomes;
+    `sources` knows which entries of foreign registries are not watched; `owners` has helpers of the owners do things.
     `doubts` are the daemon's own holds (with a uid: on that uid's agents), `lift_doubts` ends them. `facts` is what
     `status` reports of the loop.
     `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
     `reload` has the configuration read again, and says what came of it.
     `present` gives a copy of an agent of this host with its ages of now.
-    `admission` says what a user may take. `shown` is who stands in a foreign registry and is not watched. `no_space`
-    says why nothing optional of that uid's is written.
+    `admission` says what a user may take. `no_space` says why nothing optional of that uid's is written.
     """
 
     fleet: Fleet
@@ -75,14 +74,14 @@ class ControlContext:
     recorder: EventRecorder
     tracker: AgentTracker
     registrar: Registrar
+    placement: CgroupPlacement
+    kills: KillWorker
+    sources: SourceImporter
     custodians: Custodians
     owners: HelperPool
     host: str
     boot_id: str
     runtime_dir: str
-    place: Callable[[Agent], Awaitable[None]]
-    request_kill: Callable[[Agent, Reason, KillOptions, str, str], Awaitable[str]]
-    finished: Callable[..., Awaitable[Json | None]]
     look_soon: Callable[[], None]
     admission: Admission
     present: Callable[[Agent], Agent] = lambda agent: agent
@@ -91,7 +90,6 @@ class ControlContext:
     lift_doubts: Callable[[], list[str]] = list
     orphans: Callable[[], Awaitable[list[Agent]]] = _none
     reap: Callable[..., Awaitable[list[Json]]] = _none
-    shown: Callable[[], list[Json]] = list
     reload: Callable[[], Awaitable[Json]] = _nothing
     no_space: Callable[[int], str | None] = lambda uid: None
     pace: Pace = field(default_factory=Pace)  # in which users' requests begin

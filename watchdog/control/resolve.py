@@ -71,8 +71,13 @@ async def resolve_ended(desk: ControlContext, peer: Peer, word: str) -> AgentRow
 
 
 def unwatched(desk: ControlContext, peer: Peer, name: str) -> Json | None:
-    """Who stands in a foreign registry by that name, and cannot be told to be any process."""
-    return next((one for one in desk.shown() if one["name"] == name and peer.may(int(str(one["owner_uid"])))), None)
+    """An entry of a foreign registry by that name which cannot be matched to any process."""
+    return next((one for one in unwatched_of(desk, peer) if one["name"] == name), None)
+
+
+def unwatched_of(desk: ControlContext, peer: Peer) -> list[Json]:
+    """The entries of foreign registries that are not watched, as `list` shows them; of its own for a user."""
+    return [one for one in desk.sources.shown() if peer.may(int(str(one["owner_uid"])))]
 
 
 async def _of_pid(desk: ControlContext, peer: Peer, word: str) -> list[AgentRow]:

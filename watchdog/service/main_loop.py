@@ -405,6 +405,10 @@ class Daemon:
         self.reload = ConfigReload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
         parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)
         self.bulletin = DaemonStatus(lambda: self.settings, *parts, self.reserve, self.shares, self.troubles)
+        self.stale = StaleEntries(self.store, clock, settings, self.owners, self.chronicle)
+        self.sources = SourceImporter(
+            settings, clock, self.registrar, self.stale, self.custodians, self.owners, self.chronicle
+        )
         self.desk = ControlContext(
             fleet=self.fleet,
             store=self.store,
@@ -421,12 +425,11 @@ class Daemon:
             host=self.host,
             boot_id=self.boot_id,
             runtime_dir=settings.runtime_dir,
-            place=self.placement.place,
-            request_kill=self.worker.request,
-            finished=self.worker.finished,
+            placement=self.placement,
+            kills=self.worker,
+            sources=self.sources,
             orphans=self.reaper.orphans,
             reap=self.reaper.reap,
-            shown=lambda: self.sources.shown(),
             reload=self._reload_now,
             look_soon=self.look_soon,
             admission=self.admission,
@@ -435,10 +438,6 @@ class Daemon:
             doubts=self.sweeper.restraint.on,
             lift_doubts=self.sweeper.restraint.lift,
             no_space=self._no_space,
-        )
-        self.stale = StaleEntries(self.store, clock, settings, self.owners, self.chronicle)
-        self.sources = SourceImporter(
-            settings, clock, self.registrar, self.stale, self.custodians, self.owners, self.chronicle
         )
         self.reports = RunReportImporter(
             self.registrar, self.holds, self.worker, clock, self.owners, self.chronicle, settings.runtime_dir

@@ -139,14 +139,14 @@ async def change(request: web.Request) -> web.Response:
         agent.find_channel()  # its `run` speaks to us
         await _pass_on(desk, agent, {"pid": body.pid})
     if agent.reg.source == "run" and taken.name == WRAPPER:  # still held back, before it executes its command
-        await desk.place(agent)
+        await desk.placement.place(agent)
     return web.json_response(_answer(desk, agent))
 
 
 async def _gone(desk: ControlContext, peer: Peer, agent: Agent, why: str) -> None:
     """No pid will show us the end of this one, and nobody will tell of it again."""
     if desk.holds.reason_for(agent.agent_id, desk.now()) is None:
-        await desk.request_kill(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
+        await desk.kills.request(agent, Reason.GONE, KillOptions(by_root=peer.admin), peer.by, why)
 
 
 async def _pass_on(desk: ControlContext, agent: Agent, change: Json) -> None:
@@ -269,9 +269,9 @@ async def _replace(desk: ControlContext, peer: Peer, body: RegistrationRequest) 
         text = f"replaced by a new agent of the same name ({peer.by})"
         same_place = agent.reg.worktree is not None and agent.reg.worktree == one_spelling(body.worktree)
         reason = Reason.STOP if same_place else Reason.OPERATOR  # after a stop the worktree stays
-        request_id = await desk.request_kill(agent, reason, KillOptions(text=text, by_root=peer.admin), peer.by, text)
+        request_id = await desk.kills.request(agent, reason, KillOptions(text=text, by_root=peer.admin), peer.by, text)
         limit = 2 * agent.policy.grace + agent.policy.verify + timedelta(seconds=30)
-        outcome = await desk.finished(request_id, limit.total_seconds())
+        outcome = await desk.kills.finished(request_id, limit.total_seconds())
         if outcome is None or not outcome.get("success"):
             why = "it is still being ended" if outcome is None else outcome.get("message")
             raise Conflict(f"replace: the old {name} ({agent.agent_id}) has not ended: {why}")

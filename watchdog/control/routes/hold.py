@@ -154,8 +154,8 @@ async def _remove(desk: ControlContext, peer: Peer, agent: Agent, body: Remove, 
         reason = Reason.GONE if agent.identity is not None else Reason.STOP
         why = body.reason or f"removed by {peer.by}"
         options = KillOptions(text=why, with_messages=body.with_messages, by_root=peer.admin)
-        request_id = await desk.request_kill(agent, reason, options, peer.by, why)
-        outcome = await desk.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
+        request_id = await desk.kills.request(agent, reason, options, peer.by, why)
+        outcome = await desk.kills.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
         if outcome is not None and goes_on(outcome):
             goes = what_goes_on(outcome, agent.reg.name)
             refusal = Conflict(f"{agent.reg.name} is dead, but not removed yet: {goes}")

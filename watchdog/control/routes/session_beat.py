@@ -84,7 +84,7 @@ async def speak(request: web.Request) -> web.Response:
         _lives(desk, other, agent)
     if agent.identity is None and said.session_ended is not None:
         options = KillOptions(by_root=peer.admin)
-        await desk.request_kill(agent, Reason.GONE, options, peer.by, "its session has ended")
+        await desk.kills.request(agent, Reason.GONE, options, peer.by, "its session has ended")
         return web.Response(status=204)
     return await heard(desk, agent, body.beat, said)
 

@@ -10,7 +10,7 @@ from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, desk_of, peer_at
-from watchdog.control.resolve import recheck_owner, resolve_ended
+from watchdog.control.resolve import recheck_owner, resolve_ended, unwatched_of
 from watchdog.control.schemas import flag
 from watchdog.control.views import agent as views
 from watchdog.control.views import failures
@@ -43,7 +43,7 @@ async def agents(request: web.Request) -> web.Response:
             listed.append(entry)
     await failures.add(desk, listed)
     if tag is None:
-        listed += [one for one in desk.shown() if name in (None, one["name"]) and peer.may(int(str(one["owner_uid"])))]
+        listed += [one for one in unwatched_of(desk, peer) if name in (None, one["name"])]
     if flag(request, "all_hosts"):
         for entry in listed:
             entry["host"] = desk.host
