@@ -36,7 +36,7 @@ class _Ghost:
 
 
 class StaleEntries:
-    """Those of all registries. `agents` remembers whose entry each was, while this daemon lives."""
+    """Those of all registries."""
 
     def __init__(
         self, store: AsyncStore, clock: Clock, settings: Settings, owners: HelperPool, recorder: EventRecorder
@@ -47,7 +47,7 @@ class StaleEntries:
         self._owners = owners
         self._recorder = recorder
         self._known: dict[Place, _Ghost] = {}
-        self.agents: dict[Place, str] = {}
+        self._agents: dict[Place, str] = {}  # whose entry each is or was, while this daemon lives
 
     def apply(self, settings: Settings) -> None:
         """Go by these from now on."""
@@ -57,7 +57,11 @@ class StaleEntries:
         """Forget what does not stand there any more."""
         there = {(kind, path, one.key, one.token) for one in entries}
         self._known = {key: ghost for key, ghost in self._known.items() if key[:2] != (kind, path) or key in there}
-        self.agents = {key: agent for key, agent in self.agents.items() if key[:2] != (kind, path) or key in there}
+        self._agents = {key: agent for key, agent in self._agents.items() if key[:2] != (kind, path) or key in there}
+
+    def remember(self, kind: str, path: str, entry: Entry, agent_id: str) -> None:
+        """Which agent's entry it is; it stays so when that agent has ended."""
+        self._agents[kind, path, entry.key, entry.token] = agent_id
 
     def alive(self, kind: str, path: str, entry: Entry) -> None:
         """It is none."""
@@ -111,7 +115,7 @@ class StaleEntries:
             add, now = self._store.store.add_event, self._clock.now().wall
             words = f"{entry.name} in {kind}: {why}"
             await self._store.write(
-                add, "source.ghost", self.agents.get(place), "daemon", words, now, evidence=evidence, owner_uid=uid
+                add, "source.ghost", self._agents.get(place), "daemon", words, now, evidence=evidence, owner_uid=uid
             )
         args = {"kind": kind, "path": path, "key": entry.key, "token": entry.token, "end": end_json(end)}
         try:
@@ -126,7 +130,7 @@ class StaleEntries:
     async def _end(self, place: Place, why: str) -> End:
         """How it ended: as our own row says, where it was an agent of ours whose hook failed; else nobody knows."""
         now = self._clock.now().wall.timestamp()
-        agent_id = self.agents.get(place)
+        agent_id = self._agents.get(place)
         row = None if agent_id is None else await self._store.read(self._store.store.agent, agent_id)
         if row is None or row.status not in ENDED:
             return End("lost", why, "daemon", now)
