@@ -13,7 +13,7 @@ from watchdog.processes import cgroups
 DEADLINE = 20.0  # seconds
 
 
-def _may_make(mount: cgroups.Mount | None) -> bool:
+def _may_make(mount: cgroups.CgroupMount | None) -> bool:
     return mount is not None and mount.root == "/" and os.access(mount.directory, os.W_OK)
 
 

@@ -10,7 +10,7 @@ from tests.helpers.test_users import Kept
 from watchdog.agents import admission as module
 from watchdog.agents.admission import AGENTS, DATAGRAMS, PERIOD, SPELL, Admission, DatagramBudget
 from watchdog.clock import Clock
-from watchdog.core.admission import LONE, RATES, WAIT, Kind
+from watchdog.core.admission import LONE, RATES, WAIT, LimitKind
 from watchdog.helpers.users import Users
 from watchdog.telemetry.metrics import Metrics
 
@@ -48,7 +48,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
     yield Made(tmp_path)
 
 
-def spend(made: Made, uid: int, kind: Kind = Kind.REQUESTS, cost: float = 1.0) -> int:
+def spend(made: Made, uid: int, kind: LimitKind = LimitKind.REQUESTS, cost: float = 1.0) -> int:
     """How many are served without waiting."""
     count = 0
     while made.it.take(uid, kind, cost) == 0 and count < 10_000:
@@ -58,29 +58,29 @@ def spend(made: Made, uid: int, kind: Kind = Kind.REQUESTS, cost: float = 1.0) -
 
 def test_subordinate_uids_drink_from_their_users_bucket(made: Made) -> None:
     """Another user has its own; root and the daemon's own uid have none."""
-    assert spend(made, SUB) == RATES[Kind.REQUESTS].burst
-    assert made.it.take(SUB + 1, Kind.REQUESTS, 1.0) > 0
-    assert made.it.take(ALICE, Kind.REQUESTS, 1.0) > 0
-    assert made.it.take(BOB, Kind.REQUESTS, 1.0) == 0
-    assert made.it.take(ALICE, Kind.BEATS, 1.0) == 0
+    assert spend(made, SUB) == RATES[LimitKind.REQUESTS].burst
+    assert made.it.take(SUB + 1, LimitKind.REQUESTS, 1.0) > 0
+    assert made.it.take(ALICE, LimitKind.REQUESTS, 1.0) > 0
+    assert made.it.take(BOB, LimitKind.REQUESTS, 1.0) == 0
+    assert made.it.take(ALICE, LimitKind.BEATS, 1.0) == 0
     assert spend(made, 0) == 10_000
 
 
 def test_waiting_requests_queue_and_a_long_queue_is_refused(made: Made) -> None:
     """Each waits for its own tokens, up to a second; what is refused takes none."""
     spend(made, ALICE)
-    waits = [made.it.take(ALICE, Kind.REQUESTS, 10.0) for _ in range(50)]
+    waits = [made.it.take(ALICE, LimitKind.REQUESTS, 10.0) for _ in range(50)]
     served = [wait for wait in waits if wait <= WAIT]
     assert served == sorted(served) and 0 < len(served) < 15
     assert len(set(waits[len(served) :])) == 1
     made.clock.at += 1.0
-    assert made.it.take(ALICE, Kind.REQUESTS, 1.0) < WAIT
+    assert made.it.take(ALICE, LimitKind.REQUESTS, 1.0) < WAIT
 
 
 def test_users_that_come_at_once_have_no_more_saved_up_together_than_a_few(made: Made) -> None:
     """Else twenty that come in the same second keep the loop busy for twenty times as long as one."""
     counts = [spend(made, 62000 + number) for number in range(20)]
-    burst = RATES[Kind.REQUESTS].burst
+    burst = RATES[LimitKind.REQUESTS].burst
     assert burst <= sum(counts) < 4.5 * burst, counts
     assert counts == sorted(counts, reverse=True) and counts[-1] >= burst // 20
 
@@ -97,15 +97,15 @@ def test_more_users_get_less_each(made: Made) -> None:
     made.it.look()
     spend(made, ALICE)
     made.clock.at += 1.0
-    assert spend(made, ALICE) == RATES[Kind.REQUESTS].tokens - 1  # the last one that waited has its token
+    assert spend(made, ALICE) == RATES[LimitKind.REQUESTS].tokens - 1  # the last one that waited has its token
 
 
 def test_a_request_with_many_targets_leaves_a_debt_that_ends(made: Made) -> None:
     """However many it names."""
     made.it.charge(ALICE, 1e6)
-    assert made.it.take(ALICE, Kind.REQUESTS, 1.0) > WAIT
+    assert made.it.take(ALICE, LimitKind.REQUESTS, 1.0) > WAIT
     made.clock.at += 11.0
-    assert made.it.take(ALICE, Kind.REQUESTS, 1.0) == 0
+    assert made.it.take(ALICE, LimitKind.REQUESTS, 1.0) == 0
 
 
 def test_agents_of_subordinate_uids_are_their_users(made: Made) -> None:
@@ -122,13 +122,13 @@ def test_agents_of_subordinate_uids_are_their_users(made: Made) -> None:
 def test_a_spell_is_told_when_it_begins_and_when_it_is_over(made: Made) -> None:
     """One line each, whatever is refused in between; `status` has the count."""
     for _ in range(100):
-        made.it.refused(SUB + 5, Kind.REQUESTS)
-    made.it.refused(ALICE, Kind.AGENTS)
+        made.it.refused(SUB + 5, LimitKind.REQUESTS)
+    made.it.refused(ALICE, LimitKind.AGENTS)
     assert [(one["uid"], one["kind"]) for one in made.told("user.limited")] == [(ALICE, "requests"), (ALICE, "agents")]
     (first, _) = made.it.limited()
     assert (first["uid"], first["kind"], first["refused"]) == (ALICE, "requests", 100)
     made.clock.at += SPELL - 1
-    made.it.refused(ALICE, Kind.REQUESTS)
+    made.it.refused(ALICE, LimitKind.REQUESTS)
     made.it.look()
     assert made.told("user.unlimited") == []
     made.clock.at += 2
@@ -145,7 +145,7 @@ def test_refusals_of_many_users_do_not_grow_without_bound(made: Made, monkeypatc
     """A uid without a range has one spell; what comes after the limit is counted only."""
     monkeypatch.setattr(module, "MOST_SPELLS", 10)
     for uid in range(64000, 64100):
-        made.it.refused(uid, Kind.REQUESTS)
+        made.it.refused(uid, LimitKind.REQUESTS)
     assert len(made.it.limited()) == len(made.told("user.limited")) == 10
     assert b'refused_total{kind="requests"} 100.0' in made.metrics.text()
 

@@ -38,7 +38,7 @@ def test_the_units_of_its_users_slice_stay_around_it() -> None:
 def test_what_is_written_in_a_cgroup_or_above_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, limited: bool
 ) -> None:
-    monkeypatch.setattr(cgroups, "_mounts", lambda: {"": cgroups.Mount(str(tmp_path), "/")})
+    monkeypatch.setattr(cgroups, "_mounts", lambda: {"": cgroups.CgroupMount(str(tmp_path), "/")})
     (tmp_path / "a/b").mkdir(parents=True)
     (tmp_path / "a" / file).write_text(text)
     why = cgroup_limits.of_cgroups("/a/b")

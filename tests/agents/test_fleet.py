@@ -11,7 +11,7 @@ from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
 from watchdog.core.kill import KillOptions, Reason
-from watchdog.core.observed_activity import Kind
+from watchdog.core.observed_activity import ActivityKind
 from watchdog.core.process import Identity, Listed, Presence, TreeMember
 from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import Judgement, judge
@@ -475,13 +475,13 @@ def test_an_order_remembers_a_bounded_number_of_what_it_told() -> None:
 def test_what_is_shown_of_an_agent_is_a_copy_of_now() -> None:
     """Its ages go on alone; a word counts at once where it makes the verdict better, time alone makes none worse."""
     known = agent(stall_after=60 * S)
-    known.sights.see(Kind.CPU, "cpu 50 %")
+    known.sights.see(ActivityKind.CPU, "cpu 50 %")
     known.judged(Judgement(Verdict.STARTING, "it promised a heartbeat and none has come yet: 2s of 5m"), 0.0, 10.0)
 
     shown = known.copy()
     shown.watch(0.0, 5.0, 20.0)
-    assert (known.age, known.sights.seen[Kind.CPU].age) == (0 * S, 0 * S)
-    assert (shown.age, shown.sights.seen[Kind.CPU].age) == (5 * S, 5 * S)
+    assert (known.age, known.sights.seen[ActivityKind.CPU].age) == (0 * S, 0 * S)
+    assert (shown.age, shown.sights.seen[ActivityKind.CPU].age) == (5 * S, 5 * S)
     shown.shown(Judgement(Verdict.LATE, "silent"), 5 * S)
     assert (shown.verdict, shown.why) == (known.verdict, f"{known.line} (5s ago)")
 

@@ -12,7 +12,7 @@ import pytest
 
 from watchdog.agents import own_cgroup
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.own_cgroup import CgroupPlacement, Kind
+from watchdog.agents.own_cgroup import CgroupKind, CgroupPlacement
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.processes import identity
 from watchdog.registry.store import AsyncStore, Store
@@ -34,7 +34,7 @@ def test_what_is_no_error_of_the_kernel_s_is_said_too(
         asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
         store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
         places = CgroupPlacement(Fleet(), store, get_logger())
-        places.kind = Kind.LEAF
+        places.kind = CgroupKind.LEAF
         with subprocess.Popen(["sleep", "1000"]) as process:
             found = identity.read_identity(process.pid, identity.this_host(None))
             reg = Registration(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from watchdog.agents.fleet import Agent
 from watchdog.agents.sites import sites_known
 from watchdog.core.agent import Policy, Registration, Status
-from watchdog.core.sites import Known, Site, known_of
+from watchdog.core.sites import KnownSite, Site, known_of
 
 MADE = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -19,14 +19,14 @@ def agent(status: Status, *, met_alive: bool) -> Agent:
     return made
 
 
-def told(one: Agent, place: str) -> Known:
+def told(one: Agent, place: str) -> KnownSite:
     return known_of(sites_known(one, 2e9)[place])
 
 
 def test_what_an_agent_made_before_an_end_that_was_watched_is_its_own() -> None:
     """Also when nobody had seen it yet; after an end that nobody watched only what is older than the agent is."""
-    assert told(agent(Status.ENDING, met_alive=True), "temp_dir") == Known(None, 2e9 + 1, True)
-    assert told(agent(Status.ENDING, met_alive=False), "temp_dir") == Known(None, MADE.timestamp(), False)
+    assert told(agent(Status.ENDING, met_alive=True), "temp_dir") == KnownSite(None, 2e9 + 1, True)
+    assert told(agent(Status.ENDING, met_alive=False), "temp_dir") == KnownSite(None, MADE.timestamp(), False)
     assert told(agent(Status.ENDING, met_alive=False), "worktree").site == Site((1, 2), (3, 4), "refs/heads/x")
 
 

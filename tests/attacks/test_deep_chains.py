@@ -16,7 +16,7 @@ from tests.processes.test_tree_pure import agent, identity, row, table
 from watchdog.core.ladder import parents_first
 from watchdog.processes.table import ProcessTable, Row
 from watchdog.processes.tree import trees
-from watchdog.processes.vendor_markers import Source, made_inside
+from watchdog.processes.vendor_markers import MarkedAgent, made_inside
 
 pytestmark = pytest.mark.attacks
 
@@ -57,7 +57,7 @@ def test_a_chain_with_the_marker_of_anothers_agent(leaves: int) -> None:
 def test_a_chain_with_a_mark_of_a_vendors() -> None:
     """Whose agent's it is, is asked of all that carry it."""
     deep = seen(*chain(mark=MARK))
-    quickly(lambda: made_inside(deep, [Source("victim", MALLORY, identity(VICTIM))]))
+    quickly(lambda: made_inside(deep, [MarkedAgent("victim", MALLORY, identity(VICTIM))]))
     quickly(lambda: trees(deep, [agent("victim", VICTIM, owner_uid=MALLORY, marks=frozenset({MARK}))]))
 
 
@@ -69,7 +69,7 @@ def test_a_chain_below_an_agent_below_which_many_agents_are() -> None:
     found = seen(*deep, *mains)
     roots = [agent(f"a{one.stat.pid}", one.stat.pid, owner_uid=MALLORY) for one in (deep[0], *mains)]
     quickly(lambda: trees(found, roots))
-    quickly(lambda: made_inside(found, [Source(r.agent_id, MALLORY, r.main) for r in roots if r.main is not None]))
+    quickly(lambda: made_inside(found, [MarkedAgent(r.agent_id, MALLORY, r.main) for r in roots if r.main is not None]))
 
 
 def test_thousands_of_marks_and_hundreds_of_agents() -> None:
@@ -79,7 +79,7 @@ def test_thousands_of_marks_and_hundreds_of_agents() -> None:
         for number in range(DEPTH)
     ]
     mains = [row(10_000 + number, 1, uid=MALLORY) for number in range(256)]
-    sources = [Source(f"a{one.stat.pid}", MALLORY, identity(one.stat.pid)) for one in mains]
+    sources = [MarkedAgent(f"a{one.stat.pid}", MALLORY, identity(one.stat.pid)) for one in mains]
     quickly(lambda: made_inside(seen(*flat, *mains), sources))
 
 

@@ -22,7 +22,7 @@ from watchdog.core.hooks import HookOutcome
 from watchdog.owner import occupancy, session_dirs
 from watchdog.owner.git import git_processes
 from watchdog.owner.hooks.temp_dir import temp_dir
-from watchdog.processes.occupants import Place, users_of
+from watchdog.processes.occupants import OccupiedPlace, users_of
 
 pytestmark = [
     pytest.mark.attacks,
@@ -100,7 +100,7 @@ def to_the_daemon(place: Path) -> str | None:
     told = occupancy.place(str(place))
     assert told is not None
     lies = str(told["path"]), ALICE, str(told["device"]), str(told["inside"]), None
-    where = Place(*lies, open=bool(told["open"]), by_name=True, writable=bool(told["writable"]))
+    where = OccupiedPlace(*lies, open=bool(told["open"]), by_name=True, writable=bool(told["writable"]))
     return users_of((where,), frozenset({os.getpid()})).get(where.path)
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.attacks.trapped_repository import ENVIRONMENT, Canaries, Trapped, inner
 from tests.owner.repositories import Repository, context, git, own_config
 from watchdog.core import hooks
-from watchdog.core.findings import Known
+from watchdog.core.findings import KnownAgents
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner.finders import finders
@@ -174,7 +174,7 @@ def test_nothing_runs_from_the_removal_to_the_restore_and_the_end_of_the_trash(
         assert trapped.canaries.sung() == set()
 
         assert hook(context(worktree=str(tree), run_id="run-2"), settings).outcome is HookOutcome.DONE
-        known = Known(ended={AGENT: 1e6}, worktrees={AGENT: str(tree)}, commons=(str(main / ".git"),))
+        known = KnownAgents(ended={AGENT: 1e6}, worktrees={AGENT: str(tree)}, commons=(str(main / ".git"),))
         for kind in finders.FINDERS:
             for finding in list(finders.look(kind, settings, known)):
                 finders.act(finding, settings, known)

@@ -17,7 +17,7 @@ import pytest
 from tests.e2e.test_two_people import Person
 from tests.world import BIN, World
 from watchdog.agents.fleet import Agent, Fleet
-from watchdog.agents.own_cgroup import CgroupPlacement, Kind
+from watchdog.agents.own_cgroup import CgroupKind, CgroupPlacement
 from watchdog.config.paths import places_for
 from watchdog.control.routes.restore import chosen
 from watchdog.core.agent import Policy, Registration, Status
@@ -133,7 +133,7 @@ def test_a_number_that_has_passed_on_is_moved_nowhere(tmp_path: Path) -> None:
     async def story(stranger: int) -> str | None:
         store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
         places = CgroupPlacement(Fleet(), store, get_logger())
-        if places.kind is not Kind.LEAF:
+        if places.kind is not CgroupKind.LEAF:
             pytest.skip("needs a cgroup v2 that may be divided, and no systemd")
         found = identity.read_identity(stranger, identity.this_host(None))
         assert found is not None

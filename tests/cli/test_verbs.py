@@ -19,7 +19,7 @@ from watchdog.cli.why import story
 from watchdog.core.agent import State, Status, Verdict
 from watchdog.core.hooks import HookOutcome
 from watchdog.core.kill import Reason
-from watchdog.core.observed_activity import Kind, Sight
+from watchdog.core.observed_activity import ActivityKind, Sight
 
 CLI = Path(sys.executable).parent / "agent-watchdog"
 VERBS = (
@@ -195,7 +195,7 @@ def test_list_is_an_aligned_table_or_json(office: Office, capsys: pytest.Capture
 def test_words_of_others_cannot_move_the_cursor(office: Office, capsys: pytest.CaptureFixture[str]) -> None:
     """Control characters, escape sequences and direction marks are shown, never sent."""
     agent_id = office.register("alpha")
-    office.age("alpha", note=ESCAPES, line=ESCAPES, tool=ESCAPES).sights.see(Kind.LOG, ESCAPES)
+    office.age("alpha", note=ESCAPES, line=ESCAPES, tool=ESCAPES).sights.see(ActivityKind.LOG, ESCAPES)
     store = office.desk.store.store
     evidence = {"who": ESCAPES, ESCAPES: [ESCAPES], "deep": {"x": ESCAPES}}
     store.add_event("agent.late", agent_id, ESCAPES, ESCAPES, office.desk.now(), evidence=evidence)
@@ -229,8 +229,8 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
         late_looks=2,
     )
     alpha = office.agent("alpha")
-    alpha.sights.seen[Kind.LOG] = Sight("its log grew", timedelta(seconds=42))
-    alpha.sights.looked(Kind.IO, "late")
+    alpha.sights.seen[ActivityKind.LOG] = Sight("its log grew", timedelta(seconds=42))
+    alpha.sights.looked(ActivityKind.IO, "late")
     office.desk.doubts = lambda *_: ["the machine slept for 7 s"]
     status, out, _ = told(capsys, "why", "alpha")
     assert status == 0

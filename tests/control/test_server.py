@@ -19,7 +19,7 @@ from tests.setuid import leashed
 from watchdog.control import server
 from watchdog.control.peers import FOLLOWERS, PER_UID, ConnectionLimiter, peer_of
 from watchdog.control.server import ROUTES
-from watchdog.core.admission import Kind
+from watchdog.core.admission import LimitKind
 
 as_root = pytest.mark.skipif(not ROOT, reason="needs root: other people's processes")
 
@@ -523,7 +523,7 @@ def test_each_further_agent_that_is_removed_is_paid_for(office: Office, monkeypa
 def test_who_connects_too_often_is_hung_up_on(office: Office) -> None:
     """Told why, and without a task of the loop; root is let in, and the agents of that user are not judged silent."""
     alpha = office.register("alpha", ALICE)
-    bucket = office.on_loop(lambda: office.desk.admission._bucket(ALICE, Kind.CONNECTIONS)[0])
+    bucket = office.on_loop(lambda: office.desk.admission._bucket(ALICE, LimitKind.CONNECTIONS)[0])
     office.on_loop(lambda: setattr(bucket, "tokens", -1e6))
 
     code = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(4096).decode())"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from watchdog.core.admission import DEBT, LONE, RATES, Bucket, Kind, cost_of, may_take
+from watchdog.core.admission import DEBT, LONE, RATES, Bucket, LimitKind, cost_of, may_take
 
 
 @pytest.mark.parametrize("prefix", ["", "/v1"])
@@ -13,10 +13,10 @@ def test_what_starts_a_helper_or_writes_costs_more_than_a_look(prefix: str) -> N
         for route in ("GET /agents", "GET /agents?all=1", "POST /agents", "POST /remove", "GET /restore?place=/x")
     }
     ordered = [cost for _, cost in costs.values()]
-    assert all(kind is Kind.REQUESTS for kind, _ in costs.values())
+    assert all(kind is LimitKind.REQUESTS for kind, _ in costs.values())
     assert ordered[0] < ordered[1] <= ordered[2] <= ordered[3] < ordered[4]
-    assert cost_of("POST", f"{prefix}/agents/x/beat")[0] is Kind.BEATS
-    assert cost_of("GET", f"{prefix}/agents/x/beat")[0] is Kind.REQUESTS
+    assert cost_of("POST", f"{prefix}/agents/x/beat")[0] is LimitKind.BEATS
+    assert cost_of("GET", f"{prefix}/agents/x/beat")[0] is LimitKind.REQUESTS
     assert cost_of("BREW", "\x00?//")[1] > 0
 
 
@@ -37,7 +37,7 @@ def test_a_bucket_fills_up_to_its_burst_and_owes_no_more_than_its_debt() -> None
 
 def test_users_that_want_some_share_the_tokens() -> None:
     """A lone one has all of them."""
-    rate = RATES[Kind.REQUESTS]
+    rate = RATES[LimitKind.REQUESTS]
     assert rate.each(0) == rate.each(1) == 20 * rate.each(20)
     assert rate.saved(0) == rate.saved(1) == 20 * rate.saved(20) == rate.burst
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.core.custody import Custody, Daemon, custody
+from watchdog.core.custody import Custody, DaemonProcess, custody
 
-ROOTS, ANNS, BENS = Daemon(0, 100, 1000), Daemon(1001, 200, 2000), Daemon(1002, 300, 500)
+ROOTS, ANNS, BENS = DaemonProcess(0, 100, 1000), DaemonProcess(1001, 200, 2000), DaemonProcess(1002, 300, 500)
 ANN = 1001
 OURS, THEIRS = Custody.OURS, Custody.THEIRS
 
@@ -23,23 +23,23 @@ OURS, THEIRS = Custody.OURS, Custody.THEIRS
         ("the owner's holds one that another user claims", ANNS, BENS, True, False, OURS),
         ("root orders something of one that its owner's holds", ROOTS, ANNS, False, True, OURS),
         ("our own claim, heard of ourselves", ANNS, ANNS, True, False, OURS),
-        ("two of one user: the older one's", ANNS, Daemon(ANN, 9, 1999), True, False, THEIRS),
-        ("two of one user: not the younger one's", ANNS, Daemon(ANN, 9, 2001), True, False, OURS),
-        ("two of one tick: the lower pid's", ANNS, Daemon(ANN, 199, 2000), True, False, THEIRS),
+        ("two of one user: the older one's", ANNS, DaemonProcess(ANN, 9, 1999), True, False, THEIRS),
+        ("two of one user: not the younger one's", ANNS, DaemonProcess(ANN, 9, 2001), True, False, OURS),
+        ("two of one tick: the lower pid's", ANNS, DaemonProcess(ANN, 199, 2000), True, False, THEIRS),
     ],
 )
 def test_whose_an_agent_of_anns_is(
-    what: str, ours: Daemon, theirs: Daemon, held: bool, ordered: bool, whose: Custody
+    what: str, ours: DaemonProcess, theirs: DaemonProcess, held: bool, ordered: bool, whose: Custody
 ) -> None:
     """The table of the module."""
     assert custody(ours, theirs, ANN, held=held, ordered=ordered) is whose, what
 
 
-daemons = st.builds(Daemon, st.sampled_from([0, ANN]), st.integers(2, 1 << 22), st.integers(0, 1 << 40))
+daemons = st.builds(DaemonProcess, st.sampled_from([0, ANN]), st.integers(2, 1 << 22), st.integers(0, 1 << 40))
 
 
 @given(daemons, daemons)
-def test_of_two_that_hold_it_exactly_one_keeps_it(one: Daemon, other: Daemon) -> None:
+def test_of_two_that_hold_it_exactly_one_keeps_it(one: DaemonProcess, other: DaemonProcess) -> None:
     """Whatever each is: never both, never neither."""
     if one != other:
         answers = {custody(one, other, ANN, held=True), custody(other, one, ANN, held=True)}
@@ -47,7 +47,7 @@ def test_of_two_that_hold_it_exactly_one_keeps_it(one: Daemon, other: Daemon) ->
 
 
 @given(daemons, st.integers(1, 1 << 31), st.booleans())
-def test_no_other_users_claim_counts(ours: Daemon, uid: int, held: bool) -> None:
+def test_no_other_users_claim_counts(ours: DaemonProcess, uid: int, held: bool) -> None:
     """Neither spares an agent nor takes one."""
     if uid != ANN:
-        assert custody(ours, Daemon(uid, 5, 5), ANN, held=held) is OURS
+        assert custody(ours, DaemonProcess(uid, 5, 5), ANN, held=held) is OURS

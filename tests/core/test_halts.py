@@ -2,7 +2,7 @@
 
 import pytest
 
-from watchdog.core.halts import Stop, halt
+from watchdog.core.halts import StopState, halt
 
 MAIN, CHILD, GDB = 10, 11, 99
 
@@ -10,23 +10,29 @@ MAIN, CHILD, GDB = 10, 11, 99
 @pytest.mark.parametrize(
     ("stops", "words"),
     [
-        ({MAIN: Stop("t", GDB)}, "a debugger (process 99) holds it"),
-        ({CHILD: Stop("t", GDB)}, "a debugger (process 99) holds its process 11"),
-        ({MAIN: Stop("t", CHILD)}, None),  # its own doing: a crash handler that never lets go
-        ({MAIN: Stop("T", 0, "SIGTSTP", has_terminal=True)}, "it is stopped in its terminal, by Ctrl-Z"),
-        ({MAIN: Stop("T", 0, "SIGTTIN", has_terminal=True)}, "it is stopped in the background of its terminal, from"),
-        ({MAIN: Stop("T", 0, "SIGTTOU", has_terminal=True)}, "it is stopped in the background of its terminal, to"),
-        ({MAIN: Stop("T", 0, "SIGTSTP", has_terminal=False)}, None),  # somebody's `kill`: no person is there
-        ({MAIN: Stop("T", 0, "SIGSTOP", has_terminal=True)}, None),  # case B9
-        ({MAIN: Stop("T", 0, "", has_terminal=True)}, "it is stopped in its terminal, and its shell"),
-        ({MAIN: Stop("T", 0, "", has_terminal=True, in_front=True)}, None),  # nobody took the terminal back
-        ({MAIN: Stop("T", 0, "", has_terminal=False)}, None),
-        ({CHILD: Stop("T", 0, "SIGTSTP", has_terminal=True)}, None),  # a job of its own shell
+        ({MAIN: StopState("t", GDB)}, "a debugger (process 99) holds it"),
+        ({CHILD: StopState("t", GDB)}, "a debugger (process 99) holds its process 11"),
+        ({MAIN: StopState("t", CHILD)}, None),  # its own doing: a crash handler that never lets go
+        ({MAIN: StopState("T", 0, "SIGTSTP", has_terminal=True)}, "it is stopped in its terminal, by Ctrl-Z"),
+        (
+            {MAIN: StopState("T", 0, "SIGTTIN", has_terminal=True)},
+            "it is stopped in the background of its terminal, from",
+        ),
+        (
+            {MAIN: StopState("T", 0, "SIGTTOU", has_terminal=True)},
+            "it is stopped in the background of its terminal, to",
+        ),
+        ({MAIN: StopState("T", 0, "SIGTSTP", has_terminal=False)}, None),  # somebody's `kill`: no person is there
+        ({MAIN: StopState("T", 0, "SIGSTOP", has_terminal=True)}, None),  # case B9
+        ({MAIN: StopState("T", 0, "", has_terminal=True)}, "it is stopped in its terminal, and its shell"),
+        ({MAIN: StopState("T", 0, "", has_terminal=True, in_front=True)}, None),  # nobody took the terminal back
+        ({MAIN: StopState("T", 0, "", has_terminal=False)}, None),
+        ({CHILD: StopState("T", 0, "SIGTSTP", has_terminal=True)}, None),  # a job of its own shell
         ({}, None),
     ],
 )
 def test_a_debugger_and_the_person_at_its_terminal_are_known_and_nobody_else(
-    stops: dict[int, Stop], words: str | None
+    stops: dict[int, StopState], words: str | None
 ) -> None:
     """Case N22."""
     found = halt(stops, MAIN, {MAIN, CHILD})

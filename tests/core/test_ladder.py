@@ -9,9 +9,19 @@ from hypothesis import strategies as st
 
 from watchdog.core.agent import Policy
 from watchdog.core.kill import Polite, Step
-from watchdog.core.ladder import END_PHASE, STOP_LIMIT, Kill, Move, Next, asked, next_rung, next_step, parents_first
+from watchdog.core.ladder import (
+    END_PHASE,
+    STOP_LIMIT,
+    LadderState,
+    Move,
+    Next,
+    asked,
+    next_rung,
+    next_step,
+    parents_first,
+)
 
-KILL = Kill(started=100.0, grace=timedelta(seconds=10), verify=timedelta(seconds=60), rest_alive=3, running=4)
+KILL = LadderState(started=100.0, grace=timedelta(seconds=10), verify=timedelta(seconds=60), rest_alive=3, running=4)
 LOOKED = replace(KILL, fresh=True)
 TERMED = replace(KILL, main_termed=True, rest_termed=True)
 END = replace(LOOKED, killing_since=110.0, round_since=110.0)
@@ -82,7 +92,7 @@ GONE = replace(KILL, main_alive=False, rest_alive=0, running=0)
         (replace(GONE, stable=True, killing_since=0.0), 900, Next(Move.VERIFIED)),
     ],
 )
-def test_each_state_has_its_next_step(kill: Kill, now: float, expected: Next) -> None:
+def test_each_state_has_its_next_step(kill: LadderState, now: float, expected: Next) -> None:
     """TERM main, the rest at half of the grace or when main has gone; at its end stop, KILL, look again."""
     assert expected == next_step(kill, now)
 
@@ -108,7 +118,7 @@ def test_each_state_has_its_next_step(kill: Kill, now: float, expected: Next) ->
     ],
 )
 def test_a_grace_counts_from_the_term_that_went_out(
-    kill: Kill, move: Move, now: float, began: float, rest_asked: bool
+    kill: LadderState, move: Move, now: float, began: float, rest_asked: bool
 ) -> None:
     """Each has a whole one; who forks on has two in all."""
     after = asked(kill, move, now)
@@ -136,7 +146,7 @@ def test_a_grace_counts_from_the_term_that_went_out(
     ),
     st.floats(100, 400),
 )
-def test_verified_means_nobody_is_left(kill: Kill, now: float) -> None:
+def test_verified_means_nobody_is_left(kill: LadderState, now: float) -> None:
     """VERIFIED only after a look that found nobody alive and nobody new; the end phase only after the grace, or force.
 
     KILL goes out while somebody known still runs only when stopping has taken too long.

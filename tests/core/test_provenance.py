@@ -4,32 +4,32 @@ from dataclasses import replace
 
 import pytest
 
-from watchdog.core.provenance import Named, Told, named, zone_of
+from watchdog.core.provenance import Named, ToldTime, named, zone_of
 
 NOW, HOUR = 1_900_000_000.0, 3600.0
-IN_NEW_YORK = Told(since=NOW - 4 * HOUR, since_local=NOW, started=NOW - 4 * HOUR, started_local=NOW)
-AHEAD = Told(since_ahead=NOW + 13 * HOUR, started_ahead=NOW + 13 * HOUR)  # Auckland's
+IN_NEW_YORK = ToldTime(since=NOW - 4 * HOUR, since_local=NOW, started=NOW - 4 * HOUR, started_local=NOW)
+AHEAD = ToldTime(since_ahead=NOW + 13 * HOUR, started_ahead=NOW + 13 * HOUR)  # Auckland's
 IN_AUCKLAND = replace(AHEAD, since_local=NOW, started_local=NOW)
 
 
 @pytest.mark.parametrize(
     ("told", "began", "seen", "whom"),
     [
-        (Told(since=NOW, started=NOW), NOW - 1, {}, Named.IT),
-        (Told(since=NOW, started=NOW), NOW - 9, {}, Named.IT),
-        (Told(since=NOW, started=NOW), NOW - 25, {}, Named.STRANGER),  # case Q4: the host's process of that number
-        (Told(since=NOW, started=NOW - HOUR), NOW - HOUR, {}, Named.IT),  # its row was written anew since
-        (Told(since=NOW), NOW - HOUR, {}, Named.IT),
-        (Told(since=NOW), NOW + 2, {}, Named.ANOTHER),  # case D1: the number passed on
-        (Told(), NOW, {}, Named.PERHAPS),
+        (ToldTime(since=NOW, started=NOW), NOW - 1, {}, Named.IT),
+        (ToldTime(since=NOW, started=NOW), NOW - 9, {}, Named.IT),
+        (ToldTime(since=NOW, started=NOW), NOW - 25, {}, Named.STRANGER),  # case Q4: the host's process of that number
+        (ToldTime(since=NOW, started=NOW - HOUR), NOW - HOUR, {}, Named.IT),  # its row was written anew since
+        (ToldTime(since=NOW), NOW - HOUR, {}, Named.IT),
+        (ToldTime(since=NOW), NOW + 2, {}, Named.ANOTHER),  # case D1: the number passed on
+        (ToldTime(), NOW, {}, Named.PERHAPS),
         # Case P16: it leads a session, and was there before the row came.
-        (Told(), NOW - HOUR, {"came": NOW, "leads": True}, Named.STRANGER),
-        (Told(since=NOW), NOW - HOUR, {"came": NOW, "leads": True}, Named.STRANGER),
-        (Told(since=NOW), NOW - 3, {"came": NOW, "leads": True}, Named.IT),
-        (Told(), NOW - HOUR, {"came": NOW}, Named.PERHAPS),
-        (Told(), NOW - HOUR, {"leads": True}, Named.STRANGER),
-        (Told(), NOW - 9, {"leads": True}, Named.PERHAPS),
-        (Told(since=NOW), NOW - HOUR, {"leads": True}, Named.IT),
+        (ToldTime(), NOW - HOUR, {"came": NOW, "leads": True}, Named.STRANGER),
+        (ToldTime(since=NOW), NOW - HOUR, {"came": NOW, "leads": True}, Named.STRANGER),
+        (ToldTime(since=NOW), NOW - 3, {"came": NOW, "leads": True}, Named.IT),
+        (ToldTime(), NOW - HOUR, {"came": NOW}, Named.PERHAPS),
+        (ToldTime(), NOW - HOUR, {"leads": True}, Named.STRANGER),
+        (ToldTime(), NOW - 9, {"leads": True}, Named.PERHAPS),
+        (ToldTime(since=NOW), NOW - HOUR, {"leads": True}, Named.IT),
         # Case Q7: naive words of another zone.
         (IN_NEW_YORK, NOW - 2, {}, Named.PERHAPS),
         (IN_NEW_YORK, NOW - 2, {"came": NOW - 5}, Named.IT),
@@ -48,11 +48,11 @@ IN_AUCKLAND = replace(AHEAD, since_local=NOW, started_local=NOW)
         (IN_AUCKLAND, NOW + 2, {"came": NOW - 5}, Named.PERHAPS),
         (IN_AUCKLAND, NOW - 25, {"came": NOW - 5}, Named.STRANGER),
         # In Kolkata the words look later than they are: older by five and a half hours it is not.
-        (Told(NOW, NOW - 5.5 * HOUR, NOW, NOW - 5.5 * HOUR), NOW - 5.5 * HOUR, {}, Named.IT),
+        (ToldTime(NOW, NOW - 5.5 * HOUR, NOW, NOW - 5.5 * HOUR), NOW - 5.5 * HOUR, {}, Named.IT),
     ],
 )
 def test_a_number_means_a_process_only_where_its_row_can_have_been_written_of_it(
-    told: Told, began: float, seen: dict[str, object], whom: Named
+    told: ToldTime, began: float, seen: dict[str, object], whom: Named
 ) -> None:
     """Older than the row is somebody else, younger too."""
     how = {"came": None, "first": NOW, "leads": False, "zone": None, **seen}
@@ -70,18 +70,18 @@ def test_a_heartbeat_that_was_just_written_tells_its_zone() -> None:
 @pytest.mark.parametrize(
     ("told", "zone", "latest"),
     [
-        (Told(), None, None),
-        (Told(since=NOW), None, NOW),
+        (ToldTime(), None, None),
+        (ToldTime(since=NOW), None, NOW),
         (IN_NEW_YORK, None, NOW),
         (replace(IN_NEW_YORK, since_local=None), None, NOW - 4 * HOUR),
         (replace(IN_NEW_YORK, since_local=None), 4 * HOUR, NOW),
         (AHEAD, None, None),
         (AHEAD, -13 * HOUR, NOW),
-        (Told(since=NOW), -2 * HOUR, NOW - 2 * HOUR),  # two hours later it does not lie ahead any more
+        (ToldTime(since=NOW), -2 * HOUR, NOW - 2 * HOUR),  # two hours later it does not lie ahead any more
     ],
 )
 def test_the_last_moment_at_which_a_number_can_have_been_written(
-    told: Told, zone: float | None, latest: float | None
+    told: ToldTime, zone: float | None, latest: float | None
 ) -> None:
     """By its words, or moved by the zone that heartbeats have told."""
     assert told.latest(zone) == latest
@@ -90,14 +90,16 @@ def test_the_last_moment_at_which_a_number_can_have_been_written(
 @pytest.mark.parametrize(
     ("told", "began", "zone"),
     [
-        (Told(), NOW, None),
-        (Told(since=NOW), NOW - 5, 0.0),
+        (ToldTime(), NOW, None),
+        (ToldTime(since=NOW), NOW - 5, 0.0),
         (IN_NEW_YORK, NOW - 5, 4 * HOUR),
         (IN_NEW_YORK, NOW + 5, None),
         (IN_AUCKLAND, NOW - 5, -13 * HOUR),
         (AHEAD, NOW - 5, None),
     ],
 )
-def test_a_start_tells_the_zone_where_its_words_fit_in_one_way(told: Told, began: float, zone: float | None) -> None:
+def test_a_start_tells_the_zone_where_its_words_fit_in_one_way(
+    told: ToldTime, began: float, zone: float | None
+) -> None:
     """What cannot be UTC, and fits in the zone of its process, was written in that."""
     assert told.by_start(began) == zone

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.core.steps import Reading, Step, credit, step_between, with_step
+from watchdog.core.steps import ClockReading, ClockStep, credit, step_between, with_step
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 spans = st.timedeltas(timedelta(), timedelta(days=30))
@@ -14,16 +14,16 @@ steps = st.timedeltas(timedelta(days=-30), timedelta(days=400))
 
 def test_only_what_the_time_since_boot_does_not_explain_is_a_step() -> None:
     """Suspend is in both; a small one is slewing; over a restart of the machine nothing is known."""
-    former = Reading(NOW, 100.0, "boot")
+    former = ClockReading(NOW, 100.0, "boot")
     for passed, seconds, step in (
         (60.0, 60.0, 0.0),
         (60.5, 60.0, 0.0),
         (3660.0, 60.0, 3600.0),
         (-3540.0, 60.0, -3600.0),
     ):
-        now = Reading(NOW + timedelta(seconds=passed), 100.0 + seconds, "boot")
+        now = ClockReading(NOW + timedelta(seconds=passed), 100.0 + seconds, "boot")
         assert step_between(former, now) == timedelta(seconds=step)
-    assert not step_between(former, Reading(NOW + timedelta(days=4), 1.0, "another"))
+    assert not step_between(former, ClockReading(NOW + timedelta(days=4), 1.0, "another"))
 
 
 @given(
@@ -36,7 +36,7 @@ def test_nothing_falls_due_before_its_time_however_the_clock_is_set(
     story: list[tuple[timedelta, timedelta]], put_after: int, rest: timedelta, keep: timedelta
 ) -> None:
     """Safety: something is put away between steps; by the wall clock and the credit it is never due too early."""
-    wall, true, known, put = NOW, timedelta(), list[Step](), None
+    wall, true, known, put = NOW, timedelta(), list[ClockStep](), None
     for number, (passed, by) in enumerate([*story, (rest, timedelta())]):
         if number == put_after:
             put = wall, true
@@ -51,7 +51,7 @@ def test_nothing_falls_due_before_its_time_however_the_clock_is_set(
 
 def test_a_step_is_forgotten_when_all_that_it_made_older_is_due() -> None:
     """Liveness: the credit ends."""
-    step = Step(NOW, timedelta(days=4))
+    step = ClockStep(NOW, timedelta(days=4))
     assert credit([step], timedelta(days=3), NOW + timedelta(days=2)) == timedelta(days=4)
     assert not credit([step], timedelta(days=3), NOW + timedelta(days=3))
-    assert not credit([Step(NOW, timedelta(days=-4))], timedelta(days=3), NOW)
+    assert not credit([ClockStep(NOW, timedelta(days=-4))], timedelta(days=3), NOW)

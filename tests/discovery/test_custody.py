@@ -10,7 +10,7 @@ import pytest
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
-from watchdog.core.custody import Daemon, Holder
+from watchdog.core.custody import DaemonProcess, Holder
 from watchdog.discovery.custody import Custodians, _Neighbour
 from watchdog.helpers.pool import HelperPool
 from watchdog.processes.identity import boot_id, read_identity
@@ -38,7 +38,7 @@ class Room:
         self.custodians = Custodians(Fleet(), Clock(), told, HelperPool(), kills, "host", "/nowhere")  # type: ignore[arg-type]
         me, main = read_identity(os.getpid(), "host"), agent.identity
         assert me is not None and main is not None
-        self.daemon = Daemon(ME, os.getppid(), me.start_ticks + started)
+        self.daemon = DaemonProcess(ME, os.getppid(), me.start_ticks + started)
         self.neighbour = _Neighbour(self.daemon, me, {(main.pid, main.start_ticks): ("b", "beta")})
         self.custodians._neighbours[SOCKET] = self.neighbour
 

@@ -15,7 +15,7 @@ import pytest
 from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
 from watchdog.core.registration import RegistrationRequest
-from watchdog.core.source_entries import End, Entry, end_json, end_of, entry_json, entry_of
+from watchdog.core.source_entries import Entry, EntryEnd, end_json, end_of, entry_json, entry_of
 from watchdog.discovery import entry_match
 from watchdog.discovery.entry_match import MatchResult
 from watchdog.errors import BadRequest
@@ -211,7 +211,7 @@ def test_a_double_in_a_container_makes_a_number_nobodys(child: Entry) -> None:
 def test_an_entry_and_an_end_survive_their_way_as_json() -> None:
     """Uid 0 and an end of its own are said, too."""
     assert entry_of(entry_json(FULL)) == FULL
-    end = End("killed", "why", "daemon", 5, signal="SIGKILL", resumable=False)
+    end = EntryEnd("killed", "why", "daemon", 5, signal="SIGKILL", resumable=False)
     assert end_of(end_json(end)) == end
 
 

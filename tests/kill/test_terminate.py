@@ -29,7 +29,7 @@ from watchdog.kill import pinned_tree
 from watchdog.kill.terminate import TerminationPlan, TerminationResult, TreeTermination
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import bounded, cgroups, identity
-from watchdog.processes.signals import Guard, Look, SendResult, kill_cgroup, send
+from watchdog.processes.signals import Guard, SendResult, SignalTarget, kill_cgroup, send
 from watchdog.processes.survey import Trees
 
 HOST = identity.this_host(None)
@@ -192,7 +192,9 @@ while True:
 def test_the_end_wakes_nobody_it_has_stopped(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A parent that dies before its stopped children has the kernel continue them, with SIGHUP (setpgid(2))."""
 
-    def slowly(member: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None, look: Look) -> SendResult:
+    def slowly(
+        member: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None, look: SignalTarget
+    ) -> SendResult:
         sent = send(member, sig, guard, pidfd, look)
         time.sleep(0.1)  # as in a large tree
         return sent

@@ -16,7 +16,7 @@ def held(tmp_path: Path) -> int:
     return os.open(tmp_path, os.O_PATH | os.O_CLOEXEC)
 
 
-def run(code: str, held: int, given: bytes = b"", seconds: float = 60.0, limit: int = 1000) -> client.Ran:
+def run(code: str, held: int, given: bytes = b"", seconds: float = 60.0, limit: int = 1000) -> client.ClientResult:
     return client.run([sys.executable, "-c", code], {"WORD": "x"}, held, given, seconds, limit)
 
 

@@ -16,7 +16,7 @@ from tests.owner.tmux_servers import Servers, child_of, command_of, end, pane_wi
 from tests.world import alive, started_at, wait_for
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import TERMINALS, tmux
-from watchdog.owner.terminals.base import Pane, Seen, Server, pane_json, reached
+from watchdog.owner.terminals.base import ListedPane, Pane, TerminalServer, pane_json, reached
 from watchdog.owner.terminals.pane_lookup import stat_of
 from watchdog.owner.terminals.panes import close, never_found, pane_screen
 
@@ -171,7 +171,7 @@ def test_a_server_that_is_just_ending_is_looked_at_once_more(servers: Servers, m
     known = pane_with(pid)
     asked = tmux.TMUX.panes
 
-    def ending(server: Server, until: float) -> list[Seen]:
+    def ending(server: TerminalServer, until: float) -> list[ListedPane]:
         servers.tmux("kill-server")
         return asked(server, until)
 

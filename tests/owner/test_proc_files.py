@@ -49,7 +49,7 @@ def test_a_read_that_hangs_is_not_made_again_before_it_returns(
     paths.add(f"/proc/{sleeper}/stat")
     before = threading.active_count()
     for _ in range(5):
-        with pytest.raises(proc_files.Hung, match=f"/proc/{sleeper}/stat hangs"):
+        with pytest.raises(proc_files.ReadHung, match=f"/proc/{sleeper}/stat hangs"):
             proc_files.read(sleeper, "stat")
         assert proc_files.read(sleeper, "cmdline") == b"sleep\x001000\x00"
     assert threading.active_count() <= before + 2
@@ -85,10 +85,10 @@ def test_one_users_hundreds_are_its_own(
     try:
         for child in theirs:
             paths.add(f"/proc/{child.pid}/maps")
-            with pytest.raises(proc_files.Hung):
+            with pytest.raises(proc_files.ReadHung):
                 proc_files.read(child.pid, "maps")
         assert len(proc_files._hung) == 3
-        with pytest.raises(proc_files.Hung):
+        with pytest.raises(proc_files.ReadHung):
             proc_files.read(theirs[-1].pid, "cmdline")
         assert proc_files.read(sleeper, "maps")
     finally:

@@ -9,7 +9,7 @@ import pytest
 from tests.owner.repositories import Repository, context, git
 from watchdog.core import hooks
 from watchdog.core.hooks import HookOutcome
-from watchdog.core.sites import Known, Site, known_json, site_of, stranger
+from watchdog.core.sites import KnownSite, Site, known_json, site_of, stranger
 from watchdog.owner import temp_dirs
 from watchdog.owner.hooks.git_locks import git_locks
 from watchdog.owner.hooks.temp_dir import temp_dir
@@ -33,10 +33,10 @@ def test_a_worktree_is_known_by_its_entry_and_branch(repository: Repository) -> 
     git(path, "add", "-A")
     git(path, "commit", "-qm", "second")
     git(path, "switch", "-qc", "more")
-    assert stranger(Known(first), seen(path)) is None
+    assert stranger(KnownSite(first), seen(path)) is None
     git(repository.main, "worktree", "remove", str(path))
     git(repository.main, "worktree", "add", "-q", str(path), "wt")
-    assert stranger(Known(first), seen(path)) is not None
+    assert stranger(KnownSite(first), seen(path)) is not None
 
 
 def test_a_main_checkout_and_a_plain_directory_have_no_entry(repository: Repository, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_strangers_worktree_at_that_path_stays(repository: Repository, change:
     """Clean, merged and unused, with an ignored file in it; also where a row of version 0.1 knows no more than when."""
     repository.worktree("older")
     path = repository.worktree()
-    known = Known(seen(path) if was_seen else None, until=time.time())
+    known = KnownSite(seen(path) if was_seen else None, until=time.time())
     time.sleep(0.01)  # time stamps of files are those of the last tick of the kernel's clock
     assert callable(change)
     change(repository, path)
@@ -92,7 +92,7 @@ def test_a_strangers_worktree_at_that_path_stays(repository: Repository, change:
 def test_the_agents_own_worktree_goes(repository: Repository, was_seen: bool) -> None:
     """Also of a row of version 0.1: what is older than the row was there when the agent was registered."""
     path = repository.worktree()
-    known = Known(seen(path) if was_seen else None, until=time.time(), watched=False)
+    known = KnownSite(seen(path) if was_seen else None, until=time.time(), watched=False)
     about = context(worktree=str(path), sites={"worktree": known_json(known)})
     assert worktree(about, hooks.CleanupSettings()).outcome is HookOutcome.DONE
 
@@ -100,7 +100,7 @@ def test_the_agents_own_worktree_goes(repository: Repository, was_seen: bool) ->
 def test_a_branch_that_was_changed_while_nobody_watched_keeps_it(repository: Repository) -> None:
     """Somebody went on in it after the agent's end."""
     path = repository.worktree()
-    known = Known(seen(path), watched=False)
+    known = KnownSite(seen(path), watched=False)
     git(path, "switch", "-qc", "mine")
     about = context(worktree=str(path), sites={"worktree": known_json(known)})
     result = worktree(about, hooks.CleanupSettings())
@@ -111,7 +111,7 @@ def test_a_branch_that_was_changed_while_nobody_watched_keeps_it(repository: Rep
 def test_locks_in_a_strangers_worktree_stay(repository: Repository) -> None:
     """The sibling: the path leads to another one's git dir."""
     path = repository.worktree()
-    known = Known(seen(path))
+    known = KnownSite(seen(path))
     replaced(repository, path)
     lock = Path(git(path, "rev-parse", "--absolute-git-dir").strip()) / "index.lock"
     lock.write_text("")
@@ -126,7 +126,7 @@ def test_a_strangers_directory_at_a_temp_dirs_path_stays(tmp_path: Path, was_see
     """The sibling: it would be deleted at once. One with the agent's mark is its own, whenever it was made."""
     place = tmp_path / "t"
     place.mkdir()
-    known = Known(seen(place) if was_seen else None, until=time.time())
+    known = KnownSite(seen(place) if was_seen else None, until=time.time())
     time.sleep(0.01)
     place.rename(tmp_path / "aside")
     place.mkdir()

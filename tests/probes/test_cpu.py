@@ -6,7 +6,7 @@ import pytest
 
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.core.agent import Policy, Registration, State, Status, Verdict
-from watchdog.core.observed_activity import Kind, ObservedActivity
+from watchdog.core.observed_activity import ActivityKind, ObservedActivity
 from watchdog.core.process import Identity, TreeMember
 from watchdog.probes.cpu import measure, see_cpu
 
@@ -43,12 +43,12 @@ def test_a_child_agent_at_work_speaks_for_its_parent(
     fleet.add(child)
     child.verdict, child.state, child.promised = verdict, state, promised
     if busy:
-        child.sights.see(Kind.LOG, "its log grew")
+        child.sights.see(ActivityKind.LOG, "its log grew")
 
     measure(fleet, 10)
 
     assert expected is (parent.activity is not None)
-    assert child.sights.seen.keys() <= {Kind.LOG}
+    assert child.sights.seen.keys() <= {ActivityKind.LOG}
 
 
 def test_cpu_of_the_whole_tree_counts_from_scan_to_scan() -> None:
@@ -92,7 +92,7 @@ def test_no_time_between_two_scans_is_no_evidence() -> None:
 def test_what_was_seen_is_believed_for_half_of_the_silence_that_is_too_long() -> None:
     """A build that uses a core in bursts lives between them; a sight of long ago is no excuse."""
     one = agent(PARENT)
-    one.sights.see(Kind.TRANSCRIPT, "its transcript grew")
+    one.sights.see(ActivityKind.TRANSCRIPT, "its transcript grew")
     one.watch(0, 59, 100)
     one.rhythm = timedelta(seconds=20)
     assert one.activity == "its transcript grew 59s ago"
@@ -103,8 +103,8 @@ def test_what_was_seen_is_believed_for_half_of_the_silence_that_is_too_long() ->
 def test_the_freshest_sight_is_told() -> None:
     """Of several, the one that speaks most."""
     sights = ObservedActivity()
-    sights.see(Kind.LOG, "its log grew")
+    sights.see(ActivityKind.LOG, "its log grew")
     sights.watch(timedelta(seconds=5))
-    sights.see(Kind.CPU, "busy")
+    sights.see(ActivityKind.CPU, "busy")
 
     assert sights.best(timedelta(seconds=10)) == "busy"

@@ -17,7 +17,7 @@ from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
-from watchdog.core.observed_activity import Kind
+from watchdog.core.observed_activity import ActivityKind
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.probes.heartbeat_files import HeartbeatFiles
@@ -45,7 +45,7 @@ class Looking:
     def unread(self) -> bool:
         return self.agent.unread is not None
 
-    async def look(self, kind: Kind | str, by: Callable[[], None] | None = None) -> None:
+    async def look(self, kind: ActivityKind | str, by: Callable[[], None] | None = None) -> None:
         """Look, and wait for the answer."""
         (by or self.growth.look)()
         async with asyncio.timeout(60):
@@ -71,8 +71,8 @@ def run(story: Callable[[Looking], Awaitable[None]]) -> None:
     asyncio.run(told())
 
 
-@pytest.mark.parametrize(("kind", "key"), [(Kind.TRANSCRIPT, "transcript"), (Kind.LOG, "log")])
-def test_growth_counts_from_one_look_to_the_next_of_one_silence(tmp_path: Path, kind: Kind, key: str) -> None:
+@pytest.mark.parametrize(("kind", "key"), [(ActivityKind.TRANSCRIPT, "transcript"), (ActivityKind.LOG, "log")])
+def test_growth_counts_from_one_look_to_the_next_of_one_silence(tmp_path: Path, kind: ActivityKind, key: str) -> None:
     """The first look only begins; what grew before the silence speaks for nothing; other rights are no growth."""
     path = tmp_path / "file"
     path.write_text("1\n")
@@ -106,10 +106,10 @@ def test_a_file_that_cannot_be_looked_at_is_no_evidence_and_says_why(tmp_path: P
 
     async def story(made: Looking) -> None:
         made.agent.reg = replace(made.agent.reg, log=str(path))
-        await made.look(Kind.LOG)
-        assert "No such file" in made.agent.sights.failed[Kind.LOG]
+        await made.look(ActivityKind.LOG)
+        assert "No such file" in made.agent.sights.failed[ActivityKind.LOG]
         path.touch()
-        await made.look(Kind.LOG)
+        await made.look(ActivityKind.LOG)
         assert (made.agent.sights.failed, made.agent.sights.seen) == ({}, {})
 
     run(story)
@@ -126,8 +126,8 @@ def test_a_helper_that_answers_what_it_must_not_is_a_look_that_failed(answer: ob
     async def story() -> None:
         made = Looking(Liar())
         made.agent.reg = replace(made.agent.reg, log="/x")
-        await made.look(Kind.LOG)
-        assert "no answer" in made.agent.sights.failed[Kind.LOG]
+        await made.look(ActivityKind.LOG)
+        assert "no answer" in made.agent.sights.failed[ActivityKind.LOG]
         await made.inquiries.close()
 
     asyncio.run(story())
@@ -216,7 +216,7 @@ def test_a_pane_changes_when_it_shows_what_was_not_there_before() -> None:
         made.agent.reg = replace(made.agent.reg, identity=read_identity(os.getpid(), "host"))
         for screen, seen in SCREENS:
             screens[:] = [screen]
-            await made.look(Kind.PANE)
+            await made.look(ActivityKind.PANE)
             assert made.seen() == ("its pane changes" if seen else None), screen
             made.agent.sights.seen.clear()
         await made.inquiries.close()
@@ -235,9 +235,9 @@ def test_who_sits_in_no_pane_is_not_told_as_a_failed_look() -> None:
     async def story() -> None:
         made = Looking(Refuses())
         made.agent.reg = replace(made.agent.reg, identity=read_identity(os.getpid(), "host"))
-        for code, told in (("no_pane", {}), ("tmux", {Kind.PANE: "so it is"})):
+        for code, told in (("no_pane", {}), ("tmux", {ActivityKind.PANE: "so it is"})):
             reason[:] = [code]
-            await made.look(Kind.PANE)
+            await made.look(ActivityKind.PANE)
             assert made.agent.sights.failed == told
         await made.inquiries.close()
 
@@ -250,8 +250,8 @@ def test_nothing_is_kept_of_who_is_in_question_no_more() -> None:
 
     async def story(made: Looking) -> None:
         made.agent.reg = replace(made.agent.reg, log="/nowhere", identity=read_identity(os.getpid(), "host"))
-        await made.look(Kind.PANE)
-        await made.look(Kind.LOG)
+        await made.look(ActivityKind.PANE)
+        await made.look(ActivityKind.LOG)
         assert made.inquiries._subjects
         made.fleet.drop(made.agent.agent_id)
         made.growth.look()

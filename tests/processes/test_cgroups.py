@@ -173,12 +173,12 @@ def test_who_is_gone_is_told_apart_from_who_has_none(family: Family) -> None:
 
 def test_a_mount_that_shows_a_part_shows_only_that() -> None:
     """As in a container that got a part of the host's hierarchy, without a namespace of its own."""
-    mount = cgroups.Mount("/sys/fs/cgroup", "/docker/x")
+    mount = cgroups.CgroupMount("/sys/fs/cgroup", "/docker/x")
 
     assert mount.directory_of("/docker/x/agent") == "/sys/fs/cgroup/agent"
     assert mount.directory_of("/docker/xy") is None
     assert mount.directory_of("/docker/x") is None
-    assert cgroups.Mount("/sys/fs/cgroup", "/../..").directory_of("/agent") is None
+    assert cgroups.CgroupMount("/sys/fs/cgroup", "/../..").directory_of("/agent") is None
 
 
 @needs_v1("freezer")

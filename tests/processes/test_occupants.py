@@ -10,22 +10,22 @@ from tests.processes.conftest import Family, needs_root
 from watchdog.owner.occupancy import place
 from watchdog.processes import bounded
 from watchdog.processes.bounded import Hung
-from watchdog.processes.occupants import Place, users_of
+from watchdog.processes.occupants import OccupiedPlace, users_of
 
 OWNER = 12003  # of the place; we are another uid
 READY = "print('ready', flush=True); sys.stdin.read()"
 
 
-def there(path: Path, *, by_name: bool = False, open_: bool = True) -> Place:
+def there(path: Path, *, by_name: bool = False, open_: bool = True) -> OccupiedPlace:
     """The place as its owner's helper names it."""
     told = place(str(path))
     assert told is not None
     assert isinstance(told["born"], int | None)
     where = str(told["device"]), str(told["inside"])
-    return Place(str(told["path"]), OWNER, *where, told["born"], open_, by_name, writable=True)
+    return OccupiedPlace(str(told["path"]), OWNER, *where, told["born"], open_, by_name, writable=True)
 
 
-def user(where: Place) -> str | None:
+def user(where: OccupiedPlace) -> str | None:
     return users_of((where,), frozenset({os.getpid()})).get(where.path)
 
 

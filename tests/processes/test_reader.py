@@ -25,7 +25,7 @@ from watchdog.processes import bounded, procfs, reader, reader_main, snapshot, t
 from watchdog.processes import identity as identities
 from watchdog.processes.bounded import LookFailed, Unreadable
 from watchdog.processes.reader import Reader
-from watchdog.processes.signals import Guard, Look, SendResult, send
+from watchdog.processes.signals import Guard, SendResult, SignalTarget, send
 
 FIRST = 5_000_000  # pids that no kernel gives out
 CODE = """
@@ -353,11 +353,11 @@ def test_one_that_hangs_is_signalled_by_the_pinned_pidfd_and_no_other_way(
         assert refusal.value.reason == "unreadable"
     spares = Guard(HOST, spare=frozenset({"tmux: server"}))
     with pytest.raises(SignalRefused) as refusal:
-        send(identity, signal.SIGTERM, spares, pin, Look(name="tmux: server"))
+        send(identity, signal.SIGTERM, spares, pin, SignalTarget(name="tmux: server"))
     assert refusal.value.reason == "spared"
-    assert send(identity, signal.SIGTERM, spares, pin, Look(name="sleep")) is SendResult.SENT
+    assert send(identity, signal.SIGTERM, spares, pin, SignalTarget(name="sleep")) is SendResult.SENT
     assert child.wait(60) == -signal.SIGTERM
-    assert send(identity, signal.SIGKILL, spares, pin, Look(name="sleep")) is SendResult.GONE
+    assert send(identity, signal.SIGKILL, spares, pin, SignalTarget(name="sleep")) is SendResult.GONE
     os.close(pin)
     os.close(wrong)
 

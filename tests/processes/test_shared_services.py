@@ -12,7 +12,7 @@ from watchdog.core.services import CODEX, PARTS
 from watchdog.processes.survey import survey
 from watchdog.processes.table import ProcessTable, Row, scan
 from watchdog.processes.tree import Root, trees
-from watchdog.processes.vendor_markers import Source, below_services, made_inside
+from watchdog.processes.vendor_markers import MarkedAgent, below_services, made_inside
 
 S1, S2, S9 = "s-1", "s-2", "s-9"
 
@@ -42,7 +42,9 @@ B = agent("b", 65, sessions=frozenset({(S2, identity(70))}))
 
 def found(seen: ProcessTable, *roots: Root) -> dict[str, set[int]]:
     """As a scan finds them: first whose the vendors' marks are, then the trees."""
-    made = made_inside(seen, [Source(a.agent_id, a.owner_uid, a.main, a.marks) for a in roots if a.main is not None])
+    made = made_inside(
+        seen, [MarkedAgent(a.agent_id, a.owner_uid, a.main, a.marks) for a in roots if a.main is not None]
+    )
     return pids(seen, *(dataclasses.replace(a, marks=made.get(a.agent_id, frozenset())) for a in roots))
 
 

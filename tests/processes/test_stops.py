@@ -7,7 +7,7 @@ import signal
 import time
 
 from tests.processes.conftest import Family, until
-from watchdog.core.halts import Stop
+from watchdog.core.halts import StopState
 from watchdog.processes.stops import stops, tracers_of
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
@@ -18,7 +18,7 @@ def test_who_is_stopped_by_a_signal_is_told_with_it(family: Family) -> None:
     stopped, runs = family.start("sleep", "300", session=True), family.start("sleep", "300")
     os.kill(stopped.pid, signal.SIGSTOP)
     until(lambda: stops((stopped.pid,)), "it is stopped")
-    assert stops((stopped.pid, runs.pid)) == {stopped.pid: Stop("T", 0, "SIGSTOP")}
+    assert stops((stopped.pid, runs.pid)) == {stopped.pid: StopState("T", 0, "SIGSTOP")}
     os.kill(stopped.pid, signal.SIGCONT)
     until(lambda: not stops((stopped.pid,)), "it goes on")
 
@@ -45,7 +45,7 @@ def test_whose_terminal_it_is_now_is_told() -> None:
             time.sleep(0.01)
     try:
         until(lambda: stops((child,)), "it is stopped")
-        assert stops((child,))[child] == Stop("T", 0, "SIGSTOP", has_terminal=True, in_front=True)
+        assert stops((child,))[child] == StopState("T", 0, "SIGSTOP", has_terminal=True, in_front=True)
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -11,7 +11,7 @@ from tests.processes.test_tree_pure import ALICE, BOB, HOME, agent, identity, pi
 from watchdog.processes import procfs
 from watchdog.processes.table import ProcessTable, Row, scan
 from watchdog.processes.tree import Root, trees
-from watchdog.processes.vendor_markers import MOST, Source, made_inside
+from watchdog.processes.vendor_markers import MOST, MarkedAgent, made_inside
 
 S, T = "CLAUDE_CODE_SESSION_ID=s", "CODEX_THREAD_ID=t"
 
@@ -23,7 +23,9 @@ def carrying(each: Row, *marks: str) -> Row:
 
 def found(seen: ProcessTable, *agents: Root) -> dict[str, set[int]]:
     """Members of each agent, as a scan finds them: first whose the values are, then the trees."""
-    made = made_inside(seen, [Source(a.agent_id, a.owner_uid, a.main, a.marks) for a in agents if a.main is not None])
+    made = made_inside(
+        seen, [MarkedAgent(a.agent_id, a.owner_uid, a.main, a.marks) for a in agents if a.main is not None]
+    )
     return pids(seen, *(dataclasses.replace(a, marks=made.get(a.agent_id, frozenset())) for a in agents))
 
 
@@ -135,7 +137,7 @@ def test_no_more_values_are_kept_than_some() -> None:
     marks = [f"CODEX_THREAD_ID={number:03}" for number in range(MOST + 4)]
     children = [carrying(row(110 + number, 100), mark) for number, mark in enumerate(marks)]
     seen = table(carrying(SHELL), carrying(MAIN), *children)
-    assert made_inside(seen, [Source("a", ALICE, identity(100))]) == {"a": frozenset(marks[-MOST:])}
+    assert made_inside(seen, [MarkedAgent("a", ALICE, identity(100))]) == {"a": frozenset(marks[-MOST:])}
 
 
 SCRIPT = """
@@ -172,7 +174,9 @@ def test_whatever_carries_what_no_rule_is_broken(seen: ProcessTable, agents: lis
     rows = {pid: data.draw(st.just(each) | st.builds(carrying, st.just(each))) for pid, each in seen.rows.items()}
     rows = {pid: carrying(each, *data.draw(MARKS)) if each.vendors is not None else each for pid, each in rows.items()}
     seen = dataclasses.replace(seen, rows=rows)
-    made = made_inside(seen, [Source(a.agent_id, a.owner_uid, a.main, a.marks) for a in agents if a.main is not None])
+    made = made_inside(
+        seen, [MarkedAgent(a.agent_id, a.owner_uid, a.main, a.marks) for a in agents if a.main is not None]
+    )
     agents = [dataclasses.replace(a, marks=made.get(a.agent_id, frozenset())) for a in agents]
     result = trees(seen, agents)
     members = [member.identity.pid for tree in result.values() for member in tree]

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from tests.registry.samples import NOW, add
 from watchdog.core.agent import Status
 from watchdog.core.hooks import HookOutcome
-from watchdog.registry.retention_queries import Kind
+from watchdog.registry.retention_queries import RetentionKind
 from watchdog.registry.store import AsyncStore, Store
 
 LATER = NOW + timedelta(hours=1)
@@ -84,7 +84,7 @@ def test_events_come_in_the_order_of_their_ids_and_by_owner(store: Store, databa
 def test_the_id_of_a_deleted_event_is_never_used_again(store: Store) -> None:
     """A client that has seen event 1 would miss a second event 1."""
     store.add_event("agent.late", None, "t", "w", NOW)
-    assert store.forget(Kind.EVENTS, store.due(Kind.EVENTS, LATER, "h1")) == 1
+    assert store.forget(RetentionKind.EVENTS, store.due(RetentionKind.EVENTS, LATER, "h1")) == 1
     assert store.add_event("agent.late", None, "t", "w", NOW) == 2
 
 

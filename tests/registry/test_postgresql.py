@@ -22,7 +22,7 @@ from watchdog.core.kill import Reason
 from watchdog.errors import AlreadyRunning, ConfigError, RegistryUnavailable
 from watchdog.registry import engines
 from watchdog.registry.engines import REFUSE, Engines
-from watchdog.registry.retention_queries import Kind
+from watchdog.registry.retention_queries import RetentionKind
 from watchdog.registry.rows import SweepRow
 from watchdog.registry.schema import metadata
 from watchdog.registry.store import Store
@@ -81,7 +81,7 @@ def test_a_story_reads_the_same(store: Store) -> None:
         "kill.finished",
         "agent.ended",
     ]
-    for kind in Kind:
+    for kind in RetentionKind:
         assert store.forget(kind, store.due(kind, NOW + timedelta(days=1), FULL.host)) >= 0
     assert (store.agents(ended=True), store.events(0)) == ([], [])
 

@@ -11,7 +11,7 @@ from watchdog.clock import Clock
 from watchdog.core.agent import Status
 from watchdog.core.kill import Reason
 from watchdog.reaper.shares import Shares
-from watchdog.registry.retention_queries import Kind
+from watchdog.registry.retention_queries import RetentionKind
 from watchdog.registry.store import AsyncStore, Store
 
 MALLORY, ALICE, ROOT = 1000, 1001, 0
@@ -54,11 +54,11 @@ def test_each_kind_of_row_counts_for_its_owner(store: Store) -> None:
     store.add_event("hold.started", "a", "t", LONG, NOW, owner_uid=MALLORY)
     store.add_event("hold.started", None, "t", LONG, NOW)
     uses = store.uses()
-    assert bare[Kind.AGENTS] > 1200
-    assert uses[MALLORY][Kind.AGENTS] - bare[Kind.AGENTS] > 400 + 400
-    assert uses[MALLORY][Kind.TASKS] > 200
-    assert uses[MALLORY][Kind.EVENTS] - bare[Kind.EVENTS] > 400 + 400 + 400
-    assert uses[ALICE] == {Kind.HOLDS: 600 + len("a") + len("h1")}
+    assert bare[RetentionKind.AGENTS] > 1200
+    assert uses[MALLORY][RetentionKind.AGENTS] - bare[RetentionKind.AGENTS] > 400 + 400
+    assert uses[MALLORY][RetentionKind.TASKS] > 200
+    assert uses[MALLORY][RetentionKind.EVENTS] - bare[RetentionKind.EVENTS] > 400 + 400 + 400
+    assert uses[ALICE] == {RetentionKind.HOLDS: 600 + len("a") + len("h1")}
     assert uses.keys() == {MALLORY, ALICE}
 
 

@@ -14,7 +14,7 @@ from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.holds import Holds
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy
-from watchdog.core.custody import Daemon, Holder
+from watchdog.core.custody import DaemonProcess, Holder
 from watchdog.core.kill import Reason
 from watchdog.registry.rows import RequestRow
 from watchdog.registry.store import AsyncStore, Store
@@ -22,7 +22,7 @@ from watchdog.service.recovery import Recovery
 
 NOBODY: Any = cast("Any", None)
 OTHERS = ("settings", "hearing", "placement", "worker", "registrar", "custodians")  # parts of the daemon
-HOLDER = Holder(Daemon(0, 4242, 7), "/run/agent-watchdog/control.sock", "b" * 32, "alpha")
+HOLDER = Holder(DaemonProcess(0, 4242, 7), "/run/agent-watchdog/control.sock", "b" * 32, "alpha")
 
 
 class Counted(Store):

@@ -31,7 +31,7 @@ from tests.verdicts.test_latency import EARLY, sleeping
 from watchdog.agents.fleet import Agent
 from watchdog.core.agent import Beat, Policy, Registration, State, Status
 from watchdog.core.kill import Reason
-from watchdog.core.observed_activity import Kind
+from watchdog.core.observed_activity import ActivityKind
 from watchdog.processes import identity
 from watchdog.service.main_loop import Daemon
 
@@ -67,7 +67,7 @@ BEAT = says()
 
 def grows(_: Daemon, agent: Agent) -> None:
     """Its log is seen to grow."""
-    agent.sights.see(Kind.LOG, "its log grew")
+    agent.sights.see(ActivityKind.LOG, "its log grew")
 
 
 @dataclass

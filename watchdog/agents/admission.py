@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from watchdog.clock import Clock
-from watchdog.core.admission import RATES, WAIT, Bucket, Kind, may_take
+from watchdog.core.admission import RATES, WAIT, Bucket, LimitKind, may_take
 from watchdog.helpers.users import Users
 from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
@@ -42,8 +42,8 @@ class Admission:
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._buckets: dict[Kind, dict[int, Bucket]] = {kind: {} for kind in RATES}
-        self._spells: dict[tuple[int, Kind], _Spell] = {}
+        self._buckets: dict[LimitKind, dict[int, Bucket]] = {kind: {} for kind in RATES}
+        self._spells: dict[tuple[int, LimitKind], _Spell] = {}
         self.descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
     def user_of(self, uid: int) -> int:
@@ -55,7 +55,7 @@ class Admission:
         """Whether that uid itself is never limited: root, and whose daemon it is. Not what only counts for them."""
         return uid in (0, os.geteuid())
 
-    def take(self, uid: int, kind: Kind, cost: float) -> float:
+    def take(self, uid: int, kind: LimitKind, cost: float) -> float:
         """Seconds that a request has to wait for its tokens, which are its own from now on; 0: it need not wait.
 
         More than `WAIT`: nothing was taken, and the request is to be refused (a heartbeat: taken late), after `WAIT`.
@@ -68,7 +68,7 @@ class Admission:
             bucket.spend(cost, rate)
         return seconds
 
-    def has(self, uid: int, kind: Kind) -> bool:
+    def has(self, uid: int, kind: LimitKind) -> bool:
         """Whether there is a token for it now, which is taken."""
         if self.exempt(uid):
             return True
@@ -85,16 +85,16 @@ class Admission:
         """
         if self.exempt(uid):
             return 0.0
-        bucket, rate = self._bucket(uid, Kind.REQUESTS)
+        bucket, rate = self._bucket(uid, LimitKind.REQUESTS)
         bucket.spend(cost, rate)
         return bucket.wait(0.0, rate)
 
     def owes(self, uid: int) -> float:
         """Seconds until what its user has taken in advance is paid; 0: it owes nothing."""
-        bucket, rate = self._bucket(uid, Kind.REQUESTS)
+        bucket, rate = self._bucket(uid, LimitKind.REQUESTS)
         return bucket.wait(0.0, rate)
 
-    def _bucket(self, uid: int, kind: Kind) -> tuple[Bucket, float]:
+    def _bucket(self, uid: int, kind: LimitKind) -> tuple[Bucket, float]:
         """Its user's, filled up to now, and the tokens a second that it gets while so many want some."""
         buckets, user, now = self._buckets[kind], self.user_of(uid), self._clock.mono()
         bucket = buckets.get(user)
@@ -111,7 +111,7 @@ class Admission:
         mine = sum(count for owner, count in held.items() if self.user_of(owner) == user)
         return self.exempt(uid) or may_take(mine, held.total(), AGENTS, self.descriptors // 4)
 
-    def refused(self, uid: int, kind: Kind, count: int = 1) -> None:
+    def refused(self, uid: int, kind: LimitKind, count: int = 1) -> None:
         """Count a refusal; the first of a spell is logged."""
         self._metrics.refused.labels(str(kind)).inc(count)
         user = self.user_of(uid)
@@ -175,7 +175,7 @@ class DatagramBudget:
             return bool(self._hungry)
         behind = bool(self._hungry)
         for user in self._hungry:
-            self._admission.refused(user, Kind.DATAGRAMS)
+            self._admission.refused(user, LimitKind.DATAGRAMS)
         self._began, self._share = now, DATAGRAMS // max(1, len(self._hungry))
         self._left.clear()
         self._hungry.clear()
@@ -195,12 +195,12 @@ class DatagramBudget:
 
 
 WHY = {
-    Kind.REQUESTS: "more requests than its share",
-    Kind.BEATS: "more heartbeats over HTTP than its share; each was taken a second late",
-    Kind.CONNECTIONS: "more connections at a time, or in a second, than its share",
-    Kind.FOLLOWERS: "more followers of the history than its share",
-    Kind.AGENTS: "more living agents than its share",
-    Kind.DATAGRAMS: "more datagrams than its share; what is left in its sockets is read later",
+    LimitKind.REQUESTS: "more requests than its share",
+    LimitKind.BEATS: "more heartbeats over HTTP than its share; each was taken a second late",
+    LimitKind.CONNECTIONS: "more connections at a time, or in a second, than its share",
+    LimitKind.FOLLOWERS: "more followers of the history than its share",
+    LimitKind.AGENTS: "more living agents than its share",
+    LimitKind.DATAGRAMS: "more datagrams than its share; what is left in its sockets is read later",
 }
 
 

@@ -35,7 +35,7 @@ OURS = "/agent-watchdog"  # root's leaves, below the root of cgroup v2
 _LEAF = re.compile("agent-[0-9a-f]{32}")
 
 
-class Kind(StrEnum):
+class CgroupKind(StrEnum):
     """What this host gives to an agent."""
 
     SCOPE = "scope"
@@ -63,7 +63,7 @@ class CgroupPlacement:
     async def place(self, agent: Agent) -> None:
         """Have an agent moved that `run` holds back. It goes without when that cannot be done; said once."""
         main, number = agent.identity, agent.agent_id
-        if self.kind is Kind.NONE or agent.cgroup is not None or main is None:
+        if self.kind is CgroupKind.NONE or agent.cgroup is not None or main is None:
             return
         task = self._tasks.get(number)
         if task is None:
@@ -94,13 +94,16 @@ class CgroupPlacement:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _look(self) -> tuple[Kind, str]:
+    def _look(self) -> tuple[CgroupKind, str]:
         if cgroups.version_2() is None:
-            return Kind.NONE, "cgroup v2 is not mounted"
+            return CgroupKind.NONE, "cgroup v2 is not mounted"
         if os.path.isdir("/run/systemd/system"):  # sd_booted(3)
             if os.geteuid() and not _lingers(os.geteuid()):
-                return Kind.NONE, "with your last login your user manager ends all that is its own (enable-linger)"
-            return Kind.SCOPE, ""
+                return (
+                    CgroupKind.NONE,
+                    "with your last login your user manager ends all that is its own (enable-linger)",
+                )
+            return CgroupKind.SCOPE, ""
         try:
             own = "" if os.geteuid() == 0 else cgroups.path_of(os.getpid()) or ""
             self._base = OURS if os.geteuid() == 0 else own
@@ -108,13 +111,13 @@ class CgroupPlacement:
             cgroups.create(trial)
             cgroups.remove(trial)
         except OSError as error:
-            return Kind.NONE, f"no systemd, and no cgroup v2 that uid {os.geteuid()} may divide: {error.strerror}"
-        return Kind.LEAF, ""
+            return CgroupKind.NONE, f"no systemd, and no cgroup v2 that uid {os.geteuid()} may divide: {error.strerror}"
+        return CgroupKind.LEAF, ""
 
     async def _place(self, agent: Agent, main: Identity) -> None:
         try:
             await self._refuse_confined(agent, main)
-            if self.kind is Kind.LEAF:
+            if self.kind is CgroupKind.LEAF:
                 self._clear()
                 _refuse_ended(agent, main)
                 _into_leaf(main.pid, f"{self._base}/{cgroup_names(agent.agent_id)[1]}")
@@ -143,7 +146,9 @@ class CgroupPlacement:
         uid, path = agent.reg.owner_uid, cgroups.path_of(main.pid)
         if os.geteuid() != 0 or uid == 0 or path is None:
             return
-        why = cgroup_limits.of_cgroups(path) if self.kind is Kind.LEAF else await cgroup_limits.of_units(path, uid)
+        why = (
+            cgroup_limits.of_cgroups(path) if self.kind is CgroupKind.LEAF else await cgroup_limits.of_units(path, uid)
+        )
         if why is not None:
             raise PermissionError(errno.EPERM, why)
 
@@ -170,7 +175,7 @@ class CgroupPlacement:
 
     def leaves(self) -> dict[str, str]:
         """Empty leaves of no living agent, by the agent's id: a daemon died before it could remove them."""
-        if self.kind is not Kind.LEAF:
+        if self.kind is not CgroupKind.LEAF:
             return {}
         living = {cgroup_names(agent.agent_id)[1] for agent in self._fleet}
         names = [name for name in cgroups.below(self._base) if _LEAF.fullmatch(name) and name not in living]

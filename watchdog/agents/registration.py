@@ -27,7 +27,7 @@ from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, in_lane
 from watchdog.config.settings import Settings
-from watchdog.core.admission import WAIT, Kind, cost_of
+from watchdog.core.admission import WAIT, LimitKind, cost_of
 from watchdog.core.agent import LIVE, Registration, Status
 from watchdog.core.ownership import ROOT
 from watchdog.core.peer import Peer
@@ -97,9 +97,9 @@ class Registrar:
 
     def take_share(self, uid: int) -> float:
         """Take what a registration costs its user. Seconds until it may be tried; more than `WAIT`: it is refused."""
-        seconds = self._admission.take(uid, Kind.REQUESTS, cost_of("POST", "/agents")[1])
+        seconds = self._admission.take(uid, LimitKind.REQUESTS, cost_of("POST", "/agents")[1])
         if seconds > WAIT:
-            self._admission.refused(uid, Kind.REQUESTS)
+            self._admission.refused(uid, LimitKind.REQUESTS)
         return seconds
 
     # -- a new agent
@@ -186,13 +186,13 @@ class Registrar:
         if peer.admin:
             return
         if not self._admission.may_register(owner, (agent.reg.owner_uid for agent in self.fleet)):
-            self._admission.refused(owner, Kind.AGENTS)
+            self._admission.refused(owner, LimitKind.AGENTS)
             user = self._admission.user_of(owner)
             raise Conflict(
                 f"uid {owner} (user {user}) has as many living agents as one may; end some (agent-watchdog remove)"
             )
         if not self._admission.exempt(owner) and scarce():
-            self._admission.refused(owner, Kind.AGENTS)
+            self._admission.refused(owner, LimitKind.AGENTS)
             words = "few file descriptors are left; they are for agents that are registered already; try again"
             raise Limited(words, 10)
 

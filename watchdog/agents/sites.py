@@ -12,7 +12,7 @@ from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import ENDED, Status
-from watchdog.core.sites import Known, known_json, site_of
+from watchdog.core.sites import KnownSite, known_json, site_of
 from watchdog.errors import RegistryUnavailable
 from watchdog.processes import identity
 from watchdog.registry.store import AsyncStore
@@ -90,4 +90,4 @@ def sites_known(agent: Agent, ended_at: float | None) -> dict[str, Any]:
     made = agent.reg.created_at
     until = ended_at + SECOND if agent.met_alive and ended_at else 0.0 if made is None else made.timestamp()
     sites = {"worktree": agent.reg.worktree_site, "temp_dir": agent.reg.temp_site}
-    return {place: known_json(Known(site, until, watched)) for place, site in sites.items()}
+    return {place: known_json(KnownSite(site, until, watched)) for place, site in sites.items()}

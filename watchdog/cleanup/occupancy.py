@@ -12,7 +12,7 @@ from typing import Any
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.processes.bounded import LookFailed
-from watchdog.processes.occupants import Place, users_of
+from watchdog.processes.occupants import OccupiedPlace, users_of
 from watchdog.processes.reader import awaited
 
 ANSWER = 10.0  # seconds for the helper's word
@@ -24,7 +24,7 @@ class Occupancy:
 
     def __init__(self, owners: HelperPool) -> None:
         self._owners = owners
-        self._asked: dict[Place, asyncio.Future[str | None]] = {}
+        self._asked: dict[OccupiedPlace, asyncio.Future[str | None]] = {}
         self._scan: asyncio.Task[None] | None = None
 
     async def user_of(self, owner: int, path: str | None, *, by_name: bool = False) -> str | None:
@@ -46,7 +46,7 @@ class Occupancy:
             user = await self._look(place)
         return user
 
-    async def _look(self, place: Place) -> str | None:
+    async def _look(self, place: OccupiedPlace) -> str | None:
         """The answer of a scan that begins after this question."""
         if place not in self._asked:
             self._asked[place] = asyncio.get_running_loop().create_future()
@@ -66,11 +66,13 @@ class Occupancy:
                     future.set_result(found.get(place.path))
 
 
-def _place(owner: int, answer: Any, by_name: bool) -> Place | None:
+def _place(owner: int, answer: Any, by_name: bool) -> OccupiedPlace | None:
     if answer is None:
         return None
     path, born = answer["path"], answer["born"]
     if not isinstance(path, str) or not path.startswith("/") or not (born is None or type(born) is int):
         raise ValueError("the helper's answer is no place")
     where = str(answer["device"]), str(answer["inside"])
-    return Place(path, owner, *where, born, answer["open"] is not False, by_name, answer["writable"] is not False)
+    return OccupiedPlace(
+        path, owner, *where, born, answer["open"] is not False, by_name, answer["writable"] is not False
+    )

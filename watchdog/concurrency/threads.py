@@ -35,7 +35,7 @@ class Unanswered(WatchdogError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _ThreadCall:
     """One that has not returned yet."""
 
     what: str
@@ -43,14 +43,14 @@ class _Call:
 
 
 _numbers = itertools.count()
-_calls: dict[int, _Call] = {}  # single operations on a dict are atomic
+_calls: dict[int, _ThreadCall] = {}  # single operations on a dict are atomic
 
 
 @contextmanager
 def noted(what: str) -> Iterator[None]:
     """While the block runs, this thread waits for `what`."""
     number = next(_numbers)
-    _calls[number] = _Call(what, _clock.mono())
+    _calls[number] = _ThreadCall(what, _clock.mono())
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Pace, Turns
 from watchdog.config.settings import Settings
 from watchdog.control.peers import peer_of, too_often
-from watchdog.core.admission import PER_TARGET, PER_TOKEN, WAIT, Kind
+from watchdog.core.admission import PER_TARGET, PER_TOKEN, WAIT, LimitKind
 from watchdog.core.agent import Registration
 from watchdog.core.peer import Peer
 from watchdog.discovery.custody import Custodians
@@ -124,7 +124,7 @@ class ControlContext:
         if targets > 1 and not peer.admin:
             seconds = self.admission.owes(peer.uid)
             if seconds > WAIT:
-                self.admission.refused(peer.uid, Kind.REQUESTS)
+                self.admission.refused(peer.uid, LimitKind.REQUESTS)
                 raise too_often(peer.uid, self.admission.user_of(peer.uid), seconds)
             self.charge(peer, "named", targets)
 
@@ -143,7 +143,7 @@ class ControlContext:
         """What its word changed in its registration: the type decides its limits. A failed write is not repeated."""
         if agent.reg.agent_type != former.agent_type:
             agent.adopt(self.settings.policy_for(agent.reg))
-        if agent.reg == former or self.admission.take(agent.reg.owner_uid, Kind.REQUESTS, 1.0) > WAIT:
+        if agent.reg == former or self.admission.take(agent.reg.owner_uid, LimitKind.REQUESTS, 1.0) > WAIT:
             return  # its user writes more than its share: as a failed write
         with suppress(RegistryUnavailable):  # a daemon after us goes by what it was told first
             if agent.reg.transcript is not None and agent.reg.transcript != former.transcript:

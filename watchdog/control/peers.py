@@ -23,7 +23,7 @@ from functools import partial
 from typing import TypeVar, cast
 
 from watchdog.agents.admission import Admission, retry_after
-from watchdog.core.admission import WAIT, Kind, cost_of, may_take
+from watchdog.core.admission import WAIT, LimitKind, cost_of, may_take
 from watchdog.core.peer import Peer
 from watchdog.errors import Limited, TooMany
 from watchdog.helpers import nss
@@ -69,7 +69,7 @@ def _in_group(connection: socket.socket, gid: int, name: str) -> bool:
 
 
 @dataclass(slots=True)
-class Held:
+class OpenConnections:
     """How many connections each uid, and each user that is not exempt, has."""
 
     uids: Counter[int] = field(default_factory=Counter)
@@ -113,9 +113,9 @@ class ConnectionLimiter:
         self.admin_group = admin_group
         self.descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.total = max(2 * per_uid, self.descriptors // 4)  # of all but root and the daemon's own uid
-        self.open = Held()
+        self.open = OpenConnections()
         self.processes: Counter[tuple[int, int]] = Counter()  # the same, of one uid and pid
-        self.followers = Held()
+        self.followers = OpenConnections()
 
     def __call__(self) -> asyncio.Protocol:
         return Guarded(self)
@@ -133,7 +133,7 @@ class ConnectionLimiter:
             self.open.add(peer.uid, user)
             self.processes[peer.uid, peer.pid] += 1
         else:
-            self._refused(peer.uid, user, Kind.CONNECTIONS)
+            self._refused(peer.uid, user, LimitKind.CONNECTIONS)
             if self.unheard is not None:
                 self.unheard(peer.uid)
         return refusal
@@ -156,24 +156,24 @@ class ConnectionLimiter:
 
     def may_knock(self, uid: int) -> bool:
         """Whether that uid may have one more connection by now; how many it has open is not asked."""
-        return self.admission is None or self.admission.has(uid, Kind.CONNECTIONS)
+        return self.admission is None or self.admission.has(uid, LimitKind.CONNECTIONS)
 
     def hung_up_on(self, dropped: Counter[int]) -> None:
         """So many connections of these uids were closed unread."""
         for uid, count in dropped.items():
             if self.admission is not None:
-                self.admission.refused(uid, Kind.CONNECTIONS, count)
+                self.admission.refused(uid, LimitKind.CONNECTIONS, count)
             if self.unheard is not None:
                 self.unheard(uid)
 
     def follow(self, peer: Peer, user: int | None) -> str | None:
         """Count an entered connection as a follower's from now on, or say why it is none."""
         if self.followers.uids[peer.uid] >= FOLLOWERS:
-            self._refused(peer.uid, user, Kind.FOLLOWERS)
+            self._refused(peer.uid, user, LimitKind.FOLLOWERS)
             return f"uid {peer.uid} follows the history {FOLLOWERS} times already; end one, or ask without follow"
         held = self.followers.everyone
         if user is not None and not may_take(self.followers.users[user], held, FOLLOWERS, self.total // 4):
-            self._refused(peer.uid, user, Kind.FOLLOWERS)
+            self._refused(peer.uid, user, LimitKind.FOLLOWERS)
             return f"the user of uid {peer.uid} (uid {user}) follows the history too often; end one, or try again"
         self.followers.add(peer.uid, user)
         self.leave(peer, user)
@@ -188,7 +188,7 @@ class ConnectionLimiter:
         """A follower's connection has ended."""
         self.followers.drop(peer.uid, user)
 
-    def _refused(self, uid: int, user: int | None, kind: Kind) -> None:
+    def _refused(self, uid: int, user: int | None, kind: LimitKind) -> None:
         if self.admission is not None and user is not None:
             self.admission.refused(uid, kind)
 
@@ -271,7 +271,7 @@ class Guarded(asyncio.Protocol):
         self._begun = False  # its first byte has come, and the request's time runs
         self._waits: asyncio.TimerHandle | None = None
         self._paid = False
-        self._kind = Kind.REQUESTS
+        self._kind = LimitKind.REQUESTS
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -370,7 +370,7 @@ class Guarded(asyncio.Protocol):
         if admission is None or peer is None or user is None or self._transport is None:
             return
         admission.refused(peer.uid, self._kind)
-        if self._kind is Kind.BEATS:
+        if self._kind is LimitKind.BEATS:
             self._go_on()
             return
         limited = too_often(peer.uid, user, seconds)

@@ -39,7 +39,7 @@ from watchdog.control.routes import (
 )
 from watchdog.control.schemas import MAX_BODY, gone
 from watchdog.control.views.results import denial
-from watchdog.core.admission import WAIT, Kind, cost_of
+from watchdog.core.admission import WAIT, LimitKind, cost_of
 from watchdog.core.peer import Peer
 from watchdog.errors import BadRequest, Forbidden, Limited, NoSpace, WatchdogError
 from watchdog.telemetry import logger
@@ -140,7 +140,7 @@ async def _pay(desk: ControlContext, peer: Peer, user: int, request: web.Request
         await asyncio.sleep(min(seconds, WAIT))
     if seconds > WAIT:
         desk.admission.refused(peer.uid, kind)
-        if kind is not Kind.BEATS:
+        if kind is not LimitKind.BEATS:
             raise too_often(peer.uid, user, seconds)
 
 

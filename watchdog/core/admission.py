@@ -11,7 +11,7 @@ LONE = 4  # shares: as long as all users together have less than that, one may h
 FIRST = 8  # one part in so many of a total is kept for users that have nothing yet
 
 
-class Kind(StrEnum):
+class LimitKind(StrEnum):
     """What a user can be limited in."""
 
     REQUESTS = "requests"
@@ -40,7 +40,11 @@ class Rate(NamedTuple):
 # One `list` of few agents costs a token. Estimated, for a third of one core in all: a registration keeps the event loop
 # busy for some 8 ms (1,000 of them took 7.5 s), a heartbeat over HTTP for 0.5 ms, and a helper process is 60 to 100 ms
 # of CPU. Connections: more than all requests and heartbeats that are served need; one without a word takes 0.2 ms.
-RATES = {Kind.REQUESTS: Rate(100.0, 400.0), Kind.BEATS: Rate(400.0, 800.0), Kind.CONNECTIONS: Rate(800.0, 1600.0)}
+RATES = {
+    LimitKind.REQUESTS: Rate(100.0, 400.0),
+    LimitKind.BEATS: Rate(400.0, 800.0),
+    LimitKind.CONNECTIONS: Rate(800.0, 1600.0),
+}
 WAIT = (
     1.0  # seconds that a request waits for its tokens; a refusal waits as long, so repeating it at once gains nothing
 )
@@ -68,20 +72,20 @@ PER_TOKEN = 32_768
 PER_TARGET = {"kill": 1.0, "remove": 2.0, "hold": 0.5, "unhold": 0.5, "named": 0.5}
 
 
-def cost_of(method: str, target: str) -> tuple[Kind, float]:
+def cost_of(method: str, target: str) -> tuple[LimitKind, float]:
     """What a request of that method and target (path and query) costs, in tokens."""
     path, _, query = target.partition("?")
     parts = path.strip("/").split("/")
     if parts[:1] == ["v1"]:
         parts = parts[1:]
     if method == "POST" and len(parts) == 3 and (parts[0], parts[2]) == ("agents", "beat"):
-        return Kind.BEATS, 1.0
+        return LimitKind.BEATS, 1.0
     if method == "POST" and parts == ["sessions", "beat"]:
-        return Kind.BEATS, 2.0  # which service it is asks for two looks at /proc
+        return LimitKind.BEATS, 2.0  # which service it is asks for two looks at /proc
     if len(parts) == 1:
         wide = 3.0 if method == "GET" and query.startswith("all") else 0.0
-        return Kind.REQUESTS, _COSTS.get((method, parts[0]), 1.0) + wide
-    return Kind.REQUESTS, 2.0  # one agent's whole story, its pid, its end
+        return LimitKind.REQUESTS, _COSTS.get((method, parts[0]), 1.0) + wide
+    return LimitKind.REQUESTS, 2.0  # one agent's whole story, its pid, its end
 
 
 @dataclass(slots=True)

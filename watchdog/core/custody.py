@@ -17,7 +17,7 @@ from watchdog.core.ownership import ROOT
 
 
 @dataclass(frozen=True, slots=True)
-class Daemon:
+class DaemonProcess:
     """One daemon's process, as the kernel tells it."""
 
     uid: int
@@ -34,7 +34,7 @@ class Daemon:
 class Holder:
     """A living daemon that says that it holds an agent, and what the agent is called there."""
 
-    daemon: Daemon
+    daemon: DaemonProcess
     socket: str
     agent_id: str
     name: str
@@ -51,7 +51,7 @@ class Custody(Enum):
     THEIRS = "theirs"
 
 
-def custody(ours: Daemon, theirs: Daemon, owner: int, *, held: bool, ordered: bool = False) -> Custody:
+def custody(ours: DaemonProcess, theirs: DaemonProcess, owner: int, *, held: bool, ordered: bool = False) -> Custody:
     """Whose an agent of that owner is. `held`: we hold it as well. `ordered`: by root or an admin, of us."""
     if theirs.uid not in (ROOT, owner) or theirs == ours or ordered:
         return Custody.OURS

@@ -30,7 +30,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownAgents:
     """What the daemon knows of this owner's agents; names only, it has looked at no path."""
 
     living: frozenset[str] = frozenset()  # ids
@@ -47,8 +47,8 @@ class Known:
 class Finder:
     """Both halves of one kind. Either may raise OSError and WatchdogError."""
 
-    look: Callable[[hooks.CleanupSettings, Known], Iterable[Finding]]
-    act: Callable[[Finding, hooks.CleanupSettings, Known], HookResult]
+    look: Callable[[hooks.CleanupSettings, KnownAgents], Iterable[Finding]]
+    act: Callable[[Finding, hooks.CleanupSettings, KnownAgents], HookResult]
 
 
 def finding_json(finding: Finding) -> dict[str, object]:
@@ -71,7 +71,7 @@ def finding_of(data: object) -> Finding:
     return Finding(kind, path, agent_id, why[: hooks.MESSAGE_LIMIT], data.get("action"), size)  # type: ignore[arg-type] # checked there
 
 
-def known_json(known: Known) -> dict[str, object]:
+def known_json(known: KnownAgents) -> dict[str, object]:
     """What is known, as it goes over the pipe."""
     return {
         "living": sorted(known.living),
@@ -85,9 +85,9 @@ def known_json(known: Known) -> dict[str, object]:
     }
 
 
-def known_of(data: dict[str, Any]) -> Known:
+def known_of(data: dict[str, Any]) -> KnownAgents:
     """What is known, from its JSON."""
-    return Known(
+    return KnownAgents(
         frozenset(data["living"]),
         {str(key): float(age) for key, age in data["ended"].items()},
         dict(data["temp_dirs"]),

@@ -16,7 +16,7 @@ TERMINAL = {  # what a terminal, or a shell's job control, stops a job with (ter
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopState:
     """What the kernel says of one process that does not run. `signal`: the name of what stopped it; empty: not told.
 
     `in_front`: its terminal, if it has one, is its own process group's now (tcgetpgrp(3)).
@@ -29,7 +29,7 @@ class Stop:
     in_front: bool = False
 
 
-def halt(stops: Mapping[int, Stop], main: int | None, tree: Collection[int]) -> str | None:
+def halt(stops: Mapping[int, StopState], main: int | None, tree: Collection[int]) -> str | None:
     """Why an agent is not to be expected to speak, in words, by those of its processes that are stopped.
 
     A debugger that belongs to its own tree is its own doing.
@@ -38,7 +38,7 @@ def halt(stops: Mapping[int, Stop], main: int | None, tree: Collection[int]) -> 
         if stop.state == "t" and stop.tracer > 0 and stop.tracer not in tree:
             whom = "it" if pid == main else f"its process {pid}"
             return f"a debugger (process {stop.tracer}) holds {whom}"
-    stop = stops.get(main or 0, Stop(""))
+    stop = stops.get(main or 0, StopState(""))
     if stop.state != "T" or not stop.has_terminal:
         return None
     if not stop.signal and not stop.in_front:

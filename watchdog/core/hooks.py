@@ -127,7 +127,7 @@ def context_of(data: dict[str, Any]) -> HookContext:
     return HookContext(**{**data, "outcome": Status(data["outcome"]), **changed})
 
 
-def known_site(context: HookContext, place: str) -> sites.Known:
+def known_site(context: HookContext, place: str) -> sites.KnownSite:
     """What is known of that place of the agent's, `worktree` or `temp_dir`. Raises KeyError, TypeError, ValueError."""
     return sites.known_of((context.sites or {}).get(place))
 

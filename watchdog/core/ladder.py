@@ -52,7 +52,7 @@ END_PHASE = frozenset({Move.FREEZE, Move.STOP, Move.KILL})  # who was in one may
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class LadderState:
     """How far one kill has come. Instants are seconds of the daemon's monotonic clock.
 
     `main_alive`, `rest_alive` and `running` come from the last look and from pidfds since.
@@ -88,7 +88,7 @@ class Next:
     until: float = 0.0
 
 
-def next_step(kill: Kill, now: float) -> Next:
+def next_step(kill: LadderState, now: float) -> Next:
     """Say the next move.
 
     1. Nobody alive: a look that began after the last one died, and finds nothing new, verifies it.
@@ -126,18 +126,18 @@ def next_step(kill: Kill, now: float) -> Next:
     return Next(Move.WAIT, wait)
 
 
-def _first_end(kill: Kill) -> float | None:
+def _first_end(kill: LadderState) -> float | None:
     """When the grace of those is over who were told first; None while nobody was."""
     return None if kill.first is None else kill.first + kill.grace.total_seconds()
 
 
-def _late_look(kill: Kill, now: float) -> bool:
+def _late_look(kill: LadderState, now: float) -> bool:
     """Whether the first grace is over, and whom the tree has started in it is still to be told."""
     end = _first_end(kill)
     return end is not None and now >= end and not kill.late_asked and bool(kill.grace)
 
 
-def asked(kill: Kill, move: Move, now: float) -> Kill:
+def asked(kill: LadderState, move: Move, now: float) -> LadderState:
     """What a TERM that has gone out, or the wait for the grace's end, changes: until when there is a grace.
 
     From then on whoever got it has a whole one. Of those who were found later the ones that were found up to the end of
@@ -161,14 +161,14 @@ def asked(kill: Kill, move: Move, now: float) -> Kill:
     return kill
 
 
-def _owed(kill: Kill) -> bool:
+def _owed(kill: LadderState) -> bool:
     """Whether somebody lives whom no TERM was sent to although there is a grace."""
     main = kill.main_alive and not kill.main_termed and not kill.main_asked
     rest = kill.rest_alive and not kill.rest_termed and not kill.rest_asked
     return bool(kill.grace and (main or rest))
 
 
-def _end(kill: Kill, now: float) -> Next:
+def _end(kill: LadderState, now: float) -> Next:
     """One round: look, freeze what can be frozen, look, stop who still runs, look until nobody new does, KILL.
 
     Who is stopped cannot fork, so each look finds fewer; a tree that outruns us gets KILL all the same. So does one

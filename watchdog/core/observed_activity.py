@@ -21,7 +21,7 @@ class Trust(StrEnum):
     OWNER = "seen by its owner's helper"
 
 
-class Kind(StrEnum):
+class ActivityKind(StrEnum):
     """What can be seen from outside."""
 
     CPU = "cpu"
@@ -33,12 +33,12 @@ class Kind(StrEnum):
 
 
 TRUST = {
-    Kind.CPU: Trust.KERNEL,
-    Kind.IO: Trust.OWNER,
-    Kind.TRANSCRIPT: Trust.OWNER,
-    Kind.LOG: Trust.OWNER,
-    Kind.PANE: Trust.OWNER,
-    Kind.CHILD: Trust.OTHER,
+    ActivityKind.CPU: Trust.KERNEL,
+    ActivityKind.IO: Trust.OWNER,
+    ActivityKind.TRANSCRIPT: Trust.OWNER,
+    ActivityKind.LOG: Trust.OWNER,
+    ActivityKind.PANE: Trust.OWNER,
+    ActivityKind.CHILD: Trust.OTHER,
 }
 
 
@@ -54,16 +54,16 @@ class Sight:
 class ObservedActivity:
     """The last sight of each kind, and why a kind could not be seen at the last look."""
 
-    seen: dict[Kind, Sight] = field(default_factory=dict)
-    failed: dict[Kind, str] = field(default_factory=dict)
+    seen: dict[ActivityKind, Sight] = field(default_factory=dict)
+    failed: dict[ActivityKind, str] = field(default_factory=dict)
     prompt: Sight | None = None  # what its pane asks a person for, and since when; no activity
     unprompted: str | None = None  # why one that has not spoken yet may only wait for its first prompt
 
-    def see(self, kind: Kind, text: str) -> None:
+    def see(self, kind: ActivityKind, text: str) -> None:
         """It was seen now."""
         self.seen[kind] = Sight(text)
 
-    def looked(self, kind: Kind, failure: str | None = None) -> None:
+    def looked(self, kind: ActivityKind, failure: str | None = None) -> None:
         """A look worked, or why it did not."""
         if failure is None:
             self.failed.pop(kind, None)

@@ -22,7 +22,7 @@ class Named(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldTime:
     """When, by a row, in epoch seconds. `since`: its pid stood there at the latest; `started`: it began, by its word.
 
     The `_local` ones are the same words read in another zone, where they do not say in which they were written. The
@@ -64,7 +64,7 @@ class Told:
 
 
 def named(
-    told: Told, began: float, *, came: float | None, first: float, leads: bool, zone: float | None
+    told: ToldTime, began: float, *, came: float | None, first: float, leads: bool, zone: float | None
 ) -> tuple[Named, str]:
     """Whom it means, and why not that process.
 

@@ -29,7 +29,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSite:
     """What is known of an agent's place. `until`: when it can last have been made, if it was never seen (0: not said).
 
     `watched`: the daemon saw the agent's end, so nobody but the agent had changed the branch by then.
@@ -40,7 +40,7 @@ class Known:
     watched: bool = True
 
 
-def stranger(known: Known, now: Site) -> str | None:
+def stranger(known: KnownSite, now: Site) -> str | None:
     """Why what lies there now is not the agent's, in words; None where nothing says so."""
     then = known.site
     if then is None:
@@ -93,19 +93,19 @@ def _made(stored: Any) -> Made:
     return inode, at
 
 
-UNKNOWN = Known()
+UNKNOWN = KnownSite()
 
 
-def known_of(stored: Mapping[str, Any] | None) -> Known:
+def known_of(stored: Mapping[str, Any] | None) -> KnownSite:
     """What a hook is told of a place; nothing where it is not told. Raises as `site_of`."""
     if stored is None:
         return UNKNOWN
     site = stored.get("site")
-    return Known(
+    return KnownSite(
         None if site is None else site_of(site), float(stored.get("until", 0.0)), stored.get("watched") is not False
     )
 
 
-def known_json(known: Known) -> dict[str, Any]:
+def known_json(known: KnownSite) -> dict[str, Any]:
     """As `known_of` reads it back."""
     return asdict(known)

@@ -84,7 +84,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EntryEnd:
     """How an agent ended: what `forget` writes down."""
 
     status: str  # killed, stopped, failed, completed, lost
@@ -127,14 +127,14 @@ def entry_of(data: object) -> Entry:
     return entry
 
 
-def end_json(end: End) -> dict[str, object]:
+def end_json(end: EntryEnd) -> dict[str, object]:
     """An end, for the helper."""
     return asdict(end)
 
 
-def end_of(data: object) -> End:
+def end_of(data: object) -> EntryEnd:
     """An end from its JSON. Raises ValueError when it is none."""
-    end: End = _made(End, data)
+    end: EntryEnd = _made(EntryEnd, data)
     return end
 
 

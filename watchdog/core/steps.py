@@ -13,7 +13,7 @@ SMALL = timedelta(seconds=1)  # below which a change of the clock is none
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """The wall clock beside one that nobody sets. `boot`: seconds since that boot, suspended or not."""
 
     wall: datetime
@@ -22,14 +22,14 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ClockStep:
     """The wall clock was set by so much; `at` is when, by the clock as it is now."""
 
     at: datetime
     by: timedelta
 
 
-def step_between(former: Reading, now: Reading) -> timedelta:
+def step_between(former: ClockReading, now: ClockReading) -> timedelta:
     """By how much the wall clock was set since then; nothing over a restart of the machine: that cannot be told."""
     if former.boot_id != now.boot_id:
         return NOTHING
@@ -37,11 +37,11 @@ def step_between(former: Reading, now: Reading) -> timedelta:
     return by if abs(by) > SMALL else NOTHING
 
 
-def with_step(steps: Iterable[Step], by: timedelta, now: datetime) -> list[Step]:
+def with_step(steps: Iterable[ClockStep], by: timedelta, now: datetime) -> list[ClockStep]:
     """These and one more: the clock was set, and shows `now`. Of those before it shows another time from then on."""
-    return [*(Step(step.at + by, step.by) for step in steps), Step(now, by)]
+    return [*(ClockStep(step.at + by, step.by) for step in steps), ClockStep(now, by)]
 
 
-def credit(steps: Iterable[Step], keep: timedelta, now: datetime) -> timedelta:
+def credit(steps: Iterable[ClockStep], keep: timedelta, now: datetime) -> timedelta:
     """How much longer than `keep` something is to be kept by the wall clock, to be kept that long in truth."""
     return sum((step.by for step in steps if step.by > NOTHING and now - step.at < keep), NOTHING)

@@ -24,7 +24,7 @@ from watchdog.client.custody import daemon_of
 from watchdog.clock import Clock
 from watchdog.concurrency import threads
 from watchdog.concurrency.threads import Pool
-from watchdog.core.custody import Custody, Daemon, Holder, custody
+from watchdog.core.custody import Custody, DaemonProcess, Holder, custody
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity, Presence
 from watchdog.core.sd_notify import Words, parse_datagram, words_of
@@ -47,7 +47,7 @@ Json = dict[str, object]
 class _Neighbour:
     """Another daemon as it answered last."""
 
-    daemon: Daemon
+    daemon: DaemonProcess
     identity: Identity
     held: dict[Key, tuple[str, str]]  # id and name of each agent there
 
@@ -74,7 +74,7 @@ class Custodians:
         self._host = host
         self._socket_path = socket_path
         me = identities.read_identity(os.getpid(), host)
-        self._me = Daemon(os.geteuid(), os.getpid(), 0 if me is None else me.start_ticks)
+        self._me = DaemonProcess(os.geteuid(), os.getpid(), 0 if me is None else me.start_ticks)
         self._neighbours: dict[str, _Neighbour] = {}  # by socket
         self._learnt: dict[Key, tuple[Holder, Identity, float]] = {}  # processes that we left to others; until when
         self._deaf: dict[int, float] = {}  # users whose daemons did not answer, and until when they are not asked again
@@ -228,7 +228,7 @@ class Custodians:
             if not isinstance(seen, Seen):
                 raise ValueError("it has ended, or cannot be seen")
             self._neighbours[path] = _Neighbour(
-                Daemon(uid, pid, seen.identity.start_ticks),
+                DaemonProcess(uid, pid, seen.identity.start_ticks),
                 seen.identity,
                 {(int(one["pid"]), int(one["start_ticks"])): (str(one["agent_id"]), str(one["name"])) for one in held},
             )
@@ -244,7 +244,7 @@ class Custodians:
         seen = (await look_at([pid], self._host))[pid]
         if not isinstance(seen, Seen) or seen.uids.one != uid:
             return None
-        daemon = Daemon(uid, pid, seen.identity.start_ticks)
+        daemon = DaemonProcess(uid, pid, seen.identity.start_ticks)
         return Holder(daemon, str(answer["socket"]), str(answer["agent_id"]), str(answer["name"])), seen.identity
 
     # -- what follows

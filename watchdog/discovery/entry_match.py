@@ -17,7 +17,7 @@ from watchdog.clock import Instant
 from watchdog.core.names import name_for, name_problem
 from watchdog.core.peer import Peer
 from watchdog.core.process import Identity, Listed
-from watchdog.core.provenance import SLACK, Named, Told, named
+from watchdog.core.provenance import SLACK, Named, ToldTime, named
 from watchdog.core.registration import RegistrationRequest, field_problem
 from watchdog.core.source_entries import MOST_ENTRIES, WORDS_LIMIT, Entry, entry_of, unread_entry
 from watchdog.errors import (
@@ -181,8 +181,8 @@ def _named(
     return named(_told(entry), began(identity, now), came=came, first=first, leads=leads, zone=arrival.zone)
 
 
-def _told(entry: Entry) -> Told:
-    return Told(
+def _told(entry: Entry) -> ToldTime:
+    return ToldTime(
         entry.since,
         entry.since_local,
         entry.started,

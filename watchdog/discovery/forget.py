@@ -6,7 +6,7 @@ belongs to the same key and to nobody's living process: each registry is read an
 
 from datetime import datetime
 
-from watchdog.core.source_entries import End, Entry, end_json, entry_of
+from watchdog.core.source_entries import Entry, EntryEnd, end_json, entry_of
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.registry.rows import AgentRow
@@ -24,7 +24,7 @@ async def remove_entries(
     told = []
     at = now if row.completed_at is None else row.completed_at
     reason = row.error_message or row.status.value
-    end = End(
+    end = EntryEnd(
         row.status.value, reason, by, at.timestamp(), row.exit_code, resumable=resumable, with_messages=with_messages
     )
     for place in row.registration.entries:

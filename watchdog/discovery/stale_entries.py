@@ -12,7 +12,7 @@ from watchdog.agents.history import EventRecorder
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
 from watchdog.core.agent import ENDED, Status
-from watchdog.core.source_entries import Became, End, Entry, end_json
+from watchdog.core.source_entries import Became, Entry, EntryEnd, end_json
 from watchdog.errors import OwnerCallFailed, WatchdogError
 from watchdog.helpers.pool import HelperPool
 from watchdog.registry.store import AsyncStore
@@ -127,19 +127,19 @@ class StaleEntries:
         if done["became"] == Became.DONE:
             self._tell(ghost, "source.ghost", place, f"{why}; {done['message']}")
 
-    async def _end(self, place: Place, why: str) -> End:
+    async def _end(self, place: Place, why: str) -> EntryEnd:
         """How it ended: as our own row says, where it was an agent of ours whose hook failed; else nobody knows."""
         now = self._clock.now().wall.timestamp()
         agent_id = self._agents.get(place)
         row = None if agent_id is None else await self._store.read(self._store.store.agent, agent_id)
         if row is None or row.status not in ENDED:
-            return End("lost", why, "daemon", now)
+            return EntryEnd("lost", why, "daemon", now)
         ended_at = now if row.completed_at is None else row.completed_at.timestamp()
         reason = (row.error_message or why).removeprefix(f"Agent {row.status}: ")
         task = {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(row.status)
         task = "completed" if row.finished and row.status is not Status.FAILED else task
         task = task or self._settings.policy_for(row.registration).task_status
-        return End(row.status.value, reason, "daemon", ended_at, row.exit_code, task_status=task)
+        return EntryEnd(row.status.value, reason, "daemon", ended_at, row.exit_code, task_status=task)
 
     def _tell(self, ghost: _Ghost, event: str, place: Place, why: str) -> None:
         if event not in ghost.told:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from watchdog.clock import Clock
 from watchdog.concurrency.threads import Pool
-from watchdog.core.steps import Reading, Step, credit, step_between, with_step
+from watchdog.core.steps import ClockReading, ClockStep, credit, step_between, with_step
 
 NAME = "clock.json"
 MOST = 64  # steps that are remembered, the newest
@@ -27,7 +27,7 @@ class Steps:
         self._clock = clock
         self._boot_id = boot_id
         self._disk = Pool(1, self._path)
-        self._steps: list[Step] = []
+        self._steps: list[ClockStep] = []
         self._written = float("-inf")
         self.on_step: Callable[[timedelta], None] = lambda by: None  # told of each, also of the one before this daemon
         self._last = self._read() or self._reading()
@@ -50,17 +50,17 @@ class Steps:
         self.look()
         return credit(self._steps, keep, self._last.wall)
 
-    def _reading(self) -> Reading:
+    def _reading(self) -> ClockReading:
         now = self._clock.now()
-        return Reading(now.wall, now.boot, self._boot_id)
+        return ClockReading(now.wall, now.boot, self._boot_id)
 
-    def _read(self) -> Reading | None:
+    def _read(self) -> ClockReading | None:
         """What a daemon before us wrote; None where there is nothing that can be used."""
         with suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
             with open(self._path) as file:
                 data = json.loads(file.read(65_536))
-            self._steps = [Step(_time(one["at"]), timedelta(seconds=one["by"])) for one in data["steps"]][-MOST:]
-            return Reading(_time(data["wall"]), float(data["boot"]), str(data["boot_id"]))
+            self._steps = [ClockStep(_time(one["at"]), timedelta(seconds=one["by"])) for one in data["steps"]][-MOST:]
+            return ClockReading(_time(data["wall"]), float(data["boot"]), str(data["boot_id"]))
         return None
 
     def _write(self, text: str) -> None:
@@ -78,6 +78,6 @@ def _time(epoch: float) -> datetime:
     return datetime.fromtimestamp(epoch, UTC)
 
 
-def _json(last: Reading, steps: list[Step]) -> str:
+def _json(last: ClockReading, steps: list[ClockStep]) -> str:
     told = [{"at": step.at.timestamp(), "by": step.by.total_seconds()} for step in steps]
     return json.dumps({"wall": last.wall.timestamp(), "boot": last.boot, "boot_id": last.boot_id, "steps": told})

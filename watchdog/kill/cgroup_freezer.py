@@ -12,7 +12,7 @@ from contextlib import suppress
 from watchdog.core.process import Identity
 from watchdog.errors import SignalRefused
 from watchdog.processes import cgroups, procfs
-from watchdog.processes.signals import Guard, Look, kill_cgroup
+from watchdog.processes.signals import Guard, SignalTarget, kill_cgroup
 
 FREEZE_LIMIT = 2.0  # seconds; 100 processes take 1.2 ms, one in uninterruptible sleep may take for ever
 _TICK = 0.005
@@ -88,7 +88,9 @@ class CgroupFreezer:
             pass  # EACCES, EROFS
         self.thaw()
 
-    def kill(self, ours: Mapping[Identity, int | None], guard: Guard, looks: Mapping[Identity, Look]) -> frozenset[int]:
+    def kill(
+        self, ours: Mapping[Identity, int | None], guard: Guard, looks: Mapping[Identity, SignalTarget]
+    ) -> frozenset[int]:
         """Kill it as a whole, with `ours` and `looks` as for `kill_cgroup`; the pids that this hit, perhaps none."""
         if self._path is None or not self.frozen:
             return frozenset()

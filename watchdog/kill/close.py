@@ -28,7 +28,7 @@ from watchdog.probes.exit_report import ExitReports
 from watchdog.processes import procfs
 from watchdog.processes.exit_status import exit_status
 from watchdog.processes.identity import boot_id, passed_on
-from watchdog.registry.rows import End, Proof
+from watchdog.registry.rows import AgentEnd, Proof
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
@@ -183,7 +183,7 @@ class Close:
                 if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
                     self._metrics.cleanup_failures.labels(str(run["hook"])).inc()
         self._hearing.sockets.drain(agent.agent_id)  # its last words, which no sweep has written down
-        end = End(
+        end = AgentEnd(
             order.request_id,
             order.holders,
             status,

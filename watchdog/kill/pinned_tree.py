@@ -20,7 +20,7 @@ from watchdog.processes import cgroups, procfs
 from watchdog.processes.bounded import Unreadable
 from watchdog.processes.identity import pin
 from watchdog.processes.reader import awaited
-from watchdog.processes.signals import NO_LOOK, Guard, Look, SendResult, carry_on, send
+from watchdog.processes.signals import NO_LOOK, Guard, SendResult, SignalTarget, carry_on, send
 from watchdog.processes.stops import tracers_of
 
 SPARE_DESCRIPTORS = 64  # for looks at /proc, the registry, and each signal's own pidfd
@@ -38,7 +38,7 @@ class Member:
     frozen_by: str | None = None  # the directory of the cgroup that holds it, where it is frozen
     tracer: int = 0  # the process that holds it, if it is traced
     stopped: bool = False  # by us, in this attempt
-    look: Look = NO_LOOK  # what was read of it for the signals that come next
+    look: SignalTarget = NO_LOOK  # what was read of it for the signals that come next
     owed: bool = False  # SIGCONT, unless it is killed: we stopped it, or an attempt before this one may have
     dead: bool = False
 
@@ -167,9 +167,9 @@ class PinnedTree:
             stats = await awaited(None, procfs.stats, tuple(m.pid for m in held))
         for member in held:
             stat = stats.get(member.pid)
-            member.look = Look(stat if isinstance(stat, procfs.Stat) else None, member.seen.name)
+            member.look = SignalTarget(stat if isinstance(stat, procfs.Stat) else None, member.seen.name)
 
-    def looks(self) -> dict[Identity, Look]:
+    def looks(self) -> dict[Identity, SignalTarget]:
         """What the last `look` saw."""
         return {m.seen.identity: m.look for m in self._members.values()}
 

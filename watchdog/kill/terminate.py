@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from watchdog.clock import Clock
 from watchdog.core.kill import Polite
-from watchdog.core.ladder import END_PHASE, Kill, Move, asked, next_step
+from watchdog.core.ladder import END_PHASE, LadderState, Move, asked, next_step
 from watchdog.core.process import Identity, TreeMember
 from watchdog.core.proof import Looks
 from watchdog.kill.cgroup_freezer import CgroupFreezer
@@ -105,7 +105,7 @@ class TreeTermination:
         self._restless = 0
         self._looks = Looks()
         self._enclosure = CgroupFreezer(plan.cgroup)
-        self._kill = Kill(clock.mono(), plan.grace, plan.verify, plan.polite)
+        self._kill = LadderState(clock.mono(), plan.grace, plan.verify, plan.polite)
 
     async def run(self) -> TerminationResult:
         """End the tree.
@@ -154,7 +154,7 @@ class TreeTermination:
             self._enclosure.thaw()
             roll.close()
 
-    def _state(self, alive: list[Member]) -> Kill:
+    def _state(self, alive: list[Member]) -> LadderState:
         """How far it has come, as the ladder wants to know it."""
         plan = self._plan
         main = [m for m in alive if m.seen.identity == plan.main]
@@ -213,7 +213,7 @@ class TreeTermination:
                 self._enclosure.next_round()
         self._kill = self._acted(move)
 
-    def _acted(self, move: Move) -> Kill:
+    def _acted(self, move: Move) -> LadderState:
         """What an act changes in the state: nothing that was seen before it is fresh any more."""
         kill, now = replace(self._kill, fresh=False, stable=False), self._clock.mono()
         if move not in END_PHASE:
@@ -223,7 +223,7 @@ class TreeTermination:
             return replace(kill, round_since=None, killed_until=now + RESEND)
         return replace(kill, round_since=now if kill.round_since is None else kill.round_since)
 
-    async def _wait(self, until: float, kill: Kill) -> None:
+    async def _wait(self, until: float, kill: LadderState) -> None:
         """Until an exit, a raised `force`, or the instant. A grace that goes on is told, so that none is begun anew.
 
         But not while somebody was refused: a later attempt may reach him, who has had no TERM.

@@ -37,7 +37,7 @@ def die_with_parent() -> None:
 
 
 @dataclass(slots=True)
-class Ran:
+class ChildResult:
     """How the work went. `status` is the first process's wait status, None when the deadline ended it."""
 
     status: int | None = None
@@ -94,13 +94,15 @@ def how(status: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit status {code}"
 
 
-def supervise(pid: int, outputs: dict[int, int], seconds: float, caller: int | None, grace: float = TERM_GRACE) -> Ran:
+def supervise(
+    pid: int, outputs: dict[int, int], seconds: float, caller: int | None, grace: float = TERM_GRACE
+) -> ChildResult:
     """Wait for the child `pid`, keep what comes from `outputs` (descriptor -> bytes kept), then end what is left.
 
     `caller` is a descriptor whose hang-up means that nobody waits for us any more. `grace`: seconds that a late child
     has between TERM and KILL.
     """
-    ran = Ran(output=dict.fromkeys(outputs, b""))
+    ran = ChildResult(output=dict.fromkeys(outputs, b""))
     until = time.monotonic() + seconds
     poll = select.poll()
     for fd in outputs:
@@ -132,7 +134,7 @@ def _exited(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _drain(fd: int, limit: int, ran: Ran) -> bool:
+def _drain(fd: int, limit: int, ran: ChildResult) -> bool:
     """Read what is there, keep up to `limit` bytes; False at end of file. At most 4 MiB, so a flood cannot hold us."""
     for _ in range(64):
         try:
@@ -165,7 +167,7 @@ def _parent(pid: str) -> int:
         return 0
 
 
-def _reap(first: int, ran: Ran) -> bool:
+def _reap(first: int, ran: ChildResult) -> bool:
     """Wait for whoever has ended. False when there is no child left."""
     while True:
         try:
@@ -178,7 +180,7 @@ def _reap(first: int, ran: Ran) -> bool:
             ran.status = status
 
 
-def _end_all(first: int, ran: Ran, patience: float) -> None:
+def _end_all(first: int, ran: ChildResult, patience: float) -> None:
     """TERM to the late first process, then KILL to every child until none is left."""
     began = time.monotonic()
     grace = patience if ran.late or ran.abandoned else 0.0

@@ -67,7 +67,7 @@ def _run(argv: Sequence[str], told: str, variables: dict[str, str], seconds: flo
     return judge(ran, ran.output[out], ran.output[err], seconds)
 
 
-def judge(ran: bounded_child.Ran, out: bytes, err: bytes, seconds: float) -> HookResult:
+def judge(ran: bounded_child.ChildResult, out: bytes, err: bytes, seconds: float) -> HookResult:
     """The result of a run: exit status 0 is done, or what the JSON says; anything else failed."""
     details: dict[str, object] = {}
     if ran.leftovers:

@@ -158,7 +158,9 @@ def built_in_hook(name: str, context: HookContext, settings: hooks.CleanupSettin
     return guarded(lambda: BUILT_IN[name](context, settings))
 
 
-def contained_work(work: Iterable[object], seconds: float, limit: int) -> tuple[bounded_child.Ran, bytes, str | None]:
+def contained_work(
+    work: Iterable[object], seconds: float, limit: int
+) -> tuple[bounded_child.ChildResult, bytes, str | None]:
     """What `work` yields, each as a line of JSON, from a child below the deadline; at most `limit` bytes are kept.
 
     And the path that it was at last. When it raises, the last line has its words instead, without an end, and the wait
@@ -356,7 +358,7 @@ class _Child:
     data: bytearray = field(default_factory=bytearray)
 
 
-class _Shared:
+class _SharedState:
     """The shared helper: it has one thread, which parses nothing of the owner's, and starts children that do."""
 
     def __init__(self, answers: _Answers) -> None:
@@ -479,7 +481,7 @@ def main() -> None:
         if line:
             answers.write(answer(COMMANDS if "--command" in options else ALONE, _request(line)))
         return
-    _Shared(answers).serve()
+    _SharedState(answers).serve()
     os._exit(0)
 
 

@@ -151,7 +151,7 @@ def _mapped(pid: str) -> set[str]:
 def _maps(pid: str) -> list[str]:
     try:
         return os.fsdecode(proc_files.read(pid, "maps")).split("\n")
-    except proc_files.Hung:
+    except proc_files.ReadHung:
         raise
     except OSError:  # another uid's, or gone
         return []
@@ -183,7 +183,7 @@ def is_mapped_to_write(path: str) -> bool:
     for pid in _visible():
         try:
             found = [line.partition(" /")[2] for line in _maps(pid) if _WRITES.match(line)]
-        except proc_files.Hung:
+        except proc_files.ReadHung:
             if _can_reach(pid, path):
                 return True
             continue
@@ -209,7 +209,7 @@ def occupant(path: str, *, by_name: bool = False) -> str | None:
             variable = _variable(pid, known) if by_name else None
             if variable is not None and not names.writable and not proc_files.speaks_for_us(pid):
                 variable = None
-        except proc_files.Hung as error:
+        except proc_files.ReadHung as error:
             if _can_reach(pid, path):
                 return f"{error.strerror}; what it uses is not known"
             continue
@@ -253,7 +253,7 @@ def _born(path: str) -> int | None:
 def _variable(pid: str, names: set[str]) -> str | None:
     try:
         return variable_naming(proc_files.read(pid, "environ", ENVIRON_LIMIT), names)
-    except proc_files.Hung:
+    except proc_files.ReadHung:
         raise
     except OSError:  # gone
         return None

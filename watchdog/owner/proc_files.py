@@ -1,7 +1,7 @@
 """Files of single processes below /proc, each of which may hang: an execve of that process that waits for a file
 system in user space holds the locks that the read takes, before the kernel asks whether we may read it at all.
 
-So each is read by a thread that can be left to it. `Hung` says that nothing is known of that process; it is never "not
+So each is read by a thread that can be left to it. `ReadHung` says that nothing is known of that process; it is never "not
 in use". A file that hung is not read again before that read has returned.
 """
 
@@ -29,14 +29,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _Answer = tuple[bytes | None, OSError | None]
 
 
-class Hung(OSError):
+class ReadHung(OSError):
     """A read of that process's file does not return."""
 
     def __init__(self, pid: int | str, file: str) -> None:
         super().__init__(errno.ETIMEDOUT, f"process {pid} cannot be read now: /proc/{pid}/{file} hangs")
 
 
-class _Worker(threading.Thread):
+class _ReadWorker(threading.Thread):
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.asked: SimpleQueue[tuple[str, int]] = SimpleQueue()
@@ -68,8 +68,8 @@ class _Worker(threading.Thread):
 
 
 _lock = threading.Lock()
-_idle: list[_Worker] = []
-_hung: dict[tuple[str, str], _Worker] = {}
+_idle: list[_ReadWorker] = []
+_hung: dict[tuple[str, str], _ReadWorker] = {}
 
 
 def _after_fork() -> None:
@@ -88,14 +88,14 @@ def read(pid: int | str, file: str, limit: int = 1 << 24) -> bytes:
     key = str(pid), file
     with _lock:
         if key in _hung or (len(_hung) >= OF_ONE_USER and _is_too_many(uid_of(pid))):
-            raise Hung(pid, file)
+            raise ReadHung(pid, file)
         worker = _idle.pop() if _idle else None
         patience = LESS if len(_hung) >= FEW else PATIENCE
     if worker is None:
         try:
             worker = _started()
         except RuntimeError as failure:  # no thread: nothing is known of it either
-            raise Hung(pid, file) from failure
+            raise ReadHung(pid, file) from failure
     worker.done.clear()
     worker.asked.put((f"/proc/{pid}/{file}", limit))
     for _ in range(TURNS):
@@ -109,7 +109,7 @@ def read(pid: int | str, file: str, limit: int = 1 << 24) -> bytes:
         if not worker.done.is_set():
             worker.left, worker.uid = key, uid_of(pid)
             _hung[key] = worker
-            raise Hung(pid, file)
+            raise ReadHung(pid, file)
     data, error = worker.answer
     with _lock:
         _idle.append(worker)
@@ -119,8 +119,8 @@ def read(pid: int | str, file: str, limit: int = 1 << 24) -> bytes:
     return data
 
 
-def _started() -> _Worker:
-    worker, former = _Worker(), threading.stack_size(STACK)
+def _started() -> _ReadWorker:
+    worker, former = _ReadWorker(), threading.stack_size(STACK)
     try:
         worker.start()
     finally:

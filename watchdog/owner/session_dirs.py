@@ -59,7 +59,7 @@ def living() -> Living:
             if not proc_files.speaks_for_us(pid):
                 continue  # anybody may carry any id
             words, environment = _read(pid, "cmdline"), _read(pid, "environ") if proc_files.is_ours(pid) else b""
-        except proc_files.Hung as error:
+        except proc_files.ReadHung as error:
             if proc_files.uid_of(pid) == os.geteuid():
                 unknown = f"{error.strerror}; it may be a Claude Code"
             continue
@@ -78,7 +78,7 @@ def claude_directory(pid: int) -> str:
     """Where the process of that number keeps its list of sessions, if it is a Claude Code of this uid's."""
     try:
         return _directory_of(_read(str(pid), "environ"))
-    except proc_files.Hung:
+    except proc_files.ReadHung:
         return _directory_of(b"")
 
 
@@ -96,7 +96,7 @@ def _read(pid: str, file: str) -> bytes:
     """A file of /proc; nothing when its process has gone or is not ours to look at. Raises Hung."""
     try:
         return proc_files.read(pid, file)
-    except proc_files.Hung:
+    except proc_files.ReadHung:
         raise
     except OSError:
         return b""

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 
 from watchdog import file_identity
-from watchdog.core.sites import Known, Made, Site, site_json, stranger
+from watchdog.core.sites import KnownSite, Made, Site, site_json, stranger
 from watchdog.errors import PathRefused
 from watchdog.owner import paths
 from watchdog.owner.git.git import dirs_of
@@ -30,7 +30,7 @@ def site(path: str) -> dict[str, object] | None:
         os.close(directory)
 
 
-def refuse_stranger(directory: int, known: Known, path: str) -> None:
+def refuse_stranger(directory: int, known: KnownSite, path: str) -> None:
     """Raises PathRefused (`stranger`) when the open directory is not what the agent had there."""
     why = stranger(known, seen(directory))
     if why is not None:

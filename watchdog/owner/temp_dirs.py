@@ -44,7 +44,7 @@ class TempDir:
     holder: str  # the agent's id, or what stands for it
     in_use: InUse = ()
     unchanged_for: float = 0.0
-    known: sites.Known = sites.UNKNOWN
+    known: sites.KnownSite = sites.UNKNOWN
     used_by: str | None = None  # `HookContext.used_by`
 
     @property

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.core.agent import State, Verdict
 from watchdog.core.halts import halt
-from watchdog.core.observed_activity import Kind
+from watchdog.core.observed_activity import ActivityKind
 from watchdog.core.usage import Used, since
 from watchdog.processes.procfs import waited_seconds
 from watchdog.processes.reader import awaited
@@ -68,9 +68,9 @@ def see_cpu(agent: Agent, elapsed: float, waited_by: Mapping[int, float] = NONE)
     share = since(before, used) / elapsed
     starved = sum(seconds - waited_before.get(identity, seconds) for identity, seconds in waited.items()) / elapsed
     if share >= BUSY:
-        agent.sights.see(Kind.CPU, f"its processes used {share:.0%} of a core")
+        agent.sights.see(ActivityKind.CPU, f"its processes used {share:.0%} of a core")
     elif starved >= CPU_WAIT_SHARE:
-        agent.sights.see(Kind.CPU, f"its processes waited for a CPU in {min(1.0, starved):.0%} of the time")
+        agent.sights.see(ActivityKind.CPU, f"its processes waited for a CPU in {min(1.0, starved):.0%} of the time")
 
 
 def see_children(agent: Agent, children: Iterable[Agent]) -> None:
@@ -78,5 +78,5 @@ def see_children(agent: Agent, children: Iterable[Agent]) -> None:
     for child in children:
         beats = child.promised and child.verdict in (Verdict.HEALTHY, Verdict.WAITING)
         if (beats or child.activity) and child.state is not State.IDLE and child.request_id is None:
-            agent.sights.see(Kind.CHILD, f"its child agent {child.reg.name} is at work")
+            agent.sights.see(ActivityKind.CHILD, f"its child agent {child.reg.name} is at work")
             return

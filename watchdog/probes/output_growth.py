@@ -10,7 +10,7 @@ from typing import Any
 from watchdog.agents.background_queries import BackgroundQueries
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
-from watchdog.core.observed_activity import Kind
+from watchdog.core.observed_activity import ActivityKind
 from watchdog.errors import OwnerCallFailed
 
 # Bytes a second, read and written by all processes together, terminals and sockets among them. A spinner that is drawn
@@ -19,7 +19,7 @@ MOVING = 50_000
 PROCESSES = 256  # of one tree that are asked about
 SCREENS = 64  # that are remembered of one pane: words that blink or run in a circle come again
 
-Key = tuple[str, Kind]
+Key = tuple[str, ActivityKind]
 
 
 class OutputGrowth:
@@ -49,18 +49,25 @@ class OutputGrowth:
         return doubtful
 
     def _ask_about(self, agent: Agent) -> None:
-        for kind, path in ((Kind.TRANSCRIPT, agent.reg.transcript), (Kind.LOG, agent.reg.log)):
+        for kind, path in ((ActivityKind.TRANSCRIPT, agent.reg.transcript), (ActivityKind.LOG, agent.reg.log)):
             if path is not None:
                 self._ask(agent, kind, "stamp", {"path": path}, self._stamp)
         main = agent.identity
         if main is not None:
-            self._ask(agent, Kind.PANE, "pane_shows", {"pid": main.pid, "start_ticks": main.start_ticks}, self._screen)
+            self._ask(
+                agent, ActivityKind.PANE, "pane_shows", {"pid": main.pid, "start_ticks": main.start_ticks}, self._screen
+            )
         if agent.members:
             pids = [[m.identity.pid, m.identity.start_ticks] for m in agent.members[:PROCESSES]]
-            self._ask(agent, Kind.IO, "moved", {"processes": pids}, self._bytes)
+            self._ask(agent, ActivityKind.IO, "moved", {"processes": pids}, self._bytes)
 
     def _ask(
-        self, agent: Agent, kind: Kind, call: str, args: dict[str, object], take: Callable[[Agent, Kind, Any], None]
+        self,
+        agent: Agent,
+        kind: ActivityKind,
+        call: str,
+        args: dict[str, object],
+        take: Callable[[Agent, ActivityKind, Any], None],
     ) -> None:
         def failed(error: OwnerCallFailed) -> None:
             agent.sights.looked(kind, None if error.reason == "no_pane" else str(error))
@@ -73,7 +80,7 @@ class OutputGrowth:
         self._asked.add(key)
         self._inquiries.ask(key, agent, call, args, answered, failed)
 
-    def _stamp(self, agent: Agent, kind: Kind, answer: Any) -> None:
+    def _stamp(self, agent: Agent, kind: ActivityKind, answer: Any) -> None:
         """Another size, content or file than at the last look is growth; other rights (ctime) are none."""
         stamp = [answer[key] for key in ("device", "inode", "size", "mtime_ns")]
         before = self._stamps.get((agent.agent_id, kind))
@@ -81,7 +88,7 @@ class OutputGrowth:
             agent.sights.see(kind, f"its {kind} grew")
         self._stamps[agent.agent_id, kind] = stamp
 
-    def _screen(self, agent: Agent, kind: Kind, answer: Any) -> None:
+    def _screen(self, agent: Agent, kind: ActivityKind, answer: Any) -> None:
         """Words that were not there before in this silence; in another size it shows others for that alone."""
         screen = str(answer["pane"]), str(answer["size"]), str(answer["shows"])
         before = self._shown.setdefault(agent.agent_id, [])
@@ -89,7 +96,7 @@ class OutputGrowth:
             agent.sights.see(kind, "its pane changes")
         self._shown[agent.agent_id] = [*(one for one in before if one != screen), screen][-SCREENS:]
 
-    def _bytes(self, agent: Agent, kind: Kind, answer: Any) -> None:
+    def _bytes(self, agent: Agent, kind: ActivityKind, answer: Any) -> None:
         """What each process moved since the last look; one that is new there only begins."""
         now, moved = self._clock.mono(), {str(pid): int(count) for pid, count in answer.items()}
         then, before = self._moved.get(agent.agent_id, (now, moved))

@@ -65,7 +65,7 @@ class Bounds(Protocol):
         """The same for a caller that can."""
 
 
-class Place:
+class ThreadRead:
     """What one thread of the reader reads now. `step` grows with each system call that may hang."""
 
     __slots__ = ("file", "pid", "step")
@@ -140,7 +140,7 @@ class Reading:
             raise Unreadable(self._pid, self._file)
         if slow and time.monotonic() < slow.get(self._pid, 0.0):
             raise Unreadable(self._pid, self._file)
-        place: Place | None = getattr(here, "place", None)
+        place: ThreadRead | None = getattr(here, "place", None)
         self._place = place
         if place is not None:
             place.file, place.step = self._file, place.step + 1

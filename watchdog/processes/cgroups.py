@@ -37,7 +37,7 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
+class CgroupMount:
     """One mounted hierarchy: `directory` shows the cgroup `root` and what is below."""
 
     directory: str
@@ -52,12 +52,12 @@ class Mount:
         return self.directory + path.removeprefix(self.root) if path.startswith(f"{self.root}/") else None
 
 
-def version_2() -> Mount | None:
+def version_2() -> CgroupMount | None:
     """Where cgroup v2 is mounted: alone (/sys/fs/cgroup), or beside v1 (/sys/fs/cgroup/unified); None: nowhere."""
     return _mounts().get("")
 
 
-def version_1(controller: str) -> Mount | None:
+def version_1(controller: str) -> CgroupMount | None:
     """Where the v1 hierarchy of a controller ("freezer", "memory") is mounted; None: it is not one of v1 here."""
     return _mounts().get(controller)
 
@@ -243,15 +243,15 @@ def move(pid: int, path: str) -> None:
 
 
 @cache
-def _mounts() -> dict[str, Mount]:
+def _mounts() -> dict[str, CgroupMount]:
     """By v1 controller, and v2 under "". Of several mounts the one that shows most, of equals the last (it covers)."""
-    found: dict[str, Mount] = {}
+    found: dict[str, CgroupMount] = {}
     for line in procfs.read("/proc/self/mountinfo").splitlines():
         before, _, after = line.partition(b" - ")
         fields, kind = before.split(b" "), after.split(b" ")
         if kind[0] not in (b"cgroup", b"cgroup2"):
             continue
-        mount = Mount(_unescaped(fields[4]), _unescaped(fields[3]))
+        mount = CgroupMount(_unescaped(fields[4]), _unescaped(fields[3]))
         names = [""] if kind[0] == b"cgroup2" else kind[2].decode("ascii", "replace").split(",")
         for name in names:
             if name not in found or len(mount.root) <= len(found[name].root):

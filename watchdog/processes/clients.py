@@ -14,7 +14,7 @@ _NAMES = frozenset({"codex"})  # what a native client is called, unless it is a 
 Process = tuple[int, int]  # pid and start ticks
 
 
-class Seen(NamedTuple):
+class ClientCandidate(NamedTuple):
     """One process that may be a client."""
 
     chain: tuple[Process, ...]  # itself, and who stands above it
@@ -32,7 +32,7 @@ def service_at(pid: int) -> tuple[str, int] | None:
 
 
 @bounded
-def clients(uid: int) -> tuple[Seen, ...]:
+def clients(uid: int) -> tuple[ClientCandidate, ...]:
     """All processes of that user that may be clients of a shared service. Raises OSError.
 
     One whose files hang may be one, too; its directory is not known then.
@@ -40,8 +40,8 @@ def clients(uid: int) -> tuple[Seen, ...]:
     pids = [int(name) for name in os.listdir(procfs.PROC) if name.isdigit()]
     found = bounds.each(pids, lambda pid: _client(pid, uid))
     hung = [pid for pid, one in found.items() if isinstance(one, Unreadable) and _uid(pid) == uid]
-    unknown = [Seen(((pid, 0),), None, told=False, named=frozenset()) for pid in hung]
-    return (*(one for one in found.values() if isinstance(one, Seen)), *unknown)
+    unknown = [ClientCandidate(((pid, 0),), None, told=False, named=frozenset()) for pid in hung]
+    return (*(one for one in found.values() if isinstance(one, ClientCandidate)), *unknown)
 
 
 def _uid(pid: int) -> int | None:
@@ -51,7 +51,7 @@ def _uid(pid: int) -> int | None:
         return None
 
 
-def _client(pid: int, uid: int) -> Seen | None:
+def _client(pid: int, uid: int) -> ClientCandidate | None:
     if _uid(pid) != uid:
         return None
     stat = procfs.stat(pid)
@@ -72,7 +72,7 @@ def _client(pid: int, uid: int) -> Seen | None:
     told = directory_in(words)
     if place is not None and told is not None:
         place = os.path.normpath(os.path.join(place, told))
-    return Seen(tuple(chain), place, told is not None, named_in(words))
+    return ClientCandidate(tuple(chain), place, told is not None, named_in(words))
 
 
 def _called(pid: int) -> tuple[list[str], str]:

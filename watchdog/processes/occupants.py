@@ -38,7 +38,7 @@ from watchdog.processes.procfs import PROC
 ENVIRON_LIMIT = 4 << 20
 
 
-class Place(NamedTuple):
+class OccupiedPlace(NamedTuple):
     """A directory, as its owner's helper names it: `device` and `inside` say where it lies, `born` when it was made.
 
     `open`: others than its owner may pass to it; `writable`: and make files there. `by_name`: a process that names it
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
 
 @bounded
-def users_of(places: tuple[Place, ...], without: frozenset[int]) -> dict[str, str]:
+def users_of(places: tuple[OccupiedPlace, ...], without: frozenset[int]) -> dict[str, str]:
     """By path, who uses it, in words; of each its owner's processes are left out, and the pids `without`.
 
     Raises LookFailed when /proc cannot be read at all.
@@ -90,7 +90,7 @@ def _uid(pid: int) -> int | None:
         return None
 
 
-def _used_by(pid: int, places: tuple[Place, ...], here: str, *, by_name: bool) -> dict[str, str]:
+def _used_by(pid: int, places: tuple[OccupiedPlace, ...], here: str, *, by_name: bool) -> dict[str, str]:
     uid = _uid(pid)
     others = [place for place in places if uid is not None and place.owner != uid]
     if not others:
@@ -120,7 +120,7 @@ def _used_by(pid: int, places: tuple[Place, ...], here: str, *, by_name: bool) -
     return found
 
 
-def _names(pid: int, places: list[Place], here: str) -> tuple[dict[Place, set[str]], list[Mount]]:
+def _names(pid: int, places: list[OccupiedPlace], here: str) -> tuple[dict[OccupiedPlace, set[str]], list[Mount]]:
     """What the places are called where that process lives, and what is mounted there, where that is not here."""
     try:
         with Reading(pid, "ns"):
@@ -135,7 +135,7 @@ def _names(pid: int, places: list[Place], here: str) -> tuple[dict[Place, set[st
     return {place: set(names_by(mounted, place.device, place.inside)) for place in places}, mounted
 
 
-def _lies_in(pid: int, link: str, name: str, place: Place, mounted: list[Mount]) -> bool:
+def _lies_in(pid: int, link: str, name: str, place: OccupiedPlace, mounted: list[Mount]) -> bool:
     """Whether what that link leads to lies in the place, by its mount: one of the process's, or of ours."""
     fd = _led_to(pid, link)
     if fd is None:

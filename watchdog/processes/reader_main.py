@@ -37,7 +37,7 @@ from watchdog.core.users import Range, UserMap
 from watchdog.processes import bounded as bounds
 from watchdog.processes import identity as identities
 from watchdog.processes import pidfd_info
-from watchdog.processes.bounded import Hung, Place, Unreadable
+from watchdog.processes.bounded import Hung, ThreadRead, Unreadable
 from watchdog.processes.procfs import PROC
 
 TICK = 0.05  # seconds
@@ -122,7 +122,7 @@ class _Worker(threading.Thread):
     def __init__(self, crew: "Crew") -> None:
         super().__init__(daemon=True)
         self._crew = crew
-        self.place = Place()
+        self.place = ThreadRead()
         self.left = False  # its task is another's now
         self.task: _Task | None = None
         self.seen = -1  # the step at the last tick

@@ -111,7 +111,7 @@ def _parent_of(pid: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class SignalTarget:
     """What the caller knows of a process for which it holds a pidfd, so that nothing is read right before a signal.
 
     `stat`: its line, read since the pidfd was opened (None: it is read by `send`). `name`: as it was called when it was
@@ -122,11 +122,11 @@ class Look:
     name: str = "?"
 
 
-NO_LOOK = Look()
+NO_LOOK = SignalTarget()
 
 
 def send(
-    identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None = None, look: Look = NO_LOOK
+    identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None = None, look: SignalTarget = NO_LOOK
 ) -> SendResult:
     """Send `sig` to exactly that process, or to nobody. `pidfd`: from `identity.pin`, while the caller holds one.
 
@@ -138,7 +138,7 @@ def send(
     return _send(identity, sig, guard, pidfd, look)
 
 
-def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None, look: Look = NO_LOOK) -> SendResult:
+def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None, look: SignalTarget = NO_LOOK) -> SendResult:
     """SIGCONT to a process that we have stopped, whosoever it turned out to be.
 
     Raises SignalRefused as `send` does, but never other_agent or spared: those above all must not stay stopped. Nor
@@ -149,7 +149,7 @@ def carry_on(identity: Identity, guard: Guard, pidfd: int | None = None, look: L
 
 
 def kill_cgroup(
-    path: str, ours: Mapping[Identity, int | None], guard: Guard, looks: Mapping[Identity, Look] | None = None
+    path: str, ours: Mapping[Identity, int | None], guard: Guard, looks: Mapping[Identity, SignalTarget] | None = None
 ) -> frozenset[int] | None:
     """SIGKILL to all in a frozen v2 cgroup at once; their pids, or None where this cannot be done (kernel before 5.14).
 
@@ -194,7 +194,7 @@ def _renamed(stat: procfs.Stat) -> bool:
     return not stat.name.startswith(program[:15])
 
 
-def _send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None, look: Look) -> SendResult:
+def _send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | None, look: SignalTarget) -> SendResult:
     try:
         with _verified(identity, guard, pidfd, look) as fd:
             if fd is None:
@@ -211,7 +211,7 @@ def _send(identity: Identity, sig: signal.Signals, guard: Guard, pidfd: int | No
 
 
 @contextmanager
-def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: Look) -> Iterator[int | None]:
+def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: SignalTarget) -> Iterator[int | None]:
     """A pidfd of exactly that process, which the guard lets through; None when it is gone. Raises SignalRefused."""
     pid = identity.pid
     if type(pid) is not int or not 1 < pid <= pid_max():
@@ -263,7 +263,7 @@ def _verified(identity: Identity, guard: Guard, pidfd: int | None, look: Look) -
             os.close(fd)
 
 
-def _line(pid: int, fd: int, pidfd: int | None, look: Look) -> procfs.Stat | None:
+def _line(pid: int, fd: int, pidfd: int | None, look: SignalTarget) -> procfs.Stat | None:
     """The stat line of what `fd` holds; None when it is reaped. Raises LookFailed, Unreadable."""
     if look.stat is not None and pidfd is not None:
         return look.stat if identities.pid_of(pidfd) == identities.pid_of(fd) == pid else None

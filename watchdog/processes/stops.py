@@ -2,17 +2,17 @@
 
 import signal
 
-from watchdog.core.halts import Stop
+from watchdog.core.halts import StopState
 from watchdog.processes import bounded as bounds
 from watchdog.processes.bounded import bounded
 from watchdog.processes.procfs import read_of
 
 
 @bounded
-def stops(pids: tuple[int, ...]) -> dict[int, Stop]:
+def stops(pids: tuple[int, ...]) -> dict[int, StopState]:
     """Of each that is stopped now. Who is gone, or cannot be read, is left out."""
     found = bounds.each(pids, _stop)
-    return {pid: stop for pid, stop in found.items() if isinstance(stop, Stop) and stop.state in "tT"}
+    return {pid: stop for pid, stop in found.items() if isinstance(stop, StopState) and stop.state in "tT"}
 
 
 @bounded
@@ -32,15 +32,15 @@ def _traced(status: dict[bytes, bytes]) -> tuple[bytes, int]:
     return status.get(b"State", b"").strip()[:1], int(status.get(b"TracerPid", b"0"))
 
 
-def _stop(pid: int) -> Stop:
+def _stop(pid: int) -> StopState:
     """Field 52 of stat is the signal that stopped it, for who may know it, until its parent has asked (seen on 6.18).
 
     Raises OSError.
     """
     fields = read_of(pid, "stat").rpartition(b")")[2].split()
     if fields[0] not in (b"t", b"T"):
-        return Stop(fields[0].decode("ascii", "replace"))
+        return StopState(fields[0].decode("ascii", "replace"))
     _, tracer = _traced(_status(pid))
     number = int(fields[49]) & 0x7F if len(fields) > 49 else 0
     name = signal.Signals(number).name if number in signal.valid_signals() else ""
-    return Stop(fields[0].decode(), tracer, name, fields[4] != b"0", fields[5] == fields[2])
+    return StopState(fields[0].decode(), tracer, name, fields[4] != b"0", fields[5] == fields[2])

@@ -56,7 +56,9 @@ def survey(host: str, roots: list[tree.Root], scanner_pid: int) -> tuple[list[tr
         scanner_pid=scanner_pid,
     )
     seen = _previous = _with_bound(_recognised(seen, roots), roots)
-    sources = [vendor_markers.Source(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None]
+    sources = [
+        vendor_markers.MarkedAgent(r.agent_id, r.owner_uid, r.main, r.marks) for r in roots if r.main is not None
+    ]
     made = vendor_markers.made_inside(seen, sources)
     roots = [_seen(seen, root, made.get(root.agent_id, frozenset())) for root in roots]
     found = Trees(tree.trees(seen, roots, _served))

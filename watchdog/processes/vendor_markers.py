@@ -22,7 +22,7 @@ Served = tuple[str, str | None, Process]  # a mark, our marker beside it, and th
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MarkedAgent:
     """One agent, as far as its marks depend on it."""
 
     agent_id: str
@@ -31,11 +31,11 @@ class Source:
     known: frozenset[str] = frozenset()  # what was its own at an earlier look
 
 
-def made_inside(table: ProcessTable, agents: Iterable[Source]) -> dict[str, frozenset[str]]:
+def made_inside(table: ProcessTable, agents: Iterable[MarkedAgent]) -> dict[str, frozenset[str]]:
     """The values ("NAME=value") made in each agent's tree, for agents that have any. Found once, they are kept."""
     agents = list(agents)
     seen = _Seen(table, [agent for agent in agents if table.find(agent.main) is not None])
-    claims: dict[tuple[int, str], list[Source]] = {}
+    claims: dict[tuple[int, str], list[MarkedAgent]] = {}
     for agent in agents:
         for mark in agent.known | seen.claimed(agent):
             claims.setdefault((agent.owner_uid, mark), []).append(agent)
@@ -81,7 +81,7 @@ def below_services(table: ProcessTable, mains: Container[int]) -> frozenset[Serv
 class _Seen:
     """The marks of one table, and whose main process is the nearest above each that carries them."""
 
-    def __init__(self, table: ProcessTable, agents: Iterable[Source]) -> None:
+    def __init__(self, table: ProcessTable, agents: Iterable[MarkedAgent]) -> None:
         self._rows = table.rows
         self._descent = Descent(table)
         self._mains = {agent.main.pid: agent for agent in agents}
@@ -99,16 +99,16 @@ class _Seen:
                 for agent_id in owners:
                     self._below.setdefault(agent_id, set()).add(mark)
 
-    def depth(self, agent: Source) -> int:
+    def depth(self, agent: MarkedAgent) -> int:
         """How many stand above its main process; 0 for one that is not there."""
         return self._descent.depth(agent.main.pid) if self._is_there(agent) else 0
 
-    def runs_inside(self, agent: Source, other: Source) -> bool:
+    def runs_inside(self, agent: MarkedAgent, other: MarkedAgent) -> bool:
         """Whether an agent runs inside that other one, or is it."""
         same = agent.main.pid == other.main.pid
         return same or (self._is_there(agent) and self._descent.is_below(agent.main.pid, other.main.pid))
 
-    def claimed(self, agent: Source) -> set[str]:
+    def claimed(self, agent: MarkedAgent) -> set[str]:
         """The marks that were made in its tree, as far as this table says."""
         row = self._rows.get(agent.main.pid)
         if row is None or row.vendors is None or not self._is_there(agent):
@@ -125,7 +125,7 @@ class _Seen:
         alone = self._jobs[mark, row.stat.parent_pid] == 1
         return outer is not None and mark not in outer and alone and self.oldest[mark] >= row.stat.start_ticks
 
-    def _is_there(self, agent: Source) -> bool:
+    def _is_there(self, agent: MarkedAgent) -> bool:
         known = self._mains.get(agent.main.pid)
         return known is not None and known.main == agent.main
 

@@ -13,7 +13,7 @@ from watchdog.agents.shared_paths import places
 from watchdog.cleanup.occupancy import Occupancy
 from watchdog.clock import Clock
 from watchdog.core import hooks, sites
-from watchdog.core.findings import Finding, Known, finding_json, finding_of, known_json
+from watchdog.core.findings import Finding, KnownAgents, finding_json, finding_of, known_json
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import BACKSTOP, LINE_LIMIT, HelperPool
@@ -98,7 +98,7 @@ class OwnerLeftovers:
             raise OwnerCallFailed("garbled", f"no findings: {error}") from None
         return [self._leftover(uid, one, known, names.get(one.agent_id or "")) for one in found], problems
 
-    def _leftover(self, uid: int, finding: Finding, known: Known, name: str | None) -> Leftover:
+    def _leftover(self, uid: int, finding: Finding, known: KnownAgents, name: str | None) -> Leftover:
         living = finding.agent_id in known.living
         if living and finding.action == "remove":  # he may say anything: of a living agent nothing is a leftover
             finding = replace(finding, action="keep", why="its agent lives")
@@ -132,14 +132,14 @@ class OwnerLeftovers:
             act=act_on,
         )
 
-    def _asked(self, known: Known) -> dict[str, object]:
+    def _asked(self, known: KnownAgents) -> dict[str, object]:
         settings = self._owners.settings
         keep = timedelta(hours=max(settings.trash_retention_hours, TASK_HOURS))
         stepped = self._credit(keep).total_seconds()
         settings = replace(settings, stepped_seconds=stepped)
         return {"settings": hooks.settings_json(settings), "known": known_json(known)}
 
-    async def _known(self, uid: int) -> tuple[Known, dict[str, str]]:
+    async def _known(self, uid: int) -> tuple[KnownAgents, dict[str, str]]:
         """What the registry and the fleet know of that owner's agents, and the names of the ended ones."""
         store, now = self._store.store, self._clock.now().wall
         living = await self._store.read(store.living_ids, self._host) | {agent.agent_id for agent in self._fleet}
@@ -150,13 +150,13 @@ class OwnerLeftovers:
         if len(json.dumps(in_use)) > ROOM:
             raise OwnerCallFailed("too_long", "the places of its living agents are more than its helper takes")
 
-        def told(rows: list[AgentRow]) -> Known:
+        def told(rows: list[AgentRow]) -> KnownAgents:
             ages = {row.agent_id: (now - (row.completed_at or row.created_at)).total_seconds() for row in rows}
             temp_dirs = {row.agent_id: row.registration.temp_dir for row in rows if row.registration.temp_dir}
             trees = {row.agent_id: row.registration.worktree for row in rows if row.registration.worktree}
             sockets = {row.agent_id: row.notify_socket for row in rows if row.notify_socket}
             seen = {row.agent_id: _temp_site(row) for row in rows if row.registration.temp_dir}
-            return Known(frozenset(living), ages, temp_dirs, trees, sockets, tuple(commons), in_use, seen)
+            return KnownAgents(frozenset(living), ages, temp_dirs, trees, sockets, tuple(commons), in_use, seen)
 
         known = told(rows)
         while rows and len(json.dumps(known_json(known))) > ROOM:  # paths of 4 KB each: fewer of the oldest
@@ -167,4 +167,4 @@ class OwnerLeftovers:
 
 def _temp_site(row: AgentRow) -> dict[str, object]:
     """What is known of an ended agent's temp dir, as its owner's helper reads it."""
-    return sites.known_json(sites.Known(row.registration.temp_site, row.created_at.timestamp()))
+    return sites.known_json(sites.KnownSite(row.registration.temp_site, row.created_at.timestamp()))

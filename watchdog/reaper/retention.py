@@ -14,12 +14,17 @@ from typing import Any
 
 from watchdog.clock import Clock
 from watchdog.errors import RegistryUnavailable
-from watchdog.registry.retention_queries import Kind
+from watchdog.registry.retention_queries import RetentionKind
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.logger import EventLogger
 
 EVERY = timedelta(hours=1)
-BATCH = {Kind.AGENTS: 200, Kind.TASKS: 500, Kind.HOLDS: 500, Kind.EVENTS: 500}  # rows: 3 to 5 ms each
+BATCH = {
+    RetentionKind.AGENTS: 200,
+    RetentionKind.TASKS: 500,
+    RetentionKind.HOLDS: 500,
+    RetentionKind.EVENTS: 500,
+}  # rows: 3 to 5 ms each
 PAUSE = 0.02  # seconds at least between two batches
 
 
@@ -48,9 +53,9 @@ class Retention:
         """Forget all that is due; one line when it was anything."""
         began = self._clock.now()
         before = began.wall - self.keep - self._credit(self.keep)
-        counts = dict.fromkeys(Kind, 0)
+        counts = dict.fromkeys(RetentionKind, 0)
         try:
-            for kind in Kind:
+            for kind in RetentionKind:
                 while (count := await self._some(kind, before)) > 0:
                     counts[kind] += count
         except RegistryUnavailable:
@@ -60,7 +65,7 @@ class Retention:
             forgotten: dict[str, Any] = {kind.value: count for kind, count in counts.items()}
             self._log.event("registry.trimmed", **forgotten, before=f"{before:%Y-%m-%dT%H:%M:%SZ}", seconds=took)
 
-    async def _some(self, kind: Kind, before: datetime) -> int:
+    async def _some(self, kind: RetentionKind, before: datetime) -> int:
         """All that one look found; 0 when there was nothing, or nothing of it could be deleted."""
         store, count = self._store.store, 0
         keys = await self._store.read(store.due, kind, before, self._host)

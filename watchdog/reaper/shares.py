@@ -14,7 +14,7 @@ from datetime import timedelta
 from watchdog.clock import Clock
 from watchdog.errors import RegistryUnavailable
 from watchdog.reaper.retention import BATCH, PAUSE
-from watchdog.registry.retention_queries import Kind
+from watchdog.registry.retention_queries import RetentionKind
 from watchdog.registry.share_queries import total
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.logger import EventLogger
@@ -92,10 +92,12 @@ class Shares:
             self._log.event("registry.share_trimmed", exc_info=None, uid=user, **facts)
         self._store.store.over = frozenset(uid for user in self._users for uid in uids[user])
 
-    async def _bring_down(self, user: int, uids: list[int], uses: Counter[Kind]) -> int:
+    async def _bring_down(self, user: int, uids: list[int], uses: Counter[RetentionKind]) -> int:
         """Forget the oldest of what it has most of, until its share is enough or nothing can go; what is left."""
-        used, spent = uses.total(), set[Kind]()
-        while used > KEPT * self.most and (kinds := [one for one in Kind if uses[one] > 0 and one not in spent]):
+        used, spent = uses.total(), set[RetentionKind]()
+        while used > KEPT * self.most and (
+            kinds := [one for one in RetentionKind if uses[one] > 0 and one not in spent]
+        ):
             kind = max(kinds, key=lambda one: uses[one])
             keys = await self._store.read(self._store.store.oldest, kind, uids, BATCH[kind])
             going, size = _first(keys, used - KEPT * self.most)
@@ -103,7 +105,7 @@ class Shares:
             if not going or not await self._store.write(self._store.store.forget, kind, going):
                 spent.add(kind)
                 continue
-            if kind is Kind.AGENTS:
+            if kind is RetentionKind.AGENTS:
                 await self._store.write(self._store.store.forget_events_of, [str(key) for key in going])
             used, uses[kind] = used - size, uses[kind] - size
             await asyncio.sleep(max(PAUSE, 2 * (self._clock.mono() - began)))

@@ -15,7 +15,7 @@ from watchdog.errors import Conflict, RowRemoved
 from watchdog.registry.engines import Duplicate
 from watchdog.registry.query_base import Queries, write_event
 from watchdog.registry.row_codec import dump, to_request
-from watchdog.registry.rows import End, Problem, Proof, RequestRow
+from watchdog.registry.rows import AgentEnd, Problem, Proof, RequestRow
 from watchdog.registry.schema import OPEN_SQL, OPEN_STATUSES, agent_lifecycle, kill_request
 from watchdog.registry.shared_writes import change_status, write_task, write_watched
 
@@ -185,7 +185,7 @@ class RequestQueries(Queries):
                 _finished(connection, event, request_id, changed.agent_id, who, why, now, outcome, owner_uid)
             return True
 
-    def close_agent(self, agent_id: str, end: End, *, now: datetime, who: str, owner_uid: int) -> bool:
+    def close_agent(self, agent_id: str, end: AgentEnd, *, now: datetime, who: str, owner_uid: int) -> bool:
         """All that follows the proof of death, in one transaction: its task, its last words, its row, the request.
 
         Its history has them in the order of happening: the kill is finished, the task cancelled, the agent ended last.

@@ -30,7 +30,7 @@ _events = lifecycle_event.columns
 _holds = operator_hold.columns
 
 
-class Kind(StrEnum):
+class RetentionKind(StrEnum):
     """What is forgotten, in this order: the later ones go when nothing refers to them any more."""
 
     AGENTS = "agents"
@@ -42,7 +42,7 @@ class Kind(StrEnum):
 class RetentionQueries(Queries):
     """The part of `Store` that forgets."""
 
-    def due(self, kind: Kind, before: datetime, host: str, limit: int = 10_000) -> list[str | int]:
+    def due(self, kind: RetentionKind, before: datetime, host: str, limit: int = 10_000) -> list[str | int]:
         """Keys of what is over since before then.
 
         Agents: of this host only (each host's daemon knows its own `retention_days`), ended, and nothing depends on
@@ -51,22 +51,22 @@ class RetentionQueries(Queries):
         with self.engines.begin(self.engines.reading) as connection:
             return list(connection.scalars(_due(kind, before, host).limit(limit)))
 
-    def forget(self, kind: Kind, keys: Sequence[str | int]) -> int:
+    def forget(self, kind: RetentionKind, keys: Sequence[str | int]) -> int:
         """Delete these in one transaction; returns how many. A power cut may bring the last ones back."""
         with self.engines.begin(self.engines.quick) as connection:
             match kind:
-                case Kind.AGENTS:
+                case RetentionKind.AGENTS:
                     ended = _agents.status.in_(values(ENDED)) & _agents.agent_id.in_(keys)
                     for table in (kill_request, cleanup_run):
                         column = table.columns.agent_id
                         connection.execute(delete(table).where(column.in_(select(_agents.agent_id).where(ended))))
                     return connection.execute(delete(agent_lifecycle).where(ended)).rowcount
-                case Kind.TASKS:
+                case RetentionKind.TASKS:
                     still = _tasks.task_id.in_(keys) & _tasks.status.in_(TASK_ENDED)  # it may be worked on again
                     return connection.execute(delete(orchestrator_task).where(still)).rowcount
-                case Kind.HOLDS:
+                case RetentionKind.HOLDS:
                     return connection.execute(delete(operator_hold).where(_holds.id.in_(keys))).rowcount
-                case Kind.EVENTS:
+                case RetentionKind.EVENTS:
                     return connection.execute(delete(lifecycle_event).where(_events.id.in_(keys))).rowcount
                 case _:
                     assert_never(kind)
@@ -81,18 +81,18 @@ def needed_agents() -> tuple[Select[tuple[str | None]], ...]:
     )
 
 
-def _due(kind: Kind, before: datetime, host: str) -> Select[tuple[str | int]]:
+def _due(kind: RetentionKind, before: datetime, host: str) -> Select[tuple[str | int]]:
     there = select(_agents.agent_id)
     match kind:
-        case Kind.AGENTS:
+        case RetentionKind.AGENTS:
             over = (_agents.status.in_(values(ENDED)), _agents.completed_at < before, _agents.host == host)
             return select(_agents.agent_id).where(*over, *(_agents.agent_id.not_in(ids) for ids in needed_agents()))
-        case Kind.TASKS:
+        case RetentionKind.TASKS:
             free = or_(_tasks.assigned_agent.is_(None), _tasks.assigned_agent.not_in(there))
             return select(_tasks.task_id).where(_tasks.status.in_(TASK_ENDED), _tasks.completed_at < before, free)
-        case Kind.HOLDS:
+        case RetentionKind.HOLDS:
             return select(_holds.id).where(_holds.ended_at < before)
-        case Kind.EVENTS:
+        case RetentionKind.EVENTS:
             free = or_(_events.agent_id.is_(None), _events.agent_id.not_in(there))
             return select(_events.id).where(_events.at < before, free).order_by(_events.id)
         case _:

@@ -128,7 +128,7 @@ class RequestRow:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class AgentEnd:
     """How an agent that is proved dead is closed, with its request and its task."""
 
     request_id: str

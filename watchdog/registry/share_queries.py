@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, FromClause, LargeBinary, Table, cast, dele
 
 from watchdog.core.agent import ENDED
 from watchdog.registry.query_base import Queries, values
-from watchdog.registry.retention_queries import Kind, needed_agents
+from watchdog.registry.retention_queries import RetentionKind, needed_agents
 from watchdog.registry.schema import (
     TASK_ENDED,
     CleanText,
@@ -30,7 +30,7 @@ _agents = agent_lifecycle.columns
 _events = lifecycle_event.columns
 _holds = operator_hold.columns
 _tasks = orchestrator_task.columns
-Uses = dict[int, Counter[Kind]]
+Uses = dict[int, Counter[RetentionKind]]
 
 
 class ShareQueries(Queries):
@@ -56,7 +56,7 @@ class ShareQueries(Queries):
                         found[int(owner)][kind] += int(total)
         return found
 
-    def oldest(self, kind: Kind, uids: Collection[int], limit: int) -> dict[str | int, int]:
+    def oldest(self, kind: RetentionKind, uids: Collection[int], limit: int) -> dict[str | int, int]:
         """Keys of the oldest rows of these owners that can be forgotten before their time, each with its bytes.
 
         Of events all, of agents and holds those that have ended; as with retention an agent stays while something
@@ -64,16 +64,16 @@ class ShareQueries(Queries):
         """
         size = _size(_TABLE[kind]) + ROW
         match kind:
-            case Kind.EVENTS:
+            case RetentionKind.EVENTS:
                 query = select(_events.id, size).where(_events.owner_uid.in_(uids)).order_by(_events.id)
-            case Kind.HOLDS:
+            case RetentionKind.HOLDS:
                 over = _holds.by_uid.in_(uids), _holds.ended_at.is_not(None)
                 query = select(_holds.id, size).where(*over).order_by(_holds.id)
-            case Kind.TASKS:
+            case RetentionKind.TASKS:
                 whose = _tasks.assigned_agent.in_(select(_agents.agent_id).where(_agents.owner_uid.in_(uids)))
                 over = whose, _tasks.status.in_(TASK_ENDED)
                 query = select(_tasks.task_id, size).where(*over).order_by(_tasks.completed_at)
-            case Kind.AGENTS:
+            case RetentionKind.AGENTS:
                 for table in (kill_request, cleanup_run, lifecycle_event):
                     its = select(func.sum(_size(table) + ROW)).where(table.columns.agent_id == _agents.agent_id)
                     if table is lifecycle_event:
@@ -93,16 +93,16 @@ class ShareQueries(Queries):
             return connection.execute(delete(lifecycle_event).where(_events.agent_id.in_(agent_ids))).rowcount
 
 
-def total(uses: Mapping[int, Counter[Kind]], uids: Collection[int]) -> Counter[Kind]:
+def total(uses: Mapping[int, Counter[RetentionKind]], uids: Collection[int]) -> Counter[RetentionKind]:
     """What these uids take together."""
     return sum((uses[uid] for uid in uids if uid in uses), Counter())
 
 
 _TABLE = {
-    Kind.AGENTS: agent_lifecycle,
-    Kind.TASKS: orchestrator_task,
-    Kind.HOLDS: operator_hold,
-    Kind.EVENTS: lifecycle_event,
+    RetentionKind.AGENTS: agent_lifecycle,
+    RetentionKind.TASKS: orchestrator_task,
+    RetentionKind.HOLDS: operator_hold,
+    RetentionKind.EVENTS: lifecycle_event,
 }
 
 
@@ -110,13 +110,13 @@ def _with_agent(table: Table, column: str = "agent_id") -> FromClause:
     return table.join(agent_lifecycle, table.columns[column] == _agents.agent_id)
 
 
-_SOURCES: tuple[tuple[Kind, Table, ColumnElement[Any], FromClause], ...] = (
-    (Kind.AGENTS, agent_lifecycle, _agents.owner_uid, agent_lifecycle),
-    (Kind.AGENTS, kill_request, _agents.owner_uid, _with_agent(kill_request)),
-    (Kind.AGENTS, cleanup_run, _agents.owner_uid, _with_agent(cleanup_run)),
-    (Kind.TASKS, orchestrator_task, _agents.owner_uid, _with_agent(orchestrator_task, "assigned_agent")),
-    (Kind.HOLDS, operator_hold, _holds.by_uid, operator_hold),
-    (Kind.EVENTS, lifecycle_event, _events.owner_uid, lifecycle_event),
+_SOURCES: tuple[tuple[RetentionKind, Table, ColumnElement[Any], FromClause], ...] = (
+    (RetentionKind.AGENTS, agent_lifecycle, _agents.owner_uid, agent_lifecycle),
+    (RetentionKind.AGENTS, kill_request, _agents.owner_uid, _with_agent(kill_request)),
+    (RetentionKind.AGENTS, cleanup_run, _agents.owner_uid, _with_agent(cleanup_run)),
+    (RetentionKind.TASKS, orchestrator_task, _agents.owner_uid, _with_agent(orchestrator_task, "assigned_agent")),
+    (RetentionKind.HOLDS, operator_hold, _holds.by_uid, operator_hold),
+    (RetentionKind.EVENTS, lifecycle_event, _events.owner_uid, lifecycle_event),
 )
 
 

@@ -18,7 +18,7 @@ PATIENCE = 10.0  # seconds for reading it, and for NSS about the names in it; th
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingsChange:
     """What a reload comes to: the settings that hold from now on, and by key what is new and what has to wait."""
 
     settings: Settings
@@ -26,7 +26,7 @@ class Change:
     waiting: tuple[str, ...]  # differ in the file, and hold from the next start on
 
 
-def merge_settings(old: Settings, new: Settings) -> Change:
+def merge_settings(old: Settings, new: Settings) -> SettingsChange:
     """Lay the new settings over the old ones, but for the keys that are fixed while we live."""
     differing = _differing(old, new)
     fixed: dict[str, dict[str, object]] = {}
@@ -44,7 +44,7 @@ def merge_settings(old: Settings, new: Settings) -> Change:
         runtime_dir=old.runtime_dir,
         registry_url=old.registry_url,
     )
-    return Change(
+    return SettingsChange(
         settings,
         changed=tuple(key for key in differing if key not in FIXED),
         waiting=tuple(key for key in differing if key in FIXED),

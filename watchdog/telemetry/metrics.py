@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from watchdog.concurrency import threads
-from watchdog.core.admission import Kind
+from watchdog.core.admission import LimitKind
 from watchdog.core.agent import Verdict
 from watchdog.core.decision import Veto
 from watchdog.telemetry.queue_handler import LogHealth
@@ -135,7 +135,7 @@ class Metrics:
         self.expect(hooks)
         self.denied = self._counter("denied_total")
         self.refused = self._counter("refused_total")
-        for kind in Kind:
+        for kind in LimitKind:
             self.refused.labels(str(kind))
         self.sweep_failures = self._counter("sweep_failures_total")
         self.unkillable = self._gauge("unkillable")

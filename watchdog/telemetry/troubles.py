@@ -21,7 +21,7 @@ LONGEST = 400  # characters of what a field says
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TroubleKind:
     """How one event is kept. `keys` tell two troubles of one event apart; the event that ends it has the same."""
 
     says: str  # with the fields of the event
@@ -31,48 +31,54 @@ class Kind:
     section: str = ""  # of the configuration: a reload that changes it ends this, too
 
 
-KEPT: dict[str, Kind] = {
-    "metrics.failed": Kind(
+KEPT: dict[str, TroubleKind] = {
+    "metrics.failed": TroubleKind(
         "nothing is served at [metrics] listen = {listen}: {error}",
         ("listen",),
         ("metrics.listening",),
         None,
         "metrics",
     ),
-    "notify.failed": Kind(
+    "notify.failed": TroubleKind(
         "the command of [notify] failed for {about}: {why}", (), ("notify.recovered",), None, "notify"
     ),
-    "notify.dropped": Kind("events were not passed on to [notify]: {why}", (), ("notify.recovered",), HOUR, "notify"),
-    "source.unread": Kind(
+    "notify.dropped": TroubleKind(
+        "events were not passed on to [notify]: {why}", (), ("notify.recovered",), HOUR, "notify"
+    ),
+    "source.unread": TroubleKind(
         "the [[source]] {source} at {path} cannot be read: {why}",
         ("source", "path"),
         ("source.readable",),
         None,
         "source",
     ),
-    "sweep.failed": Kind("sweeps fail: {error}", ("agent_id",), ("sweep.recovered", "agent.ended"), None),
-    "sweep.scan_failed": Kind("/proc could not be read: {error}", (), (), DAY),
-    "job.failed": Kind("the daemon's job {job} failed: {error}", ("job",), ("job.recovered",), None),
-    "kill.failed": Kind("carrying out a kill of {name} failed: {error}", ("agent_id",), ("kill.finished",), DAY),
-    "kill.refused": Kind("a safety check blocked a signal to {name}: {why}", ("agent_id",), ("kill.finished",), HOUR),
-    "cleanup.hook_failed": Kind(
+    "sweep.failed": TroubleKind("sweeps fail: {error}", ("agent_id",), ("sweep.recovered", "agent.ended"), None),
+    "sweep.scan_failed": TroubleKind("/proc could not be read: {error}", (), (), DAY),
+    "job.failed": TroubleKind("the daemon's job {job} failed: {error}", ("job",), ("job.recovered",), None),
+    "kill.failed": TroubleKind("carrying out a kill of {name} failed: {error}", ("agent_id",), ("kill.finished",), DAY),
+    "kill.refused": TroubleKind(
+        "a safety check blocked a signal to {name}: {why}", ("agent_id",), ("kill.finished",), HOUR
+    ),
+    "cleanup.hook_failed": TroubleKind(
         "the cleanup hook {hook} failed for {name}: {message}",
         ("agent_id", "hook"),
         ("cleanup.hook_finished",),
         DAY,
     ),
-    "reap.failed": Kind(
+    "reap.failed": TroubleKind(
         "the reaper could not put {what} in order: {message}", ("kind", "what"), ("reap.finished",), DAY
     ),
-    "reap.trouble": Kind("the reaper could not look everywhere: {why}", ("why",), (), DAY),
-    "row.quarantined": Kind("a row of the registry, or a file beside it, is unreadable: {why}", ("why",), (), DAY),
-    "agent.not_copied": Kind("the copy of a registration could not be written: {error}"),
-    "descriptors.exhausted": Kind("no file descriptor is left for connections", (), ("descriptors.back",), None),
-    "lock.lost": Kind(
+    "reap.trouble": TroubleKind("the reaper could not look everywhere: {why}", ("why",), (), DAY),
+    "row.quarantined": TroubleKind(
+        "a row of the registry, or a file beside it, is unreadable: {why}", ("why",), (), DAY
+    ),
+    "agent.not_copied": TroubleKind("the copy of a registration could not be written: {error}"),
+    "descriptors.exhausted": TroubleKind("no file descriptor is left for connections", (), ("descriptors.back",), None),
+    "lock.lost": TroubleKind(
         "{file} was removed or replaced, and cannot be made again: {why}", ("file",), ("lock.renewed",), None
     ),
-    "control.lost": Kind("the control socket {socket} was removed", (), ("control.reopened",), None),
-    "control.failed": Kind("a request to {route} failed by a fault of the daemon's: {error}", ("route",)),
+    "control.lost": TroubleKind("the control socket {socket} was removed", (), ("control.reopened",), None),
+    "control.failed": TroubleKind("a request to {route} failed by a fault of the daemon's: {error}", ("route",)),
 }
 # Told by a fact of `status`, which is true now: its key.
 STATE = {
@@ -190,7 +196,7 @@ def _key(event: str, fields: Mapping[str, object]) -> tuple[str, ...]:
     return event, *(str(fields.get(key)) for key in KEPT[event].keys)
 
 
-class _Said(dict[str, str]):
+class _TroubleText(dict[str, str]):
     def __missing__(self, key: str) -> str:
         return "?"
 
@@ -201,4 +207,4 @@ def _words(text: str, fields: Mapping[str, object]) -> str:
     said = {key: hide_secrets(str(value))[:LONGEST] for key, value in fields.items()}
     if isinstance(error, BaseException):
         said.setdefault("error", hide_secrets(f"{type(error).__name__}: {error}")[:LONGEST])
-    return text.format_map(_Said(said))
+    return text.format_map(_TroubleText(said))

@@ -11,7 +11,7 @@ import pytest
 from tests.control.office import ALICE, HOST, ME, ROOT, Office, wait_for
 from watchdog.client import client
 from watchdog.core.agent import State, Status, Verdict
-from watchdog.core.observed_activity import Kind
+from watchdog.core.observed_activity import ActivityKind
 
 
 def stream(office: Office, path: str) -> Iterator[dict[str, object]]:
@@ -46,7 +46,7 @@ def test_one_agent_comes_with_its_story_and_what_would_change_it(office: Office)
     assert answer["requests"] == answer["cleanup"] == []
     assert "late in 1m30s" in answer["agent"]["outlook"][0]
     late = office.age("alpha", 150, verdict=Verdict.LATE)
-    late.sights.see(Kind.LOG, "its log grew")
+    late.sights.see(ActivityKind.LOG, "its log grew")
     sentence = office.ask("GET", "/agents/alpha")[1]["agent"]["outlook"][0]
     assert "(now: its log grew), or in 59m30s in any case" in sentence
     office.age("alpha", 30, verdict=Verdict.WAITING, state=State.IDLE)

@@ -10,7 +10,7 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
 from watchdog.control.views.next_change import next_changes
 from watchdog.core.agent import Policy, Registration, State, Status
-from watchdog.core.observed_activity import Kind
+from watchdog.core.observed_activity import ActivityKind
 from watchdog.core.process import Identity, Presence
 from watchdog.core.verdict import judge
 
@@ -25,7 +25,7 @@ def agent(**state: Any) -> Agent:
     one = Agent(Registration("a" * 32, "alpha", 1000, "host", "boot", identity=identity), Policy(), Status.RUNNING)
     one.promised, one.beats, one.late_looks, one.first_look = True, 1, 9, False
     if state.pop("busy", False):
-        one.sights.see(Kind.LOG, "its log grew")
+        one.sights.see(ActivityKind.LOG, "its log grew")
     for key, value in state.items():
         setattr(one, key, value)
     return one
@@ -47,7 +47,7 @@ def after(one: Agent, passed: timedelta) -> tuple[str, bool]:
     if one.progress_age is not None:
         later.progress_age = one.progress_age + passed
     if one.sights.seen:  # seen again meanwhile
-        later.sights.see(Kind.LOG, "its log grew")
+        later.sights.see(ActivityKind.LOG, "its log grew")
     found = judge(later.observe(Presence.ALIVE, 0.0, 10.0), one.policy)
     return found.verdict.value, found.overdue
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.owner.repositories import Repository, context
 from watchdog.core import hooks
-from watchdog.core.findings import Known
+from watchdog.core.findings import KnownAgents
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner import os_errors, paths, temp_dirs, trash
 from watchdog.owner.finders.finders import FINDERS
@@ -211,7 +211,7 @@ def many(times: int) -> dict[str, Any]:
             os.close(os.open(str(name), os.O_CREAT | os.O_WRONLY, dir_fd=fd))
         os.close(fd)
     temp_dirs.ROUND, temp_dirs.SECONDS = max(1, times // 5), 0.0
-    known = Known(ended={AGENT: 1.0}, temp_dirs={AGENT: str(path)})
+    known = KnownAgents(ended={AGENT: 1.0}, temp_dirs={AGENT: str(path)})
     finder, settings = FINDERS["temp_dir"], hooks.CleanupSettings()
     began = time.monotonic()
     results, longest = [remove(str(path))], time.monotonic() - began

@@ -20,7 +20,7 @@ from tests.faults.table import Row, Run
 from tests.owner.repositories import Repository, context, git, hashes, own_config, state_of
 from tests.owner.states import STATES, State, three_kinds
 from watchdog.core import hooks
-from watchdog.core.findings import Known
+from watchdog.core.findings import KnownAgents
 from watchdog.core.hooks import HookOutcome, HookResult
 from watchdog.owner.finders import expired_trash
 from watchdog.owner.git.restore import restore
@@ -151,7 +151,7 @@ else:
 
 def emptied(there: Repository) -> None:
     """As the reaper does: what a killed run had begun to delete goes, and nothing is left in the trash."""
-    known = Known(commons=(str(there.main / ".git"),))
+    known = KnownAgents(commons=(str(there.main / ".git"),))
     for finding in expired_trash.look(hooks.CleanupSettings(), known):
         result = expired_trash.act(finding, hooks.CleanupSettings(), known)
         assert (result.outcome, result.details["more"]) == (HookOutcome.DONE, False), result.message

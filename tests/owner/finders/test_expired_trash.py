@@ -10,7 +10,7 @@ import pytest
 
 from tests.owner.repositories import Repository, context, git
 from watchdog.core import hooks
-from watchdog.core.findings import Finding, Known
+from watchdog.core.findings import Finding, KnownAgents
 from watchdog.core.hooks import HookOutcome
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner import paths
@@ -43,8 +43,8 @@ def aged(container: Path, hours: float) -> None:
     os.utime(container, (at, at))
 
 
-def known(repository: Repository, **changes: object) -> Known:
-    return Known(**{"commons": (str(repository.main / ".git"),), "ended": {AGENT: 1e6}, **changes})  # type: ignore[arg-type]
+def known(repository: Repository, **changes: object) -> KnownAgents:
+    return KnownAgents(**{"commons": (str(repository.main / ".git"),), "ended": {AGENT: 1e6}, **changes})  # type: ignore[arg-type]
 
 
 def look(repository: Repository, settings: hooks.CleanupSettings = SETTINGS, **changes: object) -> list[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from watchdog.core import findings, hooks
-from watchdog.core.findings import Finding, Known
+from watchdog.core.findings import Finding, KnownAgents
 from watchdog.core.hooks import HookOutcome
 from watchdog.owner.finders import finders, sockets
 
@@ -18,8 +18,8 @@ SETTINGS = hooks.CleanupSettings()
 DEAD, ALIVE = "d" * 32, "a" * 32
 
 
-def known(path: Path, agent_id: str = DEAD) -> Known:
-    return Known(frozenset({ALIVE}), {DEAD: 60.0}, sockets={agent_id: str(path)})
+def known(path: Path, agent_id: str = DEAD) -> KnownAgents:
+    return KnownAgents(frozenset({ALIVE}), {DEAD: 60.0}, sockets={agent_id: str(path)})
 
 
 def bound(path: Path) -> socket.socket:
@@ -32,7 +32,7 @@ def test_values_come_back_as_they_were_sent() -> None:
     """Also a path that is no UTF-8; what is no finding is refused."""
     one = Finding("socket", "/tmp/\udcff", DEAD, "why", "keep", 12)
     assert findings.finding_of(findings.finding_json(one)) == one
-    everything = Known(
+    everything = KnownAgents(
         frozenset({ALIVE}), {DEAD: 1.0}, {DEAD: "/t"}, {DEAD: "/w"}, {DEAD: "/s"}, ("/c",), (("/p", "x"),)
     )
     assert findings.known_of(findings.known_json(everything)) == everything

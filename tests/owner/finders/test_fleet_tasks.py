@@ -11,12 +11,12 @@ import pytest
 
 from tests.owner.sources.test_fleet_tasks import LINE
 from watchdog.core import hooks
-from watchdog.core.findings import Known
+from watchdog.core.findings import KnownAgents
 from watchdog.core.hooks import HookOutcome
 from watchdog.owner.finders import fleet_tasks
 
 HOUR = 3600
-KNOWN = Known()
+KNOWN = KnownAgents()
 
 
 class Place:

@@ -14,7 +14,7 @@ import pytest
 from tests.owner.repositories import Repository, context, git
 from tests.world import wait_for
 from watchdog.core import hooks
-from watchdog.core.findings import Finding, Known
+from watchdog.core.findings import Finding, KnownAgents
 from watchdog.core.hooks import HookOutcome
 from watchdog.owner import session_dirs, temp_dirs
 from watchdog.owner.finders import finders
@@ -44,7 +44,7 @@ def settings(root: Path, hours: float = 0.0) -> hooks.CleanupSettings:
     return hooks.CleanupSettings(roots=(str(root),), trash_retention_hours=hours)
 
 
-def found(root: Path, known: Known, hours: float = 0.0) -> dict[str, Finding]:
+def found(root: Path, known: KnownAgents, hours: float = 0.0) -> dict[str, Finding]:
     return {one.path: one for kind in finders.FINDERS for one in finders.look(kind, settings(root, hours), known)}
 
 
@@ -73,25 +73,25 @@ def test_temp_dirs_of_dead_sessions_go_and_those_of_living_ones_stay(root: Path)
     living, resumed = session_of(root), session_of(root)
     call = (sys.executable, "-c", "print(flush=True); input()", "--resume", resumed.name)
     with process({"CLAUDE_CODE_SESSION_ID": living.name}), process({}, *call):
-        findings = found(root, Known())
+        findings = found(root, KnownAgents())
         assert set(findings) == {str(path) for path in dead}
         assert {finding.action for finding in findings.values()} == {"remove"}
-        results = [finders.act(finding, settings(root), Known()) for finding in findings.values()]
-        refused = finders.act(Finding("temp_dir", str(living), None, "told", "remove"), settings(root), Known())
+        results = [finders.act(finding, settings(root), KnownAgents()) for finding in findings.values()]
+        refused = finders.act(Finding("temp_dir", str(living), None, "told", "remove"), settings(root), KnownAgents())
 
     assert {result.outcome for result in results} == {HookOutcome.DONE}
     assert all(int(str(result.details["inodes"])) == 3 for result in results)
     assert refused.outcome is HookOutcome.KEPT
     assert sorted(path.name for path in living.parent.iterdir()) == sorted([living.name, resumed.name])
-    assert set(found(root, Known())) == {str(living), str(resumed)}
+    assert set(found(root, KnownAgents())) == {str(living), str(resumed)}
 
 
 def test_retention_counts_from_the_last_change_of_anything_in_it(root: Path) -> None:
     """The directory itself may be old while its files are written."""
     path = session_of(root)
-    assert found(root, Known(), hours=1) == {}
+    assert found(root, KnownAgents(), hours=1) == {}
     finding = Finding("temp_dir", str(path), None, "old", "remove")
-    assert finders.act(finding, settings(root, 1), Known()).outcome is HookOutcome.KEPT
+    assert finders.act(finding, settings(root, 1), KnownAgents()).outcome is HookOutcome.KEPT
 
     what = temp_dirs.TempDir(str(path), path.name, unchanged_for=HOUR)
     assert temp_dirs.remove(what, settings(root)).details["refused"] == "young"
@@ -106,10 +106,10 @@ def test_a_look_makes_no_closed_directory_younger(root: Path) -> None:
     closed.chmod(0)
     before = closed.stat().st_ctime_ns
 
-    (finding,) = found(root, Known()).values()
+    (finding,) = found(root, KnownAgents()).values()
 
     assert (closed.stat().st_ctime_ns, finding.action) == (before, "remove")
-    assert finders.act(finding, settings(root), Known()).outcome is HookOutcome.DONE
+    assert finders.act(finding, settings(root), KnownAgents()).outcome is HookOutcome.DONE
     assert not path.exists()
 
 
@@ -125,12 +125,12 @@ def test_a_claude_that_does_not_say_its_session_keeps_them_all(
     (config / "sessions").mkdir(parents=True)
     environment = {"CLAUDE_CONFIG_DIR": str(config)}
     with process(environment, str(program), "-c", "print(flush=True); input()") as pid:
-        findings = found(root, Known())
+        findings = found(root, KnownAgents())
         assert [finding.action for finding in findings.values()] == ["keep"]
         assert f"process {pid} is a Claude Code" in next(iter(findings.values())).why
 
         (config / "sessions" / f"{pid}.json").write_text(json.dumps({"pid": pid, "sessionId": mine.name}))
-        assert set(found(root, Known())) == {str(path)}
+        assert set(found(root, KnownAgents())) == {str(path)}
 
 
 def test_a_look_says_what_an_act_would_keep(root: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_look_says_what_an_act_would_keep(root: Path) -> None:
     used, cloned = root / "used", root / "cloned"
     used.mkdir()
     (cloned / "x" / ".git").mkdir(parents=True)
-    known = Known(ended={AGENT: 1.0, OTHER: 1.0}, temp_dirs={AGENT: str(used), OTHER: str(cloned)})
+    known = KnownAgents(ended={AGENT: 1.0, OTHER: 1.0}, temp_dirs={AGENT: str(used), OTHER: str(cloned)})
     code = f"import os; os.chdir({str(used)!r}); print(flush=True); input()"
     with process({}, sys.executable, "-c", code):
         findings = found(root, known)
@@ -161,7 +161,7 @@ def test_nothing_is_taken_by_the_beginning_of_its_name(root: Path) -> None:
     (root / "agent-watchdog-alpha-1234").mkdir()
     before = sorted(root.rglob("*"))
 
-    assert found(root, Known(ended={AGENT: 1e6})) == {}
+    assert found(root, KnownAgents(ended={AGENT: 1e6})) == {}
     assert sorted(root.rglob("*")) == before
 
 
@@ -175,7 +175,7 @@ def test_what_an_ended_agent_had_goes_after_retention(root: Path) -> None:
         if mark:
             (path / temp_dirs.MARK).write_text(mark + "\n")
     ages = {AGENT: 2 * HOUR, OTHER: 2 * HOUR, "d" * 32: 0.1}
-    known = Known(frozenset({OTHER}), ages, {AGENT: str(registered)})
+    known = KnownAgents(frozenset({OTHER}), ages, {AGENT: str(registered)})
     assert found(root, known, hours=1.0) == {}  # changed a moment ago
 
     moment = 0.5 / HOUR
@@ -200,7 +200,7 @@ def test_a_large_one_goes_in_rounds(root: Path, monkeypatch: pytest.MonkeyPatch)
     assert (first.outcome, first.details["more"]) == (HookOutcome.DONE, True)
     assert not path.exists()
     inodes = [int(str(first.details["inodes"]))]
-    known = Known(ended={AGENT: 1.0}, temp_dirs={AGENT: str(path)})
+    known = KnownAgents(ended={AGENT: 1.0}, temp_dirs={AGENT: str(path)})
     while findings := found(root, known, hours=72):
         (finding,) = findings.values()
         assert (finding.action, finding.agent_id) == ("remove", AGENT)
@@ -218,10 +218,13 @@ def test_a_lock_that_was_young_is_found_later(repository: Repository, monkeypatc
     index.touch()
     packed.touch()
     here = {AGENT: str(repository.main), OTHER: str(repository.main)}
-    late, known = Known(ended={AGENT: 100.0, OTHER: 50.0}, worktrees=here), Known(ended={AGENT: 0.0}, worktrees=here)
+    late, known = (
+        KnownAgents(ended={AGENT: 100.0, OTHER: 50.0}, worktrees=here),
+        KnownAgents(ended={AGENT: 0.0}, worktrees=here),
+    )
     assert found(repository.place, late) == {}  # written since: somebody else's
 
-    common = Known(ended={AGENT: 0.0}, commons=(str(repository.main / ".git"),))
+    common = KnownAgents(ended={AGENT: 0.0}, commons=(str(repository.main / ".git"),))
     (finding,) = found(repository.place, common).values()
     assert "packed-refs.lock" in finding.why and "index.lock" not in finding.why
 

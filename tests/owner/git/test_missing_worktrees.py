@@ -11,21 +11,21 @@ import pytest
 from tests.owner.repositories import Repository, context, git
 from watchdog.core import findings, hooks
 from watchdog.core.hooks import HookOutcome, HookResult
-from watchdog.core.sites import Known, known_json, site_of
+from watchdog.core.sites import KnownSite, known_json, site_of
 from watchdog.owner import trash
 from watchdog.owner.finders import expired_trash
 from watchdog.owner.hooks.worktree import worktree
 from watchdog.owner.sites import site
 
 
-def known(path: Path) -> Known:
+def known(path: Path) -> KnownSite:
     """As the daemon saw it while its agent lived."""
     found = site(str(path))
     assert found is not None
-    return Known(site_of(found))
+    return KnownSite(site_of(found))
 
 
-def run(path: Path, known: Known, **changes: object) -> HookResult:
+def run(path: Path, known: KnownSite, **changes: object) -> HookResult:
     """The hook after its agent's end."""
     return worktree(
         context(worktree=str(path), sites={"worktree": known_json(known)}, **changes), hooks.CleanupSettings()
@@ -228,7 +228,7 @@ def test_an_entry_whose_deletion_was_cut_short_is_the_reapers(
     (left,) = os.listdir(repository.trash)
     common = str(repository.main / ".git")
     monkeypatch.undo()
-    places = findings.Known(commons=(common,))
+    places = findings.KnownAgents(commons=(common,))
     (found,) = expired_trash.look(hooks.CleanupSettings(), places)
     assert (found.action, os.path.basename(found.path)) == ("remove", left)
     assert expired_trash.act(found, hooks.CleanupSettings(), places).outcome is HookOutcome.DONE

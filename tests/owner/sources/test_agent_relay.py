@@ -15,12 +15,12 @@ import pytest
 
 from tests.owner.sources.relay_home import PROJECT, RelayHome, printed
 from tests.world import wait_for
-from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry
+from watchdog.core.source_entries import MOST_TOLD, Became, Entry, EntryEnd
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_relay, files, kernel, relay_runs
 
 ENDED = 1_900_000_060.0
-KILLED = End("killed", "stalled: silent for 2m05s", "agent-watchdog", ENDED, signal="SIGKILL")
+KILLED = EntryEnd("killed", "stalled: silent for 2m05s", "agent-watchdog", ENDED, signal="SIGKILL")
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def test_its_messages_go_where_that_is_asked_for(home: RelayHome) -> None:
         " ('2', 1, 'Beta', 'Alpha', 'message', 'b', 'read'), ('3', 1, 'Beta', '*', 'message', 'c', 'read')"
     )
     alpha = found(home)["Alpha"]
-    end = End("stopped", "removed", "root", ENDED, with_messages=True)
+    end = EntryEnd("stopped", "removed", "root", ENDED, with_messages=True)
 
     done = agent_relay.forget(str(home.root), alpha.key, alpha.token, end)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.world import wait_for
-from watchdog.core.source_entries import Became, End, Entry, entry_json, entry_of
+from watchdog.core.source_entries import Became, Entry, EntryEnd, entry_json, entry_of
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_sessions, files, kernel, yaml_rows
 
@@ -117,13 +117,13 @@ class Registry:
         found = agent_sessions.discover(str(self.yaml))
         return {one.key: entry_of(json.loads(json.dumps(entry_json(one)))) for one in found}
 
-    def forget(self, end: End, token: str | None = None) -> Became:
+    def forget(self, end: EntryEnd, token: str | None = None) -> Became:
         token = self.entries()[NAME].token if token is None else token
         return agent_sessions.forget(str(self.yaml), NAME, token, end).became
 
 
-def end(status: str = "stopped", **more: Any) -> End:
-    return End(status, "api_error: it's over", "root", 1893553505.5, **more)
+def end(status: str = "stopped", **more: Any) -> EntryEnd:
+    return EntryEnd(status, "api_error: it's over", "root", 1893553505.5, **more)
 
 
 @pytest.fixture
@@ -190,7 +190,9 @@ def test_rows_that_have_ended_are_told_and_stay(tmp_path: Path, layout: str) -> 
     ],
     ids=["stopped", "killed", "no conversation", "lost", "completed"],
 )
-def test_each_end_has_its_fields_in_both_files(tmp_path: Path, layout: str, how: End, wanted: dict[str, Any]) -> None:
+def test_each_end_has_its_fields_in_both_files(
+    tmp_path: Path, layout: str, how: EntryEnd, wanted: dict[str, Any]
+) -> None:
     """What the program's own stop, purge and monitor write; the conversation's place stays, null too."""
     made = Registry(tmp_path / ".mam", layout)
 

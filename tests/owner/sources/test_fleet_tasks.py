@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.world import wait_for
-from watchdog.core.source_entries import Became, End, Entry, entry_json, entry_of
+from watchdog.core.source_entries import Became, Entry, EntryEnd, entry_json, entry_of
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import fleet_tasks, kernel
 
@@ -35,8 +35,8 @@ done
 """
 
 
-def killed(status: str = "killed", **more: object) -> End:
-    return End(status, "stalled: silent for 12m", "daemon", 1893553505.0, **more)  # type: ignore[arg-type]
+def killed(status: str = "killed", **more: object) -> EntryEnd:
+    return EntryEnd(status, "stalled: silent for 12m", "daemon", 1893553505.0, **more)  # type: ignore[arg-type]
 
 
 class Tasks:
@@ -72,7 +72,7 @@ class Tasks:
         (entry,) = fleet_tasks.discover(str(self.path))
         return entry_of(json.loads(json.dumps(entry_json(entry))))
 
-    def forget(self, token: str, end: End, key: str = KEY) -> Became:
+    def forget(self, token: str, end: EntryEnd, key: str = KEY) -> Became:
         return fleet_tasks.forget(str(self.path), key, token, end).became
 
 
@@ -147,7 +147,7 @@ def test_a_killed_wrapper_is_cancelled_and_nothing_else_changes(tasks: Tasks) ->
         (killed("completed", exit_code=0), "completed", 0),
     ],
 )
-def test_the_status_says_how_it_ended(tasks: Tasks, end: End, status: str, code: int | None) -> None:
+def test_the_status_says_how_it_ended(tasks: Tasks, end: EntryEnd, status: str, code: int | None) -> None:
     """Cancelled is who was stopped or killed, failed who ended or was lost."""
     place = tasks.wrote(pid="4194304")
     entry = tasks.one()

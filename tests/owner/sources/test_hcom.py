@@ -14,11 +14,11 @@ import pytest
 
 from tests.owner.sources.hcom_home import BORN, PROCESS, HcomHome
 from tests.world import wait_for
-from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry
+from watchdog.core.source_entries import MOST_TOLD, Became, Entry, EntryEnd
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import hcom, hcom_runs, kernel
 
-KILLED = End("killed", "stalled: silent for 2m05s", "agent-watchdog", BORN + 60, signal="SIGKILL")
+KILLED = EntryEnd("killed", "stalled: silent for 2m05s", "agent-watchdog", BORN + 60, signal="SIGKILL")
 
 
 @pytest.fixture(params=[18, 20])
@@ -228,7 +228,9 @@ def test_the_end_is_written_as_hcom_writes_it(home: HcomHome) -> None:
 def test_each_end_has_hcoms_own_word(home: HcomHome, status: str, reason: str) -> None:
     """And the exit code where it is known."""
     home.add("mira", pid=4243)
-    hcom.forget(str(home.root), "mira", only(home).token, End(status, "ended", "agent-watchdog", BORN, exit_code=3))
+    hcom.forget(
+        str(home.root), "mira", only(home).token, EntryEnd(status, "ended", "agent-watchdog", BORN, exit_code=3)
+    )
     ((_, data),) = home.told()
     assert (data["reason"], data["exit_code"]) == (reason, 3)
 

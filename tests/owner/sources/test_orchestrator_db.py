@@ -18,12 +18,12 @@ from tests.owner.sources.orchestrator import DOCUMENTED, REAL, Orchestrator
 from tests.world import wait_for
 from watchdog.core.agent import Status
 from watchdog.core.hooks import CleanupSettings, HookOutcome
-from watchdog.core.source_entries import Became, End, Entry
+from watchdog.core.source_entries import Became, Entry, EntryEnd
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.hooks.registry_entry import registry_entry
 from watchdog.owner.sources import agent_status, files, orchestrator_db, sqlite_locks
 
-KILLED = End("killed", "silent for 2m05s", "daemon", 1_900_000_000.0, task_status="failed")
+KILLED = EntryEnd("killed", "silent for 2m05s", "daemon", 1_900_000_000.0, task_status="failed")
 NOW = datetime(2030, 1, 2, 3, 4, 35, 2)
 
 
@@ -84,7 +84,7 @@ def found(made: Orchestrator) -> dict[str, Entry]:
     return {entry.key: entry for entry in orchestrator_db.discover(str(made.path))}
 
 
-def forget(made: Orchestrator, entry: Entry, end: End = KILLED) -> Became:
+def forget(made: Orchestrator, entry: Entry, end: EntryEnd = KILLED) -> Became:
     return orchestrator_db.forget(str(made.path), entry.key, entry.token, end).became
 
 
@@ -159,14 +159,14 @@ def test_the_end_of_a_real_row_is_local_time_and_its_status_file_says_stopped(re
 @pytest.mark.parametrize(
     ("end", "status", "task"),
     [
-        (End("killed", "x", "d", 1e9, task_status="ready_for_retry"), "killed", "ready_for_retry"),
-        (End("stopped", "x", "d", 1e9, task_status="cancelled"), "killed", "cancelled"),
-        (End("failed", "x", "d", 1e9, exit_code=3, task_status="failed"), "failed", "failed"),
-        (End("lost", "x", "d", 1e9), "failed", "running"),
-        (End("completed", "x", "d", 1e9, exit_code=0, task_status="completed"), "completed", "running"),
+        (EntryEnd("killed", "x", "d", 1e9, task_status="ready_for_retry"), "killed", "ready_for_retry"),
+        (EntryEnd("stopped", "x", "d", 1e9, task_status="cancelled"), "killed", "cancelled"),
+        (EntryEnd("failed", "x", "d", 1e9, exit_code=3, task_status="failed"), "failed", "failed"),
+        (EntryEnd("lost", "x", "d", 1e9), "failed", "running"),
+        (EntryEnd("completed", "x", "d", 1e9, exit_code=0, task_status="completed"), "completed", "running"),
     ],
 )
-def test_each_end_has_its_words(documented: Orchestrator, end: End, status: str, task: str) -> None:
+def test_each_end_has_its_words(documented: Orchestrator, end: EntryEnd, status: str, task: str) -> None:
     """A task is closed or handed on only where it was the end of its agent that ended it."""
     one = found(documented)["code-developer-20300102-001"]
     assert forget(documented, one, end) is Became.DONE

@@ -37,7 +37,7 @@ from watchdog.errors import (
     RegistryUnavailable,
 )
 from watchdog.processes import procfs
-from watchdog.processes.clients import Seen, clients, service_at
+from watchdog.processes.clients import ClientCandidate, clients, service_at
 from watchdog.processes.identity import ThreadSeen
 from watchdog.processes.reader import awaited
 
@@ -194,7 +194,7 @@ def _gone(known: Identity, seen: Look) -> bool:
     return isinstance(seen, ThreadSeen) or not seen.identity.same_process(known)
 
 
-async def _placed(desk: ControlContext, peer: Peer, directory: str, seen: Seen) -> Seen:
+async def _placed(desk: ControlContext, peer: Peer, directory: str, seen: ClientCandidate) -> ClientCandidate:
     """A client that was told a directory by a name that may be another one of the session's, as its owner sees it."""
     if not seen.told or seen.directory in (None, directory):
         return seen
@@ -206,7 +206,7 @@ async def _placed(desk: ControlContext, peer: Peer, directory: str, seen: Seen) 
     return seen._replace(directory=directory) if places[0] == places[1] else seen
 
 
-def _decided(desk: ControlContext, peer: Peer, body: Speak, seen: tuple[Seen, ...]) -> Whose:
+def _decided(desk: ControlContext, peer: Peer, body: Speak, seen: tuple[ClientCandidate, ...]) -> Whose:
     now = desk.clock.now()
     since_boot = now.wall.timestamp() - now.boot
     found = [
@@ -218,7 +218,7 @@ def _decided(desk: ControlContext, peer: Peer, body: Speak, seen: tuple[Seen, ..
     return whose(Session(body.session, body.cwd, body.fresh), found)
 
 
-def _agent_of(desk: ControlContext, peer: Peer, seen: Seen) -> str | None:
+def _agent_of(desk: ControlContext, peer: Peer, seen: ClientCandidate) -> str | None:
     """In whose tree a client is: the nearest main process above it, else by the last look at the trees."""
     mine = [agent for agent in desk.fleet if agent.reg.owner_uid == peer.uid and agent.status in _SPOKEN]
     mains = {(a.identity.pid, a.identity.start_ticks): a.agent_id for a in mine if a.identity is not None}

@@ -6,7 +6,7 @@ A signal that is missing is told as missing, with the reason; it is no evidence.
 from datetime import timedelta
 
 from watchdog.agents.fleet import Agent
-from watchdog.core.observed_activity import TRUST, Kind, Trust
+from watchdog.core.observed_activity import TRUST, ActivityKind, Trust
 from watchdog.core.redaction import hide_secrets
 from watchdog.core.verdict import span
 
@@ -16,7 +16,7 @@ Json = dict[str, object]
 def signals(agent: Agent) -> list[Json]:
     """Its own words first, then what is seen from outside."""
     inside = _word("containers", None, None, "what it runs in a container is neither watched nor killed with it")
-    return [*_words(agent), *(_sight(agent, kind) for kind in Kind), _prompt(agent), inside]
+    return [*_words(agent), *(_sight(agent, kind) for kind in ActivityKind), _prompt(agent), inside]
 
 
 def _words(agent: Agent) -> list[Json]:
@@ -61,7 +61,7 @@ def _promise(agent: Agent) -> Json:
     return _word("promise", text, None, "it promised no heartbeats; silence alone never kills it")
 
 
-def _sight(agent: Agent, kind: Kind) -> Json:
+def _sight(agent: Agent, kind: ActivityKind) -> Json:
     sight = agent.sights.seen.get(kind)
     return _entry(
         kind,
@@ -78,14 +78,14 @@ def _prompt(agent: Agent) -> Json:
     return _entry("prompt", says, age, Trust.OWNER, None if says else "none seen in its tmux pane")
 
 
-def _unseen(agent: Agent, kind: Kind) -> str:
-    named = {Kind.TRANSCRIPT: agent.reg.transcript, Kind.LOG: agent.reg.log}
+def _unseen(agent: Agent, kind: ActivityKind) -> str:
+    named = {ActivityKind.TRANSCRIPT: agent.reg.transcript, ActivityKind.LOG: agent.reg.log}
     if kind in named and named[kind] is None:
         return "none was named"
     failure = agent.sights.failed.get(kind)
     if failure is not None:
         return f"the look failed: {failure}"
-    if kind is Kind.CHILD:
+    if kind is ActivityKind.CHILD:
         return "none at work"
     return "nothing seen since it fell silent" if agent.in_question else "looked at when it has been silent for a while"
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 
 from watchdog.core import hooks
-from watchdog.core.findings import Finding, Known
+from watchdog.core.findings import Finding, KnownAgents
 from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import paths, trash
@@ -32,7 +32,7 @@ SLIMMED = "only what can be made again goes"
 ROUND = 20_000  # entries that are deleted in one act; about a second
 
 
-def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
     """What is due in the repositories that the daemon knows, and what would be but for something."""
     for common in known.commons:
         try:
@@ -49,7 +49,7 @@ def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
             yield Finding(KIND, common, None, f"kept: its trash cannot be looked at: {error}", "keep")
 
 
-def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
     """Delete one container, a round of it; `details["more"]` asks for the next."""
     common, name = _taken_apart(finding.path)
     if common not in map(os.path.realpath, known.commons):
@@ -97,7 +97,7 @@ def _there(directory: int, name: str) -> bool:
 
 
 def _judge(
-    trash_bin: int, common: str, place: str, name: str, settings: hooks.CleanupSettings, known: Known
+    trash_bin: int, common: str, place: str, name: str, settings: hooks.CleanupSettings, known: KnownAgents
 ) -> Finding | None:
     """What is to become of one container; None: nothing yet."""
     agent_id = name.removeprefix(LEAVING).partition("+")[0] if name.startswith(LEAVING) else name

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from watchdog.core import hooks
-from watchdog.core.findings import Finder, Finding, Known
+from watchdog.core.findings import Finder, Finding, KnownAgents
 from watchdog.core.hooks import HookResult
 from watchdog.owner.finders import expired_trash, fleet_tasks, git_locks, sockets, temp_dirs
 
@@ -35,12 +35,12 @@ FINDERS: dict[str, Finder] = {  # by Finding.kind
 }
 
 
-def look(kind: str, settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(kind: str, settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
     """What one finder finds, as it finds it. Raises what the finder raises."""
     yield from islice(FINDERS[kind].look(settings, known), LOOK_LIMIT)
 
 
-def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
     """Deal with one finding, decided anew. Raises what the finder raises."""
     if finding.action != "remove":
         return hooks.kept(finding.why)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from watchdog.core import hooks
-from watchdog.core.findings import Finding, Known
+from watchdog.core.findings import Finding, KnownAgents
 from watchdog.core.hooks import HookResult
 from watchdog.core.source_entries import KINDS
 from watchdog.errors import OwnerCallFailed, PathRefused
@@ -23,7 +23,7 @@ KIND = "task"
 COMPLETED, OTHER = 3600.0, 168 * 3600.0  # seconds, as the program has them (its 0.4.2) unless its environment says more
 
 
-def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
     """Those whose time is over."""
     for top in _tops(settings):
         try:
@@ -42,7 +42,7 @@ def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
             os.close(directory)
 
 
-def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
     """Remove one, decided anew. Raises OSError for what a later try may mend."""
     top, key = os.path.split(finding.path)
     if top not in _tops(settings) or not fleet_files.TASK.fullmatch(key):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 from watchdog.core import hooks
-from watchdog.core.findings import Finding, Known
+from watchdog.core.findings import Finding, KnownAgents
 from watchdog.core.hooks import HookResult
 from watchdog.errors import OwnerCallFailed, PathRefused
 from watchdog.owner import whereabouts
@@ -19,7 +19,7 @@ KIND = "lock"
 COMMON = "shared"  # names the place of locks that are no single agent's
 
 
-def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
     """One finding a checkout or repository with locks in it. Raises OSError when /proc cannot be read."""
     for path, agent_id, repository, ended in _places(known):
         # What was written since is the business of whoever works there now.
@@ -33,7 +33,7 @@ def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
             yield Finding(KIND, path, agent_id, f"locks of git stay: {'; '.join(kept[:5])}", "keep")
 
 
-def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
     """Look twice, and move aside what is dead. Raises OSError for what a later try may mend."""
     for path, agent_id, repository, ended in _places(known):
         if path == finding.path:
@@ -41,7 +41,7 @@ def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> Hook
     return hooks.kept(f"{finding.path} is no checkout of a dead agent, or no more")
 
 
-def _places(known: Known) -> Iterator[tuple[str, str | None, lock_files.Repository, float]]:
+def _places(known: KnownAgents) -> Iterator[tuple[str, str | None, lock_files.Repository, float]]:
     """Where to look: path, whose, repository, and until when its dead wrote: the last end of those who had it."""
     last: dict[str, tuple[float, str]] = {}
     for agent_id, path in known.worktrees.items():

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator
 
 from watchdog.core import hooks
-from watchdog.core.findings import Finding, Known
+from watchdog.core.findings import Finding, KnownAgents
 from watchdog.core.hooks import HookResult
 from watchdog.errors import PathRefused
 from watchdog.owner import occupancy, paths
@@ -16,7 +16,7 @@ from watchdog.owner import occupancy, paths
 KIND = "socket"
 
 
-def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
     """Those that lie there still."""
     for agent_id, path in known.sockets.items():
         if agent_id not in known.ended:
@@ -31,7 +31,7 @@ def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
             yield Finding(KIND, path, agent_id, why, "keep")
 
 
-def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
     """Remove one, if it is a recorded one that nobody serves."""
     agent_id = finding.agent_id or ""
     if known.sockets.get(agent_id) != finding.path or agent_id not in known.ended:

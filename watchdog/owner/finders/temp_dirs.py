@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from watchdog.core import hooks
-from watchdog.core.findings import Finding, Known
+from watchdog.core.findings import Finding, KnownAgents
 from watchdog.core.hooks import HookResult
 from watchdog.core.sites import known_of
 from watchdog.errors import PathRefused
@@ -24,7 +24,7 @@ KIND = "temp_dir"
 LOOKED_AT = 20_000  # entries of one candidate in a look; of larger ones the act decides
 
 
-def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
+def look(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[Finding]:
     """What lies there. Raises OSError when /proc cannot be read."""
     for place, container in _unfinished(settings, known):
         holder = container.removesuffix(temp_dirs.SUFFIX)
@@ -45,7 +45,7 @@ def look(settings: hooks.CleanupSettings, known: Known) -> Iterator[Finding]:
             yield Finding(KIND, top, None, f"temp dirs of Claude Code's sessions stay: {unknown}", "keep")
 
 
-def act(finding: Finding, settings: hooks.CleanupSettings, known: Known) -> HookResult:
+def act(finding: Finding, settings: hooks.CleanupSettings, known: KnownAgents) -> HookResult:
     """One round. Raises OSError for what a later try may mend."""
     for place, container in _unfinished(settings, known):
         if os.path.join(place, trash.beside_name(place), container) == finding.path:
@@ -66,7 +66,7 @@ def _go_on(place: str, container: str, path: str) -> HookResult:
     return temp_dirs.report(path, freed) if found else hooks.nothing(f"{path} is not there")
 
 
-def _unfinished(settings: hooks.CleanupSettings, known: Known) -> Iterator[tuple[str, str]]:
+def _unfinished(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[tuple[str, str]]:
     """Containers that wait for a further round: the directory beside which the trash lies, and the container's name."""
     registered = [os.path.dirname(path) for path in known.temp_dirs.values() if path.startswith("/")]
     slugs = [slug for root in settings.roots for slug in session_dirs.slugs(root)]
@@ -85,7 +85,7 @@ def _unfinished(settings: hooks.CleanupSettings, known: Known) -> Iterator[tuple
             yield from ((place, name) for name in waiting if name.removesuffix(temp_dirs.SUFFIX) not in known.living)
 
 
-def _candidates(settings: hooks.CleanupSettings, known: Known) -> Iterator[tuple[temp_dirs.TempDir, str]]:
+def _candidates(settings: hooks.CleanupSettings, known: KnownAgents) -> Iterator[tuple[temp_dirs.TempDir, str]]:
     """Each with the sentence why it may go; whether it does, its contents decide."""
     retention = settings.trash_retention_hours * 3600 + settings.stepped_seconds
 

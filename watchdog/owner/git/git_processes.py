@@ -59,7 +59,7 @@ def _is_git(pid: str) -> bool:
         status = dict(line.partition(b":")[::2] for line in proc_files.read(pid, "status").splitlines())
     except (FileNotFoundError, ProcessLookupError):
         return False
-    except proc_files.Hung:
+    except proc_files.ReadHung:
         return proc_files.uid_of(pid) == os.geteuid()
     if status[b"State"].split()[:1] in ([b"Z"], [b"X"]) or str(os.geteuid()).encode() not in status[b"Uid"].split():
         return False

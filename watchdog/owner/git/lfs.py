@@ -28,7 +28,7 @@ UNSET = frozenset({"unspecified", "unset", "set"})
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexEntry:
     """A file as the index has it."""
 
     mode: str
@@ -48,7 +48,7 @@ class Content:
     filtered: dict[str, str] = field(default_factory=dict)
 
 
-def look(git: Git, top: str, common: str, entries: Iterable[Entry]) -> Content:
+def look(git: Git, top: str, common: str, entries: Iterable[IndexEntry]) -> Content:
     """Raises OwnerCallFailed, OSError."""
     files = {entry.path: entry for entry in entries if entry.mode.startswith("100")}
     found = Content()

@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from watchdog.core.sites import Known, Made, is_same
+from watchdog.core.sites import KnownSite, Made, is_same
 from watchdog.errors import PathRefused
 from watchdog.owner import paths, sites, trash
 from watchdog.owner.git import entries, worktree_locks, worktree_trash, worktrees
@@ -20,7 +20,7 @@ SECONDS = 60.0  # for all of git's answers together; with no tree to look throug
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MissingWorktree:
     """An entry that may go."""
 
     path: str
@@ -46,7 +46,7 @@ class Entry:
         return f"{self.path} was deleted; git's entry of it is dropped; {stays}" + (unlocked and f"; {unlocked}")
 
 
-def proved(known: Known, parent: int, path: str) -> Entry | None:
+def proved(known: KnownSite, parent: int, path: str) -> MissingWorktree | None:
     """The entry, when nothing is lost with it; None when there is none, or nothing is known of it.
 
     `parent`: the open directory above. Raises PathRefused with why it stays; OSError, OwnerCallFailed.
@@ -68,7 +68,7 @@ def proved(known: Known, parent: int, path: str) -> Entry | None:
     tree = worktrees.Linked(path, site.common, place, listed.get("branch"), head if set(head) != {"0"} else None)
     if reasons := _reasons(git, own, tree):
         raise PathRefused("entry_stays", f"it was deleted, and git's entry of it stays: {'; '.join(reasons)}")
-    return Entry(path, site.common, place, site.entry, tree.branch)
+    return MissingWorktree(path, site.common, place, site.entry, tree.branch)
 
 
 def _entry(common: str, path: str, made: tuple[int, int | None]) -> str | None:

@@ -33,7 +33,7 @@ Stamp = tuple[int, ...]
 
 
 @dataclass(slots=True)
-class Look:
+class TreeSnapshot:
     """One look at the tree on disk: what may be saved, and whether anything changes meanwhile."""
 
     files: dict[str, int] = field(default_factory=dict)  # path -> st_mode, of regular files and links
@@ -45,7 +45,7 @@ class Rescued:
     """`refs`: name -> commit; `look` is what they were compared with."""
 
     refs: dict[str, str]
-    look: Look
+    look: TreeSnapshot
 
 
 def save(git: Git, tree: Linked, directory: int, container: int, agent_id: str) -> Rescued:
@@ -87,9 +87,9 @@ def drop(git: Git, agent_id: str) -> None:
     _set(git, agent_id, {})
 
 
-def look(directory: int, names: Iterable[str]) -> Look:
+def look(directory: int, names: Iterable[str]) -> TreeSnapshot:
     """Which of these paths are files or links on disk, reached through no link. Raises PathRefused, OSError."""
-    found = Look()
+    found = TreeSnapshot()
     with _Parents(directory) as parents:
         for name in names:
             parent = parents.of(name)
@@ -170,7 +170,7 @@ def _pointers(git: Git, tree: Linked) -> dict[str, tuple[str, bytes]]:
 
 
 def _written(
-    git: Git, directory: int, container: int, seen: Look, pointers: dict[str, tuple[str, bytes]]
+    git: Git, directory: int, container: int, seen: TreeSnapshot, pointers: dict[str, tuple[str, bytes]]
 ) -> list[Stage]:
     """Every file and link as a blob in the object store, by its bytes on disk; those of `pointers` are there."""
     files = [name for name, mode in seen.files.items() if stat.S_ISREG(mode) and name not in pointers]
@@ -234,7 +234,7 @@ def _commit(git: Git, tree: str, parents: Iterable[str], words: str, more: Itera
     return git.run("hash-object", "-t", "commit", "-w", "--stdin", stdin=text).strip()
 
 
-def _unusual(git: Git, directory: int, seen: Look) -> list[str]:
+def _unusual(git: Git, directory: int, seen: TreeSnapshot) -> list[str]:
     """What a tree object cannot say: modes other than 644 and 755, and empty directories; told in the message."""
     lines = []
     for name, mode in seen.files.items():
@@ -264,7 +264,7 @@ def _set(git: Git, agent_id: str, refs: dict[str, str]) -> None:
 
 
 def _verify(
-    git: Git, directory: int, seen: Look, on_disk: str, refs: dict[str, str], pointed: dict[str, bytes]
+    git: Git, directory: int, seen: TreeSnapshot, on_disk: str, refs: dict[str, str], pointed: dict[str, bytes]
 ) -> None:
     """Compare what git gives back, or what its pointers name, with what lies on disk now; see that nothing is missing.
 
@@ -292,7 +292,7 @@ def _verify(
         raise OwnerCallFailed("changed", "the worktree changed while it was saved")
 
 
-def _digests(directory: int, seen: Look) -> Iterator[tuple[str, bytes, int]]:
+def _digests(directory: int, seen: TreeSnapshot) -> Iterator[tuple[str, bytes, int]]:
     """(path, SHA-256 of its bytes, st_mode), read through no link."""
     with _Parents(directory) as parents:
         for path in seen.files:

@@ -21,14 +21,14 @@ OTHERS = ("--not", "--branches", "--remotes", "--tags")
 
 
 @dataclass(slots=True)
-class Held:
+class UnsharedObjects:
     """`tips`: commits that with HEAD reach all that nothing else holds. `loose`: other objects, (mode, type, id)."""
 
     tips: list[str] = field(default_factory=list)
     loose: list[tuple[str, str, str]] = field(default_factory=list)
 
 
-def only_here(git: Git, tree: worktrees.Linked) -> Held:
+def only_here(git: Git, tree: worktrees.Linked) -> UnsharedObjects:
     """What would be lost with the worktree's entry. Raises OwnerCallFailed, OSError, PathRefused."""
     names = _named(tree.git_dir) | set(worktrees.stashes(git, tree)) | _resolved(git)
     if tree.head is not None:
@@ -38,7 +38,7 @@ def only_here(git: Git, tree: worktrees.Linked) -> Held:
         name, kind, *_ = [*line.split(" "), ""]
         if kind in ("commit", "tree", "blob"):
             kinds[name] = kind
-    held = Held()
+    held = UnsharedObjects()
     held.loose = [("100644" if kind == "blob" else "040000", kind, name) for name, kind in kinds.items()]
     held.loose = sorted(one for one in held.loose if one[1] != "commit")
     commits = sorted(name for name, kind in kinds.items() if kind == "commit")

@@ -201,9 +201,9 @@ def stashes(git: Git, tree: Linked) -> list[str]:
     return [name for name, _, words in lines if re.match(rf"(WIP on|On) {re.escape(tree.short)}: ", words)]
 
 
-def entries(git: Git) -> list[lfs.Entry]:
+def entries(git: Git) -> list[lfs.IndexEntry]:
     """Files of the index that are in no conflict."""
-    return [lfs.Entry(stage.mode, stage.name, stage.path) for stage in index(git).get(0, [])]
+    return [lfs.IndexEntry(stage.mode, stage.name, stage.path) for stage in index(git).get(0, [])]
 
 
 def _changes(git: Git, content: lfs.Content) -> list[str]:

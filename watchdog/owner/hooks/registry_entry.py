@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from watchdog.core import hooks
 from watchdog.core.hooks import HookContext, HookResult
-from watchdog.core.source_entries import Became, End
+from watchdog.core.source_entries import Became, EntryEnd
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import SOURCES
 
@@ -41,10 +41,10 @@ def registry_entry(context: HookContext, settings: hooks.CleanupSettings) -> Hoo
     return hooks.done(words) if Became.DONE in became else hooks.nothing(words)
 
 
-def end_of(context: HookContext) -> End:
+def end_of(context: HookContext) -> EntryEnd:
     """How it ended, as a source writes it down."""
     number = context.exit_signal
-    return End(
+    return EntryEnd(
         status=context.outcome.value,
         reason=context.why or context.reason,
         by=context.by,

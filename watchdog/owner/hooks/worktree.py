@@ -192,7 +192,7 @@ def _manifest(
     )
 
 
-def _changed(tree: worktrees.Linked, directory: int, container: int, before: rescue.Look) -> str | None:
+def _changed(tree: worktrees.Linked, directory: int, container: int, before: rescue.TreeSnapshot) -> str | None:
     """What changed since it was looked at, in words: from now on nobody finds the tree by its name."""
     if rescue.look(directory, before.files) != before:
         return "its files changed while it was moved"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watchdog.core.sd_notify import printable
-from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry, unread_entry
+from watchdog.core.source_entries import MOST_TOLD, Became, Entry, EntryEnd, unread_entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, kernel, relay_runs
 from watchdog.owner.sources.base import Forgotten, living_first
@@ -81,7 +81,7 @@ def discover(path: str) -> list[Entry]:
     return living_first(found)
 
 
-def forget(path: str, key: str, token: str, end: End) -> Forgotten:
+def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     """Take one agent from the lists of those who live, and close its session. Raises OSError, OwnerCallFailed."""
     project, _, name = key.rpartition("/")
     data = os.path.join(path, project) if project else path
@@ -138,7 +138,7 @@ def _without(text: str, member: str, name: str) -> str | None:
     return cut
 
 
-def _close(database: sqlite3.Connection, name: str, session: str | None, end: End) -> list[str]:
+def _close(database: sqlite3.Connection, name: str, session: str | None, end: EntryEnd) -> list[str]:
     """Its session and presence; with its messages all that it has there. What was done, in words."""
     done = []
     if end.with_messages:
@@ -198,7 +198,7 @@ def _read(data: str, database: sqlite3.Connection | None) -> _Lists:
     return lists
 
 
-def _entries(path: str, data: str, running: list[relay_runs.Run]) -> list[Entry]:
+def _entries(path: str, data: str, running: list[relay_runs.RelayRun]) -> list[Entry]:
     if os.lstat(data).st_uid != os.geteuid():
         raise OwnerCallFailed("not_ours", f"{data} belongs to another uid")
     store = os.path.join(data, "messages.sqlite")
@@ -215,7 +215,7 @@ def _entries(path: str, data: str, running: list[relay_runs.Run]) -> list[Entry]
 
 
 def _entry(
-    path: str, lists: _Lists, name: str, run: relay_runs.Run | None, taken: bool, server: relay_runs.Server
+    path: str, lists: _Lists, name: str, run: relay_runs.RelayRun | None, taken: bool, server: relay_runs.RelayServer
 ) -> Entry:
     worker, kept = lists.workers.get(name, {}), lists.kept.get(name, {})
     registered = lists.registered.get(name, {})
@@ -251,7 +251,7 @@ def _entry(
     )
 
 
-def _words(connected: bool, registered: Mapping[str, Any], run: relay_runs.Run | None) -> str:
+def _words(connected: bool, registered: Mapping[str, Any], run: relay_runs.RelayRun | None) -> str:
     words = "connected" if connected else "registered, not connected" if registered else "not connected"
     if run is not None and not run.harness:
         words += "; what its wrapper started is gone"

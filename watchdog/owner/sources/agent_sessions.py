@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from watchdog.core.sd_notify import printable
-from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry
+from watchdog.core.source_entries import MOST_TOLD, Became, Entry, EntryEnd
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import delegated_jobs, files
 from watchdog.owner.sources.base import Forgotten
@@ -73,7 +73,7 @@ def discover(path: str) -> list[Entry]:
     return [*entries, *unlisted(place.uid, os.path.dirname(place.folder), rows, asked)][:MOST_TOLD]
 
 
-def forget(path: str, key: str, token: str, end: End) -> Forgotten:
+def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     """The row's end, in both files; before it the events of its job. Raises OSError, OwnerCallFailed."""
     place = _place(path)
     if place is None:
@@ -204,7 +204,7 @@ def _store(database: Any, row: Row, members: dict[str, object]) -> None:
         database.execute("UPDATE state SET data = ? WHERE id = 1", (new,))
 
 
-def _members(end: End, *, purged: bool) -> dict[str, object]:
+def _members(end: EntryEnd, *, purged: bool) -> dict[str, object]:
     """What the program's own stop, purge, and its monitor write."""
     at = datetime.fromtimestamp(end.ended_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     note = printable(f"ended by {end.by}: {end.reason}")[:500]
@@ -225,14 +225,14 @@ def _members(end: End, *, purged: bool) -> dict[str, object]:
     }
 
 
-def _captured(row: Row, end: End) -> dict[str, object]:
+def _captured(row: Row, end: EntryEnd) -> dict[str, object]:
     """The id of its conversation, where it was found before the end and the row has kept a place for it."""
     empty = [key for key in row if OWN_ID.fullmatch(key) and row[key] is None]
     found = end.conversation
     return {empty[0]: found} if len(empty) == 1 and found is not None and ID.fullmatch(found) else {}
 
 
-def _tell_job(place: _Place, row: Row, end: End) -> str:
+def _tell_job(place: _Place, row: Row, end: EntryEnd) -> str:
     """Its job's events; a job that is not understood keeps no row from its end."""
     job = row.get("delegate_job_id")
     if not isinstance(job, str) or not job:

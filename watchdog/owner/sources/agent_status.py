@@ -11,7 +11,7 @@ import zoneinfo
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
-from watchdog.core.source_entries import MOST_ENTRIES, Became, End
+from watchdog.core.source_entries import MOST_ENTRIES, Became, EntryEnd
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, kernel
 from watchdog.owner.sources.base import Forgotten
@@ -23,7 +23,7 @@ _STATES = {"idle": "idle", "working": "working", "error": "working"}
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StatusFile:
     """What one file says."""
 
     key: str
@@ -40,12 +40,12 @@ class Told:
         return str(self.pid)
 
 
-def read(folder: str) -> tuple[dict[str, Told], dict[str, str]]:
+def read(folder: str) -> tuple[dict[str, StatusFile], dict[str, str]]:
     """By agent type, and why which entries cannot be read now (the folder itself: all of them).
 
     Files that tell no pid are passed over, and there may be no such folder.
     """
-    found: dict[str, Told] = {}
+    found: dict[str, StatusFile] = {}
     unread: dict[str, str] = {}
     try:
         names = sorted(os.listdir(folder))[: 2 * MOST_ENTRIES]
@@ -67,7 +67,7 @@ def read(folder: str) -> tuple[dict[str, Told], dict[str, str]]:
     return found, unread
 
 
-def forget(folder: str, key: str, token: str, end: End) -> Forgotten:
+def forget(folder: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     """Its state and health as the agent itself writes them when it stops; all else stays."""
     name = key.removeprefix(PREFIX)
     if os.path.basename(name) != name or not name.endswith(ENDING):
@@ -133,7 +133,7 @@ def _zone(pid: int | None) -> tzinfo | None:
         raise zoneinfo.ZoneInfoNotFoundError(name) from None
 
 
-def _told(folder: str, name: str) -> Told | None:
+def _told(folder: str, name: str) -> StatusFile | None:
     text, status = files.read(os.path.join(folder, name), MOST_BYTES)
     data = files.parsed(f"{PREFIX}{name}", text)
     if not isinstance(data, dict):
@@ -144,7 +144,7 @@ def _told(folder: str, name: str) -> Told | None:
     beat = beat if isinstance(beat, str) and len(beat) <= 64 else ""
     since = epoch(beat, kernel.as_pid(data["pid"]))
     ahead = since is not None and since > datetime.now(UTC).timestamp() + 1
-    return Told(
+    return StatusFile(
         key=f"{PREFIX}{name}",
         kind=kind if isinstance(kind, str) and kind else name.removesuffix(ENDING),
         uid=status.st_uid,

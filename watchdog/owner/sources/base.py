@@ -19,7 +19,7 @@ An entry is the word of the uid that owns the file. Which process it means is as
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry, Kind
+from watchdog.core.source_entries import MOST_TOLD, Became, Entry, EntryEnd, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Forgotten:
 
 
 Discover = Callable[[str], list[Entry]]
-Forget = Callable[[str, str, str, End], Forgotten]
+Forget = Callable[[str, str, str, EntryEnd], Forgotten]
 
 
 @dataclass(frozen=True, slots=True)

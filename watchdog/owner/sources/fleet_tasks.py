@@ -19,7 +19,7 @@ import time
 from datetime import UTC, datetime
 from signal import Signals
 
-from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry, unread_entry
+from watchdog.core.source_entries import MOST_TOLD, Became, Entry, EntryEnd, unread_entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, fleet_members, kernel
 from watchdog.owner.sources.base import Forgotten
@@ -60,7 +60,7 @@ def discover(path: str) -> list[Entry]:
         os.close(top)
 
 
-def forget(path: str, key: str, token: str, end: End) -> Forgotten:
+def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     """The task's last status, then its pid file away; the rest of the directory stays for the program's retention.
 
     Raises OSError, OwnerCallFailed: `alive` while the wrapper is there, `not_understood`.
@@ -78,7 +78,7 @@ def forget(path: str, key: str, token: str, end: End) -> Forgotten:
         return Forgotten(Became.GONE, f"{key} is not there")
 
 
-def _close(place: str, key: str, token: str, end: End) -> Forgotten:
+def _close(place: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     task = read_task(place, key)
     if task.status in ENDED and task.written is None:
         return Forgotten(Became.GONE, f"{key} is {task.status} already")
@@ -101,13 +101,13 @@ def _with_values(text: str, values: dict[str, object]) -> str:
     return text
 
 
-def _status(end: End) -> str:
+def _status(end: EntryEnd) -> str:
     if end.task_status == "completed" or end.status == "completed":
         return "completed"
     return "cancelled" if end.task_status == "cancelled" or end.status in ("stopped", "killed") else "failed"
 
 
-def _exit_code(end: End) -> int | None:
+def _exit_code(end: EntryEnd) -> int | None:
     """As bash has it: 128 and the signal's number."""
     if end.exit_code is None and end.signal is not None and end.signal in Signals.__members__:
         return 128 + Signals[end.signal]

@@ -23,7 +23,7 @@ from typing import Any
 
 from watchdog.core.redaction import hide_secrets
 from watchdog.core.sd_notify import printable
-from watchdog.core.source_entries import Became, End, Entry, unread_entry
+from watchdog.core.source_entries import Became, Entry, EntryEnd, unread_entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import files, hcom_runs, kernel
 from watchdog.owner.sources.base import Forgotten, living_first
@@ -88,7 +88,7 @@ def discover(root: str) -> list[Entry]:
     return living_first(found)
 
 
-def forget(root: str, key: str, token: str, end: End) -> Forgotten:
+def forget(root: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     """Write the end of one agent down as hcom does, and take its pid out of the pid file.
 
     Raises OSError, OwnerCallFailed.
@@ -196,7 +196,13 @@ def _leftover(root: str, pid: int, one: Row, uid: int) -> Entry:
 
 
 def _stop(
-    database: sqlite3.Connection, row: Row, reason: str, end: End | None, version: int, by: str = "", depth: int = 0
+    database: sqlite3.Connection,
+    row: Row,
+    reason: str,
+    end: EntryEnd | None,
+    version: int,
+    by: str = "",
+    depth: int = 0,
 ) -> list[str]:
     """The children that lived within it, then itself: each with its event. The names, itself last."""
     name, session = str(row["name"]), row["session_id"] or None

@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from watchdog.core.sd_notify import printable
-from watchdog.core.source_entries import MOST_TOLD, Became, End, Entry, unread_entry
+from watchdog.core.source_entries import MOST_TOLD, Became, Entry, EntryEnd, unread_entry
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.sources import agent_status, files, sqlite_locks
 from watchdog.owner.sources.base import Forgotten
@@ -66,7 +66,7 @@ def discover(path: str) -> list[Entry]:
     return [_unheard(entry, blocker, nearest) for entry in found[:MOST_TOLD]]
 
 
-def forget(path: str, key: str, token: str, end: End) -> Forgotten:
+def forget(path: str, key: str, token: str, end: EntryEnd) -> Forgotten:
     """The agent's row and its task's in one transaction, then its status file."""
     if key.startswith(agent_status.PREFIX):
         return agent_status.forget(_status_files(path), key, token, end)
@@ -112,7 +112,7 @@ def _rows(database: sqlite3.Connection, columns: set[str], key: str | None = Non
     return [dict(row) for row in database.execute(query, bound)]
 
 
-def _entry(row: Row, uid: int, beats: dict[str, agent_status.Told]) -> Entry | None:
+def _entry(row: Row, uid: int, beats: dict[str, agent_status.StatusFile]) -> Entry | None:
     """One row; None for what is no agent's."""
     agent_id, kind = row["agent_id"], _text(row["agent_type"])
     if not isinstance(agent_id, int | str) or not str(agent_id).strip():
@@ -150,7 +150,7 @@ def _entry(row: Row, uid: int, beats: dict[str, agent_status.Told]) -> Entry | N
     )
 
 
-def _of_file(told: agent_status.Told) -> Entry:
+def _of_file(told: agent_status.StatusFile) -> Entry:
     return Entry(
         key=told.key,
         token=told.token,
@@ -241,7 +241,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) and len(value) <= 4096 else ""
 
 
-def _close(database: sqlite3.Connection, columns: set[str], row: Row, end: End) -> None:
+def _close(database: sqlite3.Connection, columns: set[str], row: Row, end: EntryEnd) -> None:
     """Its status, when, why and how. What it says of an error already stays."""
     status = _STATUS.get(end.status, "failed")
     values: Row = {"status": status}
@@ -259,7 +259,7 @@ def _close(database: sqlite3.Connection, columns: set[str], row: Row, end: End) 
         raise OwnerCallFailed("not_understood", "its row could not be updated")
 
 
-def _close_task(database: sqlite3.Connection, columns: set[str], row: Row, end: End) -> str:
+def _close_task(database: sqlite3.Connection, columns: set[str], row: Row, end: EntryEnd) -> str:
     """Its task, unless it has ended, is another agent's, or another living agent works on it. Said in words."""
     task, there = row["task_id"], files.columns(database, "orchestrator_task")
     if task is None or end.status == "completed" or end.task_status is None or not {"task_id", "status"} <= there:
@@ -283,13 +283,13 @@ def _close_task(database: sqlite3.Connection, columns: set[str], row: Row, end: 
     return f", task {task} {end.task_status}" if done else f"; task {task} stays as it is"
 
 
-def _exit_code(end: End) -> int | None:
+def _exit_code(end: EntryEnd) -> int | None:
     if end.exit_code is not None or end.signal is None:
         return end.exit_code
     return -int(signal.Signals[end.signal]) if end.signal in signal.Signals.__members__ else None
 
 
-def _stamp(end: End, *, local: bool) -> str:
+def _stamp(end: EntryEnd, *, local: bool) -> str:
     """A time as that layout writes it."""
     if local:
         return datetime.fromtimestamp(end.ended_at).isoformat()  # noqa: DTZ006 naive local time is its format

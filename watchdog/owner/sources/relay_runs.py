@@ -11,7 +11,7 @@ from watchdog.owner.sources.files import read, remove
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RelayRun:
     """One agent's processes: `create-agent` where a person started it, `relay-pty`, and what that wraps (`harness`)."""
 
     name: str
@@ -30,7 +30,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class RelayServer:
     """The process that agents of one data directory are connected to."""
 
     pid: int | None = None
@@ -38,7 +38,7 @@ class Server:
     gone: bool = False  # no such process, or one that began later
 
 
-def running() -> list[Run]:
+def running() -> list[RelayRun]:
     """All that run now, of this uid."""
     processes = kernel.own_processes()
     children: dict[int, list[int]] = {}
@@ -54,7 +54,7 @@ def running() -> list[Run]:
             wrapped = parent is not None and "create-agent" in parent.words[:4]
             harness = _harness(children.get(one.pid, []))
             runs.append(
-                Run(
+                RelayRun(
                     name=name,
                     main=parent if wrapped and parent is not None else one,
                     also=(*((one.pid,) if wrapped else ()), *harness),
@@ -84,17 +84,17 @@ def _leads(pid: int) -> bool:
         return False
 
 
-def server(data: str) -> Server:
+def server(data: str) -> RelayServer:
     """Whether the server of that directory runs, by the pid file beside its socket."""
     try:
         text, status = read(os.path.join(data, "relay.sock.pid"), 64)
         pid = kernel.as_pid(int(text))
     except (OSError, ValueError):
-        return Server()
+        return RelayServer()
     if pid is None:
-        return Server()
+        return RelayServer()
     one = kernel.process(pid)
-    return Server(pid, status.st_mtime, one is None)
+    return RelayServer(pid, status.st_mtime, one is None)
 
 
 def left_by(name: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from watchdog.errors import OwnerCallFailed
 from watchdog.owner import parsing
 from watchdog.owner.sources import claude, files, kernel
 from watchdog.owner.terminals import tmux
-from watchdog.owner.terminals.base import Seen, reached
+from watchdog.owner.terminals.base import ListedPane, reached
 
 SECONDS = 2.0  # for one answer of a server; a living one answers in 5 ms
 OWN_ID = re.compile(r"(claude|agy|hermes|cline)_(?:session|conversation)_id_own")
@@ -27,7 +27,7 @@ _WRITTEN = ("created_at_epoch", "created_at", "resumed_at_epoch", "resumed_at")
 _NOBODY = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED})  # what connect(2) says where none listens
 
 Row = dict[str, Any]
-Asked = dict[str, list[Seen] | None]  # what each server has answered in this look
+Asked = dict[str, list[ListedPane] | None]  # what each server has answered in this look
 
 
 def pid_of(row: Row) -> int | None:
@@ -172,13 +172,13 @@ def _claude_conversation(directory: str, pid: int, ticks: int) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _panes(server: str) -> list[Seen] | None:
+def _panes(server: str) -> list[ListedPane] | None:
     """All panes of a server: a socket's path, or the name that `tmux -L` takes. None: it could not be asked.
 
     No server by that name means that it has no pane.
     """
     told = _asked_panes(server)
-    return None if told is None else [Seen(**{**one, "sessions": tuple(one["sessions"])}) for one in told]
+    return None if told is None else [ListedPane(**{**one, "sessions": tuple(one["sessions"])}) for one in told]
 
 
 @parsing.outside

@@ -45,7 +45,7 @@ NAME = 200  # characters that are kept of a name that a server gives
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ListedPane:
     """One pane as a terminal lists it. `pid` 0: it does not tell (its device does)."""
 
     pane: str
@@ -61,7 +61,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class TerminalServer:
     """One server of a terminal: its socket, and the process that listens there.
 
     `held`: an O_PATH descriptor of the socket itself, open as long as `reached` lasts; None: it is an abstract one.
@@ -105,14 +105,14 @@ class Terminal:
     """
 
     servers: Callable[[Mapping[str, str], str], list[str]]
-    panes: Callable[[Server, float], list[Seen]]
-    screen: Callable[[Server, str, int, float], str]  # with so many lines above it, where it keeps them
-    write: Callable[[Server, Pane, str, float], None]
-    close: Callable[[Server, Pane, float], None]
+    panes: Callable[[TerminalServer, float], list[ListedPane]]
+    screen: Callable[[TerminalServer, str, int, float], str]  # with so many lines above it, where it keeps them
+    write: Callable[[TerminalServer, Pane, str, float], None]
+    close: Callable[[TerminalServer, Pane, float], None]
     retry: Callable[[str, str], str]
     variables: tuple[str, ...]  # of an agent's environment, that `servers` reads; the first one names a server
     # The rows that it shows, with their colours, and the cursor's column and row; None: it cannot tell.
-    cursor: Callable[[Server, str, float], tuple[list[str], int, int]] | None = None
+    cursor: Callable[[TerminalServer, str, float], tuple[list[str], int, int]] | None = None
 
 
 def pane_json(pane: Pane) -> dict[str, object]:
@@ -132,7 +132,7 @@ def pane_of(data: Mapping[str, Any]) -> Pane:
 
 
 @contextmanager
-def reached(address: str) -> Iterator[Server]:
+def reached(address: str) -> Iterator[TerminalServer]:
     """The server at a unix socket, for as long as the context lasts; `@name`: an abstract one.
 
     Its socket is this uid's own, in a directory that no other user may change, through no link, and held by a
@@ -145,11 +145,11 @@ def reached(address: str) -> Iterator[Server]:
     try:
         if not address.startswith("@"):
             held = _held(address)
-        with connected(Server(address, 0, 0, held), time.monotonic() + CONNECTING) as asked:
+        with connected(TerminalServer(address, 0, 0, held), time.monotonic() + CONNECTING) as asked:
             pid, uid, _ = peer(asked)
         if uid != os.geteuid() or pid <= 1:
             raise OwnerCallFailed("no_pane", f"the server at {address} belongs to another user")
-        yield Server(address, pid, pane_lookup.stat_of(pid).ticks, held)
+        yield TerminalServer(address, pid, pane_lookup.stat_of(pid).ticks, held)
     finally:
         if held is not None:
             os.close(held)
@@ -174,7 +174,7 @@ def _held(address: str) -> int:
 
 
 @contextmanager
-def connected(server: Server, until: float) -> Iterator[socket.socket]:
+def connected(server: TerminalServer, until: float) -> Iterator[socket.socket]:
     """A connection to that socket, whatever its name means by now. Raises OwnerCallFailed as `reached`."""
     if server.held is None and not server.socket.isprintable():
         raise OwnerCallFailed("no_pane", f"the socket {server.socket!r} is not used: its name is not plain text")
@@ -201,7 +201,12 @@ def _unreachable(address: str, error: OSError) -> OwnerCallFailed:
 
 
 def say(
-    argv: Sequence[str], server: Server, until: float, *, environ: Mapping[str, str] | None = None, given: str = ""
+    argv: Sequence[str],
+    server: TerminalServer,
+    until: float,
+    *,
+    environ: Mapping[str, str] | None = None,
+    given: str = "",
 ) -> str:
     """What a terminal's program prints. Raises OwnerCallFailed with the program's name: late, missing, or its words.
 

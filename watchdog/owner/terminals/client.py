@@ -29,7 +29,7 @@ SLACK = bounded_child.END_LIMIT + 2.0  # seconds beyond its time that a keeper m
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class ClientResult:
     """How it went. `status` None: it was late. `missing`: it could not be executed; `error` is the system's reason."""
 
     status: int | None = 0
@@ -41,7 +41,7 @@ class Ran:
 
 def run(
     argv: Sequence[str], variables: Mapping[str, str], socket: int, given: bytes, seconds: float, limit: int
-) -> Ran:
+) -> ClientResult:
     """Run the program to its end, at most `seconds`; `limit`: bytes of its output that are kept.
 
     It is late, too, when the answer is not whole. May be called from any thread. Raises OSError when no process can be
@@ -67,9 +67,9 @@ def run(
         data = _read(answer, keeper, time.monotonic() + seconds + SLACK)
     head, _, output = data.partition(b"\n")
     try:
-        return Ran(output=output, **json.loads(head))
+        return ClientResult(output=output, **json.loads(head))
     except (ValueError, TypeError):
-        return Ran(late=True)
+        return ClientResult(late=True)
 
 
 def _read(answer: int, keeper: int, deadline: float) -> bytes:

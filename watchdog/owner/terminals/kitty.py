@@ -27,7 +27,7 @@ def servers(variables: Mapping[str, str], name: str) -> list[str]:
     return [address] if address.startswith(("/", "@")) else []
 
 
-def panes(server: base.Server, until: float) -> list[base.Seen]:
+def panes(server: base.TerminalServer, until: float) -> list[base.ListedPane]:
     """All windows, of every tab and window of the desktop."""
     found = []
     try:
@@ -40,21 +40,21 @@ def panes(server: base.Server, until: float) -> list[base.Seen]:
     return found
 
 
-def _seen(window: dict[str, Any], tab: str) -> base.Seen:
+def _seen(window: dict[str, Any], tab: str) -> base.ListedPane:
     pid = int(window["pid"] or 0)
     try:
         first = pane_lookup.stat_of(pid)
     except OwnerCallFailed:
-        return base.Seen(str(int(window["id"])), pid, dead=True, busy="closed", window=tab)
-    return base.Seen(str(int(window["id"])), pid, first.device, window=tab)
+        return base.ListedPane(str(int(window["id"])), pid, dead=True, busy="closed", window=tab)
+    return base.ListedPane(str(int(window["id"])), pid, first.device, window=tab)
 
 
-def screen(server: base.Server, pane: str, above: int, until: float) -> str:
+def screen(server: base.TerminalServer, pane: str, above: int, until: float) -> str:
     """What it shows, and all above it; lines that were broken at its edge are whole."""
     return _asked(server, until, "get-text", match=f"id:{pane}", extent="all" if above else "screen")
 
 
-def write(server: base.Server, pane: base.Pane, key: str, until: float) -> None:
+def write(server: base.TerminalServer, pane: base.Pane, key: str, until: float) -> None:
     """As text in which nothing is read as an escape.
 
     A kitty answers to `send-text` only when it fails (0.26.5), so a second command follows, which it always answers.
@@ -64,7 +64,7 @@ def write(server: base.Server, pane: base.Pane, key: str, until: float) -> None:
     _answer(server, until, "send-text", said + _command("get-text", match=window, extent="selection"))
 
 
-def close(server: base.Server, pane: base.Pane, until: float) -> None:
+def close(server: base.TerminalServer, pane: base.Pane, until: float) -> None:
     """Its tab goes with its last window."""
     _asked(server, until, "close-window", match=f"id:{pane.pane}")
 
@@ -74,7 +74,7 @@ def retry(socket: str, pane: str) -> str:
     return shlex.join(["kitty", "@", "--to", f"unix:{socket}", "close-window", "--match", f"id:{pane}"])
 
 
-def _asked(server: base.Server, until: float, name: str, **payload: object) -> str:
+def _asked(server: base.TerminalServer, until: float, name: str, **payload: object) -> str:
     return _answer(server, until, name, _command(name, **payload))
 
 
@@ -83,7 +83,7 @@ def _command(name: str, **payload: object) -> bytes:
     return BEGIN + json.dumps(command).encode() + END
 
 
-def _answer(server: base.Server, until: float, name: str, said: bytes) -> str:
+def _answer(server: base.TerminalServer, until: float, name: str, said: bytes) -> str:
     """The data of its first answer, "" without any. Raises OwnerCallFailed: `no_pane`, `unheard`, `kitty`."""
     try:
         answer = json.loads(_exchanged(server, until, said))
@@ -94,7 +94,7 @@ def _answer(server: base.Server, until: float, name: str, said: bytes) -> str:
         raise OwnerCallFailed("kitty", f"kitty's answer to {name} is none: {base.plain(repr(error))}") from None
 
 
-def _exchanged(server: base.Server, until: float, said: bytes) -> bytes:
+def _exchanged(server: base.TerminalServer, until: float, said: bytes) -> bytes:
     """What is in the first answer on a new connection to that very process."""
     began = time.monotonic()
     late = OwnerCallFailed("kitty", f"kitty did not answer in {max(base.LEAST, until - began):.1f} s")

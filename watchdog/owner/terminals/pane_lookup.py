@@ -16,7 +16,7 @@ TERMINAL = re.compile(r"/dev/(pts/[0-9]{1,7}|tty[A-Za-z0-9]{0,8})")
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class PaneProcess:
     """The fields of /proc/PID/stat that matter here (proc(5)). `device`: of its controlling terminal, 0 for none."""
 
     pid: int
@@ -30,11 +30,11 @@ class Stat:
     ticks: int
 
 
-def stat_of(pid: int) -> Stat:
+def stat_of(pid: int) -> PaneProcess:
     """Raises OwnerCallFailed (`left`) when there is no such process."""
     try:
         head, _, tail = proc_files.read(pid, "stat").rpartition(b")")
-    except proc_files.Hung as error:
+    except proc_files.ReadHung as error:
         raise OwnerCallFailed("unreadable", str(error.strerror)) from error
     except OSError as error:
         raise OwnerCallFailed("left", f"process {pid} has ended") from error
@@ -42,7 +42,7 @@ def stat_of(pid: int) -> Stat:
     numbers = [int(fields[index]) for index in (1, 2, 3, 4, 5, 19)]
     parent, group, session, device, foreground, ticks = numbers
     name = head.partition(b" (")[2].decode("utf-8", "replace")
-    return Stat(pid, name, fields[0].decode(), parent, group, session, device & 0xFFFFFFFF, foreground, ticks)
+    return PaneProcess(pid, name, fields[0].decode(), parent, group, session, device & 0xFFFFFFFF, foreground, ticks)
 
 
 def lives(pid: int, ticks: int) -> bool:
@@ -54,7 +54,7 @@ def lives(pid: int, ticks: int) -> bool:
     return found.ticks == ticks and found.state not in "ZX"
 
 
-def above(pid: int) -> list[Stat]:
+def above(pid: int) -> list[PaneProcess]:
     """A process and its ancestors up to init's children, as they are now. Raises OwnerCallFailed (`left`)."""
     found = [stat_of(pid)]
     while found[-1].parent > 1 and len(found) < CHAIN:
@@ -70,12 +70,12 @@ def words_of(pid: int) -> list[str]:
         return []
 
 
-def is_waiting(one: Stat) -> bool:
+def is_waiting(one: PaneProcess) -> bool:
     """A program that starts another one and only waits for it: `run`, or a launcher."""
     return one.name == WRAPPER or is_launcher(words_of(one.pid))
 
 
-def vendor_at(main: Stat) -> tuple[str, int, list[str]] | None:
+def vendor_at(main: PaneProcess) -> tuple[str, int, list[str]] | None:
     """The vendor whose program has the foreground of an agent's terminal, its pid and its words; None: nobody known.
 
     It is the agent's main process, or below it.
@@ -102,7 +102,7 @@ def reads_terminal(pid: int) -> bool:
         return False
 
 
-def _in_group(group: int) -> Iterator[Stat]:
+def _in_group(group: int) -> Iterator[PaneProcess]:
     """The processes of a process group, the oldest first; looked for when the first is asked for."""
     found = []
     for name in os.listdir("/proc"):
@@ -145,7 +145,7 @@ def device_of(path: str) -> int:
     return (minor & 0xFF) | (major << 8) | ((minor & ~0xFF) << 12)
 
 
-def others(first: int, device: int, known: frozenset[tuple[int, int]]) -> list[Stat]:
+def others(first: int, device: int, known: frozenset[tuple[int, int]]) -> list[PaneProcess]:
     """Who else is in a pane: processes on its terminal, and children of its first process, that are not `known`.
 
     Zombies and the first process itself are nobody.

@@ -25,7 +25,7 @@ from watchdog.core.redaction import hide_secrets
 from watchdog.core.vendors import CLEAR_KEYS, is_prompt
 from watchdog.errors import OwnerCallFailed
 from watchdog.owner.terminals import TERMINALS, base, pane_lookup
-from watchdog.owner.terminals.base import Pane, Seen
+from watchdog.owner.terminals.base import ListedPane, Pane
 
 FINDING = (
     2.5  # seconds, for all servers together; a living tmux answers in 5 ms, `kitty @` takes half a second and more
@@ -64,7 +64,7 @@ def pane_screen(pid: int, start_ticks: int, pane: dict[str, object]) -> dict[str
     `pane`: as it was found, else what was told of it. Raises as `found`.
     """
     until = time.monotonic() + LOOKING
-    seen: Seen | None
+    seen: ListedPane | None
     if "server_pid" in pane:
         known = base.pane_of(pane)
         seen = _now(known, until)
@@ -203,7 +203,7 @@ def words(pane: Pane) -> str:
 # -- looking
 
 
-def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> tuple[Pane, Seen]:
+def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> tuple[Pane, ListedPane]:
     """The pane that a process sits in, and how it is listed. `until`: monotonic seconds. Raises OwnerCallFailed.
 
     `no_pane`; `left`: the process has ended; `not_ours`: it runs as another user just now; else the name of a terminal
@@ -244,7 +244,7 @@ def found(pid: int, start_ticks: int, told: Mapping[str, str], until: float) -> 
 
 def _everywhere(
     pid: int, told: Mapping[str, str], until: float
-) -> Iterator[tuple[str, base.Server, list[Seen] | OwnerCallFailed]]:
+) -> Iterator[tuple[str, base.TerminalServer, list[ListedPane] | OwnerCallFailed]]:
     """The lists of all servers where the pane of a process may be, or why there is none.
 
     Those that it names come first: another one that hangs takes all the time.
@@ -259,12 +259,12 @@ def _everywhere(
                 with base.reached(socket) as server:
                     listed = terminal.panes(server, until)
             except OwnerCallFailed as error:
-                yield name, base.Server(socket, 0, 0), error
+                yield name, base.TerminalServer(socket, 0, 0), error
             else:
                 yield name, server, listed
 
 
-def _first_process(line: list[pane_lookup.Stat], seen: Seen) -> int | None:
+def _first_process(line: list[pane_lookup.PaneProcess], seen: ListedPane) -> int | None:
     """Which of a process and its ancestors is the first one of that pane; by the device it is its session's leader."""
     if seen.dead:
         return None
@@ -274,7 +274,7 @@ def _first_process(line: list[pane_lookup.Stat], seen: Seen) -> int | None:
     return None
 
 
-def _is_meant(seen: Seen, told: Mapping[str, str]) -> bool:
+def _is_meant(seen: ListedPane, told: Mapping[str, str]) -> bool:
     """Whether it is the pane that was told of. tmux keeps `_` for `.` and `:` of a session's name."""
     if told.get("pane"):
         return seen.pane == told["pane"]
@@ -282,7 +282,7 @@ def _is_meant(seen: Seen, told: Mapping[str, str]) -> bool:
     return not session or session in seen.sessions or re.sub("[.:]", "_", session) in seen.sessions
 
 
-def _now(pane: Pane, until: float) -> Seen | None:
+def _now(pane: Pane, until: float) -> ListedPane | None:
     """The pane as its server lists it now; None: not any more. Raises OwnerCallFailed.
 
     `no_pane`: its server has gone, whoever may listen there now; `another`: another process has the pane; `hidden`:
@@ -300,7 +300,7 @@ def _now(pane: Pane, until: float) -> Seen | None:
 
 
 @contextmanager
-def server_of(pane: Pane) -> Iterator[base.Server]:
+def server_of(pane: Pane) -> Iterator[base.TerminalServer]:
     """The very server on which a pane was found, held as long as the context lasts. Raises as `_now`."""
     if not pane_lookup.lives(pane.server_pid, pane.server_ticks):
         raise OwnerCallFailed("no_pane", "its server has gone")
@@ -324,7 +324,7 @@ def _is_another(pane: Pane) -> bool:
         return False  # it has ended, and its terminal does not know yet
 
 
-def _in_use(pane: Pane, seen: Seen) -> str:
+def _in_use(pane: Pane, seen: ListedPane) -> str:
     """Who is in a pane beside what started the agent, and so uses it; in words, or nothing."""
     if seen.read:
         return "somebody who reads in it"
@@ -340,7 +340,7 @@ def _in_use(pane: Pane, seen: Seen) -> str:
     return ", ".join(f"{one.name}[{one.pid}]" for one in users[:5])
 
 
-def _refuse_other_readers(main: pane_lookup.Stat, pane: Pane, seen: Seen) -> None:
+def _refuse_other_readers(main: pane_lookup.PaneProcess, pane: Pane, seen: ListedPane) -> None:
     if not seen.device or seen.device != main.device:
         raise OwnerCallFailed("no_pane", f"it does not read from {words(pane)} itself")
     if main.foreground != main.group:
@@ -360,7 +360,7 @@ def _refuse_persons_words(pid: int, start_ticks: int, pane: Pane) -> None:
         raise OwnerCallFailed("left", f"{words(pane)} shows another program")
 
 
-def _refuse_foreign(line: list[pane_lookup.Stat]) -> None:
+def _refuse_foreign(line: list[pane_lookup.PaneProcess]) -> None:
     """Raises OwnerCallFailed (`not_ours`) unless all uids of these processes are this one."""
     for one in line:
         found = pane_lookup.uids(one.pid)
@@ -368,7 +368,7 @@ def _refuse_foreign(line: list[pane_lookup.Stat]) -> None:
             raise OwnerCallFailed("not_ours", f"pid {one.pid} runs as uid {', '.join(map(str, sorted(found)))} now")
 
 
-def _free_prompt(server: base.Server, pane: Pane, vendor: str, *, clear: bool) -> None:
+def _free_prompt(server: base.TerminalServer, pane: Pane, vendor: str, *, clear: bool) -> None:
     """See that nothing stands in the prompt of that vendor's program; with `clear` make it so."""
     for left in range(CLEARS, -1, -1):
         stands = shows_draft(server, pane)
@@ -387,13 +387,13 @@ def _free_prompt(server: base.Server, pane: Pane, vendor: str, *, clear: bool) -
     raise OwnerCallFailed("draft", f"a draft stands in the prompt of {words(pane)}, and {CLEAR_KEYS[vendor]} leaves it")
 
 
-def shows_draft(server: base.Server, pane: Pane) -> bool | None:
+def shows_draft(server: base.TerminalServer, pane: Pane) -> bool | None:
     """Whether the prompt that it shows holds a draft; None: no prompt is known there, or the terminal cannot tell."""
     cursor = TERMINALS[pane.terminal].cursor
     return None if cursor is None else draft(*cursor(server, pane.pane, time.monotonic() + SECONDS))
 
 
-def _refuse_questions(server: base.Server, pane: Pane) -> None:
+def _refuse_questions(server: base.TerminalServer, pane: Pane) -> None:
     question = asked(TERMINALS[pane.terminal].screen(server, pane.pane, 0, time.monotonic() + SECONDS))
     if question:
         raise OwnerCallFailed("asks", f"{words(pane)} shows {question}, which would get the keys")

@@ -77,9 +77,9 @@ def _sockets(place: str) -> list[str]:
     return []
 
 
-def panes(server: base.Server, until: float) -> list[base.Seen]:
+def panes(server: base.TerminalServer, until: float) -> list[base.ListedPane]:
     """All panes of a server; one that several sessions show is one."""
-    found: dict[str, base.Seen] = {}
+    found: dict[str, base.ListedPane] = {}
     asked = "list-panes", "-a", "-F", _FORMAT, ";", "list-clients", "-F", _CLIENTS
     told = _tmux(server, until, *asked).rstrip("\n").split("\n")
     typed = {line.split("|")[1] for line in told if _is_client(line) and _is_recent(line.split("|")[-1])}
@@ -95,7 +95,7 @@ def panes(server: base.Server, until: float) -> list[base.Seen]:
             busy = "somebody types in it"
         device = pane_lookup.device_of(tty) if dead != "1" else 0
         before = found[pane].sessions if pane in found else ()
-        found[pane] = base.Seen(
+        found[pane] = base.ListedPane(
             pane,
             int(pid),
             device,
@@ -119,12 +119,12 @@ def _is_recent(then: str) -> bool:
     return re.fullmatch("[0-9]{1,12}", then) is not None and abs(time.time() - int(then)) < TYPED
 
 
-def screen(server: base.Server, pane: str, above: int, until: float) -> str:
+def screen(server: base.TerminalServer, pane: str, above: int, until: float) -> str:
     """What it shows, and so many lines above it; lines that were broken at its edge are whole (-J)."""
     return _tmux(server, until, "capture-pane", "-p", "-J", "-S", str(-above), "-t", pane)
 
 
-def cursor(server: base.Server, pane: str, until: float) -> tuple[list[str], int, int]:
+def cursor(server: base.TerminalServer, pane: str, until: float) -> tuple[list[str], int, int]:
     """The rows as they are shown, with colours, and where the cursor stands, hidden or not."""
     asked = "display-message", "-p", "-t", pane, "#{cursor_x} #{cursor_y}", ";", "capture-pane", "-p", "-e", "-t", pane
     place, _, rows = _tmux(server, until, *asked).partition("\n")
@@ -134,7 +134,7 @@ def cursor(server: base.Server, pane: str, until: float) -> tuple[list[str], int
     return rows.split("\n"), int(x), int(y)
 
 
-def write(server: base.Server, pane: base.Pane, key: str, until: float) -> None:
+def write(server: base.TerminalServer, pane: base.Pane, key: str, until: float) -> None:
     """A key by its name, or text as it is. Raises OwnerCallFailed (`left`), too: the server says that it is in use."""
     word = _quoted(key) if base.KEY.fullmatch(key) else f"-l -- {_quoted(key)}"
     free = "#{==:#{pane_dead}#{pane_in_mode}#{pane_synchronized}#{pane_input_off},0000}"
@@ -142,13 +142,13 @@ def write(server: base.Server, pane: base.Pane, key: str, until: float) -> None:
         raise OwnerCallFailed("left", f"tmux pane {pane.pane} came into another use")
 
 
-def close(server: base.Server, pane: base.Pane, until: float) -> None:
+def close(server: base.TerminalServer, pane: base.Pane, until: float) -> None:
     """Its window goes with its last pane, in all sessions that show it; a session without a window goes too."""
     if not _done_if(server, pane, "#{?pane_in_mode,0,1}", f"kill-pane -t {_quoted(pane.pane)}", until):
         raise OwnerCallFailed("tmux", "it came into another use")
 
 
-def _done_if(server: base.Server, pane: base.Pane, condition: str, command: str, until: float) -> bool:
+def _done_if(server: base.TerminalServer, pane: base.Pane, condition: str, command: str, until: float) -> bool:
     """Have that server do it to that pane if the condition (formats, tmux(1)) holds then, before the deadline."""
     deadline = math.ceil(time.time() + until - time.monotonic())
     same = f"#{{==:#{{pid}}/#{{pane_pid}},{pane.server_pid}/{pane.pid}}}"
@@ -172,7 +172,7 @@ def _quoted(word: str) -> str:
     return "'" + word.replace("'", "'\\''") + "'"
 
 
-def _tmux(server: base.Server, until: float, *words: str) -> str:
+def _tmux(server: base.TerminalServer, until: float, *words: str) -> str:
     """-u: names come as they are, whatever the locale. None of these words starts a server (tmux(1))."""
     return base.say(["tmux", "-u", "-S", client.SOCKET, *words], server, until)
 

@@ -20,7 +20,7 @@ def servers(variables: Mapping[str, str], name: str) -> list[str]:
     return [address] if address.startswith("/") else []
 
 
-def panes(server: base.Server, until: float) -> list[base.Seen]:
+def panes(server: base.TerminalServer, until: float) -> list[base.ListedPane]:
     """All panes of the server."""
     found = []
     try:
@@ -29,14 +29,16 @@ def panes(server: base.Server, until: float) -> list[base.Seen]:
             size = one.get("size") or {}
             across = f"{int(size['cols'])}x{int(size['rows'])}" if size else ""
             found.append(
-                base.Seen(str(int(one["pane_id"])), 0, device, window=base.plain(one.get("tab_id", "")), size=across)
+                base.ListedPane(
+                    str(int(one["pane_id"])), 0, device, window=base.plain(one.get("tab_id", "")), size=across
+                )
             )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OwnerCallFailed("wezterm", f"wezterm lists what is no pane: {base.plain(repr(error))}") from None
     return found
 
 
-def screen(server: base.Server, pane: str, above: int, until: float) -> str:
+def screen(server: base.TerminalServer, pane: str, above: int, until: float) -> str:
     """What it shows; with lines above it also whole: who breaks one at the edge is not told, so all that fill a row are
     taken for broken.
     """
@@ -47,13 +49,13 @@ def screen(server: base.Server, pane: str, above: int, until: float) -> str:
     return "".join(row if len(row) == width else f"{row}\n" for row in text.split("\n"))
 
 
-def write(server: base.Server, pane: base.Pane, key: str, until: float) -> None:
+def write(server: base.TerminalServer, pane: base.Pane, key: str, until: float) -> None:
     """By stdin, and as if it was typed, not pasted."""
     words = "send-text", "--pane-id", pane.pane, "--no-paste"
     _wezterm(server, until, *words, given=base.typed(key))
 
 
-def close(server: base.Server, pane: base.Pane, until: float) -> None:
+def close(server: base.TerminalServer, pane: base.Pane, until: float) -> None:
     """Its tab goes with its last pane."""
     _wezterm(server, until, "kill-pane", "--pane-id", pane.pane)
 
@@ -63,7 +65,7 @@ def retry(socket: str, pane: str) -> str:
     return f"WEZTERM_UNIX_SOCKET={shlex.quote(socket)} wezterm cli kill-pane --pane-id {shlex.quote(pane)}"
 
 
-def _wezterm(server: base.Server, until: float, *words: str, given: str = "") -> str:
+def _wezterm(server: base.TerminalServer, until: float, *words: str, given: str = "") -> str:
     argv = ["wezterm", "-n", "cli", "--no-auto-start", *words]
     return base.say(argv, server, until, environ={"WEZTERM_UNIX_SOCKET": client.SOCKET}, given=given)
 
