@@ -237,7 +237,7 @@ async def serve(desk: ControlContext, listener: socket.socket | None = None) -> 
             yield
         finally:
             server.close()
-            desk.bell.close()
+            desk.recorder.new_events.close()
     finally:
         await runner.cleanup()
         listener.close()

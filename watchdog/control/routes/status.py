@@ -6,10 +6,11 @@ from collections import Counter
 
 from aiohttp import web
 
+from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, desk_of, peer_at
-from watchdog.control.resolve import recheck_owner, resolve, resolve_ended
+from watchdog.control.resolve import recheck_owner, resolve_ended, unwatched_of
 from watchdog.control.schemas import flag
 from watchdog.control.views import agent as views
 from watchdog.control.views import failures
@@ -42,7 +43,7 @@ async def agents(request: web.Request) -> web.Response:
             listed.append(entry)
     await failures.add(desk, listed)
     if tag is None:
-        listed += [one for one in desk.shown() if name in (None, one["name"]) and peer.may(int(str(one["owner_uid"])))]
+        listed += [one for one in unwatched_of(desk, peer) if name in (None, one["name"])]
     if flag(request, "all_hosts"):
         for entry in listed:
             entry["host"] = desk.host
@@ -60,7 +61,7 @@ async def agent(request: web.Request) -> web.Response:
         one = await remote_hosts.one(desk, house, where)
     else:
         try:
-            one = resolve(desk, peer, where.word)
+            one = selectors.resolve(desk.fleet, peer, where.word)
             await recheck_owner(desk, peer, one)
         except AgentNotFound:
             one = await resolve_ended(desk, peer, where.word)
