@@ -1,7 +1,7 @@
 """Files of single processes below /proc, each of which may hang: an execve of that process that waits for a file
 system in user space holds the locks that the read takes, before the kernel asks whether we may read it at all.
 
-So each is read by a thread that can be left to it. `ReadHung` says that nothing is known of that process; it is never "not
+So each is read by a thread that can be left to it. `ReadHung` says that nothing is known of that process: never "not
 in use". A file that hung is not read again before that read has returned.
 """
 

@@ -50,7 +50,18 @@ KEPT: dict[str, TroubleKind] = {
         ),
     ),
     "notify.failed": TroubleKind(
-        "the command of [notify] failed for {about}: {why}", (), ("notify.recovered",), None, "notify"
+        "the command of [notify] failed for {about}: {why}",
+        (),
+        ("notify.recovered",),
+        None,
+        "notify",
+        (
+            (
+                "No such file",
+                "create the program that it names, or correct [notify] command, then agent-watchdog reload",
+            ),
+            ("Permission denied", "let the daemon's uid execute the program that it names (chmod +x, each directory)"),
+        ),
     ),
     "notify.dropped": TroubleKind(
         "events were not passed on to [notify]: {why}", (), ("notify.recovered",), HOUR, "notify"
