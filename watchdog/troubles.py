@@ -29,6 +29,7 @@ class Kind:
     ends: tuple[str, ...] = ()
     fades: float | None = HOUR  # seconds after which it is forgotten; None: only an end ends it
     section: str = ""  # of the configuration: a reload that changes it ends this, too
+    only: tuple[str, str] | None = None  # a field and its value: other events of that name are no trouble
 
 
 KEPT: dict[str, Kind] = {
@@ -60,6 +61,13 @@ KEPT: dict[str, Kind] = {
         ("agent_id", "hook"),
         ("cleanup.hook_finished",),
         DAY,
+    ),
+    "cleanup.hook_retried": Kind(
+        "the cleanup hook {hook} ran out of time for {name} in try {attempt} and is tried again: {message}",
+        ("agent_id", "hook"),
+        ("cleanup.hook_finished", "cleanup.hook_failed"),
+        DAY,
+        only=("outcome", "timeout"),  # one that failed is tried again within seconds; one that hangs may hang for long
     ),
     "reap.failed": Kind(
         "the reaper could not put {what} in order: {message}", ("kind", "what"), ("reap.finished",), DAY
@@ -143,7 +151,7 @@ class Troubles:
             with self._lock:
                 self._kept.pop(_key(begun, fields), None)
         kind = KEPT.get(event)
-        if kind is None:
+        if kind is None or (kind.only is not None and str(fields.get(kind.only[0])) != kind.only[1]):
             return
         what, now, mono = _words(kind.says, fields), self._clock.now().wall, self._clock.mono()
         with self._lock:

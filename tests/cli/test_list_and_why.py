@@ -252,6 +252,23 @@ def test_the_last_try_of_a_failed_hook_is_told_once_and_in_its_place() -> None:
     assert moments(*tries, run_at="40") == ["cleanup.hook_failed", "agent.ended", "cleanup mine"]
 
 
+@pytest.mark.parametrize(
+    ("attempts", "message", "words"),
+    [
+        (1, "", "cleanup mine: it is running"),
+        (2, "", "cleanup mine: try 2 is running"),
+        (2, "ended after 60 s", "cleanup mine: try 2 is running; the one before: ended after 60 s"),
+    ],
+)
+def test_a_try_that_runs_is_told_from_the_one_before(attempts: int, message: str, words: str) -> None:
+    """A2: "running after 2 tries; ended after 60 s" contradicted itself."""
+    run = {"hook": "mine", "status": "running", "attempts": attempts, "message": message, "started_at": "2026-01-01"}
+    one = agent("a", "ending", cleanup_failed=["cleanup hook mine is in try 2"] if message else [])
+    lines = list(story({"agent": one, "cleanup": [run]}))
+    assert any(line.endswith(words) for line in lines), lines
+    assert any("tried again by itself" in line for line in lines) is bool(message)
+
+
 def test_an_end_without_a_kill_is_no_kill_request() -> None:
     """O35: "kill request: reason gone", and "options: cleanup True, beats 4"."""
     gone: Json = {"request_id": "r" * 32, "reason": "gone", "by": "daemon", "status": "done", "created_at": ""}

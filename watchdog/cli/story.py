@@ -93,7 +93,9 @@ def _next(answer: Json) -> Iterator[str]:
     if agent.get("needs_person") and not ended:
         pane = agent.get("pane")
         yield f"  do: answer it{f' in its pane: {clean(pane)}' if pane else ' where it runs'}"
-    if _list(agent.get("cleanup_failed")):
+    if _list(agent.get("cleanup_failed")) and agent.get("status") == "ending":
+        yield "  do: correct what the cleanup hook names; it is tried again by itself, at last by the reaper"
+    elif _list(agent.get("cleanup_failed")):
         yield "  do: correct what the failed cleanup hook names; agent-watchdog reap then runs it again"
     if agent.get("status") == "unkillable":
         yield f"  do: free what holds its processes (above); agent-watchdog kill {target} tries again at once"

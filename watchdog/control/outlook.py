@@ -1,6 +1,7 @@
 """What would change an agent's verdict: sentences of `why`. Pure."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 
 from watchdog.core.model import ENDED, State, Status, Step, Verdict
@@ -9,8 +10,23 @@ from watchdog.fleet import ZERO, Agent
 from watchdog.holds import Holds
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How far the end of an agent has come, by its request and its hooks' runs."""
+
+    how: str  # "it has ended by itself"
+    dead: bool  # all of its processes are: only its cleanup is left
+    hook: str = ""  # which hook that waits for, and in which try
+
+
 def outlook(
-    agent: Agent, holds: Holds, now: datetime, doubts: Iterable[str] = (), *, observes: bool = False
+    agent: Agent,
+    holds: Holds,
+    now: datetime,
+    doubts: Iterable[str] = (),
+    *,
+    observes: bool = False,
+    ending: Ending | None = None,
 ) -> list[str]:
     """Sentences, the nearest change first. `doubts`: why the daemon holds back its own kills for silence."""
     said = _held(agent, holds, now)
@@ -21,6 +37,8 @@ def outlook(
             f"The daemon kills no agent for silence at present: {why}. `agent-watchdog unhold` lifts that."
             for why in doubts
         ]
+    if agent.status is Status.ENDING and ending is not None:
+        return _ending(agent, ending)
     if agent.status is Status.ENDING:
         return [f"It is being killed (request {agent.request_id}); a heartbeat no longer changes that.", *said]
     if agent.status is Status.UNKILLABLE:
@@ -38,6 +56,13 @@ def outlook(
     if agent.asked is not None:
         return [f"It was asked to exit by itself ({agent.asked.reason}); if it does not, it is killed.", *said]
     return [*_by_verdict(agent), *_limits(agent), *said]
+
+
+def _ending(agent: Agent, ending: Ending) -> list[str]:
+    """Of one that is dead no hold and no heartbeat changes anything: what is left is its cleanup."""
+    if ending.dead:
+        return [f"{ending.how}; its cleanup goes on{f', and waits for {ending.hook}' if ending.hook else ''}."]
+    return [f"{ending.how}; what it left behind is killed (request {agent.request_id}) and cleaned up next."]
 
 
 def _by_verdict(agent: Agent) -> list[str]:

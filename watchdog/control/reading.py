@@ -70,11 +70,13 @@ async def agent(request: web.Request) -> web.Response:
     rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
     requests = await store.read(store.store.requests_of, agent_id)
     runs = await store.read(store.store.runs_of, agent_id)
+    retries = {hook.name: hook.retries for hook in desk.settings.hooks}
+    ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
     return web.json_response(
         {
-            "agent": views.full(one, house.holds, desk.now(), doubts, observes=observes)
+            "agent": views.full(one, house.holds, desk.now(), doubts, observes=observes, ending=ending)
             | await elsewhere.differences(desk, one)
-            | {"cleanup_failed": failures.in_words(runs)},
+            | {"cleanup_failed": failures.in_words(runs, ending=one.status is Status.ENDING)},
             "children": [views.public(child) for child in house.fleet.children(agent_id)],
             "events": [views.event(row) for row in rows],
             "requests": [views.request(row) for row in requests],

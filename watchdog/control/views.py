@@ -9,7 +9,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 
 from watchdog import panes
-from watchdog.control.outlook import outlook
+from watchdog.control.outlook import Ending, outlook
 from watchdog.control.peers import Peer
 from watchdog.control.signals import signals
 from watchdog.core.model import ENDED, Identity, Registration, Verdict
@@ -52,7 +52,13 @@ def listed(agent: Agent | AgentRow, peer: Peer) -> Json:
 
 
 def full(
-    agent: Agent | AgentRow, holds: Holds, now: datetime, doubts: Iterable[str] = (), *, observes: bool = False
+    agent: Agent | AgentRow,
+    holds: Holds,
+    now: datetime,
+    doubts: Iterable[str] = (),
+    *,
+    observes: bool = False,
+    ending: Ending | None = None,
 ) -> Json:
     """Everything about one agent, for its owner, root and admins."""
     reg = _registration(agent)
@@ -79,7 +85,7 @@ def full(
         "signals": signals(agent),
         "members": members,
         "members_age_seconds": seconds(agent.scan_age),
-        "outlook": outlook(agent, holds, now, doubts, observes=observes),
+        "outlook": outlook(agent, holds, now, doubts, observes=observes, ending=ending),
     }
 
 
