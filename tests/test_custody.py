@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,13 @@ class Room:
     def __init__(self, agent: Agent, started: int) -> None:
         self.vetoes: list[tuple[str, str]] = []
         self.events: list[str] = []
-        desk = SimpleNamespace(host="host", event=lambda event, **_: self.events.append(event))
-        self.custodians = Custodians(desk, Owners(), lambda one, why: self.vetoes.append((one.agent_id, why)))  # type: ignore[arg-type]
+        desk: Any = SimpleNamespace(host="host")
+        self.custodians = Custodians(
+            desk,
+            Owners(),
+            lambda one, why: self.vetoes.append((one.agent_id, why)),
+            lambda event, _agent, _why: self.events.append(event),
+        )
         me, main = read_identity(os.getpid(), "host"), agent.identity
         assert me is not None and main is not None
         self.daemon = Daemon(ME, os.getppid(), me.start_ticks + started)

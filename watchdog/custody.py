@@ -51,10 +51,16 @@ class _Neighbour:
 class Custodians(Alone):
     """Knows which other daemon holds what. One round at a time."""
 
-    def __init__(self, desk: Desk, owners: Owners, veto: Callable[[Agent, str], None]) -> None:
-        """`veto` calls off the daemon's own order to end an agent, if nobody was signalled yet."""
+    def __init__(
+        self, desk: Desk, owners: Owners, veto: Callable[[Agent, str], None], tell: Callable[[str, Agent, str], None]
+    ) -> None:
+        """`veto` calls off the daemon's own order to end an agent, if nobody was signalled yet.
+
+        `tell` writes an event to the log and to the agent's history.
+        """
         self._desk = desk
         self._veto = veto
+        self._tell = tell
         self._owners = owners
         me = identities.read_identity(os.getpid(), desk.host)
         self._me = Daemon(os.geteuid(), os.getpid(), 0 if me is None else me.start_ticks)
@@ -254,6 +260,3 @@ class Custodians(Alone):
             if custody(self._me, neighbour.daemon, agent.reg.owner_uid, held=True) is Custody.THEIRS:
                 return Holder(neighbour.daemon, path, *neighbour.held[key])
         return None
-
-    def _tell(self, event: str, agent: Agent, why: str) -> None:
-        self._desk.event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)

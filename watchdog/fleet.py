@@ -30,7 +30,7 @@ from watchdog.core.model import (
 from watchdog.core.sessions import SESSION, shared_words
 from watchdog.core.sites import Site
 from watchdog.core.usage import Used
-from watchdog.core.verdict import Judgement, Observation, quiet, span
+from watchdog.core.verdict import Judgement, Observation, left_to_another, quiet, span
 from watchdog.errors import Conflict
 from watchdog.processes.signals import Guard
 from watchdog.speaker import Speaker
@@ -182,9 +182,14 @@ class Agent(Speaker):
 
     @property
     def why(self) -> str:
-        """The line of its verdict, of which a healthy one's goes on counting; or what of it could not be killed."""
+        """The line of its verdict, of which a healthy one's goes on counting.
+
+        Or what of it could not be killed, or whose it is.
+        """
         if self.status is Status.UNKILLABLE and self.lives_on:
             return f"cannot be killed: {self.lives_on}"
+        if self.elsewhere is not None and self.verdict is not Verdict.GONE:  # its silence is not counted here
+            return left_to_another(str(self.elsewhere))
         counts = self.verdict is Verdict.HEALTHY and self.promised and self.line
         return quiet(self.counted, self.after, self.forgiven) if counts else self.line
 

@@ -419,7 +419,7 @@ class Daemon:
             lift_doubts=self.sweeper.restraint.lift,
             no_space=self._no_space,
         )
-        self.custodians = Custodians(self.desk, self.owners, self.worker.veto)
+        self.custodians = Custodians(self.desk, self.owners, self.worker.veto, self.chronicle.tell)
         self.take_up.settle = self.custodians.settle
         held.callback(self.custodians.close)
         self.desk.custodians = self.custodians

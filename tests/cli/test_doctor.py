@@ -14,7 +14,7 @@ from tests.cli.conftest import PROGRAM
 from tests.world import World, git, make_repository, make_world, wait_for
 from watchdog.cli import doctor, trashes
 from watchdog.cli.diagnosis import CHECKS, diagnose
-from watchdog.cli.doctor import _last_words
+from watchdog.cli.doctor import _last_words, _user_daemons
 from watchdog.cli.seen import Seen
 from watchdog.places import places_for
 from watchdog.registry.sqlite import WAL_ROOM
@@ -41,6 +41,17 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a shut directory": ({"places": {"/r": place(0o40000)}}, "fault", "/r has mode 0000: the daemon's own uid"),
     "two daemons": ({"others": ["/run/x"]}, "warn", "another daemon answers at /run/x"),
+    "an agent of another daemon": (
+        {"status": {"elsewhere": [{"name": "a", "holder": "root's daemon (pid 7, /s)", "socket": "/s"}]}},
+        "warn",
+        "a is watched by root's daemon (pid 7, /s), not by this daemon",
+    ),
+    "an agent that another daemon knows": ({"left_to_us": {"/x": ["a"]}}, "warn", "the daemon at /x knows a, too"),
+    "a user's daemon beside root's": (
+        {"user_daemons": [(1000, "/x", 2)]},
+        "warn",
+        "uid 1000 has a daemon of its own (/x) beside 2 agents of that user here",
+    ),
     "no sweep": ({"sweep_age": 99.0}, "fault", "the last sweep was 99 s ago; one is due every 10 s"),
     "observing": ({"status": {"mode": "observe"}}, "warn", "the daemon only observes"),
     "a bad file": ({"config": ["f: kil: unknown key"]}, "fault", "f: kil: unknown key"),
@@ -162,6 +173,20 @@ def test_the_first_remedy_is_the_one_that_helps() -> None:
     ):
         found = next(one for one in diagnose(Seen(**{**gone, **seen})) if one.what.startswith("no daemon"))
         assert found.todo.startswith(first)
+
+
+def test_users_daemons_are_found_without_a_word_to_them() -> None:
+    """Root speaks at no path of a user's. A line of /proc/net/unix that is no listening daemon's does not count."""
+    lines = [
+        "Num       RefCount Protocol Flags    Type St Inode Path",
+        "000000009f1c7e19: 00000002 00000000 00010000 0001 01 50657603 /run/user/1000/agent-watchdog/control.sock",
+        "00000000b0e3e343: 00000003 00000000 00000000 0001 03 50659157 /run/user/1001/agent-watchdog/control.sock",
+        "00000000736ec4a6: 00000002 00000000 00010000 0001 01 50659087 /run/agent-watchdog/control.sock",
+        "00000000736ec4a7: 00000002 00000000 00010000 0001 01    59087 /tmp/agent-watchdog-1002/control.sock",
+        "00000000736ec4a8: 00000002 00000000 00010000 0001 01 50659089 /tmp/run/user/7/agent-watchdog/control.sock",
+    ]
+    found = [(1000, "/run/user/1000/agent-watchdog/control.sock"), (1002, "/tmp/agent-watchdog-1002/control.sock")]
+    assert _user_daemons("\n".join(lines) + "\n") == found
 
 
 def test_the_last_words_are_those_of_the_last_start() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.terminal import a_terminal, drawn
 from tests.control.office import Office, make_office
-from watchdog.cli import listing, verbs
+from watchdog.cli import health, listing, verbs
 from watchdog.cli.output import table
 from watchdog.cli.story import story
 from watchdog.core.model import HookOutcome, State, Status, Verdict
@@ -115,6 +115,26 @@ def test_one_agents_hold_is_no_banner(monkeypatch: pytest.MonkeyPatch, capsys: p
     lines = listed(monkeypatch, capsys, [held], holds=[{"agent_id": "a", "reason": "mine", "by_uid": 0}])
     assert lines[0] == "1 agent: 1 stalled"
     assert lines[-1].endswith("held: mine (by uid 0); silent for 9m")
+
+
+def test_what_another_daemon_watches_is_called_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A1: it was "healthy", with a silence and a limit that count for nothing here."""
+    theirs: dict[str, Any] = {"promised": True, "after_seconds": 30, "counted_seconds": 3, "verdict": "healthy"}
+    theirs |= {"elsewhere": "root's daemon (pid 7, /run/s)", "why": "watched by root's daemon (pid 7, /run/s)"}
+    lines = listed(monkeypatch, capsys, [agent("a", **theirs), agent("b", verdict="healthy")])
+    assert lines[0] == "2 agents: 1 elsewhere, 1 healthy"
+    assert cells(lines, "VERDICT") == {"a": "elsewhere", "b": "healthy"}
+    assert cells(lines, "SILENT")["a"] == "-"
+    assert next(story({"agent": agent("a", **theirs)})) == "a  running, elsewhere"
+
+
+def test_the_verdict_of_status_counts_what_another_daemon_watches_apart() -> None:
+    """A1: "fine: 1 agent watched" of a daemon that watched none."""
+    left = {"name": "a", "holder": "root's daemon (pid 7, /run/s)"}
+    first = health._verdict({"agents": 2, "elsewhere": [left]}, [])
+    assert first.startswith("fine: 1 agent watched, 1 by another daemon (root's daemon (pid 7, /run/s)), no sweep")
 
 
 def test_a_wait_has_no_limit_of_silence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from watchdog.control.outlook import outlook
+from watchdog.core.custody import Daemon, Holder
 from watchdog.core.model import Identity, Policy, Presence, Registration, State, Status
 from watchdog.core.sights import Kind
 from watchdog.core.verdict import judge
@@ -81,3 +82,18 @@ def test_the_verdict_changes_when_it_says(state: dict[str, Any]) -> None:
     before = (now.verdict.value, now.overdue)
     assert after(one, left - SECOND) == before, sentence
     assert after(one, left + SECOND) != before, sentence
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_another_daemon_watches_is_not_said_to_be_judged_here(gone: bool) -> None:
+    """A1: `why` said "late in 17s, and stalled 1 look later" and `list` "silent for 2.7s of 20s", though neither is."""
+    holder = Holder(Daemon(0, 7, 1), "/run/agent-watchdog/control.sock", "b" * 32, "beta")
+    one = agent(silence=30 * SECOND, elsewhere=holder)
+    now = judge(one.observe(Presence.ABSENT if gone else Presence.ALIVE, 0.0, 10.0), one.policy)
+    one.verdict, one.line = now.verdict, now.line
+
+    assert (one.why == f"watched by {holder}, not by this daemon") is not gone
+    said = outlook(one, Holds(), datetime.now(UTC))
+    assert said[0].startswith(f"It is watched by {holder}, as beta.")
+    assert "agent-watchdog --socket /run/agent-watchdog/control.sock kill beta" in said[1]
+    assert not any(words in " ".join(said) for words in ("is late in", "stalled", "cleaned up next"))

@@ -89,6 +89,36 @@ def _socket(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _elsewhere(seen: Seen) -> Iterator[Finding]:
+    """Agents that two daemons of this host know, from either side."""
+    for one in entries((seen.status or {}).get("elsewhere")):
+        there = f"agent-watchdog --socket {shlex.quote(str(one.get('socket')))}"
+        name = shlex.quote(str(one.get("name_there")))
+        yield Finding(
+            "warn",
+            f"{one.get('name')} is watched by {one.get('holder')}, not by this daemon",
+            "two daemons know it: here it is neither judged nor killed for silence nor cleaned up, and what it says is"
+            " passed on; when that daemon is gone, this one watches it",
+            f"{there} why {name} (or kill {name}); is the second daemon wanted? else stop it",
+        )
+    for path, names in seen.left_to_us.items():
+        yield Finding(
+            "warn",
+            f"the daemon at {path} knows {', '.join(names[:8])}{' and more' if len(names) > 8 else ''}, too",
+            "this daemon watches what both know; that one does nothing about it",
+            "is the second daemon wanted? else stop it",
+        )
+    for uid, path, count in seen.user_daemons:
+        agents = f"{count} agent{'' if count == 1 else 's'}"
+        yield Finding(
+            "warn",
+            f"uid {uid} has a daemon of its own ({path}) beside {agents} of that user here",
+            "an agent that both know is watched by this daemon, root's; that one calls it `elsewhere` in its `list` and"
+            " does nothing about it",
+            f"is the second daemon wanted? as that user: agent-watchdog --socket {shlex.quote(path)} list",
+        )
+
+
 def _sweeps(seen: Seen) -> Iterator[Finding]:
     if seen.status is None:
         return
@@ -590,6 +620,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     *ATTENTION,
     _name_clash,
     _socket,
+    _elsewhere,
     _mode,
     _config,
     _lines_lost,

@@ -11,7 +11,20 @@ from datetime import UTC, datetime
 
 from watchdog.cli.asking import Json, Verbs, add_verb, ask
 from watchdog.cli.diagnosis import standstill
-from watchdog.cli.output import NEEDS_PERSON, ago, clean, entries, local, read_on, refused, say, say_json, table, warn
+from watchdog.cli.output import (
+    ELSEWHERE,
+    NEEDS_PERSON,
+    ago,
+    clean,
+    entries,
+    local,
+    read_on,
+    refused,
+    say,
+    say_json,
+    table,
+    warn,
+)
 from watchdog.cli.seen import Seen, sweep_age
 from watchdog.core.model import ENDED
 from watchdog.core.names import name_problem
@@ -21,7 +34,8 @@ _LIST = """\
 The agents that are watched, one a line, the most urgent first: what they are (status), what the last look makes of them
 (verdict), how long they have been silent of what is allowed, and in the last column why. All ages are of now; a verdict
 that time alone changes is that of the last look, one interval old at most. An agent that waits for a person is called
-"needs a person" in place of its verdict; one that has ended has no verdict any more, and a failed cleanup is named.
+"needs a person" in place of its verdict, one that another daemon of this host watches "elsewhere"; one that has ended
+has no verdict any more, and a failed cleanup is named.
 
 The first lines sum up, and say why the daemon kills no agent just now, if that is so: a hold, a doubt of its own, a
 registry that cannot be used. --watch goes on by itself when the daemon is restarted.
@@ -34,7 +48,18 @@ Of other people's agents you see name, id, owner, status and verdict. `why NAME`
 _WATCH_SECONDS = 2.0
 _PART = 120  # characters of each part of a reason
 # What a person has to see to first; then the rest, as it is called.
-_URGENCY = ("unkillable", NEEDS_PERSON, "stalled", "expired", "lingering", "gone", "late", "unknown", "ending")
+_URGENCY = (
+    "unkillable",
+    NEEDS_PERSON,
+    "stalled",
+    "expired",
+    "lingering",
+    "gone",
+    "late",
+    "unknown",
+    "ending",
+    ELSEWHERE,
+)
 _RANKS = {word: rank for rank, word in enumerate(_URGENCY)}
 _SETTLED = frozenset({"unkillable", "ending", "queued"})  # statuses that say more than a verdict
 _DOOMED = frozenset({"stalled", "expired", "lingering", "gone"})  # verdicts that no answer of a person changes
@@ -161,6 +186,8 @@ def _word(agent: Json) -> str:
     status, verdict = str(agent.get("status")), agent.get("verdict")
     if status in _SETTLED:
         return status
+    if agent.get("elsewhere") and verdict != "gone":
+        return ELSEWHERE
     if agent.get("needs_person") and verdict not in _DOOMED:
         return NEEDS_PERSON
     return str(verdict or status)
@@ -190,20 +217,20 @@ def _failed(agent: Json) -> list[str]:
 
 def _row(agent: Json) -> list[object]:
     ended, silent = _ended(agent), ""
-    if agent.get("promised") and agent.get("after_seconds") is not None:
+    word = "" if ended else _word(agent)
+    if word != ELSEWHERE and agent.get("promised") and agent.get("after_seconds") is not None:
         counted = agent.get("counted_seconds", agent.get("silence_seconds"))  # another host's row has the latter alone
         counts = agent.get("verdict") != "waiting"  # else its silence has no limit, or another one
         silent = f"{ago(counted)} of {ago(agent.get('after_seconds'))}" if counts else ago(counted)
     why = [f"held: {local(agent['held'])}"] if agent.get("held") else []
     why += [*_failed(agent), str(agent.get("why") or "")]
     why += [f"note: {agent['note']}"] if agent.get("note") and not ended else []
-    needs = not ended and _word(agent) == NEEDS_PERSON
     return [
         agent.get("name"),
         str(agent.get("agent_id") or "")[:8],
         agent.get("owner_uid"),
         agent.get("status"),
-        NEEDS_PERSON if needs else "-" if ended else agent.get("verdict") or "-",
+        word if word in (NEEDS_PERSON, ELSEWHERE) else "-" if ended else agent.get("verdict") or "-",
         silent or "-",
         "-" if ended else agent.get("pid") or "-",  # by now it may be another process's
         agent.get("task_id") or "-",

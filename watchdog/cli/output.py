@@ -21,6 +21,7 @@ Json = dict[str, object]
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 NEEDS_PERSON = "needs a person"  # what `list` and `why` call an agent that waits for one
+ELSEWHERE = "elsewhere"  # and one that another daemon of this host watches
 # By the word that a cell holds: a colour tells nothing that its word does not.
 _COLOURS = {
     NEEDS_PERSON: "bold magenta",

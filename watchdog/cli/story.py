@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from watchdog.cli.output import NEEDS_PERSON, Json, ago, clean, clock, entries, entry, local, ran
+from watchdog.cli.output import ELSEWHERE, NEEDS_PERSON, Json, ago, clean, clock, entries, entry, local, ran
 
 _EVIDENCE_LINES = 12
 _PROCESSES = 20
@@ -71,7 +71,13 @@ def story(answer: Json) -> Iterator[str]:
 
 def _heading(agent: Json) -> Iterator[str]:
     verdict = None if agent.get("completed_at") else agent.get("verdict")
-    word = NEEDS_PERSON if verdict and agent.get("needs_person") else clean(verdict)
+    word = (
+        ELSEWHERE
+        if verdict and agent.get("elsewhere")
+        else NEEDS_PERSON
+        if verdict and agent.get("needs_person")
+        else clean(verdict)
+    )
     yield f"{clean(agent.get('name'))}  {clean(agent.get('status'))}{', ' if word else ''}{word}"
     if agent.get("why"):
         row = f" (line {agent['line']} of {_LINES_OF_TABLE})" if agent.get("line") else ""

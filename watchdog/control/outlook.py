@@ -1,9 +1,11 @@
 """What would change an agent's verdict: sentences of `why`. Pure."""
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from watchdog.core.custody import Holder
 from watchdog.core.model import ENDED, State, Status, Step, Verdict
 from watchdog.core.verdict import overdue, span
 from watchdog.fleet import ZERO, Agent
@@ -53,6 +55,8 @@ def outlook(
             "It is queued; a pid (PATCH /v1/agents/ID) makes it running. Until then nothing is done about it.",
             *said,
         ]
+    if agent.elsewhere is not None:
+        return _left(agent, agent.elsewhere, held=bool(_held(agent, holds, now)))
     if agent.asked is not None:
         return [f"It was asked to exit by itself ({agent.asked.reason}); if it does not, it is killed.", *said]
     return [*_by_verdict(agent), *_limits(agent), *said]
@@ -63,6 +67,18 @@ def _ending(agent: Agent, ending: Ending) -> list[str]:
     if ending.dead:
         return [f"{ending.how}; its cleanup goes on{f', and waits for {ending.hook}' if ending.hook else ''}."]
     return [f"{ending.how}; what it left behind is killed (request {agent.request_id}) and cleaned up next."]
+
+
+def _left(agent: Agent, holder: Holder, *, held: bool) -> list[str]:
+    """Of one that another daemon of this host watches: whatever changes, changes there."""
+    there, name = f"agent-watchdog --socket {shlex.quote(holder.socket)}", shlex.quote(holder.name)
+    said = [
+        f"It is watched by {holder}, as {holder.name}. Here it is neither judged nor killed for silence nor cleaned up;"
+        " what it says here is passed on to that daemon.",
+        f"What comes next is said there: {there} why {name}. To kill it there: {there} kill {name}.",
+        "When that daemon is gone, or holds it no more, this one watches it, and its silence is counted from then on.",
+    ]
+    return [*said, "It is held by this daemon alone; that does not bind the other one."] if held else said
 
 
 def _by_verdict(agent: Agent) -> list[str]:

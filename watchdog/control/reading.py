@@ -120,6 +120,7 @@ async def status(request: web.Request) -> web.Response:
             ],
             "doubts": desk.doubts(),
             "unkillable": [views.unkillable(agent, peer) for agent in desk.fleet if agent.status is Status.UNKILLABLE],
+            "elsewhere": [views.elsewhere(one) for one in desk.fleet if one.elsewhere and peer.may(one.reg.owner_uid)],
             "limited": [
                 one for one in desk.admission.limited() if peer.admin or one["uid"] == desk.admission.user_of(peer.uid)
             ],

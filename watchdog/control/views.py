@@ -95,6 +95,14 @@ def unkillable(agent: Agent, peer: Peer) -> Json:
     return {"agent_id": agent.agent_id, "name": agent.reg.name, "why": agent.lives_on if may else None}
 
 
+def elsewhere(agent: Agent) -> Json:
+    """An agent that another daemon of this host watches, for `status`: whose, and what it is called there."""
+    holder = agent.elsewhere
+    assert holder is not None
+    found = {"agent_id": agent.agent_id, "name": agent.reg.name, "holder": str(holder)}
+    return {**found, "socket": holder.socket, "name_there": holder.name}
+
+
 def _registration(agent: Agent | AgentRow) -> Registration:
     return agent.reg if isinstance(agent, Agent) else agent.registration
 

@@ -92,8 +92,13 @@ def _gone(seen: Observation, policy: Policy) -> Judgement | None:
 
 def _elsewhere(seen: Observation, policy: Policy) -> Judgement | None:
     if seen.elsewhere is not None:
-        return Judgement(Verdict.HEALTHY, f"watched by {seen.elsewhere}, not by this daemon")
+        return Judgement(Verdict.HEALTHY, left_to_another(seen.elsewhere))
     return None
+
+
+def left_to_another(holder: str) -> str:
+    """The line of an agent that another daemon of this host watches."""
+    return f"watched by {holder}, not by this daemon"
 
 
 def _unknown(seen: Observation, policy: Policy) -> Judgement | None:
