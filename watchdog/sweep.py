@@ -372,7 +372,7 @@ class Sweeper:
         try:
             await self._climbing.climb(agent, step, text)
         except RegistryUnavailable as error:
-            self._held(agent, Veto.REGISTRY, f"held: {error}")
+            self._held(agent, Veto.REGISTRY, str(error))
             return False
         return True
 
@@ -387,7 +387,7 @@ class Sweeper:
                 options = replace(options, cleanup=False)  # its daemon does that
             await self._worker.request(agent, reason, options, "daemon", decision.text, agent.renewed_judged)
         except RegistryUnavailable as error:
-            self._held(agent, Veto.REGISTRY, f"held: {error}")
+            self._held(agent, Veto.REGISTRY, str(error))
             return False
         except Vanished as error:  # as with a row that was closed: who took it away wants no more of it
             self._log.event("row.quarantined", agent_id=agent.agent_id, name=agent.reg.name, why=str(error))

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import PROGRAM
 from tests.world import World, git, make_repository, make_world, wait_for
 from watchdog.cli import doctor, trashes
-from watchdog.cli.diagnosis import CHECKS, diagnose
+from watchdog.cli.diagnosis import CHECKS, attention, diagnose
 from watchdog.cli.doctor import _last_words, _user_daemons
 from watchdog.cli.seen import Seen
 from watchdog.places import places_for
@@ -56,7 +56,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "observing": ({"status": {"mode": "observe"}}, "warn", "the daemon only observes"),
     "a bad file": ({"config": ["f: kil: unknown key"]}, "fault", "f: kil: unknown key"),
     "a file of which nothing is known": ({"config_unknown": "no answer"}, "fault", "not be checked: no answer"),
-    "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "warn", "not in force: daemon.host"),
+    "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "fault", "not in force: daemon.host"),
     "a refused reload": ({"status": {"config_problems": ["f: kil"]}}, "fault", "the last reload was refused: f: kil"),
     "an error of its own": (
         {"status": {"troubles": [{"event": "x.y", "what": "it failed", "meaning": "m", "todo": "t", "count": 2}]}},
@@ -70,12 +70,12 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a hold on all": (
         {"status": {"holds": [{"agent_id": None, "reason": "upgrade", "by_uid": 0}, {"agent_id": "a", "by_uid": 0}]}},
-        "warn",
+        "fault",
         "all agents are held: upgrade (by uid 0)",
     ),
     "a mass stall": (
         {"status": {"lasting_doubts": ["3 of 4 fell silent"]}},
-        "warn",
+        "fault",
         "kills for silence: 3 of 4 fell silent",
     ),
     "a registry that is away": ({"status": {"registry_problem": "FULL"}}, "fault", "registry cannot be used: FULL"),
@@ -87,7 +87,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "containers": ({"containers": ["docker"]}, "warn", "docker is here: what agents run in containers is not watched"),
     "a process that hangs": (
         {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000}]}},
-        "warn",
+        "fault",
         "reads of files of uid 1000 hang (/proc/7/stat): process 7",
     ),
     "a shared service": (
@@ -113,7 +113,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a limited user": (
         {"status": {"limited": [{"uid": 1000, "why": "too many requests", "refused": 7, "since": "now"}]}},
-        "warn",
+        "fault",
         "uid 1000 is limited: too many requests; 7 times since now",
     ),
     "a hung directory": ({"status": {"waits_for": {"/x": 9}}}, "fault", "no answer from /x for 9 s"),
@@ -159,6 +159,21 @@ def test_each_finding_says_what_to_do(seen: dict[str, Any], severity: str, what:
     assert [f.severity for f in found] == [severity]
     assert found[0].meaning
     assert found[0].todo
+
+
+@pytest.mark.parametrize("seen", [seen for seen, _, _ in FINDINGS.values() if seen.get("status")])
+def test_what_status_calls_attention_is_a_fault_of_doctor(seen: dict[str, Any]) -> None:
+    """A4: a mass stall was exit status 1 of `status` and 0 of `doctor`. One thing has one weight."""
+    looked = Seen(**{**WELL, **seen})
+    found = attention(looked)
+    assert {one.severity for one in found} <= {"fault"}
+    assert {one.what for one in found} <= {one.what for one in diagnose(looked) if one.severity == "fault"}
+
+
+def test_a_doubt_of_the_daemons_has_its_limit() -> None:
+    """A4: nothing but one event said that a mass stall holds back no kill for longer than 15 minutes."""
+    (found,) = attention(Seen(status={"lasting_doubts": ["3 of 4 fell silent"], "hold_max_seconds": 900}))
+    assert "each agent's for 15m at most" in found.meaning
 
 
 def test_the_first_remedy_is_the_one_that_helps() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from watchdog.control.outlook import outlook
+from watchdog.control.outlook import held_back, outlook
 from watchdog.core.custody import Daemon, Holder
-from watchdog.core.model import Identity, Policy, Presence, Registration, State, Status
+from watchdog.core.model import Identity, Policy, Presence, Registration, State, Status, Verdict
 from watchdog.core.sights import Kind
 from watchdog.core.verdict import judge
 from watchdog.fleet import Agent
@@ -97,3 +97,31 @@ def test_what_another_daemon_watches_is_not_said_to_be_judged_here(gone: bool) -
     assert said[0].startswith(f"It is watched by {holder}, as beta.")
     assert "agent-watchdog --socket /run/agent-watchdog/control.sock kill beta" in said[1]
     assert not any(words in " ".join(said) for words in ("is late in", "stalled", "cleaned up next"))
+
+
+@pytest.mark.parametrize(
+    ("doomed", "spared", "words"),
+    [
+        (7.0, 12 * MINUTE, "kills no agent for silence at present, for this agent for 12m more at most: 4 of 4."),
+        (7.0, -SECOND, "4 of 4. It has done so for this agent long enough."),
+    ],
+)
+def test_a_kill_that_is_held_back_is_not_said_to_come(doomed: float, spared: timedelta, words: str) -> None:
+    """A4: "it is stalled and killed" stood above "kills no agent for silence", with no limit, of a stalled one."""
+    one = agent(silence=10 * MINUTE, verdict=Verdict.STALLED, doomed_since=doomed)
+    first, *rest = outlook(one, Holds(), datetime.now(UTC), ["4 of 4"], spared=spared)
+    assert ("is held back" in first) is (spared > timedelta())
+    assert "Without one" not in first and words in rest[0]
+    (only,) = outlook(one, Holds(), datetime.now(UTC))
+    assert only == "It is stalled and killed next. A heartbeat before the first signal withdraws the kill."
+
+
+def test_a_list_says_whose_kill_is_held_back() -> None:
+    """A4: the line of a stalled agent said nothing of it. Only where a kill is due, and for as long as it is held."""
+    due = agent(verdict=Verdict.STALLED, doomed_since=1.0)
+    assert held_back(due, ["4 of 4"], None, 12 * MINUTE) == "4 of 4 (for 12m more at most)"
+    assert held_back(due, [], "upgrade", 12 * MINUTE) == "all agents are held: upgrade"
+    assert held_back(agent(verdict=Verdict.EXPIRED), ["4 of 4"], "upgrade", MINUTE) == "all agents are held: upgrade"
+    for one, spared in ((due, timedelta()), (agent(verdict=Verdict.LATE), MINUTE)):
+        assert held_back(one, ["4 of 4"], None, spared) is None
+    assert held_back(agent(verdict=Verdict.STALLED, doomed_since=1.0, request_id="r"), ["4 of 4"], "x", MINUTE) is None

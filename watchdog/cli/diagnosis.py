@@ -1,7 +1,8 @@
 """What `doctor` makes of what it saw: one function a finding. No looks in here; a new finding is one more function.
 
 Each says what is, what it means, and what to do. `warn` is a matter of taste or of a feature that is not there,
-`fault` means that something which the daemon promises does not work.
+`fault` means that something which the daemon promises does not work, or is kept from working: whatever `status` exits
+with 1 for is a fault of `doctor`, too.
 """
 
 import os
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from watchdog.cli.output import clock, entries
+from watchdog.cli.output import ago, clock, entries
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
@@ -155,7 +156,7 @@ def _waiting(seen: Seen) -> Iterator[Finding]:
     waiting = seen.status.get("config_waiting") if seen.status else None
     if isinstance(waiting, list) and waiting:
         yield Finding(
-            "warn",
+            "fault",
             f"changed, but not in force: {', '.join(map(str, waiting))}",
             "these keys take effect at the next start",
             "systemctl restart agent-watchdog (agents go on living)",
@@ -196,19 +197,20 @@ def _unkillable(seen: Seen) -> Iterator[Finding]:
 def _held(seen: Seen) -> Iterator[Finding]:
     """Holds on everything; one agent's is that agent's (`list`, `why`)."""
     status = seen.status or {}
-    doubts = status.get("lasting_doubts")
+    doubts, limit = status.get("lasting_doubts"), status.get("hold_max_seconds")
+    most = f"each agent's for {ago(limit)} at most ([hold] max_seconds)" if limit else "each agent's for a limited time"
     for why in doubts if isinstance(doubts, list) else []:
         yield Finding(
-            "warn",
+            "fault",
             f"the daemon holds back kills for silence: {why}",
-            "it suspects itself or this host rather than the agents",
+            f"it suspects itself or this host rather than the agents, and holds back {most}",
             "look at network, provider and load; agent-watchdog unhold ends it at once",
         )
     for one in entries(status.get("holds")):
         if not one.get("agent_id"):
             until = f", until {clock(one['until'])}" if one.get("until") else ""
             yield Finding(
-                "warn",
+                "fault",
                 f"all agents are held: {one.get('reason') or 'no reason given'} (by uid {one.get('by_uid')}{until})",
                 "the daemon kills no agent meanwhile",
                 "agent-watchdog unhold",
@@ -308,7 +310,7 @@ def _limited(seen: Seen) -> Iterator[Finding]:
     for one in entries((seen.status or {}).get("limited")):
         times = f"{one.get('refused')} times since {clock(one.get('since'))}"
         yield Finding(
-            "warn",
+            "fault",
             f"uid {one.get('uid')} is limited: {one.get('why')}; {times}",
             "its requests are refused, or wait; other users are served as usual",
             "see what that user runs; its subordinate uids (/etc/subuid) count as that user",
@@ -316,7 +318,7 @@ def _limited(seen: Seen) -> Iterator[Finding]:
     problems = seen.status.get("subuid_problems") if seen.status else None
     for problem in problems if isinstance(problems, list) else []:
         yield Finding(
-            "warn",
+            "fault",
             str(problem),
             "subordinate uids that are not read there count for themselves: each has a whole user's share",
             "correct the file; the daemon reads it again within half a minute",
@@ -420,7 +422,7 @@ def _unreadable(seen: Seen) -> Iterator[Finding]:
         of = [one for one in hung if one.get("uid") == uid]
         pids = ", ".join(str(one.get("pid")) for one in of[:8]) + (f" and {len(of) - 8} more" if len(of) > 8 else "")
         yield Finding(
-            "warn",
+            "fault",
             f"reads of files of uid {uid} hang ({of[0].get('file')}): process {pids}",
             "what they do is unknown; an agent whose main process is among them counts as neither dead nor stale,"
             " and can be killed",

@@ -84,7 +84,9 @@ def _figures(answer: Json) -> None:
     own = doubts if isinstance(doubts, list) else []
     say(f"{'holds'.ljust(width)}  {'none' if not holds and not own else ''}".rstrip())
     for why in own:
-        say(f"  the daemon's own: {clean(why)}; kills for silence are held back")
+        limit = answer.get("hold_max_seconds")
+        most = f", each agent's for {ago(limit)} at most" if limit else ""
+        say(f"  the daemon's own: {clean(why)}; kills for silence are held back{most}")
     for hold in holds:
         target = f"agent {clean(hold.get('agent_id'))[:8]}" if hold.get("agent_id") else "all agents"
         until = f", until {clock(hold.get('until'))}" if hold.get("until") else ""

@@ -223,6 +223,7 @@ def _row(agent: Json) -> list[object]:
         counts = agent.get("verdict") != "waiting"  # else its silence has no limit, or another one
         silent = f"{ago(counted)} of {ago(agent.get('after_seconds'))}" if counts else ago(counted)
     why = [f"held: {local(agent['held'])}"] if agent.get("held") else []
+    why += [f"kill held back: {local(agent['held_back'])}"] if agent.get("held_back") else []
     why += [*_failed(agent), str(agent.get("why") or "")]
     why += [f"note: {agent['note']}"] if agent.get("note") and not ended else []
     return [

@@ -86,6 +86,8 @@ def _heading(agent: Json) -> Iterator[str]:
         yield f"  {clean(failed)}"
     if agent.get("held"):
         yield f"  HELD: {local(agent.get('held'))}"
+    if agent.get("held_back"):
+        yield f"  KILL HELD BACK: {local(agent.get('held_back'))}"
     if agent.get("note"):
         yield f"  note: {clean(agent.get('note'))}"
 

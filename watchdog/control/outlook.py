@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from watchdog.core.custody import Holder
 from watchdog.core.model import ENDED, State, Status, Step, Verdict
@@ -29,16 +29,17 @@ def outlook(
     *,
     observes: bool = False,
     ending: Ending | None = None,
+    spared: timedelta | None = None,
 ) -> list[str]:
-    """Sentences, the nearest change first. `doubts`: why the daemon holds back its own kills for silence."""
-    said = _held(agent, holds, now)
+    """Sentences, the nearest change first. `doubts`: why the daemon holds back its own kills for silence.
+
+    `spared`: for how long it does that for this agent (`hold.max_seconds`, or what is left of it).
+    """
+    said, doubts = _held(agent, holds, now), list(doubts)
     if observes:
         said.append('The daemon only observes (mode = "observe"): a kill would be logged, not carried out.')
     if agent.verdict in (Verdict.STARTING, Verdict.LATE, Verdict.STALLED):
-        said += [
-            f"The daemon kills no agent for silence at present: {why}. `agent-watchdog unhold` lifts that."
-            for why in doubts
-        ]
+        said += [_doubted(agent, why, spared) for why in doubts]
     if agent.status is Status.ENDING and ending is not None:
         return _ending(agent, ending)
     if agent.status is Status.ENDING:
@@ -59,7 +60,19 @@ def outlook(
         return _left(agent, agent.elsewhere, held=bool(_held(agent, holds, now)))
     if agent.asked is not None:
         return [f"It was asked to exit by itself ({agent.asked.reason}); if it does not, it is killed.", *said]
+    doubted = bool(doubts) and (spared is None or spared > ZERO)
+    if agent.verdict is Verdict.STALLED and (doubted or observes or _held(agent, holds, now)):
+        return [f"It is stalled, and its kill is held back. {_spares(agent)}.", *said]
     return [*_by_verdict(agent), *_limits(agent), *said]
+
+
+def _doubted(agent: Agent, why: str, spared: timedelta | None) -> str:
+    """Why the daemon kills no agent for silence, for how long it does not kill this one, and what ends it."""
+    if spared is not None and spared <= ZERO:
+        return f"The daemon holds back kills for silence at present: {why}. It has done so for this agent long enough."
+    begun = "more" if agent.doomed_since is not None else "from when it is stalled"
+    limit = "" if spared is None else f", for this agent for {span(spared)} {begun} at most"
+    return f"The daemon kills no agent for silence at present{limit}: {why}. `agent-watchdog unhold` lifts that."
 
 
 def _ending(agent: Agent, ending: Ending) -> list[str]:
@@ -124,7 +137,9 @@ def _by_verdict(agent: Agent) -> list[str]:
                 f" {policy.confirm_sweeps} looks in a row ({agent.late_looks} so far){_then(agent)}."
             ]
         case Verdict.STALLED:
-            return [f"A heartbeat before the first signal withdraws the kill. Without one it is stalled{_then(agent)}."]
+            then = " and killed next" if agent.policy.ladder == (Step.KILL,) else _then(agent)
+            late = "A heartbeat before the first signal withdraws the kill"
+            return [f"It is stalled{then}. {late if Step.KILL in agent.policy.ladder else _spares(agent)}."]
 
 
 def _starting(agent: Agent) -> str:
@@ -207,3 +222,18 @@ def _held(agent: Agent, holds: Holds, now: datetime) -> list[str]:
     if everybody is not None:
         said.append(f"All agents are held: {everybody}. The daemon kills none of them before `agent-watchdog unhold`.")
     return said
+
+
+def held_back(agent: Agent, doubts: Iterable[str], everybody: str | None, spared: timedelta | None) -> str | None:
+    """Why a kill that its verdict asks for is not ordered now, for a list: a hold on all, or the daemon's own doubt.
+
+    A hold on the agent itself is told apart. `everybody`: the reason of a hold on all.
+    """
+    timed = agent.verdict in (Verdict.EXPIRED, Verdict.LINGERING)
+    if agent.request_id is not None or agent.elsewhere is not None or (agent.doomed_since is None and not timed):
+        return None
+    if everybody is not None:
+        return f"all agents are held: {everybody}"
+    if timed or spared is None or spared <= ZERO:
+        return None
+    return next((f"{why} (for {span(spared)} more at most)" for why in doubts), None)

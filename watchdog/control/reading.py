@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 from collections import Counter
+from datetime import timedelta
 
 from aiohttp import web
 
@@ -10,6 +11,7 @@ from watchdog.control import elsewhere, failures, views
 from watchdog.control.bodies import flag
 from watchdog.control.desk import Desk, desk_of, peer_at
 from watchdog.control.finding import found, still_may, stored
+from watchdog.control.outlook import held_back
 from watchdog.core.model import Status
 from watchdog.errors import AgentNotFound
 from watchdog.fleet import Agent
@@ -37,6 +39,9 @@ async def agents(request: web.Request) -> web.Response:
             entry = views.listed(shown, peer)
             if peer.may(reg.owner_uid):
                 entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
+                if isinstance(shown, Agent):
+                    everybody = desk.holds.reason_for(None, desk.now())
+                    entry["held_back"] = held_back(shown, desk.doubts(reg.owner_uid), everybody, _spared(desk, shown))
             listed.append(entry)
     await failures.add(desk, listed)
     if tag is None:
@@ -67,6 +72,8 @@ async def agent(request: web.Request) -> web.Response:
     doubts, observes = (desk.doubts(owner_uid), desk.settings.observe) if where.host == desk.host else ([], False)
     if isinstance(one, Agent) and where.host == desk.host:
         one = desk.present(one)
+    spared = _spared(desk, one) if isinstance(one, Agent) and where.host == desk.host else None
+    everybody = house.holds.reason_for(None, desk.now())
     rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
     requests = await store.read(store.store.requests_of, agent_id)
     runs = await store.read(store.store.runs_of, agent_id)
@@ -74,7 +81,8 @@ async def agent(request: web.Request) -> web.Response:
     ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
     return web.json_response(
         {
-            "agent": views.full(one, house.holds, desk.now(), doubts, observes=observes, ending=ending)
+            "agent": views.full(one, house.holds, desk.now(), doubts, observes=observes, ending=ending, spared=spared)
+            | {"held_back": held_back(one, doubts, everybody, spared) if isinstance(one, Agent) else None}
             | await elsewhere.differences(desk, one)
             | {"cleanup_failed": failures.in_words(runs, ending=one.status is Status.ENDING)},
             "children": [views.public(child) for child in house.fleet.children(agent_id)],
@@ -134,6 +142,13 @@ async def status(request: web.Request) -> web.Response:
 async def metrics(request: web.Request) -> web.Response:
     """Figures for Prometheus; no names in them, so everybody may read."""
     return web.Response(body=desk_of(request).metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _spared(desk: Desk, agent: Agent) -> timedelta:
+    """For how long the daemon's own doubts hold back a kill of this agent for silence."""
+    limit = timedelta(seconds=desk.settings.hold.max_seconds)
+    since = agent.doomed_since
+    return limit if since is None else limit - timedelta(seconds=desk.clock.mono() - since)
 
 
 def _tally(desk: Desk, what: str) -> dict[str, int]:

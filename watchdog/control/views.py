@@ -59,6 +59,7 @@ def full(
     *,
     observes: bool = False,
     ending: Ending | None = None,
+    spared: timedelta | None = None,
 ) -> Json:
     """Everything about one agent, for its owner, root and admins."""
     reg = _registration(agent)
@@ -85,7 +86,7 @@ def full(
         "signals": signals(agent),
         "members": members,
         "members_age_seconds": seconds(agent.scan_age),
-        "outlook": outlook(agent, holds, now, doubts, observes=observes, ending=ending),
+        "outlook": outlook(agent, holds, now, doubts, observes=observes, ending=ending, spared=spared),
     }
 
 
