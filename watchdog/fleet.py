@@ -62,6 +62,7 @@ class Agent(Speaker):
     verdict: Verdict | None = None
     line: str = ""
     presence: Presence = Presence.ALIVE  # by the last look
+    hangs: str | None = None  # which file of its main process did, then
     beats_judged: int = 0  # its count then
     scan_age: timedelta | None = None  # of a copy that is shown: how old what is known of its processes is
     silence_written: timedelta = ZERO
@@ -224,6 +225,7 @@ class Agent(Speaker):
         again = self.looked is not None and now - self.looked < 0.9 * interval
         return Observation(
             presence=presence,
+            hangs=self.hangs,
             status=self.status,
             promised=self.promised,
             has_beaten=self.beats > 0,

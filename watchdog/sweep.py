@@ -236,11 +236,13 @@ class Sweeper:
         The end of a further process of it (the harness beside its wrapper) is its end; where we only observe the main
         process goes on, and so does the agent.
         """
+        agent.hangs = None
         if agent.identity is None:
             return self._of_service(agent)
         if agent.pidfd is None or agent.ended:
             return presence(agent.identity, agent.pidfd)
-        if agent.identity.pid in self._scanner.hung:
+        if (hung := self._scanner.hung.get(agent.identity.pid)) is not None:
+            agent.hangs = f"/proc/{hung.pid}/{hung.file}"
             return Presence.UNKNOWN  # unless its pidfd says that it has ended, which `ends` has noted
         also = [
             one for entry in agent.reg.entries if entry.kind != SESSION for one in entry.also

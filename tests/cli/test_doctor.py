@@ -90,6 +90,11 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
         "fault",
         "reads of files of uid 1000 hang (/proc/7/stat): process 7",
     ),
+    "a process that hangs, of an agent": (
+        {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000, "agent": "alpha"}]}},
+        "fault",
+        "reads of files of uid 1000 hang (/proc/7/stat): process 7 (agent alpha)",
+    ),
     "a shared service": (
         {"status": {"shared_services": [{"pid": 7, "uid": 5, "name": "codex app-server", "agents": 2, "silent": 1}]}},
         "warn",
@@ -168,6 +173,16 @@ def test_what_status_calls_attention_is_a_fault_of_doctor(seen: dict[str, Any]) 
     found = attention(looked)
     assert {one.severity for one in found} <= {"fault"}
     assert {one.what for one in found} <= {one.what for one in diagnose(looked) if one.severity == "fault"}
+
+
+def test_a_read_that_hangs_is_told_with_its_agent_and_the_command() -> None:
+    """A3: the finding named process 7698, not its agent, and no command."""
+    hung = [
+        {"pid": pid, "file": f"/proc/{pid}/stat", "uid": 1000, "agent": name} for pid, name in ((7, "a"), (8, None))
+    ]
+    (found,) = attention(Seen(status={"unreadable": hung}))
+    assert found.what.endswith("process 7 (agent a), 8")
+    assert "agent-watchdog kill a" in found.todo
 
 
 def test_a_doubt_of_the_daemons_has_its_limit() -> None:

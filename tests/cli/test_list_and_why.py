@@ -223,6 +223,15 @@ def test_who_needs_a_person_is_called_so(
         assert ("needs a person" in capsys.readouterr().out) is needs, words
 
 
+def test_a_process_that_cannot_be_read_has_no_name_of_another_time() -> None:
+    """A3: the main process of an agent was listed as `agent-watchdog`, as it was called before its exec."""
+    members = [{"pid": pid, "name": "agent-watchdog", "state": "?", "via": "main"} for pid in (77, 78)]
+    lines = "\n".join(story({"agent": agent("a", members=members, command="python3")}))
+    assert "      77 python3          cannot be read, known by main" in lines
+    assert "      78 -                cannot be read" in lines
+    assert "agent-watchdog " not in lines
+
+
 def test_the_story_and_the_remedy_come_before_the_evidence() -> None:
     """O31: ten lines of "no evidence" stood above what had happened."""
     signals = [

@@ -125,3 +125,14 @@ def test_a_list_says_whose_kill_is_held_back() -> None:
     for one, spared in ((due, timedelta()), (agent(verdict=Verdict.LATE), MINUTE)):
         assert held_back(one, ["4 of 4"], None, spared) is None
     assert held_back(agent(verdict=Verdict.STALLED, doomed_since=1.0, request_id="r"), ["4 of 4"], "x", MINUTE) is None
+
+
+def test_of_a_read_that_hangs_the_file_and_the_command_are_named() -> None:
+    """A3: "its processes could not be looked at; that never means dead", "see the reason above", and no command."""
+    one = agent(silence=10 * MINUTE, hangs="/proc/4711/stat")
+    now = judge(one.observe(Presence.UNKNOWN, 0.0, 10.0), one.policy)
+    one.verdict, one.line = now.verdict, now.line
+    assert one.why == "reading /proc/4711/stat hangs, so it counts neither as ended nor as silent"
+    said = outlook(one, Holds(), datetime.now(UTC))
+    assert said[0].startswith("Once /proc/4711/stat can be read again")
+    assert said[1].endswith("agent-watchdog kill alpha.")

@@ -420,14 +420,20 @@ def _unreadable(seen: Seen) -> Iterator[Finding]:
     hung = entries((seen.status or {}).get("unreadable"))
     for uid in dict.fromkeys(one.get("uid") for one in hung):
         of = [one for one in hung if one.get("uid") == uid]
-        pids = ", ".join(str(one.get("pid")) for one in of[:8]) + (f" and {len(of) - 8} more" if len(of) > 8 else "")
+        pids = ", ".join(map(_whose, of[:8])) + (f" and {len(of) - 8} more" if len(of) > 8 else "")
+        names = dict.fromkeys(shlex.quote(str(one["agent"])) for one in of if one.get("agent"))
+        killed = f"agent-watchdog kill {' '.join(names)}" if names else "kill these processes"
         yield Finding(
             "fault",
             f"reads of files of uid {uid} hang ({of[0].get('file')}): process {pids}",
-            "what they do is unknown; an agent whose main process is among them counts as neither dead nor stale,"
-            " and can be killed",
-            "kill these processes, or repair the file system (FUSE, NFS) that they wait for",
+            "what they do is unknown; an agent whose main process is among them counts neither as ended nor as silent,"
+            " and is not killed for silence",
+            f"repair the file system (FUSE, NFS) that they wait for, or {killed}",
         )
+
+
+def _whose(one: dict[str, object]) -> str:
+    return f"{one.get('pid')} (agent {one['agent']})" if one.get("agent") else str(one.get("pid"))
 
 
 def _containers(seen: Seen) -> Iterator[Finding]:

@@ -60,6 +60,11 @@ def story(answer: Json) -> Iterator[str]:
         age = agent.get("members_age_seconds")
         yield "its processes at the last scan" + ("" if age is None else f", {ago(age)} ago")
         for member in members:
+            if member.get("state") == "?":  # its name is that of the last look, perhaps before it was what it is
+                main = member.get("pid") == agent.get("pid")
+                name = clean(agent.get("command") if main else "") or "-"
+                yield f"  {clean(member.get('pid')):>8} {name:<16} cannot be read, known by {clean(member.get('via'))}"
+                continue
             yield (
                 f"  {clean(member.get('pid')):>8} {clean(member.get('name')):<16} state {clean(member.get('state'))}, "
                 f"known by {clean(member.get('via'))}, {clean(member.get('cpu_seconds'))} s of CPU"

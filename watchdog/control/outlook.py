@@ -105,6 +105,13 @@ def _by_verdict(agent: Agent) -> list[str]:
         case Verdict.UNKNOWN if agent.unread is not None and agent.unread <= policy.wait_limit:
             left = policy.wait_limit - agent.unread
             return [f"Its heartbeat file, once it can be read, decides; otherwise its silence counts in {span(left)}."]
+        case Verdict.UNKNOWN if agent.hangs is not None:
+            name = shlex.quote(agent.reg.name)
+            return [
+                f"Once {agent.hangs} can be read again, its silence counts, with the time of the hang; until then it is"
+                " not killed for silence. Perhaps a disk or file system (FUSE, NFS) hangs that its process waits for.",
+                f"It can be killed all the same: agent-watchdog kill {name}.",
+            ]
         case Verdict.UNKNOWN:
             return ["A look that succeeds (see the reason above) decides; until then nothing is done about it."]
         case Verdict.STARTING:

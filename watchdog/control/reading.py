@@ -12,6 +12,7 @@ from watchdog.control.bodies import flag
 from watchdog.control.desk import Desk, desk_of, peer_at
 from watchdog.control.finding import found, still_may, stored
 from watchdog.control.outlook import held_back
+from watchdog.control.peers import Peer
 from watchdog.core.model import Status
 from watchdog.errors import AgentNotFound
 from watchdog.fleet import Agent
@@ -107,7 +108,10 @@ async def status(request: web.Request) -> web.Response:
         facts["troubles"] = [{**one, "what": f"{one['event']} (its log has the details)"} for one in troubles]
     unreadable = facts.get("unreadable")
     if isinstance(unreadable, list):
-        facts["unreadable"] = [one for one in unreadable if peer.may(one["uid"])]  # a pid and its uid are evidence
+        names = _names(desk, peer)
+        facts["unreadable"] = [
+            one | {"agent": names.get(one["pid"])} for one in unreadable if peer.may(one["uid"])
+        ]  # a pid and its uid are evidence
     owners = {agent.agent_id: agent.reg.owner_uid for agent in desk.fleet}
     return web.json_response(
         {
@@ -142,6 +146,13 @@ async def status(request: web.Request) -> web.Response:
 async def metrics(request: web.Request) -> web.Response:
     """Figures for Prometheus; no names in them, so everybody may read."""
     return web.Response(body=desk_of(request).metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _names(desk: Desk, peer: Peer) -> dict[int, str]:
+    """Names of the agents that this peer may see, by the pids of their processes; main processes go first."""
+    mine = [agent for agent in desk.fleet if peer.may(agent.reg.owner_uid)]
+    names = {member.identity.pid: agent.reg.name for agent in mine for member in agent.members}
+    return names | {agent.identity.pid: agent.reg.name for agent in mine if agent.identity is not None}
 
 
 def _spared(desk: Desk, agent: Agent) -> timedelta:
