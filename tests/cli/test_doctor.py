@@ -185,6 +185,13 @@ def test_a_read_that_hangs_is_told_with_its_agent_and_the_command() -> None:
     assert "agent-watchdog kill a" in found.todo
 
 
+def test_the_remedy_of_what_cannot_be_killed_names_the_agent() -> None:
+    """A5: `do:` gave an id of 32 characters. Two of one name are told apart by theirs."""
+    alive = [{"agent_id": str(number), "name": name, "why": "frozen"} for number, name in enumerate("abb")]
+    found = [one.todo.partition("kill ")[2].split()[0] for one in attention(Seen(status={"unkillable": alive}))]
+    assert found == ["a", "1", "2"]
+
+
 def test_a_doubt_of_the_daemons_has_its_limit() -> None:
     """A4: nothing but one event said that a mass stall holds back no kill for longer than 15 minutes."""
     (found,) = attention(Seen(status={"lasting_doubts": ["3 of 4 fell silent"], "hold_max_seconds": 900}))

@@ -232,6 +232,16 @@ def test_a_process_that_cannot_be_read_has_no_name_of_another_time() -> None:
     assert "agent-watchdog " not in lines
 
 
+def test_a_remedy_is_not_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A5: the line of a frozen agent ended in "echo THAWED >". An agent's own words are cut, and show it."""
+    frozen = f"cannot be killed: frozen: sh[35] alive (thaw it as root: echo THAWED > /sys/{'g' * 100}/freezer.state)"
+    failed = f"cleanup hook x ran out of time: ended after 60 s; does that hang? timeout 5 ls /home/{'a' * 90}"
+    agents = [agent("a", "unkillable", why=frozen), agent("b", "ending", cleanup_failed=[failed], note="n" * 400)]
+    _, _, first, second = listed(monkeypatch, capsys, agents)
+    assert frozen in first and failed in second
+    assert second.endswith("nnn...") and len(second) < 400
+
+
 def test_the_story_and_the_remedy_come_before_the_evidence() -> None:
     """O31: ten lines of "no evidence" stood above what had happened."""
     signals = [

@@ -185,12 +185,17 @@ def _clock(stamp: object) -> str:
 
 
 def _unkillable(seen: Seen) -> Iterator[Finding]:
-    for one in entries((seen.status or {}).get("unkillable")):
+    alive = entries((seen.status or {}).get("unkillable"))
+    for one in alive:
+        twice = sum(other.get("name") == one.get("name") for other in alive) > 1
+        target = shlex.quote(str(one.get("agent_id" if twice or not one.get("name") else "name")))
         yield Finding(
             "fault",
             f"{one.get('name')} cannot be killed: {one.get('why') or 'its owner may see why'}",
             "it is tried again with growing pauses; nothing of it is cleaned up before",
-            str(one.get("todo") or f"agent-watchdog why {one.get('agent_id')}"),
+            str(
+                one.get("todo") or f"free what holds it (above), then agent-watchdog kill {target} tries again at once"
+            ),
         )
 
 

@@ -88,6 +88,10 @@ def _figures(answer: Json) -> None:
         most = f", each agent's for {ago(limit)} at most" if limit else ""
         say(f"  the daemon's own: {clean(why)}; kills for silence are held back{most}")
     for hold in holds:
-        target = f"agent {clean(hold.get('agent_id'))[:8]}" if hold.get("agent_id") else "all agents"
+        target = (
+            f"agent {clean(hold.get('name')) or clean(hold.get('agent_id'))[:8]}"
+            if hold.get("agent_id")
+            else "all agents"
+        )
         until = f", until {clock(hold.get('until'))}" if hold.get("until") else ""
         say(f"  {target}: {clean(hold.get('reason') or 'held')} (by uid {clean(hold.get('by_uid'))}{until})")

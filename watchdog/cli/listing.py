@@ -46,7 +46,8 @@ what other verbs take after an @: `why NAME@HOST`, `kill NAME@HOST`, `hold NAME@
 Of other people's agents you see name, id, owner, status and verdict. `why NAME` tells one agent's whole story.
 """
 _WATCH_SECONDS = 2.0
-_PART = 120  # characters of each part of a reason
+_NOTE = 120  # characters of an agent's own words
+_PART = 500  # and of each other part of a reason: a remedy that is cut in the middle is none
 # What a person has to see to first; then the rest, as it is called.
 _URGENCY = (
     "unkillable",
@@ -215,6 +216,11 @@ def _failed(agent: Json) -> list[str]:
     return [str(one) for one in said] if isinstance(said, list) else []
 
 
+def _cut(text: str, most: int) -> str:
+    """What is cut shows that it is."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def _row(agent: Json) -> list[object]:
     ended, silent = _ended(agent), ""
     word = "" if ended else _word(agent)
@@ -225,7 +231,7 @@ def _row(agent: Json) -> list[object]:
     why = [f"held: {local(agent['held'])}"] if agent.get("held") else []
     why += [f"kill held back: {local(agent['held_back'])}"] if agent.get("held_back") else []
     why += [*_failed(agent), str(agent.get("why") or "")]
-    why += [f"note: {agent['note']}"] if agent.get("note") and not ended else []
+    why += [_cut(f"note: {agent['note']}", _NOTE)] if agent.get("note") and not ended else []
     return [
         agent.get("name"),
         str(agent.get("agent_id") or "")[:8],
@@ -235,5 +241,5 @@ def _row(agent: Json) -> list[object]:
         silent or "-",
         "-" if ended else agent.get("pid") or "-",  # by now it may be another process's
         agent.get("task_id") or "-",
-        "; ".join(part[:_PART] for part in why if part),
+        "; ".join(_cut(part, _PART) for part in why if part),
     ]

@@ -112,7 +112,7 @@ async def status(request: web.Request) -> web.Response:
         facts["unreadable"] = [
             one | {"agent": names.get(one["pid"])} for one in unreadable if peer.may(one["uid"])
         ]  # a pid and its uid are evidence
-    owners = {agent.agent_id: agent.reg.owner_uid for agent in desk.fleet}
+    living = {agent.agent_id: agent for agent in desk.fleet}
     return web.json_response(
         {
             "version": importlib.metadata.version("agent-watchdogd"),
@@ -127,7 +127,7 @@ async def status(request: web.Request) -> web.Response:
             "statuses": _tally(desk, "status"),
             "open_kills": sum(agent.request_id is not None for agent in desk.fleet),
             "holds": [
-                views.hold(row, peer, owners.get(row.agent_id) if row.agent_id else None)
+                views.hold(row, peer, living.get(row.agent_id) if row.agent_id else None)
                 for row in desk.holds.current(now)
             ],
             "doubts": desk.doubts(),

@@ -243,11 +243,12 @@ def run(row: RunRow) -> Json:
     }
 
 
-def hold(row: HoldRow, peer: Peer, owner_uid: int | None) -> Json:
-    """One hold; its reason is somebody's words, so it is shown like a note."""
-    shown = owner_uid is None or peer.may(owner_uid)
+def hold(row: HoldRow, peer: Peer, agent: Agent | None) -> Json:
+    """One hold, and the agent that it is on, if that lives here; its reason is somebody's words, shown like a note."""
+    shown = agent is None or peer.may(agent.reg.owner_uid)
     return {
         "agent_id": row.agent_id,
+        "name": None if agent is None else agent.reg.name,
         "reason": row.reason if shown else None,
         "by_uid": row.by_uid,
         "since": stamp(row.created_at),
