@@ -6,12 +6,14 @@
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 from tests.vendors.programs import PROGRAMS
 from watchdog.control import schemas
 from watchdog.control.server import ROUTES
 from watchdog.core.beat import KEYS
+from watchdog.core.registration import RegistrationRequest
 from watchdog.owner.git.ignored_files import DIRECTORIES, FILES
 from watchdog.telemetry.catalogue import CATALOGUE
 from watchdog.telemetry.metrics import FIGURES, PREFIX
@@ -79,6 +81,8 @@ def keys_of(method: str, path: str) -> str:
     """The keys of the body that a route takes: those of the schema whose docstring begins with the route."""
     if path.endswith("{agent_id}/beat"):
         return ", ".join(f"`{key}`" for key in KEYS)
+    if (method, path) == ("POST", "/agents"):
+        return ", ".join(f"`{field.name}`" for field in fields(RegistrationRequest) if field.name != "entry")
     route = f"{method} {path.replace('{agent_id}', 'ID')}"
     for one in vars(schemas).values():
         if isinstance(one, type) and issubclass(one, schemas.Body):

@@ -14,7 +14,7 @@ from tests.cli.conftest import PROGRAM
 from tests.world import World, git, make_repository, make_world, wait_for
 from watchdog.cli import doctor, trash_usage
 from watchdog.cli.diagnosis import CHECKS, attention, diagnose
-from watchdog.cli.doctor import _last_words
+from watchdog.cli.doctor import _last_words, _user_daemons
 from watchdog.cli.seen import Seen
 from watchdog.config.paths import places_for
 from watchdog.registry.sqlite import WAL_ROOM
@@ -45,11 +45,22 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a shut directory": ({"places": {"/r": place(0o40000)}}, "fault", "/r has mode 0000: the daemon's own uid"),
     "two daemons": ({"others": ["/run/x"]}, "warn", "another daemon answers at /run/x"),
+    "an agent of another daemon": (
+        {"status": {"elsewhere": [{"name": "a", "holder": "root's daemon (pid 7, /s)", "socket": "/s"}]}},
+        "warn",
+        "a is watched by root's daemon (pid 7, /s), not by this daemon",
+    ),
+    "an agent that another daemon knows": ({"left_to_us": {"/x": ["a"]}}, "warn", "the daemon at /x knows a, too"),
+    "a user's daemon beside root's": (
+        {"user_daemons": [(1000, "/x", 2)]},
+        "warn",
+        "uid 1000 has a daemon of its own (/x) beside 2 agents of that user here",
+    ),
     "no sweep": ({"sweep_age": 99.0}, "fault", "the last sweep was 99 s ago; one is due every 10 s"),
     "observing": ({"status": {"mode": "observe"}}, "warn", "the daemon only observes"),
     "a bad file": ({"config": ["f: kil: unknown key"]}, "fault", "f: kil: unknown key"),
     "a file of which nothing is known": ({"config_unknown": "no answer"}, "fault", "not be checked: no answer"),
-    "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "warn", "not in force: daemon.host"),
+    "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "fault", "not in force: daemon.host"),
     "a refused reload": ({"status": {"config_problems": ["f: kil"]}}, "fault", "the last reload was refused: f: kil"),
     "an error of its own": (
         {"status": {"troubles": [{"event": "x.y", "what": "it failed", "meaning": "m", "todo": "t", "count": 2}]}},
@@ -63,12 +74,12 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a hold on all": (
         {"status": {"holds": [{"agent_id": None, "reason": "upgrade", "by_uid": 0}, {"agent_id": "a", "by_uid": 0}]}},
-        "warn",
+        "fault",
         "all agents are held: upgrade (by uid 0)",
     ),
     "a mass stall": (
         {"status": {"lasting_doubts": ["3 of 4 fell silent"]}},
-        "warn",
+        "fault",
         "kills for silence: 3 of 4 fell silent",
     ),
     "a registry that is away": ({"status": {"registry_problem": "FULL"}}, "fault", "registry cannot be used: FULL"),
@@ -80,8 +91,13 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "containers": ({"containers": ["docker"]}, "warn", "docker is here: what agents run in containers is not watched"),
     "a process that hangs": (
         {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000}]}},
-        "warn",
+        "fault",
         "reads of files of uid 1000 hang (/proc/7/stat): process 7",
+    ),
+    "a process that hangs, of an agent": (
+        {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000, "agent": "alpha"}]}},
+        "fault",
+        "reads of files of uid 1000 hang (/proc/7/stat): process 7 (agent alpha)",
     ),
     "a shared service": (
         {"status": {"shared_services": [{"pid": 7, "uid": 5, "name": "codex app-server", "agents": 2, "silent": 1}]}},
@@ -106,7 +122,7 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a limited user": (
         {"status": {"limited": [{"uid": 1000, "why": "too many requests", "refused": 7, "since": "now"}]}},
-        "warn",
+        "fault",
         "uid 1000 is limited: too many requests; 7 times since now",
     ),
     "a hung directory": ({"status": {"waits_for": {"/x": 9}}}, "fault", "no answer from /x for 9 s"),
@@ -152,6 +168,38 @@ def test_each_finding_says_what_to_do(seen: dict[str, Any], severity: str, what:
     assert [f.severity for f in found] == [severity]
     assert found[0].meaning
     assert found[0].todo
+
+
+@pytest.mark.parametrize("seen", [seen for seen, _, _ in FINDINGS.values() if seen.get("status")])
+def test_what_status_calls_attention_is_a_fault_of_doctor(seen: dict[str, Any]) -> None:
+    """A4: a mass stall was exit status 1 of `status` and 0 of `doctor`. One thing has one weight."""
+    looked = Seen(**{**WELL, **seen})
+    found = attention(looked)
+    assert {one.severity for one in found} <= {"fault"}
+    assert {one.what for one in found} <= {one.what for one in diagnose(looked) if one.severity == "fault"}
+
+
+def test_a_read_that_hangs_is_told_with_its_agent_and_the_command() -> None:
+    """A3: the finding named process 7698, not its agent, and no command."""
+    hung = [
+        {"pid": pid, "file": f"/proc/{pid}/stat", "uid": 1000, "agent": name} for pid, name in ((7, "a"), (8, None))
+    ]
+    (found,) = attention(Seen(status={"unreadable": hung}))
+    assert found.what.endswith("process 7 (agent a), 8")
+    assert "agent-watchdog kill a" in found.todo
+
+
+def test_the_remedy_of_what_cannot_be_killed_names_the_agent() -> None:
+    """A5: `do:` gave an id of 32 characters. Two of one name are told apart by theirs."""
+    alive = [{"agent_id": str(number), "name": name, "why": "frozen"} for number, name in enumerate("abb")]
+    found = [one.todo.partition("kill ")[2].split()[0] for one in attention(Seen(status={"unkillable": alive}))]
+    assert found == ["a", "1", "2"]
+
+
+def test_a_doubt_of_the_daemons_has_its_limit() -> None:
+    """A4: nothing but one event said that a mass stall holds back no kill for longer than 15 minutes."""
+    (found,) = attention(Seen(status={"lasting_doubts": ["3 of 4 fell silent"], "hold_max_seconds": 900}))
+    assert "each agent's for 15m at most" in found.meaning
 
 
 def test_the_first_remedy_is_the_one_that_helps() -> None:
@@ -312,6 +360,20 @@ def test_the_daemon_behind_a_shut_runtime_directory_is_found(world: World) -> No
     assert "another daemon" not in words  # it is this one
     assert "config.toml" not in words
     assert all(str(world.runtime) in one["todo"] and "start" not in one["todo"].split("nothing")[0] for one in faults)
+
+
+def test_users_daemons_are_found_without_a_word_to_them() -> None:
+    """Root speaks at no path of a user's. A line of /proc/net/unix that is no listening daemon's does not count."""
+    lines = [
+        "Num       RefCount Protocol Flags    Type St Inode Path",
+        "000000009f1c7e19: 00000002 00000000 00010000 0001 01 50657603 /run/user/1000/agent-watchdog/control.sock",
+        "00000000b0e3e343: 00000003 00000000 00000000 0001 03 50659157 /run/user/1001/agent-watchdog/control.sock",
+        "00000000736ec4a6: 00000002 00000000 00010000 0001 01 50659087 /run/agent-watchdog/control.sock",
+        "00000000736ec4a7: 00000002 00000000 00010000 0001 01    59087 /tmp/agent-watchdog-1002/control.sock",
+        "00000000736ec4a8: 00000002 00000000 00010000 0001 01 50659089 /tmp/run/user/7/agent-watchdog/control.sock",
+    ]
+    found = [(1000, "/run/user/1000/agent-watchdog/control.sock"), (1002, "/tmp/agent-watchdog-1002/control.sock")]
+    assert _user_daemons("\n".join(lines) + "\n") == found
 
 
 def test_the_last_words_are_those_of_the_last_start() -> None:

@@ -33,7 +33,7 @@ class Room:
     def __init__(self, agent: Agent, started: int) -> None:
         self.vetoes: list[tuple[str, str]] = []
         self.events: list[str] = []
-        told = SimpleNamespace(event=lambda event, **_: self.events.append(event))
+        told = SimpleNamespace(tell=lambda event, _agent, _why: self.events.append(event))
         kills = SimpleNamespace(veto=lambda one, why: self.vetoes.append((one.agent_id, why)))
         self.custodians = Custodians(Fleet(), Clock(), told, HelperPool(), kills, "host", "/nowhere")  # type: ignore[arg-type]
         me, main = read_identity(os.getpid(), "host"), agent.identity

@@ -71,6 +71,28 @@ def test_a_remedy_goes_by_what_was_said(event: str, fields: dict[str, object], t
     assert str(kept.facts()[0]["todo"]).startswith(todo)
 
 
+def test_a_hook_that_hung_is_a_trouble_while_it_is_tried_again() -> None:
+    """A2: at 90 s of a hung worktree `status` was fine. One that failed at once is tried again before anyone looks."""
+    kept = Troubles(Later())
+    try_of = {"agent_id": "a", "hook": "git_locks", "name": "alpha", "attempt": 1, "message": "ended after 60 s"}
+    kept.hear("cleanup.hook_retried", {**try_of, "outcome": "failed"})
+    assert kept.facts() == []
+
+    kept.hear("cleanup.hook_retried", {**try_of, "outcome": "timeout"})
+    (found,) = kept.facts()
+    said = "the cleanup hook git_locks ran out of time for alpha in try 1 and is tried again: ended after 60 s"
+    assert found["what"] == said
+    assert "timeout 5 ls" in str(found["todo"])
+
+    kept.hear("cleanup.hook_finished", {**try_of, "hook": "worktree"})
+    assert len(kept.facts()) == 1
+    kept.hear("cleanup.hook_failed", {**try_of, "attempt": 3})
+    assert [one["event"] for one in kept.facts()] == ["cleanup.hook_failed"]
+    kept.hear("cleanup.hook_retried", {**try_of, "outcome": "timeout"})
+    kept.hear("cleanup.hook_finished", try_of)
+    assert kept.facts() == []
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
     yield from make_world()
@@ -131,6 +153,30 @@ def test_a_port_that_is_no_longer_wanted_and_another_pager_end_their_trouble(wor
         world.registered("beta", "sleep", "600")
         world.wait_event("notify.failed", after=before)  # told of this command, too
         assert verdict(world)[0] == 1
+
+
+def test_a_hook_that_hangs_is_found_in_its_second_try(world: World, tmp_path: Path) -> None:
+    """A2: `status`, `doctor`, `list` and `why`, long before its tries are used up; fine again when it goes through."""
+    gate = tmp_path / "gate"
+    tmp_path.chmod(0o755)
+    command = f"test -e {gate} || sleep 600"
+    hook = f"""[[hook]]\nname = "own"\nretries = 40\ntimeout_seconds = 2\ncommand = ["/bin/sh", "-c", "{command}"]\n"""
+    world.config.write_text(world.config.read_text() + hook)
+    world.start()
+    world.run("alpha", "true").wait(60)
+    world.wait_event("cleanup.hook_retried")
+
+    code, first = verdict(world)
+    assert code == 1 and "the cleanup hook own ran out of time for alpha in try" in first
+    found = world.cli("doctor", check=False)
+    assert found.returncode == 1 and "own ran out of time for alpha" in found.stdout
+    wait_for(lambda: "is running" in world.cli("why", "alpha").stdout, "a try runs")
+    why = world.cli("why", "alpha").stdout
+    assert "It has ended by itself; its cleanup goes on, and waits for the hook own, try " in why
+    assert "running after" not in why
+
+    gate.touch()
+    wait_for(lambda: verdict(world)[0] == 0, "it is over")
 
 
 def test_a_hook_that_fails_is_found_until_it_works(world: World, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What `doctor` makes of what it saw: one function a finding. No looks in here; a new finding is one more function.
 
 Each says what is, what it means, and what to do. `warn` is a matter of taste or of a feature that is not there,
-`fault` means that something which the daemon promises does not work.
+`fault` means that something which the daemon promises does not work, or is kept from working: whatever `status` exits
+with 1 for is a fault of `doctor`, too.
 """
 
 import os
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from watchdog.cli.output import clock, entries, size
+from watchdog.cli.output import ago, clock, entries, size
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
@@ -123,6 +124,36 @@ def _start(seen: Seen) -> str:
     return f"{_systemctl(seen, 'start')} (without systemd: agent-watchdogd)"
 
 
+def _elsewhere(seen: Seen) -> Iterator[Finding]:
+    """Agents that two daemons of this host know, from either side."""
+    for one in entries((seen.status or {}).get("elsewhere")):
+        there = f"agent-watchdog --socket {shlex.quote(str(one.get('socket')))}"
+        name = shlex.quote(str(one.get("name_there")))
+        yield Finding(
+            "warn",
+            f"{one.get('name')} is watched by {one.get('holder')}, not by this daemon",
+            "two daemons know it: here it is neither judged nor killed for silence nor cleaned up, and what it says is"
+            " passed on; when that daemon is gone, this one watches it",
+            f"{there} why {name} (or kill {name}); is the second daemon wanted? else stop it",
+        )
+    for path, names in seen.left_to_us.items():
+        yield Finding(
+            "warn",
+            f"the daemon at {path} knows {', '.join(names[:8])}{' and more' if len(names) > 8 else ''}, too",
+            "this daemon watches what both know; that one does nothing about it",
+            "is the second daemon wanted? else stop it",
+        )
+    for uid, path, count in seen.user_daemons:
+        agents = f"{count} agent{'' if count == 1 else 's'}"
+        yield Finding(
+            "warn",
+            f"uid {uid} has a daemon of its own ({path}) beside {agents} of that user here",
+            "an agent that both know is watched by this daemon, root's; that one calls it `elsewhere` in its `list` and"
+            " does nothing about it",
+            f"is the second daemon wanted? as that user: agent-watchdog --socket {shlex.quote(path)} list",
+        )
+
+
 def _sweeps(seen: Seen) -> Iterator[Finding]:
     if seen.status is None:
         return
@@ -166,7 +197,7 @@ def _waiting(seen: Seen) -> Iterator[Finding]:
     waiting = seen.status.get("config_waiting") if seen.status else None
     if isinstance(waiting, list) and waiting:
         yield Finding(
-            "warn",
+            "fault",
             f"changed, but not in force: {', '.join(map(str, waiting))}",
             "these keys take effect at the next start",
             f"{_systemctl(seen, 'restart')} (agents go on living)",
@@ -195,31 +226,37 @@ def _clock(stamp: object) -> str:
 
 
 def _unkillable(seen: Seen) -> Iterator[Finding]:
-    for one in entries((seen.status or {}).get("unkillable")):
+    alive = entries((seen.status or {}).get("unkillable"))
+    for one in alive:
+        twice = sum(other.get("name") == one.get("name") for other in alive) > 1
+        target = shlex.quote(str(one.get("agent_id" if twice or not one.get("name") else "name")))
         yield Finding(
             "fault",
             f"{one.get('name')} cannot be killed: {one.get('why') or 'its owner may see why'}",
             "it is tried again with growing pauses; nothing of it is cleaned up before",
-            str(one.get("todo") or f"agent-watchdog why {one.get('agent_id')}"),
+            str(
+                one.get("todo") or f"free what holds it (above), then agent-watchdog kill {target} tries again at once"
+            ),
         )
 
 
 def _held(seen: Seen) -> Iterator[Finding]:
     """Holds on everything; one agent's is that agent's (`list`, `why`)."""
     status = seen.status or {}
-    doubts = status.get("lasting_doubts")
+    doubts, limit = status.get("lasting_doubts"), status.get("hold_max_seconds")
+    most = f"each agent's for {ago(limit)} at most ([hold] max_seconds)" if limit else "each agent's for a limited time"
     for why in doubts if isinstance(doubts, list) else []:
         yield Finding(
-            "warn",
+            "fault",
             f"the daemon holds back kills for silence: {why}",
-            "it suspects itself or this host rather than the agents",
+            f"it suspects itself or this host rather than the agents, and holds back {most}",
             "look at network, provider and load; agent-watchdog unhold ends it at once",
         )
     for one in entries(status.get("holds")):
         if not one.get("agent_id"):
             until = f", until {clock(one['until'])}" if one.get("until") else ""
             yield Finding(
-                "warn",
+                "fault",
                 f"all agents are held: {one.get('reason') or 'no reason given'} (by uid {one.get('by_uid')}{until})",
                 "the daemon kills no agent meanwhile",
                 "agent-watchdog unhold",
@@ -361,7 +398,7 @@ def _limited(seen: Seen) -> Iterator[Finding]:
     for one in entries((seen.status or {}).get("limited")):
         times = f"{one.get('refused')} times since {clock(one.get('since'))}"
         yield Finding(
-            "warn",
+            "fault",
             f"uid {one.get('uid')} is limited: {one.get('why')}; {times}",
             "its requests are refused, or wait; other users are served as usual",
             "see what that user runs; its subordinate uids (/etc/subuid) count as that user",
@@ -369,7 +406,7 @@ def _limited(seen: Seen) -> Iterator[Finding]:
     problems = seen.status.get("subuid_problems") if seen.status else None
     for problem in problems if isinstance(problems, list) else []:
         yield Finding(
-            "warn",
+            "fault",
             str(problem),
             "subordinate uids that are not read there count for themselves: each has a whole user's share",
             "correct the file; the daemon reads it again within half a minute",
@@ -471,14 +508,20 @@ def _unreadable(seen: Seen) -> Iterator[Finding]:
     hung = entries((seen.status or {}).get("unreadable"))
     for uid in dict.fromkeys(one.get("uid") for one in hung):
         of = [one for one in hung if one.get("uid") == uid]
-        pids = ", ".join(str(one.get("pid")) for one in of[:8]) + (f" and {len(of) - 8} more" if len(of) > 8 else "")
+        pids = ", ".join(map(_whose, of[:8])) + (f" and {len(of) - 8} more" if len(of) > 8 else "")
+        names = dict.fromkeys(shlex.quote(str(one["agent"])) for one in of if one.get("agent"))
+        killed = f"agent-watchdog kill {' '.join(names)}" if names else "kill these processes"
         yield Finding(
-            "warn",
+            "fault",
             f"reads of files of uid {uid} hang ({of[0].get('file')}): process {pids}",
-            "what they do is unknown; an agent whose main process is among them counts as neither dead nor stale,"
-            " and can be killed",
-            "kill these processes, or repair the file system (FUSE, NFS) that they wait for",
+            "what they do is unknown; an agent whose main process is among them counts neither as ended nor as silent,"
+            " and is not killed for silence",
+            f"repair the file system (FUSE, NFS) that they wait for, or {killed}",
         )
+
+
+def _whose(one: dict[str, object]) -> str:
+    return f"{one.get('pid')} (agent {one['agent']})" if one.get("agent") else str(one.get("pid"))
 
 
 def _containers(seen: Seen) -> Iterator[Finding]:
@@ -689,6 +732,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     *ATTENTION,
     _name_clash,
     _socket,
+    _elsewhere,
     _mode,
     _config,
     _lines_lost,

@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from watchdog.cli import trash_usage
 from watchdog.cli.diagnosis import diagnose
-from watchdog.cli.output import clean, say, say_json
+from watchdog.cli.output import clean, entries, say, say_json
 from watchdog.cli.seen import Seen, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, socket_of
 from watchdog.client import client, sockets
@@ -115,13 +116,34 @@ def _ask(seen: Seen) -> None:
     if os.path.isdir(directory):
         seen.socket_problem = sockets.directory_problem(directory)
     usual = [sockets.SYSTEM_SOCKET, *sockets.own_sockets()]
-    seen.others = [path for path in usual if path != seen.socket and isinstance(_status(path), dict)]
+    found = {path: _status(path) for path in usual if path != seen.socket}
+    others = {path: answer for path, answer in found.items() if isinstance(answer, dict)}
+    seen.others = [*others]
     answer = _status(seen.socket)
     if not isinstance(answer, dict):
         seen.silence = answer
         return
     seen.status = answer
+    left = {
+        path: [str(one.get("name")) for one in entries(other.get("elsewhere")) if one.get("socket") == seen.socket]
+        for path, other in others.items()
+    }
+    seen.left_to_us = {path: names for path, names in left.items() if names}
+    if seen.uid == 0 and (daemons := _user_daemons(_read("/proc/net/unix"))):
+        _, listed = client.request("GET", "/v1/agents", socket_path=seen.socket)
+        owners = Counter(one.get("owner_uid") for one in entries(listed.get("agents")))
+        seen.user_daemons = [(uid, path, owners[uid]) for uid, path in daemons if owners[uid]]
     seen.sweep_age = sweep_age(answer, datetime.now(UTC))
+
+
+def _user_daemons(sockets: str) -> list[tuple[int, str]]:
+    """Other users' daemons, as uid and socket, by /proc/net/unix (proc(5)): root speaks at no path of a user's.
+
+    A line: number, references, protocol, flags (__SO_ACCEPTCON: it listens), type, state, inode, path.
+    """
+    path = r"(/(?:run/user/|tmp/agent-watchdog-)(\d+)(?:/agent-watchdog)?/control\.sock)"
+    found = re.findall(rf"^\S+ \S+ \S+ 00010000 \S+ \S+ +\d+ {path}$", sockets, re.M)
+    return sorted({(int(uid), path) for path, uid in found if int(uid) != 0})
 
 
 def _status(path: str) -> Json | str:

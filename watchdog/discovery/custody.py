@@ -68,7 +68,7 @@ class Custodians:
         """`socket_path`: our own, which is not asked."""
         self._fleet = fleet
         self._clock = clock
-        self._recorder = recorder
+        self._tell = recorder.tell  # into the log and the history
         self._owners = owners
         self._kills = kills
         self._host = host
@@ -272,9 +272,6 @@ class Custodians:
             if custody(self._me, neighbour.daemon, agent.reg.owner_uid, held=True) is Custody.THEIRS:
                 return Holder(neighbour.daemon, path, *neighbour.held[key])
         return None
-
-    def _tell(self, event: str, agent: Agent, why: str) -> None:
-        self._recorder.event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)
 
 
 async def _environment(pid: int) -> dict[str, str]:

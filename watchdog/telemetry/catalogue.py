@@ -327,7 +327,13 @@ CATALOGUE: dict[str, EventSpec] = {
         "the line says where; nothing there is touched meanwhile",
     ),
     "cleanup.hook_skipped": EventSpec(INFO, "a cleanup hook was not run, since one that it needs did not end well"),
-    "cleanup.hook_retried": EventSpec(INFO, "a cleanup hook failed and is tried again after a pause"),
+    "cleanup.hook_retried": EventSpec(
+        WARNING,
+        "a cleanup hook failed or ran out of time and is tried again after a pause; what it is to clean up is still"
+        " there",
+        "after a timeout: run the `timeout 5 ls` of the line; if that hangs, repair or unmount what the path lies on"
+        " (FUSE, NFS), and the next try goes through; `why AGENT` says which try is running",
+    ),
     "worktree.restored": EventSpec(INFO, "somebody had a worktree brought back from the trash; says where it is now"),
     "row.quarantined": EventSpec(
         ERROR,

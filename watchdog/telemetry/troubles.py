@@ -30,6 +30,7 @@ class TroubleKind:
     fades: float | None = HOUR  # seconds after which it is forgotten; None: only an end ends it
     section: str = ""  # of the configuration: a reload that changes it ends this, too
     remedies: tuple[tuple[str, str], ...] = ()  # by a part of what it says; of anything else the catalogue's
+    only: tuple[str, str] | None = None  # a field and its value: other events of that name are no trouble
 
 
 KEPT: dict[str, TroubleKind] = {
@@ -85,6 +86,13 @@ KEPT: dict[str, TroubleKind] = {
         ("agent_id", "hook"),
         ("cleanup.hook_finished",),
         DAY,
+    ),
+    "cleanup.hook_retried": TroubleKind(
+        "the cleanup hook {hook} ran out of time for {name} in try {attempt} and is tried again: {message}",
+        ("agent_id", "hook"),
+        ("cleanup.hook_finished", "cleanup.hook_failed"),
+        DAY,
+        only=("outcome", "timeout"),  # one that failed is tried again within seconds; one that hangs may hang for long
     ),
     "reap.failed": TroubleKind(
         "the reaper could not put {what} in order: {message}", ("kind", "what"), ("reap.finished",), DAY
@@ -175,7 +183,7 @@ class Troubles:
             with self._lock:
                 self._kept.pop(_key(begun, fields), None)
         kind = KEPT.get(event)
-        if kind is None:
+        if kind is None or (kind.only is not None and str(fields.get(kind.only[0])) != kind.only[1]):
             return
         what, now, mono = _words(kind.says, fields), self._clock.now().wall, self._clock.mono()
         with self._lock:
