@@ -67,8 +67,9 @@ async def agent(request: web.Request) -> web.Response:
             one = await resolve_ended(desk, peer, where.word)
     agent_id, store = one.agent_id, desk.store
     owner_uid = (one.reg if isinstance(one, Agent) else one.registration).owner_uid
-    doubts, observes = (desk.doubts(owner_uid), desk.settings.observe) if where.host == desk.host else ([], False)
-    if isinstance(one, Agent) and where.host == desk.host:
+    here = where.host == desk.host
+    doubts, observes = (desk.safeguards.on(owner_uid), desk.settings.observe) if here else ([], False)
+    if isinstance(one, Agent) and here:
         one = desk.present(one)
     rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
     requests = await store.read(store.store.requests_of, agent_id)
@@ -119,7 +120,7 @@ async def status(request: web.Request) -> web.Response:
                 views.hold(row, peer, owners.get(row.agent_id) if row.agent_id else None)
                 for row in desk.holds.current(now)
             ],
-            "doubts": desk.doubts(),
+            "doubts": desk.safeguards.on(),
             "unkillable": [views.unkillable(agent, peer) for agent in desk.fleet if agent.status is Status.UNKILLABLE],
             "limited": [
                 one for one in desk.admission.limited() if peer.admin or one["uid"] == desk.admission.user_of(peer.uid)
