@@ -39,8 +39,10 @@ from watchdog.discovery.stale_entries import StaleEntries
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.helpers.users import Users
+from watchdog.kill.safeguards import Safeguards
 from watchdog.kill.worker import KillWorker
 from watchdog.processes.identity import boot_id
+from watchdog.reaper.reaper import Reaper
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import EventLogger, get_logger
 from watchdog.telemetry.metrics import Metrics
@@ -138,6 +140,16 @@ class NoHelpers(HelperPool):
         raise OwnerCallFailed("not_started", "no helper in this office")
 
 
+class NothingLeft:
+    """A reaper that finds nothing."""
+
+    async def orphans(self) -> list[Agent]:
+        return []
+
+    async def reap(self, may: object, by: str, *, dry_run: bool) -> list[dict[str, object]]:
+        return []
+
+
 class Office:
     """A served desk."""
 
@@ -204,6 +216,8 @@ class Office:
             owners=owners,
             placement=CgroupPlacement(fleet, store, self.log),
             kills=kills,
+            safeguards=Safeguards(lambda: self.settings, clock, holds, self.log),
+            reaper=cast("Reaper", NothingLeft()),
             sources=SourceImporter(self.settings, clock, registrar, stale, custodians, owners, recorder),
             host=HOST,
             boot_id=boot_id(),
