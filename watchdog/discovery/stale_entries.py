@@ -129,7 +129,7 @@ class StaleEntries:
         if done["became"] == Became.DONE:
             self._tell(stale, "source.ghost", place, f"{why}; {done['message']}")
 
-    async def _end(self, place: Place, why: str) -> End:
+    async def _end(self, place: Place, why: str) -> EntryEnd:
         """How it ended: as our own row says, where it was an agent of ours whose hook failed; else unknown."""
         now = self._clock.now().wall.timestamp()
         agent_id = self._agents.get(place)

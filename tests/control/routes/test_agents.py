@@ -17,7 +17,7 @@ import pytest
 from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, wait_for
 from tests.setuid import leashed
 from watchdog.core.agent import Status, Verdict
-from watchdog.core.custody import Daemon, Holder
+from watchdog.core.custody import DaemonProcess, Holder
 from watchdog.core.kill import Reason
 from watchdog.processes.identity import read_identity
 
@@ -469,7 +469,7 @@ def test_an_order_of_roots_takes_an_agent_over_whatever_its_daemon_calls_it(
     pid = office.process()
     us, process = read_identity(os.getpid(), HOST), read_identity(pid, HOST)
     assert us is not None and process is not None
-    holder = Holder(Daemon(ALICE, us.pid, us.start_ticks), "/nowhere/control.sock", "b" * 32, there)
+    holder = Holder(DaemonProcess(ALICE, us.pid, us.start_ticks), "/nowhere/control.sock", "b" * 32, there)
     office.desk.custodians._learnt[pid, process.start_ticks] = (holder, us, float("inf"))
     status, answer = office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
     assert status == 200, answer

@@ -45,7 +45,9 @@ async def agents(request: web.Request) -> web.Response:
                 entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
                 if isinstance(shown, Agent):
                     everybody = desk.holds.reason_for(None, desk.now())
-                    entry["held_back"] = held_back(shown, desk.doubts(reg.owner_uid), everybody, _spared(desk, shown))
+                    entry["held_back"] = held_back(
+                        shown, desk.safeguards.on(reg.owner_uid), everybody, _spared(desk, shown)
+                    )
             listed.append(entry)
     await failures.add(desk, listed)
     if tag is None:
