@@ -80,6 +80,9 @@ class FakeWorker:
     more: dict[str, object] = field(default_factory=dict)  # of each outcome
     outcomes: dict[str, dict[str, object]] = field(default_factory=dict)
 
+    async def scan(self) -> None:
+        """Nothing: agents of the office have the trees that their test gives them."""
+
     async def request(self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str) -> str:
         self.asked.append((agent.reg.name, reason, options, by))
         request_id = f"request-{len(self.asked)}"

@@ -173,7 +173,7 @@ def _mode(seen: Seen) -> Iterator[Finding]:
             "warn",
             "the daemon only observes",
             "it kills and cleans up nothing",
-            'mode = "enforce", then agent-watchdog reload',
+            '[daemon] mode = "enforce", then agent-watchdog reload; if it was started with --observe, start it without',
         )
 
 

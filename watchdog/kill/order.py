@@ -1,6 +1,6 @@
 """A kill request in memory: what was asked for, how far it has come, and how its outcome is told.
 
-Values and words only; `kill_worker` acts. The registry keeps the same as JSON, so a later daemon can go on with it.
+Values and words only; `kill.worker` acts. The registry keeps the same as JSON, so a later daemon can go on with it.
 """
 
 import asyncio

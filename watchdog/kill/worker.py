@@ -106,6 +106,11 @@ class KillWorker:
             if order.stayed != former:
                 order.again.set()
 
+    async def scan(self) -> None:
+        """Look at every tree again, for somebody who asks what would be killed; without /proc the last look stands."""
+        with suppress(OSError):
+            await self._scanner.trees()
+
     async def request(
         self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "", beats: int | None = None
     ) -> str:
