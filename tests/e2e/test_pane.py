@@ -275,4 +275,4 @@ def test_a_terminal_that_hangs_delays_a_kill_by_its_limit(world: World) -> None:
 
     assert (killed["success"], killed["pane_retry_command"].split()[-1]) == (True, f"'{pane}'")
     request = world.story("talker")["requests"][0]
-    assert "did not answer" in request["evidence"]["said"]["pane"]["screen"]
+    assert "did not answer" in request["evidence"]["said"]["pane"]["screen"], (request, world.events())

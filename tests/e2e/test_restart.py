@@ -307,6 +307,6 @@ def test_who_needs_longer_to_find_the_daemon_than_that_lives_is_not_silent(world
     for _ in range(6):
         world.crash()
         world.start()
-        time.sleep(3)  # so long it lives
+        time.sleep(1)  # so long it lives
     assert alive(process.pid)
     assert not world.count("kill.requested")

@@ -195,7 +195,7 @@ def silent_postgresql(run: Run) -> None:
         def begin(*_: object) -> None:
             way.silent = True
 
-        hang = Hang("", "", begin, ("registry_problem", "no answer"), recorded=False)
+        hang = Hang("", "", begin, ("registry_problem", "timeout expired"), recorded=False)
         world.configure(registry={"url": site.url}, log={"level": "debug"})
         world.start()
         live_on(world, hang, Hanging(world.dir), run)
