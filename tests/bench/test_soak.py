@@ -26,10 +26,9 @@ QUIET_POINTS = 24 if SECONDS > 600 else 6
 PACE = 0.25 if SECONDS > 600 else 0.0
 AT_ONCE = 8
 GROWTH_MB = 1.5  # of memory over the second half, by the line through its quiet points (a leak of 1 KB an agent: 3 MB)
-BYTES_A_ROW = (
-    850  # of database: 750 to 760 in four runs. An event with its evidence has about 350; an agent its tree and the
-)
-# identity of its places besides
+# Of database: 750 to 760 in four runs. An event with its evidence has about 350; an agent its tree and the identity of
+# its places besides.
+BYTES_A_ROW = 850
 
 TURNS = itertools.count()
 
