@@ -19,7 +19,7 @@ from tests.setuid import leashed
 from watchdog.control import server
 from watchdog.control.peers import FOLLOWERS, PER_UID, ConnectionLimiter, peer_of
 from watchdog.control.server import ROUTES
-from watchdog.core.admission import LimitKind
+from watchdog.core.admission import LimitKind, cost_of
 
 as_root = pytest.mark.skipif(not ROOT, reason="needs root: other people's processes")
 
@@ -517,6 +517,22 @@ def test_each_further_agent_that_is_removed_is_paid_for(office: Office, monkeypa
     monkeypatch.setattr(office.desk, "charge_answer", lambda *_: 0.0)
     office.ask_as(ALICE, "POST", "/v1/remove", {"targets": ["m0", "m1", "m2"], "dry_run": True})
     assert charged == [0.5 * 2, 2.0, 2.0]
+
+
+@as_root
+def test_the_look_that_a_dry_run_asks_for_is_paid_for(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much as by `reap`; where nobody is meant there is no look, and root pays for none."""
+    office.register("alpha", ALICE, queued=True)
+    charged: list[tuple[int, float]] = []
+    monkeypatch.setattr(office.desk.admission, "charge", lambda uid, cost: charged.append((uid, cost)))
+    monkeypatch.setattr(office.desk, "charge_answer", lambda *_: 0.0)
+    for verb in ("kill", "stop"):
+        charged.clear()
+        office.ask_as(ALICE, "POST", f"/v1/{verb}", {"targets": ["alpha"], "dry_run": True})
+        assert charged == [(ALICE, cost_of("POST", "/reap")[1] - cost_of("POST", f"/{verb}")[1])], verb
+        office.ask_as(ALICE, "POST", f"/v1/{verb}", {"targets": ["nobody"], "dry_run": True})
+        office.ask("POST", f"/v1/{verb}", {"targets": ["alpha"], "dry_run": True})
+        assert len(charged) == 1, verb
 
 
 @as_root

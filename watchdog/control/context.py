@@ -25,7 +25,7 @@ from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Pace, Turns
 from watchdog.config.settings import Settings
 from watchdog.control.peers import peer_of, too_often
-from watchdog.core.admission import PER_TARGET, PER_TOKEN, WAIT, LimitKind
+from watchdog.core.admission import PER_TARGET, PER_TOKEN, SCAN, WAIT, LimitKind
 from watchdog.core.agent import Registration
 from watchdog.core.peer import Peer
 from watchdog.discovery.custody import Custodians
@@ -110,6 +110,12 @@ class ControlContext:
         """Take the tokens for so many targets of one request; the first is paid for."""
         if targets > 1 and not peer.admin:
             self.admission.charge(peer.uid, PER_TARGET[act] * (targets - 1))
+
+    async def scan(self, peer: Peer) -> None:
+        """Look at every tree again, at the cost of the user that asks."""
+        if not peer.admin:
+            self.admission.charge(peer.uid, SCAN)
+        await self.kills.scan()
 
     def charge_named(self, peer: Peer, targets: int) -> None:
         """The same for so many words before they are looked up. Raises Limited for one who owes too much already.

@@ -67,6 +67,7 @@ _COSTS = {
 }
 # Bytes of an answer that cost one more: JSON of half a megabyte, the story of an agent of 2,000 processes, is 35 ms.
 PER_TOKEN = 32_768
+SCAN = 18.0  # of a look at every tree that a dry run asks for: with its request as much as `reap`, which looks likewise
 # Of further targets of one request, and of each word that has to be looked up in the fleet and the registry: 0.7 ms
 # with few agents.
 PER_TARGET = {"kill": 1.0, "remove": 2.0, "hold": 0.5, "unhold": 0.5, "named": 0.5}
