@@ -121,7 +121,9 @@ def test_a_secret_that_was_broken_at_the_edge_is_hidden_whole(fake: Fake) -> Non
     """WezTerm gives rows as they are shown, of 80 characters here."""
     rows = f"key=sk-ant-{'a1b2' * 17}x", "a1b2" * 20, "a1b2 end"
     assert len(rows[0]) == len(rows[1]) == 80
-    _, first = fake.open(f'exec bash -c \'printf "%s\\n" begin {rows[0]} {rows[1]} "{rows[2]}"; sleep 1000\'')
+    _, first = fake.open(f'exec bash -c \'printf "%s\\n" begin {rows[0]} {rows[1]} "{rows[2]}"; exec sleep 1000\'')
+    # No environment can be read while it goes on to its last program.
+    wait_for(lambda: command_of(first).startswith("sleep"), "it has begun that")
     pane = pane_json(pane_with(first))
     lines = wait_for(lambda: (now := lines_of(first, pane)) and "end" in now[-1] and now, "it has spoken")
     assert lines == ["begin", "key=*** end"]
