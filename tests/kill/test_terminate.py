@@ -22,7 +22,7 @@ from tests.world import alive, pids_with, wait_for
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
-from watchdog.core.kill import Polite
+from watchdog.core.kill import KillStep, Polite
 from watchdog.core.process import Identity, TreeMember, cgroup_names
 from watchdog.errors import RegistryUnavailable, SignalRefused
 from watchdog.kill import pinned_tree
@@ -103,7 +103,7 @@ class Scene:
             **options,  # type: ignore[arg-type] # the test's own words
         )
 
-        async def intend(step: str, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
+        async def intend(step: KillStep, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
             self.steps.append(step)
             if step in self.before:
                 self.before.pop(step)()

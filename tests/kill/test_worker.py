@@ -25,7 +25,7 @@ from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter
 from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
-from watchdog.core.kill import KillOptions, Reason, Step
+from watchdog.core.kill import KillOptions, KillStep, Reason, Step
 from watchdog.core.process import TreeMember
 from watchdog.core.verdict import Judgement
 from watchdog.errors import RegistryUnavailable
@@ -950,13 +950,19 @@ def test_a_grace_goes_on_after_a_restart(termed: object, began: tuple[float, boo
     """What an edited row says otherwise begins it anew."""
     reg = Registration(AGENT, "alpha", os.getuid(), HOST, identity.boot_id())
     order = Order(
-        "r", Agent(reg, Policy(), Status.ENDING), Reason.STALLED, KillOptions(), "daemon", "", 0, step="term_main"
+        "r",
+        Agent(reg, Policy(), Status.ENDING),
+        Reason.STALLED,
+        KillOptions(),
+        "daemon",
+        "",
+        0,
+        step=KillStep.TERM_MAIN,
     )
     here = {"boot_id": identity.boot_id(), **termed} if isinstance(termed, dict) else termed
-    order.outcome = {"termed": here, "message": "m"}
-    order.take_over(1000.0)
+    order.take_over({"termed": here, "message": "m"}, 1000.0)
     assert order.termed == began
-    assert order.outcome == {"message": "m"}
+    assert order.outcome is not None and order.outcome.json() == {"message": "m"}
 
 
 def test_that_an_agent_has_gone_is_logged_at_once_and_once_while_the_registry_is_away(

@@ -15,7 +15,7 @@ from watchdog.agents.holds import Holds
 from watchdog.agents.ownership import owner_of
 from watchdog.clock import Clock
 from watchdog.core.agent import State
-from watchdog.core.kill import Reason, Step, StopAsked
+from watchdog.core.kill import KillStep, Reason, Step, StopAsked
 from watchdog.core.process import Presence
 from watchdog.core.verdict import span
 from watchdog.errors import OwnerCallFailed
@@ -64,11 +64,11 @@ class StopRequest:
             return
         hears = agent.hears and order.reason is not Reason.STALLED
         rested = agent.state in AT_REST
-        if hears and order.step == "asked":
+        if hears and order.step is KillStep.ASKED:
             await self._wait(order, seconds, unless_at_rest=True)
-        if order.step == "asked":
+        if order.step is KillStep.ASKED:
             await self._by_its_program(order)
-        typed = order.step == "keys" or await self._type(order)
+        typed = order.step is KillStep.KEYS or await self._type(order)
         if typed and order.options.grace is None:
             order.options = replace(order.options, grace=min(AFTER_KEYS, agent.policy.grace))
         obeyed = hears and not rested and agent.state in AT_REST  # a program that runs one prompt ends after it
@@ -83,22 +83,22 @@ class StopRequest:
         me = daemon_identity(agent.reg.host)
         if not await self._store.write(store.claim_request, order.request_id, me, now, takeover_from=order.former):
             return False
-        if order.step == "":
+        if order.step is KillStep.REQUESTED:
             if order.reason in AUTOMATIC:
                 await self._store.write(store.set_rung, agent.agent_id, Step.STOP)
                 agent.climbed(Step.STOP)
             if agent.hears:  # learnt since the last sweep, it may stand nowhere yet
                 await self._store.write(store.set_hears, agent.agent_id)
-            if not await self._intend(order, "asked"):
+            if not await self._intend(order, KillStep.ASKED):
                 return False
             can = f"it has {span(order.options.ask)}" if agent.hears and order.options.ask else "it cannot hear it"
             self._chronicle.tell("stop.asked", agent, f"{order.why}; {can}", order.by)
         order.asked = True
         return True
 
-    async def _intend(self, order: Order, step: str) -> bool:
+    async def _intend(self, order: Order, step: KillStep) -> bool:
         saved = await self._store.write(
-            self._store.store.save_step, order.request_id, step, by=order.holders, evidence=order.kept or None
+            self._store.store.save_step, order.request_id, step.value, by=order.holders, evidence=order.kept or None
         )
         if saved:
             order.step = step
@@ -108,7 +108,7 @@ class StopRequest:
         """Run `hcom stop NAME` and its like, as the owner; what it does not end is ended all the same."""
         agent = order.agent
         command = next((entry.stop for entry in agent.reg.entries if entry.stop), None)
-        if command is None or self._over(order) or not await self._intend(order, "program"):
+        if command is None or self._over(order) or not await self._intend(order, KillStep.PROGRAM):
             return
         try:
             uid = owner_of(agent)
@@ -133,7 +133,7 @@ class StopRequest:
                 "stop.keys", agent, "not typed: it waits for a person's answer, and would take them for it"
             )
             return False
-        if not await self._intend(order, "keys"):
+        if not await self._intend(order, KillStep.KEYS):
             return False
         try:
             how = await self._owners.type_keys(owner_of(agent), main.pid, main.start_ticks, keys, clear=True)

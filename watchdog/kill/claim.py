@@ -9,11 +9,19 @@ from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.core.agent import Status
-from watchdog.core.kill import Reason
-from watchdog.core.ladder import END_PHASE
+from watchdog.core.kill import KillStep, Reason
 from watchdog.core.process import Presence, TreeMember
 from watchdog.kill.close import Close
-from watchdog.kill.order import ASKING, AUTOMATIC, BEFORE_SIGNALS, WITHDRAWN_BY_BEAT, Order, daemon_identity, withdrawn
+from watchdog.kill.order import (
+    ASKING,
+    AUTOMATIC,
+    BEFORE_SIGNALS,
+    STOPPING,
+    WITHDRAWN_BY_BEAT,
+    Order,
+    daemon_identity,
+)
+from watchdog.kill.outcome import withdrawn
 from watchdog.kill.pinned_tree import release
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
@@ -143,9 +151,9 @@ class Claim:
         agent.status = former
         return await self._withdraw(order, why)
 
-    def let_go_on(self, agent: Agent, step: str | None, members: Iterable[TreeMember]) -> None:
+    def let_go_on(self, agent: Agent, step: KillStep, members: Iterable[TreeMember]) -> None:
         """Have whom an attempt that came to `step` stopped or froze go on: it is not finished, now or never."""
-        if step in END_PHASE:
+        if step in STOPPING:
             release(members, self._guard(agent))
             cgroups.thaw_if_ours(agent.cgroup)
 

@@ -18,11 +18,12 @@ from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock, Instant
 from watchdog.core.agent import LIVE, Status
 from watchdog.core.hooks import HookOutcome
-from watchdog.core.kill import Reason
+from watchdog.core.kill import KillStep, Reason
 from watchdog.core.process import Identity
 from watchdog.errors import Conflict
 from watchdog.helpers.pool import HelperPool
-from watchdog.kill.order import Order, by_itself, end_words, error_of, member_json, status_of, task_of, told
+from watchdog.kill.order import Order, by_itself, error_of, member_json, status_of, task_of, told
+from watchdog.kill.outcome import AgentDeath, KillOutcome, end_words
 from watchdog.kill.terminate import TerminationResult
 from watchdog.probes.exit_report import ExitReports
 from watchdog.processes import procfs
@@ -34,6 +35,7 @@ from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
 
 RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
+NOT_ENDED = "not ended, "  # how an outcome of what could not be ended begins
 MOST_TOLD = 64  # processes in one line of the log; the history has all
 
 
@@ -84,62 +86,58 @@ class Close:
         status = status_of(order, agent)
         now = self._clock.now()
         processes = [{**process, "started": _started(one, now)} for one, process in order.processes.items()]
-        order.outcome = {
-            "success": True,
-            "agent_id": agent.agent_id,
-            "action": "force_kill" if order.killed else "graceful_kill",
-            "pid": agent.identity.pid if agent.identity else None,
-            "kill_signal": "SIGKILL" if order.killed else "SIGTERM",
-            "task_id": agent.reg.task_id,
-            "killed_at": now.wall.strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "grace_period_seconds": order.plan.grace.total_seconds() if order.plan else None,
-            "killed_gracefully": not order.killed,
-            "seconds_since_heartbeat": round(agent.silence.total_seconds(), 1) if agent.beats else None,
-            "message": told(order)
-            + _left(order.ended)
-            + _reused(agent)
-            + (f"; {agent.shared}" if agent.shared else ""),
-            "status": status.value,
-            "resume": order.resume,
-            "resumable": order.resume is not None,
-            **order.kept,
-            "stop_reason": order.why if status is Status.STOPPED else None,
-            "exit_code": agent.exit_code,
-            "exit_signal": agent.exit_signal,
-            "processes": processes,
-        }
-        order.outcome["task_status"] = task_of(order, agent, status)[0]
+        reused = _reused(agent) + (f"; {agent.shared}" if agent.shared else "")
+        order.outcome = KillOutcome(
+            agent.agent_id,
+            told(order) + _left(order.ended) + reused,
+            status=status,
+            killed=order.killed,
+            processes=tuple(processes),
+            death=AgentDeath(
+                pid=agent.identity.pid if agent.identity else None,
+                task_id=agent.reg.task_id,
+                task_status=task_of(order, agent, status)[0],
+                killed_at=now.wall,
+                grace=order.plan.grace if order.plan else None,
+                silence=agent.silence if agent.beats else None,
+                resume=order.resume,
+                conversation=order.conversation,
+                stop_reason=order.why if status is Status.STOPPED else None,
+                exit_code=agent.exit_code,
+                exit_signal=agent.exit_signal,
+            ),
+        )
 
     async def _prove(self, order: Order) -> None:
         """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
-        if order.step == "cleanup":
+        if order.step is KillStep.CLEANUP or order.outcome is None:
             return
-        if not await self.save(order, "cleanup", order.outcome, proof=self._proof(order)):
+        if not await self.save(order, KillStep.CLEANUP, order.outcome, proof=self._proof(order, order.outcome)):
             raise _not_ours(order)
+        outcome = order.outcome
         order.prove()  # no sooner: an attempt that finds the step goes on with the hooks, and tells no more of the end
-        self._tell_end(order)
+        self._tell_end(order, outcome)
 
-    def _proof(self, order: Order) -> Proof | None:
-        agent, outcome = order.agent, order.outcome or {}
+    def _proof(self, order: Order, outcome: KillOutcome) -> Proof | None:
+        agent = order.agent
         if not _worth_saying(order):
             return None
-        return Proof(agent.agent_id, agent.reg.owner_uid, self._me, str(outcome["message"]), self._clock.now().wall)
+        return Proof(agent.agent_id, agent.reg.owner_uid, self._me, outcome.message, self._clock.now().wall)
 
-    def _tell_end(self, order: Order) -> None:
+    def _tell_end(self, order: Order, outcome: KillOutcome) -> None:
         """Once it is committed."""
-        agent, outcome = order.agent, order.outcome or {}
-        if outcome["status"] == Status.FAILED and by_itself(order):
+        agent = order.agent
+        if outcome.status is Status.FAILED and by_itself(order):
             hint = f"; to resume: {order.resume}" if order.resume else ""
             facts = {"exit_code": agent.exit_code, "exit_signal": agent.exit_signal}
-            self._chronicle.tell("agent.crashed", agent, f"{outcome['message']}{hint}", evidence=facts)
+            self._chronicle.tell("agent.crashed", agent, f"{outcome.message}{hint}", evidence=facts)
         if order.touched:
-            processes = outcome["processes"]
             self._logged(agent).event(
                 "kill.finished",
                 request_id=order.request_id,
-                status=outcome["status"],
-                why=outcome["message"],
-                processes=processes[:MOST_TOLD] if isinstance(processes, list) else [],
+                status=outcome.status,
+                why=outcome.message,
+                processes=list(outcome.processes[:MOST_TOLD]),
             )
 
     async def put_aside(self, order: Order, ended: TerminationResult) -> None:
@@ -147,9 +145,10 @@ class Close:
         agent = order.agent
         alive = [f"{m.seen.name}[{m.pid}] {m.lives_on()}" for m in ended.members if not m.dead]
         alive += [f"pid {pid} in its cgroup, which we may not see" for pid in ended.unseen]
-        news = Telling(order, self._chronicle, self._logged(agent)).left(str(ended.reason), alive)
-        outcome = order.outcome or {}
-        agent.lives_on = str(outcome["message"]).removeprefix("not ended, ")
+        outcome = survived(order, str(ended.reason), alive)
+        news = Telling(order, self._chronicle, self._logged(agent)).left(outcome)
+        order.outcome = outcome
+        agent.lives_on = outcome.message.removeprefix(NOT_ENDED)
         if news:
             await self.save(order, order.step, outcome)
         elif agent.status is Status.UNKILLABLE:
@@ -167,18 +166,17 @@ class Close:
 
     async def put_in_order(self, order: Order) -> None:
         """Hooks, then the task, then our row, last."""
-        agent, outcome = order.agent, order.outcome or {}
-        status = Status(str(outcome["status"]))
+        agent, outcome = order.agent, order.outcome
+        assert outcome is not None and outcome.status is not None, "it is proved dead"
+        status = outcome.status
         task = task_of(order, agent, status)
         if order.options.cleanup:
-            words = end_words(agent, status, order.options, order.by, order.why, outcome)
+            words = end_words(agent, status, order.options, order.by, order.why, outcome.json())
             first = partial(self._prove, order)
             runs = await self._cleanup.run(
                 agent, status, order.reason, order.request_id, first=first, progress=order.clean, **words
             )
-            outcome["cleanup"] = runs
-            if retry := next((run["retry"] for run in runs if "retry" in run), None):
-                outcome |= {"pane_cleanup_failed": True, "pane_retry_command": retry}  # the kill is a success
+            order.outcome = outcome = outcome.cleaned(runs)
             for run in runs:
                 if run["outcome"] in (HookOutcome.FAILED, HookOutcome.TIMEOUT):
                     self._metrics.cleanup_failures.labels(str(run["hook"])).inc()
@@ -189,10 +187,10 @@ class Close:
             status,
             row_of(agent),
             by=order.by,
-            outcome=outcome,
+            outcome=outcome.json(),
             error=error_of(order, status),
             task=None if agent.reg.task_id is None else (agent.reg.task_id, *task),
-            say=order.step != "cleanup" and _worth_saying(order),
+            say=order.step is not KillStep.CLEANUP and _worth_saying(order),
             unsaved=_unsaved(order),
             cancelled=order.options.cancel,
         )
@@ -200,33 +198,29 @@ class Close:
         close = self._store.store.close_agent
         if not await self._store.write(close, agent.agent_id, end, now=now, who=self._me, owner_uid=owner_uid):
             raise _not_ours(order)
-        if order.step != "cleanup":
-            self._tell_end(order)
+        if order.step is not KillStep.CLEANUP:
+            self._tell_end(order, outcome)
         if agent.reg.task_id is not None and order.options.cancel:
             self._chronicle.log("task.cancelled", agent, str(task[1]), {"task_id": agent.reg.task_id})
         self._metrics.kills.labels(order.reason.value, status.value).inc()
         self._hearing.forget(agent)
-        self._logged(agent).event("agent.ended", status=status, why=outcome["message"])
+        self._logged(agent).event("agent.ended", status=status, why=outcome.message)
 
     async def close_orphans(self, order: Order) -> None:
         """What outlived its agent is dead: tell it. The agent's row is closed already, and its hooks have run."""
         agent = order.agent
         count = len(order.processes)
-        order.outcome = {
-            "success": True,
-            "agent_id": agent.agent_id,
-            "action": "force_kill" if order.killed else "graceful_kill",
-            "message": f"{count} process{'' if count == 1 else 'es'} that outlived it ended{_left(order.ended)}",
-            "status": agent.status.value,
-            "processes": list(order.processes.values()),
-        }
-        await self.finish_request(order, "done", order.outcome, str(order.outcome["message"]))
+        message = f"{count} process{'' if count == 1 else 'es'} that outlived it ended{_left(order.ended)}"
+        processes = tuple(order.processes.values())
+        outcome = KillOutcome(agent.agent_id, message, status=agent.status, killed=order.killed, processes=processes)
+        order.outcome = outcome
+        await self.finish_request(order, "done", outcome.json(), message)
         self._logged(agent).event(
             "kill.finished",
             request_id=order.request_id,
             status=agent.status,
-            why=order.outcome["message"],
-            processes=list(order.processes.values())[:MOST_TOLD],
+            why=message,
+            processes=list(processes[:MOST_TOLD]),
         )
 
     async def let_go(self, agent: Agent) -> bool:
@@ -256,11 +250,20 @@ class Close:
         )
 
     async def save(
-        self, order: Order, step: str, outcome: dict[str, object] | None = None, proof: Proof | None = None
+        self, order: Order, step: KillStep, outcome: KillOutcome | None = None, proof: Proof | None = None
     ) -> bool:
         """Commit a step, with the outcome so far and whatever else its row lacks. False: done, or somebody else's."""
+        return await self._save(order, step, None if outcome is None else outcome.json(), proof)
+
+    async def save_grace(self, order: Order, started: float, everybody: bool) -> None:
+        """Commit with the step that it has come to that a grace goes on, so that no attempt begins it again."""
+        await self._save(order, order.step, order.have_termed(started, everybody))
+
+    async def _save(
+        self, order: Order, step: KillStep, outcome: dict[str, object] | None, proof: Proof | None = None
+    ) -> bool:
         more = {"by": order.holders, "outcome": outcome, "proof": proof, **_unsaved(order)}
-        saved = await self._store.write(self._store.store.save_step, order.request_id, step, **more)
+        saved = await self._store.write(self._store.store.save_step, order.request_id, step.value, **more)
         if saved:
             order.stored, order.evidence = (step, order.members), None
         return saved
@@ -319,6 +322,15 @@ def _reused(agent: Agent) -> str:
     return f"; its pid {main.pid} has passed on to another process" if main is not None and passed_on(main) else ""
 
 
+def survived(order: Order, reason: str, alive: list[str]) -> KillOutcome:
+    """The outcome of an attempt that left these alive."""
+    why = f"{reason}: {', '.join(sorted(alive)[:8])}"
+    if reason == "not_permitted" and order.sender is not None:
+        why += f"; uid {order.sender} may not signal all of it, root can (agent-watchdog kill)"
+    error = "permission_denied" if reason == "not_permitted" else "kill_failed"
+    return KillOutcome(order.agent.agent_id, f"{NOT_ENDED}{why}", error)
+
+
 MOST_LEFT = 20  # rows of history that one order gets for what it could not end, whatever changes with each attempt
 
 
@@ -343,24 +355,15 @@ class Telling:
         if self._order.first(f"refused {pid} {why}"):
             self._log.event("kill.refused", pid=pid, why=why)
 
-    def left(self, reason: str, alive: list[str]) -> bool:
-        """An attempt left these alive; how it went becomes the order's outcome. True when the history should have it.
+    def left(self, outcome: KillOutcome) -> bool:
+        """An attempt left something alive: it went so. True when the history should have it.
 
         The log is told once; the history again when it is something else than before, also before a restart.
         """
-        order = self._order
-        why = f"{reason}: {', '.join(sorted(alive)[:8])}"
-        if reason == "not_permitted" and order.sender is not None:
-            why += f"; uid {order.sender} may not signal all of it, root can (agent-watchdog kill)"
-        former, message = (order.outcome or {}).get("message"), f"not ended, {why}"
-        order.outcome = {
-            "success": False,
-            "error": "permission_denied" if reason == "not_permitted" else "kill_failed",
-            "agent_id": order.agent.agent_id,
-            "message": message,
-        }
+        order, message = self._order, outcome.message
         if order.first("unkillable"):
-            self._log.event("kill.unkillable", why=why)
+            self._log.event("kill.unkillable", why=message.removeprefix(NOT_ENDED))
+        former = None if order.outcome is None else order.outcome.message
         if message == former or order.left >= MOST_LEFT or not order.first(message):
             return False
         order.left += 1

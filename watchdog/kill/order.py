@@ -10,25 +10,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any
 
 from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
 from watchdog.concurrency.lanes import Lane
 from watchdog.core.agent import State, Status
-from watchdog.core.conversations import RESUME, Conversation, conversation_json, conversation_of
-from watchdog.core.kill import KillOptions, Polite, Reason
-from watchdog.core.ladder import END_PHASE
+from watchdog.core.conversations import RESUME, Conversation, conversation_json
+from watchdog.core.kill import KillOptions, KillStep, Polite, Reason
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity, Presence, TreeMember
+from watchdog.kill.outcome import KillOutcome
 from watchdog.kill.terminate import TerminationPlan, TerminationResult
 from watchdog.processes.identity import boot_id, presence, read_identity
-from watchdog.registry.rows import RequestRow
 
 AUTOMATIC = frozenset({Reason.STALLED, Reason.EXPIRED, Reason.LINGERING, Reason.FAILED_TO_START})
 WITHDRAWN_BY_BEAT = AUTOMATIC - {Reason.EXPIRED}  # for want of a word, which may still come
-ASKING = frozenset({"", "asked", "program", "keys"})  # steps, as they are committed, before the claim
-BEFORE_SIGNALS = ASKING | {"looked"}  # at which nobody has got a signal
+ASKING = frozenset({KillStep.REQUESTED, KillStep.ASKED, KillStep.PROGRAM, KillStep.KEYS})  # before the claim
+BEFORE_SIGNALS = ASKING | {KillStep.LOOKED}  # at which nothing has been signalled
+STOPPING = frozenset({KillStep.FREEZE, KillStep.STOP, KillStep.KILL})  # processes may be stopped or frozen by us
 FAULTS = frozenset(  # that the kernel, or abort(3), sends for what a process itself did (signal(7))
     getattr(signal, f"SIG{name}") for name in ["ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP", "XCPU", "XFSZ"]
 )
@@ -48,7 +47,7 @@ class Order:
     by: str
     why: str
     beats: int
-    step: str = ""
+    step: KillStep = KillStep.REQUESTED
     resumed: bool = False  # taken up after a restart
     former: str | None = None  # the daemon, gone now, that had claimed it
     signalled: bool = False  # the main process may have got a signal of ours, from this daemon or a former one
@@ -65,9 +64,12 @@ class Order:
     shortage: str | None = None  # the kernel ended it for want of memory
     members: tuple[TreeMember, ...] = ()
     evidence: dict[str, object] | None = None  # that no write has taken along yet
-    stored: tuple[str, tuple[TreeMember, ...]] = ("", ())  # step and members, as this daemon has committed them last
+    stored: tuple[KillStep, tuple[TreeMember, ...]] = (
+        KillStep.REQUESTED,
+        (),
+    )  # step and members, as this daemon has committed them last
     plan: TerminationPlan | None = None
-    outcome: dict[str, object] | None = None  # as the row has it
+    outcome: KillOutcome | None = None  # as the row has it
     result: dict[str, object] | None = None  # as it is told to who waits; None: not yet
     ended: TerminationResult = field(default_factory=TerminationResult)  # how far the attempts have come
     again: asyncio.Event = field(default_factory=asyncio.Event)  # somebody wants the next attempt now
@@ -126,21 +128,23 @@ class Order:
         """Whose claim on it is ours to use: this daemon's, or that of the one whom it succeeds."""
         return daemon_identity(self.agent.reg.host), self.former
 
-    def take_over(self, now: float) -> None:
+    def take_over(self, stored: Mapping[str, object], now: float) -> None:
         """An earlier daemon came as far as `step` with `members`: its signals may have gone out, or not.
+
+        `stored`: the outcome so far, of its row.
 
         Where it says that they have got TERM, the grace goes on that it gave; `now` is of the monotonic clock.
         """
         self.resumed = True
-        termed = (self.outcome or {}).pop("termed", None)
+        self.outcome, termed = KillOutcome.of_row(self.agent.agent_id, stored)
         if isinstance(termed, dict) and termed.get("boot_id") == boot_id() and isinstance(termed.get("mono"), float):
             self.termed = (termed["mono"], termed.get("all") is True) if termed["mono"] <= now else None
-        if self.step == "cleanup":
+        if self.step is KillStep.CLEANUP:
             self.proved.set()
-        self.asked = self.options.ask is not None and self.step != ""
-        self.signalled = self.step not in BEFORE_SIGNALS | {"term_rest"}
+        self.asked = self.options.ask is not None and self.step is not KillStep.REQUESTED
+        self.signalled = self.step not in BEFORE_SIGNALS | {KillStep.TERM_REST}
         self.touched = self.begun = self.step not in BEFORE_SIGNALS
-        self.killed = self.step in END_PHASE
+        self.killed = self.step in STOPPING
         if self.agent.status is Status.UNKILLABLE:
             self.said.add("unkillable")  # it was told before its row got that status
         how = f"after {'SIGKILL' if self.killed else 'SIGTERM'}" if self.touched else "by itself"
@@ -150,7 +154,7 @@ class Order:
     def have_termed(self, started: float, everybody: bool) -> dict[str, object]:
         """The outcome so far, which tells of this grace to an attempt after this one, here or of a successor."""
         self.termed = started, everybody
-        return {**(self.outcome or {}), "termed": {"boot_id": boot_id(), "mono": started, "all": everybody}}
+        return {**self.outcome_json, "termed": {"boot_id": boot_id(), "mono": started, "all": everybody}}
 
     def planned(self) -> TerminationPlan:
         """What one attempt is to do."""
@@ -165,7 +169,7 @@ class Order:
             cgroup=agent.cgroup,
             main_pidfd=agent.pidfd,
             begun=self.step not in BEFORE_SIGNALS,
-            stopped=self.members if self.step in END_PHASE else (),
+            stopped=self.members if self.step in STOPPING else (),
             termed=self.termed,
         )
 
@@ -179,7 +183,7 @@ class Order:
 
     def prove(self) -> None:
         """All of it is dead, and that is committed; what was told before, that it could not be ended, holds no more."""
-        self.step, self.result = "cleanup", None
+        self.step, self.result = KillStep.CLEANUP, None
         self.done.clear()
         self.proved.set()
 
@@ -192,11 +196,16 @@ class Order:
         """What is told to who waits no longer for its cleanup: it is dead, and what is still to be put in order."""
         if not self.proved.is_set():
             return None
-        return {**(self.outcome or {}), "cleanup": self.cleaned, "cleanup_left": list(self.cleaning)}
+        return {**self.outcome_json, "cleanup": self.cleaned, "cleanup_left": list(self.cleaning)}
 
-    def tell(self, result: dict[str, object]) -> None:
+    @property
+    def outcome_json(self) -> dict[str, object]:
+        """The outcome so far; empty while there is none."""
+        return {} if self.outcome is None else self.outcome.json()
+
+    def tell(self, result: KillOutcome) -> None:
         """Let who waits for it know how it went; what could not be ended may be told again."""
-        self.result = result
+        self.result = result.json()
         self.done.set()
 
     def press(self, reason: Reason, options: KillOptions, by: str, why: str) -> dict[str, object] | None:
@@ -257,18 +266,6 @@ class Order:
             case Reason.LINGERING if agent.state is not State.DONE:
                 return f"it says {agent.state} before the first signal, no longer done"
         return None
-
-
-def withdrawn(agent_id: str, why: object = "withdrawn") -> dict[str, object]:
-    """What is told to who waits for an order that was called off."""
-    return {"success": False, "error": "withdrawn", "agent_id": agent_id, "message": why}
-
-
-def result_of(row: RequestRow) -> dict[str, object] | None:
-    """The same of an order that only the registry remembers; None while it is open."""
-    if row.finished_at is None:
-        return None
-    return withdrawn(row.agent_id, row.outcome["why"]) if "why" in row.outcome else row.outcome
 
 
 def _process(member: TreeMember, how: str) -> dict[str, object]:
@@ -368,29 +365,7 @@ def error_of(order: Order, status: Status) -> str | None:
         case Status.STOPPED:
             return f"Agent stopped: {order.why}"
         case _:
-            return f"Agent failed: {(order.outcome or {}).get('message', order.why)}"
-
-
-def end_words(
-    agent: Agent, status: Status, options: KillOptions, by: str, why: str, outcome: Mapping[str, object]
-) -> dict[str, Any]:
-    """How it ended, as hooks are told of it beside `outcome` and `reason`; the same after a restart."""
-    task = "cancelled" if options.cancel else outcome.get("task_status")  # none: of an earlier version
-    task = task or {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(status)
-    try:
-        ended_at = datetime.fromisoformat(str(outcome.get("killed_at"))).timestamp()
-    except ValueError:
-        ended_at = 0.0  # an edited row
-    conversation = conversation_of(outcome.get("conversation"))
-    return {
-        "why": why if why and status in (Status.KILLED, Status.STOPPED, Status.LOST) else str(outcome.get("message")),
-        "by": by,
-        "ended_at": ended_at,
-        "task_status": task or agent.policy.task_status,
-        "resumable": outcome.get("resumable") is True,
-        "conversation": None if conversation is None else conversation.id,
-        "with_messages": options.with_messages,
-    }
+            return f"Agent failed: {order.why if order.outcome is None else order.outcome.message}"
 
 
 @cache

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from watchdog.clock import Clock
-from watchdog.core.kill import Polite
+from watchdog.core.kill import KillStep, Polite
 from watchdog.core.ladder import END_PHASE, LadderState, Move, asked, next_step
 from watchdog.core.process import Identity, TreeMember
 from watchdog.core.proof import Looks
@@ -85,7 +85,7 @@ class TreeTermination:
         scanner: ProcessScanner,
         clock: Clock,
         guard: Callable[[], Guard],
-        intend: Callable[[str, list[TreeMember], dict[str, object] | None], Awaitable[None]],
+        intend: Callable[[KillStep, list[TreeMember], dict[str, object] | None], Awaitable[None]],
         signalled: Callable[[str, list[int]], None],
         refused: Callable[[int, str], None],
         termed: Callable[[float, bool], Awaitable[None]],
@@ -124,7 +124,7 @@ class TreeTermination:
                 roll.were_stopped(plan.stopped)
             if not plan.begun:
                 snapshot = await _evidence(roll)
-                await self._intend("looked", roll.seen(), snapshot)
+                await self._intend(KillStep.LOOKED, roll.seen(), snapshot)
             started, everybody = (self._clock.mono(), False) if plan.termed is None else plan.termed
             before = plan.termed is not None
             first = started if before else None
@@ -189,7 +189,7 @@ class TreeTermination:
 
     async def _act(self, move: Move, alive: list[Member]) -> None:
         """Commit the intent, then send what it says."""
-        await self._intend(move.value, self._roll.seen(), None)
+        await self._intend(KillStep(move.value), self._roll.seen(), None)
         await self._roll.look()
         main = self._plan.main
         match move:

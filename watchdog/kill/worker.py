@@ -22,8 +22,7 @@ from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter, lane
 from watchdog.core.conversations import conversation_of
-from watchdog.core.kill import KillOptions, Reason, Step
-from watchdog.core.ladder import END_PHASE
+from watchdog.core.kill import KillOptions, KillStep, Reason, Step
 from watchdog.core.process import TreeMember
 from watchdog.errors import Conflict, RegistryUnavailable, WatchdogError
 from watchdog.helpers.pool import HelperPool
@@ -31,7 +30,8 @@ from watchdog.kill.ask import StopRequest
 from watchdog.kill.claim import STARTED_US, BeatArrived, Claim, started_us
 from watchdog.kill.close import Close, NotOurs, Telling
 from watchdog.kill.evidence import collect_evidence
-from watchdog.kill.order import ASKING, AUTOMATIC, Order, from_json, member_of, result_of, to_json, withdrawn
+from watchdog.kill.order import ASKING, AUTOMATIC, STOPPING, Order, from_json, member_of, to_json
+from watchdog.kill.outcome import result_of, withdrawn
 from watchdog.kill.pinned_tree import until_gone
 from watchdog.kill.terminate import TerminationResult, TreeTermination
 from watchdog.probes import conversation
@@ -163,17 +163,17 @@ class KillWorker:
         """Go on with an order that an earlier daemon left; `lost`: in another boot, so that nobody is left to end."""
         options, beats, why = from_json(row.options)
         order = Order(row.request_id, agent, row.reason, options, row.by, why, beats)
-        order.step, order.outcome = row.step or "", dict(row.outcome)
+        order.step = KillStep.of(row.step)
         order.members = tuple(member_of(member) for member in row.members)
         order.former = row.claimed_by
         finished = row.options.get("finished")
         order.finished = agent.finished if finished is None and not order.step else finished is True
         order.conversation = conversation_of(row.evidence.get("conversation"))
-        order.take_over(self._clock.mono())
-        if lost and order.step != "cleanup":
+        order.take_over(row.outcome, self._clock.mono())
+        if lost and order.step is not KillStep.CLEANUP:
             order.reason, order.why = Reason.LOST, "its boot is gone"
         self._begin(order)
-        self._logged(agent).event("kill.resumed", request_id=order.request_id, step=order.step or "requested")
+        self._logged(agent).event("kill.resumed", request_id=order.request_id, step=row.step or "requested")
 
     def veto(self, agent: Agent, why: str) -> None:
         """Call off the daemon's order to end it, if nobody was signalled yet: its silence may be our fault, or none."""
@@ -184,7 +184,7 @@ class KillWorker:
 
     def let_go(self, row: RequestRow, agent: Agent) -> None:
         """Have whom an earlier daemon stopped or froze go on: in observe mode the order waits."""
-        self._claiming.let_go_on(agent, row.step, (member_of(member) for member in row.members))
+        self._claiming.let_go_on(agent, KillStep.of(row.step), (member_of(member) for member in row.members))
 
     async def finished(self, request_id: str, timeout: float, cleanup: float | None = None) -> dict[str, object] | None:
         """The outcome of an order, or None when it is not done within `timeout` seconds.
@@ -263,7 +263,7 @@ class KillWorker:
         4. Hooks, task, row; of orphans none, since their agent's row is closed.
         """
         orphans = order.reason is Reason.ORPHANED
-        if order.step != "cleanup":
+        if order.step is not KillStep.CLEANUP:
             if order.conversation is None and not orphans:
                 order.conversation = await conversation.find_conversation(order.agent, self._owners)
             await self._asking.ask(order)
@@ -284,13 +284,14 @@ class KillWorker:
                 try:
                     await self._closing.put_aside(order, ended)
                 finally:
-                    order.tell(order.outcome or {})
+                    if order.outcome is not None:
+                        order.tell(order.outcome)
                 return False
         if orphans:
             await self._closing.close_orphans(order)
             return True
         try:
-            if order.step != "cleanup":
+            if order.step is not KillStep.CLEANUP:
                 self._reckon(order.agent)
                 await self._closing.proved(order)
             await self._closing.put_in_order(order)
@@ -310,11 +311,11 @@ class KillWorker:
         agent = order.agent
         order.plan = order.planned()
 
-        async def intend(step: str, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
+        async def intend(step: KillStep, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
             self._claiming.listen(order)
             order.step, order.members = step, tuple(members)
             stored, same = order.stored[0], order.stored[1] == order.members
-            if same and step in END_PHASE and stored in END_PHASE:
+            if same and step in STOPPING and stored in STOPPING:
                 return  # all that a successor needs to know: whom to let go on, or kill
             if snapshot is not None:
                 held = self._holds.reason_for(agent.agent_id, self._clock.now().wall)
@@ -341,7 +342,7 @@ class KillWorker:
 
         async def termed(started: float, everybody: bool) -> None:
             with suppress(RegistryUnavailable):
-                await self._closing.save(order, order.step, order.have_termed(started, everybody))
+                await self._closing.save_grace(order, started, everybody)
 
         acts = guard, intend, signalled, told.refused, termed
         return await TreeTermination(order.plan, self._scanner, self._clock, *acts).run()
