@@ -1,4 +1,4 @@
-# The README's commands. `make` alone prints this list.
+# Commands for users and developers. `make` alone prints this list.
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
@@ -54,8 +54,8 @@ check: lint test ## formatting, lint, types, then the tests
 format: $(BIN)/.ready ## let ruff format and mend what it can
 	@$(BIN)/ruff format --quiet . && $(BIN)/ruff check --fix --quiet .
 
-events: $(BIN)/.ready ## anew what is generated: the README's table of log events, man pages, completions, tests/WORKS_WITH.md
-	@$(BIN)/python -m tests.readme && $(BIN)/python -m tests.manual && $(BIN)/python -m tests.works_with
+events: $(BIN)/.ready ## write again what is generated: tables in documents, man pages, completions, tests/WORKS_WITH.md
+	@$(BIN)/python -m tests.documents && $(BIN)/python -m tests.manual && $(BIN)/python -m tests.works_with
 
 lock: ## both lock files anew (needs uv)
 	@uv pip compile -q -U --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock

@@ -1,6 +1,6 @@
-"""The man pages and the completions, from the parsers and the configuration file. `make events` writes them anew.
+"""The man pages and the completions, from the parsers and the configuration file. `make events` writes them again.
 
-What the programs know of themselves stands in no second place; only prose about them does .
+What the programs know of themselves has no second place; only prose about them does (`manual_text`).
 """
 
 import argparse
@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.manual_text import CONCEPTS, VERBS
 from watchdog.cli import beat, verbs
 from watchdog.cli.run import options as run
 from watchdog.core.sd_notify import STATES
@@ -142,13 +143,19 @@ FILES = (
     "/var/lib/agent-watchdog/registry.db\tthe registry; for one person ~/.local/state/agent-watchdog/registry.db",
     "/run/agent-watchdog/\tsockets and the pid file; for one person $XDG_RUNTIME_DIR/agent-watchdog/",
 )
+DOCUMENTS = (
+    "Documents: agents.md, cleanup.md, events.md, examples.md, hosts.md, limits.md, operating.md, security.md in"
+    " share/doc/agent-watchdogd."
+)
 
 
 def client_page() -> str:
     """agent-watchdog(1)"""
     whole, found = client()
     verbs_ = [
-        f".SS {roff(' '.join(filter(None, [verb.name, verb.operands])))}\n{roff(verb.text)}\n{described(verb.options)}"
+        f".SS {roff(' '.join(filter(None, [verb.name, verb.operands])))}\n{roff(verb.text)}\n"
+        + "".join(f".PP\n{roff(paragraph)}\n" for paragraph in VERBS[verb.name])
+        + described(verb.options)
         for verb in found
     ]
     return page(
@@ -167,7 +174,7 @@ def client_page() -> str:
         part(
             "EXIT STATUS",
             "0\tdone, or already so; beat: always",
-            "1\tany target not, or unknown, or held",
+            "1\tat least one target is not done: unknown, held, or left alone",
             "64\tusage (2 would tell a vendor's hook runner to block its agent)",
             "69\tno daemon answers",
             "71\trun could not start the agent",
@@ -185,7 +192,22 @@ def client_page() -> str:
             "NO_COLOR\tno colours",
         ),
         part("FILES", *FILES),
-        part("SEE ALSO", "agent-watchdogd(8), agent-watchdog.toml(5)"),
+        part("SEE ALSO", f"agent-watchdog(7), agent-watchdogd(8), agent-watchdog.toml(5). {DOCUMENTS}"),
+    )
+
+
+def concepts_page() -> str:
+    """agent-watchdog(7)"""
+    return page(
+        "agent-watchdog",
+        7,
+        "words, timeline and verdicts of a watchdog for AI coding agents",
+        part(
+            "DESCRIPTION",
+            "How agent-watchdogd(8) decides which agent is healthy, which one is left alone, and which one is killed.",
+        ),
+        *(part(title, *paragraphs) for title, paragraphs in CONCEPTS),
+        part("SEE ALSO", f"agent-watchdog(1), agent-watchdogd(8), agent-watchdog.toml(5). {DOCUMENTS}"),
     )
 
 
@@ -199,27 +221,27 @@ def daemon_page() -> str:
         part(
             "DESCRIPTION",
             daemon().text,
-            "Root's daemon looks after everybody's agents, anybody else's after his own. It stays in the foreground"
-            " unless told otherwise; the units that come with it are agent-watchdog.service, for systemctl and for"
-            " systemctl --user.",
+            "Root's daemon watches every user's agents, any other user's daemon that user's own. It stays in the"
+            " foreground without --daemonize; the units that come with it are agent-watchdog.service, for systemctl and"
+            " for systemctl --user.",
         ),
         ".SH OPTIONS\n" + described(daemon().options),
         part(
             "EXIT STATUS",
-            "0\ttold to stop",
+            "0\tasked to stop",
             "64\tusage",
-            "70\tits scheduler died; systemd starts it anew",
-            "75\tone runs already, or the registry is away",
+            "70\tits scheduler died; systemd restarts it",
+            "75\ta daemon runs already, the registry is away, or there are too few descriptors",
             "78\tconfiguration, or a directory that is not its own",
         ),
         part(
             "SIGNALS",
             "SIGTERM, SIGINT\tstop in order; agents go on living",
-            "SIGHUP\tread the configuration anew; one that cannot be used changes nothing",
+            "SIGHUP\tread the configuration again; one that cannot be used changes nothing",
         ),
         part("ENVIRONMENT", "AGENT_WATCHDOG_CONFIG\tthe TOML file, where --config does not name one"),
         part("FILES", *FILES),
-        part("SEE ALSO", "agent-watchdog(1), agent-watchdog.toml(5), systemctl(1)"),
+        part("SEE ALSO", f"agent-watchdog(1), agent-watchdog(7), agent-watchdog.toml(5), systemctl(1). {DOCUMENTS}"),
     )
 
 
@@ -254,7 +276,7 @@ def config_page() -> str:
         part("DESCRIPTION", about),
         ".SH KEYS\n" + "".join(body),
         part("FILES", FILES[0]),
-        part("SEE ALSO", "agent-watchdogd(8), agent-watchdog(1)"),
+        part("SEE ALSO", f"agent-watchdogd(8), agent-watchdog(1), agent-watchdog(7). {DOCUMENTS}"),
     )
 
 
@@ -444,6 +466,7 @@ def everything() -> dict[Path, str]:
     """Each file, and what it should hold."""
     return {
         CONFIG / "man/agent-watchdog.1": client_page(),
+        CONFIG / "man/agent-watchdog.7": concepts_page(),
         CONFIG / "man/agent-watchdogd.8": daemon_page(),
         CONFIG / "man/agent-watchdog.toml.5": config_page(),
         CONFIG / "completions/agent-watchdog.bash": bash_client(),

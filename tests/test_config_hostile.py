@@ -196,7 +196,7 @@ def test_no_log_is_written_into_a_file_that_the_daemon_works_by(log: str) -> Non
 
         assert problems(path) == [
             f"log.file: {log!r} is or may become a file that the daemon works by; right: a name that ends in .log,"
-            " outside of the runtime directory"
+            " outside of the runtime directory (at line 5)"
         ]
         path.write_text(text.replace(log, f"{directory}/s/a.log"))
         assert load(str(path)).log.file == f"{directory}/s/a.log"
@@ -281,7 +281,7 @@ def test_what_the_file_leads_to_is_looked_at(tmp_path: Path) -> None:
     done = subprocess.run([DAEMON, "--check", "--config", path], capture_output=True, text=True, timeout=30)
 
     assert (done.returncode, done.stdout) == (0, f"{path}: fine\n")
-    assert f"warning: {path}: hook 'x': command: /nowhere/prog is no program" in done.stderr
+    assert f"warning: {path}: hook 'x': command: /nowhere/prog does not exist" in done.stderr
     path.write_text("")
     environ = {**os.environ, "WATCHDOG_USEC": "5000000", "NOTIFY_SOCKET": "/nowhere/at/all"}
     done = subprocess.run(
@@ -308,7 +308,8 @@ def test_directories_that_a_start_would_refuse_are_told_before_it() -> None:
             " meanwhile; right: a file\n"
             f"agent-watchdogd: {path}: daemon.state_dir: {open_to_all}: mode 0777, others may write there;"
             " right: 0700\n"
-            f"{path}: daemon.runtime_dir: {file}: a link or a file; right: a directory of uid {os.geteuid()}\n"
+            f"agent-watchdogd: {path}: daemon.runtime_dir: {file}: a link or a file; right: a directory"
+            f" of uid {os.geteuid()}\n"
         )
         assert check(path, text.format(f"{directory}/x", f"{directory}/y")).returncode == 0
         assert not Path(directory, "x").exists()
@@ -479,7 +480,7 @@ def test_what_a_start_would_not_find_or_make_is_told_before_it() -> None:
         assert (done.returncode, done.stderr) == (
             78,
             f"agent-watchdogd: {path}: daemon.state_dir: {path}/s cannot be made: {path} is no directory\n"
-            f"{path}: registry.url: there is no directory {directory}/x; right: one that is there\n",
+            f"agent-watchdogd: {path}: registry.url: there is no directory {directory}/x; right: one that is there\n",
         )
         server = check(path, """[registry]\nurl = "postgresql://h/d?foo=1"\n""")
         assert server.returncode == 78

@@ -135,15 +135,13 @@ SHOWN: dict[str, dict[str, str]] = {
         "relay": "tests/e2e/test_sources.py::test_a_wrapper_ends_when_what_it_wraps_has_died",
     },
     "crash_cause": {ALL: "tests/e2e/test_out_of_memory.py::test_the_kernels_kill_for_want_of_memory_is_told_as_such"},
-    "wake": {
-        ALL: "tests/test_restraint.py::test_after_a_gap_a_suspend_or_a_set_clock_nobody_is_ended_for_two_intervals"
-    },
+    "wake": {ALL: "tests/kill/test_safeguards.py::test_after_a_gap_a_suspend_or_a_set_clock_no_kill_for_two_intervals"},
     "no_signal": {ALL: "tests/e2e/test_story.py::test_who_promised_no_beat_lives"},
     "name": {ALL: "tests/cli/test_verbs.py::test_kill_prints_json_with_the_keys_of_the_command"},
-    "several": {ALL: "tests/control/test_ending.py::test_one_bad_target_does_not_stop_the_others"},
-    "pid": {ALL: "tests/control/test_ending.py::test_a_pid_of_an_agent_is_a_target"},
-    "all_stalled": {ALL: "tests/control/test_ending.py::test_stalled_picks_the_stalled_or_those_silent_for_longer"},
-    "task": {ALL: "tests/control/test_ending.py::test_stop_and_cancel_end_politely"},
+    "several": {ALL: "tests/control/routes/test_kill.py::test_one_bad_target_does_not_stop_the_others"},
+    "pid": {ALL: "tests/control/routes/test_kill.py::test_a_pid_of_an_agent_is_a_target"},
+    "all_stalled": {ALL: "tests/control/routes/test_kill.py::test_stalled_picks_those_stalled_or_silent_for_longer"},
+    "task": {ALL: "tests/control/routes/test_kill.py::test_stop_and_cancel_end_politely"},
     "orphans": {ALL: "tests/e2e/test_reap.py::test_orphans_are_ended_by_marker_or_identity_and_nobody_else"},
     "preview": {ALL: "tests/control/test_answers.py::test_a_group_from_within_an_agents_tree_is_only_shown"},
     "keys": {ALL: "tests/e2e/test_pane.py::test_stop_types_the_exit_keys_and_the_agent_leaves"},
@@ -153,10 +151,10 @@ SHOWN: dict[str, dict[str, str]] = {
         "sessions": f"{_MUX_E2E}::test_kill_ends_what_ignores_the_hangup_of_its_pane_and_the_row_is_stopped",
         ALL: "tests/e2e/test_cases_of_kills.py::test_a1_what_a_dead_main_process_left_is_ended",
     },
-    "force": {ALL: "tests/control/test_ending.py::test_force_and_grace_reach_the_worker"},
+    "force": {ALL: "tests/control/routes/test_kill.py::test_force_and_grace_reach_the_worker"},
     "retries": {
         "fleet": f"{_TASKS_E2E}::test_cancel_ends_the_wrapper_and_nothing_is_started_again",
-        ALL: "tests/test_ending.py::test_a_wrapper_that_restarts_what_dies_restarts_nothing_at_the_end",
+        ALL: "tests/kill/test_terminate.py::test_a_wrapper_that_restarts_what_dies_restarts_nothing_at_the_end",
     },
     "blocked_writer": {"coffee": f"{_E2E}::test_a_writer_that_stopped_inside_its_transaction_is_ended_and_nobody_else"},
     "close_pane": {ALL: f"{_PANES}::test_the_pane_of_a_launcher_is_closed_after_its_agent"},
@@ -229,7 +227,7 @@ SHOWN: dict[str, dict[str, str]] = {
     },
     "drift": {"sessions": f"{_MUX}::test_what_the_registry_and_tmux_say_differently_is_told"},
     "remote": {"fleet": f"{_TASKS}::test_members_of_other_devices_are_shown_and_no_secret_of_theirs"},
-    "retention": {"fleet": "tests/owner/test_task_leftovers.py::test_each_goes_after_its_time"},
+    "retention": {"fleet": "tests/owner/finders/test_fleet_tasks.py::test_each_goes_after_its_time"},
 }
 
 _HCOM = "tests/owner/sources/test_hcom.py"

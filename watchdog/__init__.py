@@ -5,8 +5,8 @@ one line do not import each other, and a test holds it (tests/test_layout.py):
 
     service                the daemon process: command line, wiring, MAIN LOOP, recovery, reload, shutdown order
     control                the HTTP API on the control socket: listener, peers, schemas, resolve, routes/, views/
-    sweep | reaper         every 10 s: observe, judge, decide, apply | every 10 min: what dead agents left; retention
-    kill | discovery       one kill order, to its proven end | agents that other programs' registries or a `run` report
+    sweep | reaper | discovery  every 10 s: judge, decide | what dead agents left | agents that other programs report
+    kill                   one kill order, to its proven end
     cleanup | probes       runs the cleanup hooks, journaled | what is observed of an agent from outside
     agents                 the agents in memory: registration, holds, persistence, history
     intake | helpers       the notify sockets (sd_notify) | the daemon's side of the owners' helper processes
@@ -20,5 +20,5 @@ one line do not import each other, and a test holds it (tests/test_layout.py):
 
 Apart from these: owner/ is a program of its own that runs as an agent's owner, cli/ is the client and the wrapper
 `run`, front/ is what the console scripts import first. They share core and errors
-(owner also file_identity, cli also client), never code that acts.
+(owner also file_identity and client.custody, cli also client), never code that acts.
 """

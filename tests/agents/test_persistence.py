@@ -57,6 +57,11 @@ class Bench:
             rows = other.execute("SELECT name, silence_seconds, beats FROM agent_lifecycle").fetchall()
         return {name: (silence, beats) for name, silence, beats in rows}
 
+    @property
+    def trouble(self) -> str | None:
+        """What `status` would say."""
+        return self._recorder.trouble
+
     async def sweep(self) -> bool:
         recorded = await self._recorder.record(INTERVAL)
         self.clock.at += INTERVAL
@@ -95,6 +100,21 @@ def test_what_no_probe_meets_begins_once_and_ends_once(tmp_path: Path) -> None:
             for _ in range(2):
                 assert await made.sweep()
             assert made.told() == ["registry.unavailable", "registry.recovered"]
+
+    asyncio.run(story())
+
+
+def test_what_is_wrong_now_is_told_not_what_was_wrong_first(tmp_path: Path) -> None:
+    """B2: "terminating connection due to administrator command" stayed the cause while no server was there any more."""
+
+    async def story() -> None:
+        async with bench(tmp_path) as made:
+            for wrong, looks in ("9999", PROBE_EVERY), ("8888", 1):
+                made.by_hand(f"UPDATE alembic_version SET version_num = '{wrong}'")
+                for _ in range(looks):
+                    await made.sweep()
+                assert f"has revision '{wrong}' now" in str(made.trouble)
+            assert made.told() == ["registry.unavailable"]
 
     asyncio.run(story())
 

@@ -99,7 +99,7 @@ LATER: dict[str, tuple[str, ...]] = {
     "names, directories and numbers that a user chose for root": ("tests/attacks/test_places.py",),
     "two users whose hooks hang keep root's from running": (
         "tests/attacks/test_helpers.py::test_two_users_whose_hooks_hang_take_no_place_of_others_hooks",
-        "tests/test_vacancies.py::test_however_many_users_hold_their_places_the_next_one_finds_some",
+        "tests/helpers/test_vacancies.py::test_however_many_users_hold_their_places_the_next_one_finds_some",
     ),
     "users whose helpers are stopped delay root's look for what can be restored, one after the other": (
         "tests/attacks/test_admission.py"
@@ -125,31 +125,31 @@ LATER: dict[str, tuple[str, ...]] = {
     ),
     "a user has its process moved out of a unit that root has limited": (
         "tests/systemd/test_scopes.py::test_nobody_gets_an_agent_out_of_what_root_has_limited",
-        "tests/test_limits.py",
+        "tests/agents/test_cgroup_limits.py",
     ),
     "root installs a vendor's hooks in a user's home, where a link leads elsewhere": (
         "tests/attacks/test_places.py::test_root_installs_no_hooks_where_a_users_link_leads",
     ),
     "a user asks for the figures over TCP without end": (
-        "tests/control/test_scrape.py::test_who_asks_without_end_is_answered_a_few_times_a_second",
+        "tests/control/test_metrics_listener.py::test_who_asks_without_end_is_answered_a_few_times_a_second",
     ),
     "a chain of thousands of processes takes the scan's time from everybody": ("tests/attacks/test_deep_chains.py",),
     # These at bc51ea4, and at f87b3bd as well.
     "a user that connects and leaves fills the backlog": (
         "tests/attacks/test_admission.py::test_knocking_without_end_locks_nobody_out",
-        "tests/control/test_api.py::test_who_connects_too_often_is_hung_up_on",
+        "tests/control/test_server.py::test_who_connects_too_often_is_hung_up_on",
     ),
     "what a request makes the daemon look at is not paid for": (
         "tests/attacks/test_admission.py::test_names_that_are_nobodys_cost_what_they_take",
         "tests/attacks/test_admission.py::test_what_is_no_http_costs_as_a_request_does",
-        "tests/control/test_api.py::test_what_a_request_makes_us_look_at_is_paid_for",
-        "tests/control/test_api.py::test_each_further_agent_that_is_removed_is_paid_for",
+        "tests/control/test_server.py::test_what_a_request_makes_us_look_at_is_paid_for",
+        "tests/control/test_server.py::test_each_further_agent_that_is_removed_is_paid_for",
     ),
     "two users' hooks that hang take all places": (
         "tests/attacks/test_admission.py::test_hooks_that_hang_take_no_place_of_roots",
     ),
     "lines of the log that no request caused": (
-        "tests/test_line_limits.py::test_what_agents_send_counts_for_their_owner",
+        "tests/telemetry/test_line_limits.py::test_what_agents_send_counts_for_their_owner",
     ),
     # These at 6db03c2.
     "a member of the group that shares a repository has the owner's helper run a program, or lose work": (
@@ -178,8 +178,8 @@ LATER: dict[str, tuple[str, ...]] = {
 # Attacks that held.
 HELD: dict[str, tuple[str, ...]] = {
     "registering others' pids, init, kernel threads": (
-        "tests/control/test_registering.py::test_processes_that_are_never_agents_are_refused",
-        "tests/control/test_api.py::test_two_people_cannot_touch_each_others_agents",
+        "tests/control/routes/test_agents.py::test_processes_that_are_never_agents_are_refused",
+        "tests/control/test_server.py::test_two_people_cannot_touch_each_others_agents",
         "tests/processes/test_signals.py::test_threads_of_the_kernel_are_refused",
     ),
     "pids of one's own namespace": (
@@ -191,7 +191,7 @@ HELD: dict[str, tuple[str, ...]] = {
     ),
     "all verbs on others' agents": (
         "tests/e2e/test_two_people.py::test_neither_beats_for_registers_sees_or_ends_the_others",
-        "tests/control/test_api.py::test_two_people_cannot_touch_each_others_agents",
+        "tests/control/test_server.py::test_two_people_cannot_touch_each_others_agents",
     ),
     "datagrams to others' sockets": (
         "tests/e2e/test_two_people.py::test_a_datagram_to_the_others_socket_is_no_beat",
@@ -200,17 +200,17 @@ HELD: dict[str, tuple[str, ...]] = {
     "control characters, bidi, NUL in every name, note, file name in every view and log": (
         "tests/attacks/test_held.py::test_no_words_of_others_reach_a_terminal_or_the_log_as_they_are",
         "tests/cli/test_verbs.py::test_words_of_others_cannot_move_the_cursor",
-        "tests/test_logs.py::test_names_are_dotted_and_every_text_is_one_line",
+        "tests/telemetry/test_logger.py::test_names_are_dotted_and_every_text_is_one_line",
         "tests/owner/hooks/test_temp_dir.py::test_a_name_that_is_no_utf_8_can_be_told",
     ),
     "notes and commands of others": (
         "tests/e2e/test_two_people.py::test_neither_beats_for_registers_sees_or_ends_the_others",
-        "tests/test_logs.py::test_environments_and_command_lines_are_dropped",
+        "tests/telemetry/test_logger.py::test_environments_and_command_lines_are_dropped",
     ),
     "PostgreSQL password in cmdline, status, errors, logs": (
         "tests/attacks/test_held.py::test_the_password_of_a_database_is_nowhere_to_be_read",
         "tests/registry/test_faults.py::test_a_postgresql_url_means_psycopg_and_hides_its_password",
-        "tests/test_logs.py::test_what_is_too_long_is_cut_and_passwords_of_urls_are_hidden",
+        "tests/telemetry/test_logger.py::test_what_is_too_long_is_cut_and_passwords_of_urls_are_hidden",
     ),
     "temp_dir by link, parent link, `..`, hard link, exchange": (
         "tests/owner/hooks/test_temp_dir.py::test_hostile_paths_are_refused_before_anything_is_touched",
@@ -230,16 +230,16 @@ HELD: dict[str, tuple[str, ...]] = {
         "tests/owner/sources/test_files.py::test_only_a_regular_file_is_read",
     ),
     "slow loris, SCM_RIGHTS, gzip bombs": (
-        "tests/control/test_api.py::test_who_does_not_finish_its_request_is_cut",
-        "tests/control/test_api.py::test_a_trickle_of_bytes_does_not_move_the_deadline",
-        "tests/intake/test_notify.py::test_many_descriptors_are_all_closed",
+        "tests/control/test_server.py::test_who_does_not_finish_its_request_is_cut",
+        "tests/control/test_server.py::test_a_trickle_of_bytes_does_not_move_the_deadline",
+        "tests/intake/test_notify_sockets.py::test_many_descriptors_are_all_closed",
         "tests/cli/test_inbox.py::test_takes_no_descriptor_that_it_is_sent",
         "tests/attacks/test_held.py::test_a_compressed_body_is_no_bomb",
     ),
-    "unread followers": ("tests/control/test_reading.py::test_a_follower_who_does_not_read_stops_nobody",),
+    "unread followers": ("tests/control/routes/test_status.py::test_a_follower_who_does_not_read_stops_nobody",),
     "a fake daemon in a squatted directory": (
-        "tests/control/test_client.py::test_a_directory_that_others_can_change_is_not_trusted",
-        "tests/control/test_client.py::test_a_foreign_uids_daemon_is_not_spoken_to",
+        "tests/client/test_client.py::test_a_directory_that_others_can_change_is_not_trusted",
+        "tests/client/test_client.py::test_a_foreign_uids_daemon_is_not_spoken_to",
         "tests/attacks/test_squatting.py::test_a_squatted_runtime_directory_keeps_no_daemon_from_its_user",
     ),
     "make install under umask 000": ("tests/attacks/test_installing.py::test_a_directory_of_root_and_a_group_is_fine",),
@@ -253,7 +253,7 @@ HELD: dict[str, tuple[str, ...]] = {
 HELD_LATER: dict[str, tuple[str, ...]] = {
     "a user holds everybody's kills, lifts the hold on all agents, or has the daemon read its configuration again": (
         "tests/e2e/test_two_people.py::test_neither_beats_for_registers_sees_or_ends_the_others",
-        "tests/control/test_api.py::test_two_people_cannot_touch_each_others_agents",
+        "tests/control/test_server.py::test_two_people_cannot_touch_each_others_agents",
     ),
     "lines and fields of a user's own in the log and in the journal": ("tests/attacks/test_forged_lines.py",),
     "directories that are exchanged while root's agents are ended and cleaned up": (

@@ -29,7 +29,7 @@ HOSTILE = Path(__file__).with_name("hostile.py")
 MALLORY, VICTIM = 12100, 12050
 SUB = 3_300_000_000  # the first of mallory's subordinate uids
 DESCRIPTORS = 1024
-# What the README promises: tokens of one user a second, and saved up; datagrams that are read a second.
+# What one user may have: requests a second, and saved up; datagrams that are read a second.
 RATE, BURST = 100, 400
 DATAGRAMS = 512 / 0.2
 NAP = f"1000.{os.getpid()}"  # seconds for which hooks sleep: no other test's do

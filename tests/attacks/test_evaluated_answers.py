@@ -2,7 +2,7 @@
 
 At f87b3bd `eval "$(agent-watchdog register …)"` exported every key of the answer's `env`: PATH and LD_PRELOAD of
 whatever answered on the socket (of our own uid or root's). Siblings that were looked at: the environment that `run`
-gives its agent and what a vendor hook prints held already, and are kept so here; clients of the README take three keys.
+gives its agent and what a vendor hook prints held already, and are kept so here; our examples take three keys.
 """
 
 import json

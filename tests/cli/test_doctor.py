@@ -13,11 +13,15 @@ import pytest
 from tests.cli.conftest import PROGRAM
 from tests.world import World, git, make_repository, make_world, wait_for
 from watchdog.cli import doctor, trash_usage
-from watchdog.cli.diagnosis import CHECKS, diagnose
-from watchdog.cli.doctor import _last_words
+from watchdog.cli.diagnosis import CHECKS, attention, diagnose
+from watchdog.cli.doctor import _last_words, _user_daemons
 from watchdog.cli.seen import Seen
 from watchdog.config.paths import places_for
 from watchdog.registry.sqlite import WAL_ROOM
+from watchdog.telemetry.catalogue import CATALOGUE
+
+_CAPS = "-dac_override,-dac_read_search"  # with which root may use what has mode 000
+BOUND = () if os.geteuid() else ("setpriv", f"--bounding-set={_CAPS}", f"--inh-caps={_CAPS}")
 
 
 def place(mode: int, uid: int = 0) -> os.stat_result:
@@ -41,11 +45,22 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a shut directory": ({"places": {"/r": place(0o40000)}}, "fault", "/r has mode 0000: the daemon's own uid"),
     "two daemons": ({"others": ["/run/x"]}, "warn", "another daemon answers at /run/x"),
+    "an agent of another daemon": (
+        {"status": {"elsewhere": [{"name": "a", "holder": "root's daemon (pid 7, /s)", "socket": "/s"}]}},
+        "warn",
+        "a is watched by root's daemon (pid 7, /s), not by this daemon",
+    ),
+    "an agent that another daemon knows": ({"left_to_us": {"/x": ["a"]}}, "warn", "the daemon at /x knows a, too"),
+    "a user's daemon beside root's": (
+        {"user_daemons": [(1000, "/x", 2)]},
+        "warn",
+        "uid 1000 has a daemon of its own (/x) beside 2 agents of that user here",
+    ),
     "no sweep": ({"sweep_age": 99.0}, "fault", "the last sweep was 99 s ago; one is due every 10 s"),
     "observing": ({"status": {"mode": "observe"}}, "warn", "the daemon only observes"),
     "a bad file": ({"config": ["f: kil: unknown key"]}, "fault", "f: kil: unknown key"),
     "a file of which nothing is known": ({"config_unknown": "no answer"}, "fault", "not be checked: no answer"),
-    "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "warn", "not in force: daemon.host"),
+    "keys that wait": ({"status": {"config_waiting": ["daemon.host"]}}, "fault", "not in force: daemon.host"),
     "a refused reload": ({"status": {"config_problems": ["f: kil"]}}, "fault", "the last reload was refused: f: kil"),
     "an error of its own": (
         {"status": {"troubles": [{"event": "x.y", "what": "it failed", "meaning": "m", "todo": "t", "count": 2}]}},
@@ -59,12 +74,12 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a hold on all": (
         {"status": {"holds": [{"agent_id": None, "reason": "upgrade", "by_uid": 0}, {"agent_id": "a", "by_uid": 0}]}},
-        "warn",
+        "fault",
         "all agents are held: upgrade (by uid 0)",
     ),
     "a mass stall": (
         {"status": {"lasting_doubts": ["3 of 4 fell silent"]}},
-        "warn",
+        "fault",
         "kills for silence: 3 of 4 fell silent",
     ),
     "a registry that is away": ({"status": {"registry_problem": "FULL"}}, "fault", "registry cannot be used: FULL"),
@@ -76,8 +91,13 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "containers": ({"containers": ["docker"]}, "warn", "docker is here: what agents run in containers is not watched"),
     "a process that hangs": (
         {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000}]}},
-        "warn",
+        "fault",
         "reads of files of uid 1000 hang (/proc/7/stat): process 7",
+    ),
+    "a process that hangs, of an agent": (
+        {"status": {"unreadable": [{"pid": 7, "file": "/proc/7/stat", "uid": 1000, "agent": "alpha"}]}},
+        "fault",
+        "reads of files of uid 1000 hang (/proc/7/stat): process 7 (agent alpha)",
     ),
     "a shared service": (
         {"status": {"shared_services": [{"pid": 7, "uid": 5, "name": "codex app-server", "agents": 2, "silent": 1}]}},
@@ -98,11 +118,11 @@ FINDINGS: dict[str, tuple[dict[str, Any], str, str]] = {
     "a full disk with a reserve": (
         {"status": {"disk_reserve": {"/s/reserve": {"bytes": 7, "disk_full": True}}}},
         "fault",
-        "the disk of /s/reserve is full; 7 bytes",
+        "the disk of /s is full; 7 bytes",
     ),
     "a limited user": (
         {"status": {"limited": [{"uid": 1000, "why": "too many requests", "refused": 7, "since": "now"}]}},
-        "warn",
+        "fault",
         "uid 1000 is limited: too many requests; 7 times since now",
     ),
     "a hung directory": ({"status": {"waits_for": {"/x": 9}}}, "fault", "no answer from /x for 9 s"),
@@ -150,6 +170,38 @@ def test_each_finding_says_what_to_do(seen: dict[str, Any], severity: str, what:
     assert found[0].todo
 
 
+@pytest.mark.parametrize("seen", [seen for seen, _, _ in FINDINGS.values() if seen.get("status")])
+def test_what_status_calls_attention_is_a_fault_of_doctor(seen: dict[str, Any]) -> None:
+    """A4: a mass stall was exit status 1 of `status` and 0 of `doctor`. One thing has one weight."""
+    looked = Seen(**{**WELL, **seen})
+    found = attention(looked)
+    assert {one.severity for one in found} <= {"fault"}
+    assert {one.what for one in found} <= {one.what for one in diagnose(looked) if one.severity == "fault"}
+
+
+def test_a_read_that_hangs_is_told_with_its_agent_and_the_command() -> None:
+    """A3: the finding named process 7698, not its agent, and no command."""
+    hung = [
+        {"pid": pid, "file": f"/proc/{pid}/stat", "uid": 1000, "agent": name} for pid, name in ((7, "a"), (8, None))
+    ]
+    (found,) = attention(Seen(status={"unreadable": hung}))
+    assert found.what.endswith("process 7 (agent a), 8")
+    assert "agent-watchdog kill a" in found.todo
+
+
+def test_the_remedy_of_what_cannot_be_killed_names_the_agent() -> None:
+    """A5: `do:` gave an id of 32 characters. Two of one name are told apart by theirs."""
+    alive = [{"agent_id": str(number), "name": name, "why": "frozen"} for number, name in enumerate("abb")]
+    found = [one.todo.partition("kill ")[2].split()[0] for one in attention(Seen(status={"unkillable": alive}))]
+    assert found == ["a", "1", "2"]
+
+
+def test_a_doubt_of_the_daemons_has_its_limit() -> None:
+    """A4: nothing but one event said that a mass stall holds back no kill for longer than 15 minutes."""
+    (found,) = attention(Seen(status={"lasting_doubts": ["3 of 4 fell silent"], "hold_max_seconds": 900}))
+    assert "each agent's for 15m at most" in found.meaning
+
+
 def test_the_first_remedy_is_the_one_that_helps() -> None:
     """To start a daemon that cannot start is none."""
     gone = {**WELL, "status": None, "silence": "refused", "places": {}}
@@ -158,10 +210,170 @@ def test_the_first_remedy_is_the_one_that_helps() -> None:
         ({}, "systemctl start"),
         ({"last_words": "its port is taken"}, "correct that, then systemctl start"),
         ({"config": ["f: kil"], "last_words": "f: kil"}, "correct the configuration (below), then systemctl start"),
-        ({"places": shut, "last_words": "read-only"}, "chmod u+rw /s/r.db, then systemctl start"),
+        ({"places": shut, "last_words": "read-only"}, "chmod 600 /s/r.db, then systemctl start"),
     ):
         found = next(one for one in diagnose(Seen(**{**gone, **seen})) if one.what.startswith("no daemon"))
         assert found.todo.startswith(first)
+
+
+def test_a_command_is_for_the_daemon_that_is_meant() -> None:
+    """B3: `--user` for a user's unit; a daemon that does not run is started, one that runs reads its file again."""
+    bad = {"config": ["f: kil: unknown key"]}
+    gone: dict[str, Any] = {**bad, "status": None, "silence": "refused", "places": {}}
+    damaged = "SQLITE_CORRUPT; the file is damaged: restart the daemon"
+    for seen, what, todo in (
+        ({**gone, "uid": 5}, "f: kil", "then systemctl --user start agent-watchdog (without systemd: agent-watchdogd)"),
+        (gone, "f: kil", "then systemctl start agent-watchdog (without systemd: agent-watchdogd)"),
+        (bad, "f: kil", "check it with agent-watchdogd --check, then agent-watchdog reload"),
+        ({"status": {"uid": 5, "config_waiting": ["a.b"]}}, "changed, but", "systemctl --user restart agent-watchdog"),
+        ({"status": {"uid": 0, "config_waiting": ["a.b"]}}, "changed, but", "systemctl restart agent-watchdog"),
+        ({"status": {"uid": 5, "registry_problem": damaged}}, "the registry", "systemctl --user restart agent-watch"),
+    ):
+        (found,) = (one for one in diagnose(Seen(**{**WELL, **seen})) if one.what.startswith(what))
+        assert todo in found.todo
+
+
+@pytest.mark.parametrize(
+    ("problem", "todo"),
+    [
+        (
+            'PostgreSQL on this host, w: connection to server on socket "/t/.s.PGSQL.5432" failed: No',
+            "-h /t -p 5432 te",
+        ),
+        ("PostgreSQL db.example:5433, w: Connection refused", "pg_isready -h db.example -p 5433 tells; start it"),
+        ("PostgreSQL on this host, w: terminating connection due to administrator", "running? pg_isready tells; start"),
+        ('PostgreSQL h, w: FATAL: password authentication failed for user "me"', "correct user, password and"),
+        ("PostgreSQL h, w: sorry, too many clients already", "raise its max_connections"),
+        ("PostgreSQL h, w: could not extend file: No space left on device", "make room on the server's disk"),
+        ("PostgreSQL h, w: cannot execute UPDATE in a read-only transaction", "the server only reads"),
+        ("/s/r.db: SQLITE_FULL: database or disk is full", "make room on its disk (df -h /s)"),
+        ("/s/r.db: SQLITE_READONLY: attempt to write", "make /s/r.db writable (chmod 600"),
+        ("/s/r.db: SQLITE_CANTOPEN: unable to open", "let the daemon's uid open /s/r.db (chmod 600"),
+        (
+            "/s/r.db: the file was removed or replaced; put it back",
+            "put /s/r.db back; the daemon goes on by itself; or",
+        ),
+        ("/s/r.db: SQLITE_IOERR: disk I/O error", "look at the disk of /s/r.db"),
+    ],
+)
+def test_a_registry_that_is_away_has_the_remedy_of_its_kind(problem: str, todo: str) -> None:
+    """B2: "make room, put the file back, or repair the server" was said of each."""
+    (found,) = attention(Seen(status={"registry_problem": f"registry {problem}"}))
+    assert todo in found.todo
+    assert ("PostgreSQL" in problem) is not ("/s" in found.todo)
+    assert "goes on by itself" in found.todo
+
+
+def test_a_full_disk_is_told_as_it_is_for_this_daemon() -> None:
+    """B4: a user's own daemon refuses that user nothing; the log's disk keeps no registration out."""
+    said = {"bytes": 8 << 20, "disk_full": True}
+    for uid, path, what, meaning in (
+        (5, "/s/reserve", "the disk of /s is full; 8 MiB", "kills, registrations, holds and the log live on"),
+        (0, "/s/reserve", "the disk of /s is full; 8 MiB", "of users who are no admins are refused"),
+        (0, "/var/l.log.reserve", "the disk of /var is full; 8 MiB", "the registry is elsewhere"),
+    ):
+        (found,) = attention(Seen(uid=5, status={"uid": uid, "disk_reserve": {path: said}}))
+        assert what in found.what
+        assert meaning in found.meaning
+        assert f"df -h {os.path.dirname(path)})" in found.todo
+
+
+def test_the_meaning_of_an_error_is_words_alone() -> None:
+    """B7: it began with the event's name, which is no word for who is paged (`status --json` has it)."""
+    trouble = {"event": "cleanup.hook_failed", "what": "w", "meaning": CATALOGUE["cleanup.hook_failed"].text}
+    (found,) = attention(Seen(status={"troubles": [trouble]}))
+    assert found.meaning == "a cleanup hook failed or ran out of time in its last try, and is not done"
+
+
+def test_one_place_has_one_remedy() -> None:
+    """B6: `chmod u+rw` and then `go-rwx` for a file that wants 600: each gets the mode that the daemon gives it."""
+    places = {
+        "/s": place(0o40444, 5),
+        "/s/registry.db": place(0o100444, 5),
+        "/r": place(0o40000, 5),
+        "/r/notify": place(0o40077, 5),
+    }
+    found = diagnose(
+        Seen(**{**WELL, "uid": 5, "status": {"uid": 5}, "places": places, "private": ("/s", "/s/registry.db")})
+    )
+    assert [one.todo.rpartition("; then ")[2] for one in found if "chmod" in one.todo] == [
+        "chmod 700 /r/notify",
+        "chmod 700 /s",
+        "chmod 600 /s/registry.db",
+        "chmod 700 /r",
+    ]
+    roots = {"/r": place(0o40700 - 0o100), "/r/notify": place(0o40777), "/s": place(0o40777), "/x": place(0o40700, 7)}
+    found = diagnose(Seen(**{**WELL, "places": roots, "private": ("/s",)}))
+    assert sorted(one.todo.rpartition("; then ")[2] for one in found) == [
+        "as root: chown 0 /x, then chmod 700 /x",
+        "chmod 700 /s",
+        "chmod 711 /r/notify",
+        "chmod 755 /r",
+    ]
+
+
+def test_a_refused_reload_is_one_finding() -> None:
+    """B3: three lines of `status` said that the last reload was refused."""
+    said = [f"/f: a{number}: unknown key" for number in range(7)]
+    (found,) = attention(Seen(status={"config_problems": said, "config": "/f"}))
+    assert found.what == (
+        "the last reload was refused: /f: a0: unknown key; a1: unknown key; a2: unknown key; a3: unknown key;"
+        " a4: unknown key; and 2 more"
+    )
+
+
+def test_a_daemon_that_cannot_be_reached_is_not_called_gone() -> None:
+    """B1: its lock tells that it lives; nobody is told to start a second one. The file is not to blame for a mode."""
+    shut = {**WELL, "uid": 5, "status": None, "silence": "/r/c: not permitted to connect", "socket": "/r/c"}
+    shut |= {"places": {"/r": place(0o40000, 5)}, "config": ["f: daemon.runtime_dir: /r: cannot be used: Permission"]}
+    for seen, what, todo in (
+        (
+            {"living": 7},
+            "the daemon (process 7) lives, but cannot be asked",
+            "the daemon is then reached again by itself",
+        ),
+        ({}, "whether a daemon runs is not known", "then agent-watchdog status"),
+        ({"living": 7, "places": {}, "config": []}, "the daemon (process 7) lives", "systemctl --user restart agent-w"),
+        ({"places": {}, "config": []}, "whether a daemon runs is not known", "ask whoever runs the daemon"),
+    ):
+        found = diagnose(Seen(**{**shut, **seen}))
+        assert found[0].what.startswith(what)
+        assert todo in found[0].todo
+        assert not [one for one in found if "no daemon" in one.what or " start agent-watchdog" in one.todo]
+        assert not [one for one in found if one.what.startswith("f: ")]
+
+
+def test_the_daemon_behind_a_shut_runtime_directory_is_found(world: World) -> None:
+    """By its state directory's lock; as root without the capability that passes any mode."""
+    world.start()
+    assert world.daemon is not None
+    world.runtime.chmod(0)
+    try:
+        argv = [*BOUND, PROGRAM, "doctor", "--json", "--config", str(world.config)]
+        done = subprocess.run(argv, env=world.environ, capture_output=True, text=True, timeout=100)
+    finally:
+        world.runtime.chmod(0o700)
+    faults = [one for one in json.loads(done.stdout)["findings"] if one["severity"] == "fault"]
+    words = " ".join(one["what"] for one in faults)
+
+    assert f"the daemon (process {world.daemon.pid}) lives, but cannot be asked" in words
+    assert "another daemon" not in words  # it is this one
+    assert "config.toml" not in words
+    assert all(str(world.runtime) in one["todo"] and "start" not in one["todo"].split("nothing")[0] for one in faults)
+
+
+def test_users_daemons_are_found_without_a_word_to_them() -> None:
+    """Root speaks at no path of a user's. A line of /proc/net/unix that is no listening daemon's does not count."""
+    lines = [
+        "Num       RefCount Protocol Flags    Type St Inode Path",
+        "000000009f1c7e19: 00000002 00000000 00010000 0001 01 50657603 /run/user/1000/agent-watchdog/control.sock",
+        "00000000b0e3e343: 00000003 00000000 00000000 0001 03 50659157 /run/user/1001/agent-watchdog/control.sock",
+        "00000000736ec4a6: 00000002 00000000 00010000 0001 01 50659087 /run/agent-watchdog/control.sock",
+        "00000000736ec4a7: 00000002 00000000 00010000 0001 01    59087 /tmp/agent-watchdog-1002/control.sock",
+        "00000000736ec4a8: 00000002 00000000 00010000 0001 01 50659089 /tmp/run/user/7/agent-watchdog/control.sock",
+    ]
+    found = [(1000, "/run/user/1000/agent-watchdog/control.sock"), (1002, "/tmp/agent-watchdog-1002/control.sock")]
+    assert _user_daemons("\n".join(lines) + "\n") == found
 
 
 def test_the_last_words_are_those_of_the_last_start() -> None:
@@ -170,6 +382,8 @@ def test_the_last_words_are_those_of_the_last_start() -> None:
     assert _last_words(told) == "one runs already"
     assert _last_words(told + "daemon.ready pid=7\n") is None
     assert _last_words("") is None
+    several = "agent-watchdogd: f: a\nagent-watchdogd: f: b\n"  # of one start
+    assert _last_words(f"agent-watchdogd: former\nexited\n{several}exited\n") == "f: a"
 
 
 def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: World) -> None:
@@ -181,7 +395,15 @@ def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: Worl
     done = world.cli("doctor", "--config", str(world.config), check=False)
     assert f"{registry} has mode 0444: the daemon's own uid may not use it" in done.stdout
     starts = "systemctl --user start" if os.geteuid() else "systemctl start"
-    assert f"do: chmod u+rw {registry}, then {starts}" in done.stdout
+    assert f"do: chmod 600 {registry}, then {starts}" in done.stdout
+
+    world.start(wait=False, prefix=BOUND)
+    assert world.daemon is not None
+    assert world.daemon.wait(60) == 75
+    (failed,) = (one for one in world.events() if one["event"] == "daemon.failed")
+    assert (
+        failed["error"] == f"registry {registry}: Permission denied; right: chmod 600 {registry}, 700 for its directory"
+    )
 
     registry.chmod(0o600)
     world.start()
@@ -189,7 +411,7 @@ def test_a_registry_that_cannot_be_written_is_named_without_a_daemon(world: Worl
     try:
         done = world.cli("doctor", check=False)
         assert f"{world.runtime} has mode 0000" in done.stdout
-        assert f"chmod u+rwx {world.runtime}" in done.stdout
+        assert f"do: chmod {'700' if os.geteuid() else '755'} {world.runtime}" in done.stdout
     finally:
         world.runtime.chmod(0o700)
 
@@ -281,7 +503,15 @@ def test_what_the_daemon_starts_with_is_not_said_to_keep_it_from_starting(tmp_pa
     seen = Seen()
     doctor._check_config(seen, str(file), None)
     assert seen.config == []
-    assert "/nowhere is no program" in seen.config_warnings[0]
+    assert "/nowhere does not exist; right: the path of a program that does" in seen.config_warnings[0]
+    for command, says in (
+        (tmp_path, f"{tmp_path} is no file that uid"),
+        (file, f"{file} is no file"),
+        ("nosuch", "PATH"),
+    ):
+        file.write_text(f'[notify]\non = ["agent.ended"]\ncommand = ["{command}"]\n')
+        doctor._check_config(seen, str(file), None)
+        assert says in seen.config_warnings[0]
 
 
 def test_a_bad_reload_and_a_stopped_daemon_are_found(world: World) -> None:
@@ -305,6 +535,10 @@ def test_a_registry_that_is_away_is_found_wherever_one_looks(world: World) -> No
     assert "the registry cannot be used: registry" in world.cli("doctor", check=False).stdout
     wait_for(lambda: "the file was removed" in str(world.json("status")["registry_problem"]), "the next look says so")
     assert world.cli("status", check=False).stdout.startswith("ATTENTION: the registry cannot be used: registry")
+
+    asked = world.cli("why", "nobody", check=False)
+    assert asked.returncode == 75
+    assert asked.stderr.splitlines()[-1] == "agent-watchdog: what to do: agent-watchdog doctor"
 
     away.rename(database)
     world.wait_event("registry.recovered")

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.terminal import a_terminal, drawn
 from tests.control.office import Office, make_office
 from watchdog.cli import list as listing
+from watchdog.cli import status as health
 from watchdog.cli import verbs
 from watchdog.cli.output import table
 from watchdog.cli.why import story
@@ -119,6 +120,26 @@ def test_one_agents_hold_is_no_banner(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert lines[-1].endswith("held: mine (by uid 0); silent for 9m")
 
 
+def test_what_another_daemon_watches_is_called_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A1: it was "healthy", with a silence and a limit that count for nothing here."""
+    theirs: dict[str, Any] = {"promised": True, "after_seconds": 30, "counted_seconds": 3, "verdict": "healthy"}
+    theirs |= {"elsewhere": "root's daemon (pid 7, /run/s)", "why": "watched by root's daemon (pid 7, /run/s)"}
+    lines = listed(monkeypatch, capsys, [agent("a", **theirs), agent("b", verdict="healthy")])
+    assert lines[0] == "2 agents: 1 elsewhere, 1 healthy"
+    assert cells(lines, "VERDICT") == {"a": "elsewhere", "b": "healthy"}
+    assert cells(lines, "SILENT")["a"] == "-"
+    assert next(story({"agent": agent("a", **theirs)})) == "a  running, elsewhere"
+
+
+def test_the_verdict_of_status_counts_what_another_daemon_watches_apart() -> None:
+    """A1: "fine: 1 agent watched" of a daemon that watched none."""
+    left = {"name": "a", "holder": "root's daemon (pid 7, /run/s)"}
+    first = health._verdict({"agents": 2, "elsewhere": [left]}, [])
+    assert first.startswith("fine: 1 agent watched, 1 by another daemon (root's daemon (pid 7, /run/s)), no sweep")
+
+
 def test_a_wait_has_no_limit_of_silence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """ "9m of 30s" beside `waiting` looks like a fault."""
     silent: dict[str, Any] = {"promised": True, "after_seconds": 30, "counted_seconds": 540}
@@ -205,6 +226,25 @@ def test_who_needs_a_person_is_called_so(
         assert ("needs a person" in capsys.readouterr().out) is needs, words
 
 
+def test_a_process_that_cannot_be_read_has_no_name_of_another_time() -> None:
+    """A3: the main process of an agent was listed as `agent-watchdog`, as it was called before its exec."""
+    members = [{"pid": pid, "name": "agent-watchdog", "state": "?", "via": "main"} for pid in (77, 78)]
+    lines = "\n".join(story({"agent": agent("a", members=members, command="python3")}))
+    assert "      77 python3          cannot be read, known by main" in lines
+    assert "      78 -                cannot be read" in lines
+    assert "agent-watchdog " not in lines
+
+
+def test_a_remedy_is_not_cut(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A5: the line of a frozen agent ended in "echo THAWED >". An agent's own words are cut, and show it."""
+    frozen = f"cannot be killed: frozen: sh[35] alive (thaw it as root: echo THAWED > /sys/{'g' * 100}/freezer.state)"
+    failed = f"cleanup hook x ran out of time: ended after 60 s; does that hang? timeout 5 ls /home/{'a' * 90}"
+    agents = [agent("a", "unkillable", why=frozen), agent("b", "ending", cleanup_failed=[failed], note="n" * 400)]
+    _, _, first, second = listed(monkeypatch, capsys, agents)
+    assert frozen in first and failed in second
+    assert second.endswith("nnn...") and len(second) < 400
+
+
 def test_the_story_and_the_remedy_come_before_the_evidence() -> None:
     """O31: ten lines of "no evidence" stood above what had happened."""
     signals = [
@@ -252,6 +292,23 @@ def test_the_last_try_of_a_failed_hook_is_told_once_and_in_its_place() -> None:
     ]
     tries = [("10", "cleanup.hook_failed"), ("11", "agent.ended"), ("40", "cleanup.hook_retried")]
     assert moments(*tries, run_at="40") == ["cleanup.hook_failed", "agent.ended", "cleanup mine"]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "message", "words"),
+    [
+        (1, "", "cleanup mine: it is running"),
+        (2, "", "cleanup mine: try 2 is running"),
+        (2, "ended after 60 s", "cleanup mine: try 2 is running; the one before: ended after 60 s"),
+    ],
+)
+def test_a_try_that_runs_is_told_from_the_one_before(attempts: int, message: str, words: str) -> None:
+    """A2: "running after 2 tries; ended after 60 s" contradicted itself."""
+    run = {"hook": "mine", "status": "running", "attempts": attempts, "message": message, "started_at": "2026-01-01"}
+    one = agent("a", "ending", cleanup_failed=["cleanup hook mine is in try 2"] if message else [])
+    lines = list(story({"agent": one, "cleanup": [run]}))
+    assert any(line.endswith(words) for line in lines), lines
+    assert any("tried again by itself" in line for line in lines) is bool(message)
 
 
 def test_an_end_without_a_kill_is_no_kill_request() -> None:

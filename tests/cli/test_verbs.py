@@ -242,7 +242,7 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
         "stalled after 2m of silence",
         "compiles",
         "agent.registered",
-        "withdraws the kill",
+        "It is stalled, and its kill is held back.",
         "line 9 of 9",
         "lease       no evidence: it has none",
         "transcript  no evidence: none was named",

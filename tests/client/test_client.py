@@ -270,7 +270,7 @@ def test_a_name_in_tmp_that_is_not_ours_is_passed_over(monkeypatch: pytest.Monke
         foreign.mkdir(mode=0o700)
         try:
             assert str(foreign) not in sockets.fallbacks(uid)
-            monkeypatch.setattr(client, "_is_directory_of", lambda path, uid, closed_to=0: path == str(foreign))
+            monkeypatch.setattr(sockets, "_is_directory_of", lambda path, uid, closed_to=0: path == str(foreign))
             assert sockets.fallbacks(uid) == [str(foreign)]
         finally:
             foreign.rmdir()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from watchdog.config import salvage as module
-from watchdog.config.salvage import salvage
+from watchdog.config.salvage import line_of, salvage
 from watchdog.config.schema import Config
 from watchdog.config.settings import load
 from watchdog.errors import ConfigError
@@ -98,6 +98,44 @@ def test_every_fault_of_the_syntax_is_told_not_the_first_alone(tmp_path: Path) -
     assert problems(tmp_path, text)[-1].startswith("kill.parallel: 'z' is wrong")
 
 
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("grace_seconds = 5s", "grace_seconds = 5s; right: a number of seconds without a unit, or a text in quotes"),
+        ("parallel = 5 % # c", "parallel = 5 %; right: a number without a unit, or a text in quotes"),
+        ("nudge_text = go on", 'nudge_text = go on; right: a text needs quotes: nudge_text = "go on"'),
+        ("foo = /a/b", 'foo = /a/b; right: a text needs quotes: foo = "/a/b"'),
+        ("foo = True", "foo = True; right: foo = true"),
+        ("url = postgresql://me:geheim@h/d", 'url = …; right: a text needs quotes: url = "…"'),
+        ("token = geheim", 'token = …; right: a text needs quotes: token = "…"'),
+    ],
+)
+def test_a_value_without_quotes_is_shown_with_what_is_right(tmp_path: Path, line: str, says: str) -> None:
+    """B3: "Expected newline or end of document after a statement" said nothing to whoever wrote `5s`."""
+    found = next(one for one in problems(tmp_path, f"[kill]\n{line}\n") if "not TOML" in one)
+    assert found.startswith(f"not TOML: {says} (at line 2, column ")
+    assert "geheim" not in found
+
+
+def test_a_fault_of_a_key_has_its_line(tmp_path: Path) -> None:
+    """Of a section, of an entry of a list, of a table in it, dotted, in quotes, and of what contradicts another key."""
+    text = (
+        "sweep.interval_seconds = 10\nkil = 1\n[stall] # c\n'after_secconds' = 3\nafter_seconds = 3\n"
+        "[[policy]]\nmatch = { type = 'x' }\n[[policy]]\nafter_seconds = 40\nbar = 1\n[policy.match]\ntyp = 'y'\n"
+    )
+    found = problems(tmp_path, text)
+    lines = {one.partition(":")[0]: one.rpartition("(at line ")[2] for one in found}
+    assert lines == {
+        "kil": "2)",
+        "stall.after_secconds": "4)",
+        "stall.after_seconds": "5)",
+        "policy[1].bar": "10)",
+        "policy[1].match.typ": "12)",
+    }
+    assert line_of("[kill]\n", "kill.foo") is None  # the header alone says too little
+    assert line_of("a = '''\n[kill]\nfoo = 1\n'''\n", "kill.foo") is None  # a text, no key
+
+
 def test_a_file_that_others_may_write_is_read_for_its_other_faults(tmp_path: Path) -> None:
     """Refused as before; and what else a person has to correct."""
     first, *rest = problems(tmp_path, CROSSED + "[kill]\nfoo = 1\n", mode=0o666)
@@ -143,7 +181,9 @@ def test_what_is_left_of_a_source_with_a_fault_is_not_looked_at(tmp_path: Path) 
     done = subprocess.run(
         [DAEMON, "--config", path, "--check"], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stderr.splitlines() == [f"agent-watchdogd: {path}: source[0].path: 'relative' must be an absolute path"]
+    assert done.stderr.splitlines() == [
+        f"agent-watchdogd: {path}: source[0].path: 'relative' must be an absolute path (at line 3)"
+    ]
 
 
 def test_the_shipped_file_loses_one_line_alone() -> None:

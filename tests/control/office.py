@@ -12,26 +12,34 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from watchdog.agents import ownership
+from watchdog.agents.admission import Admission
 from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
+from watchdog.agents.own_cgroup import CgroupPlacement
+from watchdog.agents.registration import Registrar
+from watchdog.agents.tracker import AgentTracker
 from watchdog.client import client
 from watchdog.clock import Clock
 from watchdog.config.settings import load
-from watchdog.control.admission import Admission
 from watchdog.control.context import ControlContext
 from watchdog.control.server import serve
 from watchdog.core.agent import Status
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.process import Identity, TreeMember
+from watchdog.discovery.custody import Custodians
+from watchdog.discovery.importer import SourceImporter
+from watchdog.discovery.stale_entries import StaleEntries
 from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import HelperPool
 from watchdog.helpers.users import Users
+from watchdog.kill.worker import KillWorker
 from watchdog.processes.identity import boot_id
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import EventLogger, get_logger
@@ -97,7 +105,7 @@ class FakeWorker:
             now = self.office.desk.now()
             await store.write(store.store.transition, agent.agent_id, {agent.status}, to, now=now, who=by, why=why)
             self.ended.append(agent.reg.name)
-            self.office.desk.fleet.drop(agent.agent_id)
+            self.office.desk.tracker.forget(agent)
         return request_id
 
     async def finished(self, request_id: str, seconds: float, cleanup: float | None = None) -> dict[str, object] | None:
@@ -118,6 +126,18 @@ class Recorder(EventLogger):
         self.events.append({"event": event, **fields})
 
 
+class NoHelpers(HelperPool):
+    """Nobody's helper can be started."""
+
+    async def call(self, uid: int, call: str, args: Mapping[str, object], timeout: float) -> Any:
+        raise OwnerCallFailed("not_started", "no helper in this office")
+
+    async def call_alone(
+        self, uid: int, call: str, args: Mapping[str, object], timeout: float, option: str = "--alone"
+    ) -> Any:
+        raise OwnerCallFailed("not_started", "no helper in this office")
+
+
 class Office:
     """A served desk."""
 
@@ -131,7 +151,8 @@ class Office:
         file = directory / "agent-watchdog.toml"
         file.write_text(config)
         file.chmod(0o600)
-        self.settings = load(str(file), environ={"HOME": str(directory)})
+        settings = load(str(file), environ={"HOME": str(directory)})
+        self.settings = replace(settings, host=HOST, runtime_dir=str(directory))
         self._up = threading.Event()
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -156,32 +177,39 @@ class Office:
     async def _serve(self) -> None:
         self.loop, self._told = asyncio.get_running_loop(), asyncio.Event()
         store = AsyncStore(Store(f"sqlite:///{self.directory}/registry.db").open())
-        fleet, holds = Fleet(), Holds()
+        fleet, holds, clock, kills = Fleet(), Holds(), Clock(), cast("KillWorker", self.worker)
+        notify = str(self.directory / "notify")
+        os.makedirs(notify, 0o711, exist_ok=True)
         metrics = Metrics(dict, lambda: {"operator": len(holds.current(self.desk.now()))})
         self.users = Users(Clock(), self.log, str(self.directory / "subuid"))
         await self.users.begin()
+        owners, recorder = NoHelpers(), EventRecorder(store, clock, self.log)
+        tracker = AgentTracker(fleet, notify, clock, self._look, self.log)
+        admission = Admission(self.users, clock, metrics, self.log)
+        registrar = Registrar(fleet, store, clock, self.settings, tracker, admission, recorder)
+        custodians = Custodians(fleet, clock, recorder, owners, kills, HOST, self.socket_path)
+        stale = StaleEntries(store, clock, self.settings, owners, recorder)
         self.desk = ControlContext(
             fleet=fleet,
             store=store,
             settings=self.settings,
-            clock=Clock(),
+            clock=clock,
             holds=holds,
             metrics=metrics,
             log=self.log,
+            recorder=recorder,
+            tracker=tracker,
+            registrar=registrar,
+            custodians=custodians,
+            owners=owners,
+            placement=CgroupPlacement(fleet, store, self.log),
+            kills=kills,
+            sources=SourceImporter(self.settings, clock, registrar, stale, custodians, owners, recorder),
             host=HOST,
             boot_id=boot_id(),
             runtime_dir=str(self.directory),
-            admit=fleet.add,
-            identified=lambda agent: None,
-            follow=self._follow,
-            place=lambda agent: asyncio.sleep(0),
-            open_notify=lambda agent_id, uid: f"{self.directory}/notify/{agent_id}",
-            close_notify=lambda agent_id: None,
-            request_kill=self.worker.request,
-            finished=self.worker.finished,
             look_soon=self._look,
-            ask_owner=self._asked,
-            admission=Admission(self.users, Clock(), metrics, self.log),
+            admission=admission,
             facts=lambda: {"mode": "enforce"},
         )
         try:
@@ -193,18 +221,9 @@ class Office:
             raise
         finally:
             self._up.set()
+            tracker.close()
+            self.desk.custodians.close()
             store.close()
-
-    async def _follow(self, agent: Agent) -> None:
-        """As `Hearing.follow`, without sockets."""
-        ownership.look(agent)
-        if agent.dropping is not None:
-            store, uid = self.desk.store, agent.dropping
-            assert await store.write(store.store.drop_owner, agent.agent_id, uid, self.desk.now())
-            agent.drop(uid)
-
-    async def _asked(self, uid: int, call: str, args: dict[str, object], seconds: float) -> object:
-        raise OwnerCallFailed("not_started", "no helper in this office")
 
     def _look(self) -> None:
         self.looked += 1

@@ -394,7 +394,7 @@ def test_a_fault_of_ours_is_told_and_harms_nobody_else(office: Office, monkeypat
     def broken(agent_id: str, uid: int) -> str:
         raise ZeroDivisionError("secret detail")
 
-    monkeypatch.setitem(office.desk.__dict__, "open_notify", broken)
+    monkeypatch.setattr(office.desk.tracker.sockets, "open", broken)
     status, answer = office.ask("POST", "/v1/agents", {"name": "alpha"})
     assert (status, answer["error"]) == (500, "internal_error")
     assert "secret" not in answer["message"]
@@ -573,7 +573,7 @@ def test_nobody_can_squat_anothers_temp_dir(office: Office) -> None:
 @as_root
 def test_a_users_registration_does_not_wait_for_anothers(office: Office) -> None:
     """Bob's is stuck; root's and alice's go on."""
-    held = office.desk.registering(BOB)
+    held = office.desk.registrar.turn(BOB)
 
     def hold() -> Awaitable[Any]:
         return held.__aenter__()

@@ -89,7 +89,7 @@ def test_doubt_holds_nobody_back_for_longer_than_its_limit() -> None:
 
     held = {key for key, decision in decisions.items() if decision.action is Action.HOLD}
     assert held == {"0", "14"}
-    assert decisions["14"].text == "held: overloaded (for 15m at most)"
+    assert decisions["14"].text == "overloaded (for 15m at most)"
     assert decisions["14"].veto is Veto.PRESSURE
 
 
@@ -170,7 +170,7 @@ def test_users_take_turns_where_the_budget_is_short() -> None:
     assert len(killed(Budget(10, owners=2))) == 10
     assert killed(Budget(10, {1000: 10}, owners=2)) == ["r"]  # borrowed: the other's share is there all the same
     (held,) = {d.text for d in decide(looks, Limits(budget=Budget(2, {1000: 1}, owners=2))) if d.veto is Veto.BUDGET}
-    assert held == "held: the budget of kills per minute is used up; uid 1000 has had its share of 1"
+    assert held == "the budget of kills per minute is used up; uid 1000 has had its share of 1"
 
 
 @given(st.integers(0, 12), st.lists(st.integers(0, 5), max_size=60))

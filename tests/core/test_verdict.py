@@ -372,7 +372,7 @@ def test_activity_delays_a_first_beat_as_it_delays_a_late_one(age: float, activi
 
 
 def test_a_mute_agent_whose_child_works_on_is_stalled_busy_limit_after_its_own_limit() -> None:
-    """P17: with the defaults an hour and two minutes after its last beat, as README and manual say."""
+    """P17: with the defaults an hour and two minutes after its last beat, as agent-watchdog(7) says."""
     policy = Policy()
     assert (policy.after, policy.busy_limit) == (seconds(120), seconds(3600))
     for silence, verdict in ((3719, Verdict.LATE), (3720, Verdict.STALLED)):

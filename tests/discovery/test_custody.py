@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.clock import Clock
 from watchdog.core.agent import Policy, Registration, Status
 from watchdog.core.custody import DaemonProcess, Holder
 from watchdog.discovery.custody import Custodians, _Neighbour
@@ -32,8 +33,9 @@ class Room:
     def __init__(self, agent: Agent, started: int) -> None:
         self.vetoes: list[tuple[str, str]] = []
         self.events: list[str] = []
-        desk = SimpleNamespace(host="host", event=lambda event, **_: self.events.append(event))
-        self.custodians = Custodians(desk, HelperPool(), lambda one, why: self.vetoes.append((one.agent_id, why)))  # type: ignore[arg-type]
+        told = SimpleNamespace(tell=lambda event, _agent, _why: self.events.append(event))
+        kills = SimpleNamespace(veto=lambda one, why: self.vetoes.append((one.agent_id, why)))
+        self.custodians = Custodians(Fleet(), Clock(), told, HelperPool(), kills, "host", "/nowhere")  # type: ignore[arg-type]
         me, main = read_identity(os.getpid(), "host"), agent.identity
         assert me is not None and main is not None
         self.daemon = DaemonProcess(ME, os.getppid(), me.start_ticks + started)

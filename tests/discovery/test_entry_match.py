@@ -14,11 +14,11 @@ import pytest
 
 from watchdog.agents.fleet import Fleet
 from watchdog.clock import Clock
+from watchdog.core.registration import RegistrationRequest
 from watchdog.core.source_entries import Entry, EntryEnd, end_json, end_of, entry_json, entry_of
 from watchdog.discovery import entry_match
 from watchdog.discovery.entry_match import MatchResult
-from watchdog.discovery.stale_entries import StaleEntries
-from watchdog.errors import OwnerCallFailed
+from watchdog.errors import BadRequest
 from watchdog.processes.bounded import LookFailed
 from watchdog.processes.identity import boot_id, read_identity
 
@@ -241,101 +241,42 @@ def test_what_is_no_entry_is_refused(fault: dict[str, Any]) -> None:
         entry_of({**entry_json(FULL), **fault})
 
 
-class Desk:
-    """What ghosts need of the desk, and a clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self.mono, self.told = 0.0, list[str]()
-        self.clock = SimpleNamespace(mono=lambda: self.mono)
-        self.settings = SimpleNamespace(observe=False)
-        self.store = SimpleNamespace(store=SimpleNamespace(add_event=None, agent=None), write=self.write)
-        self.now = lambda: Clock().now().wall
-
-    async def write(self, *_: object, **__: object) -> None:
-        self.told.append("intent")
-
-    def event(self, event: str, **_: object) -> None:
-        self.told.append(event)
-
-
-class Owner:
-    """A helper that closes what it is asked to close, or fails."""
-
-    def __init__(self) -> None:
-        self.asked = list[dict[str, Any]]()
-        self.error: OwnerCallFailed | None = None
-
-    async def call_alone(self, uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:
-        assert (uid, call) == (7, "source_forget")
-        self.asked.append(args)
-        if self.error is not None:
-            raise self.error
-        return {"became": "done", "message": "row removed"}
+def test_an_entry_asks_for_all_that_can_be_read_then_for_less() -> None:
+    """Its links to other agents go first, its own name last. A field that no agent may have is left out."""
+    entry = replace(FULL, name="alpha", type="claude", tags=("a", "b"), task="T-1", parent="lead")
+    entry = replace(entry, worktree="/srv/tree", log="relative")
+    kept = entry_match.listed("hcom", "/p", entry, proved=True)
+    full, least, other = entry_match.registration_requests("hcom", entry, kept)
+    assert full == RegistrationRequest(
+        "alpha",
+        pid=7,
+        type="claude",
+        tags=("a", "b"),
+        task="T-1",
+        parent="lead",
+        stall_after_seconds=3,
+        worktree="/srv/tree",
+        source="hcom",
+        entry=kept,
+    )
+    assert least == replace(full, task=None, parent=None)
+    assert other == replace(least, name="alpha-hcom-7")
 
 
-async def _looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = None) -> tuple[list[str], int]:
-    desk, owner = Desk(), Owner()
-    owner.error = error
-    ghosts = StaleEntries(desk, owner)  # type: ignore[arg-type]
-    for number, passed in enumerate(seconds):
-        desk.mono += passed
-        told = replace(entry, beat=f"{entry.beat}{number}") if entry.beat == "changes" else entry
-        ghosts.seen("hcom", "/p", told, 7, "no such process")
-        await ghosts.round()
-    return desk.told, len(owner.asked)
+@pytest.mark.parametrize(
+    ("field", "value"), [("type", "two words"), ("tags", ("fine", "two words")), ("task", "x\n"), ("parent", "x" * 257)]
+)
+def test_a_field_that_no_agent_may_have_keeps_no_entry_from_being_watched(field: str, value: Any) -> None:
+    entry = replace(FULL, name="alpha", **{field: value})
+    kept = entry_match.listed("hcom", "/p", entry, proved=True)
+    full = entry_match.registration_requests("hcom", entry, kept)[0]
+    assert not getattr(full, field)
+    assert full.name == "alpha"
 
 
-def looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = None) -> tuple[list[str], int]:
-    """What was told, and how often the helper was asked, after looks so many seconds apart."""
-    return asyncio.run(_looks(entry, *seconds, error=error))
-
-
-def test_an_entry_is_closed_when_two_looks_found_the_same() -> None:
-    """The intent is in the history before; one look is none."""
-    gone = replace(FULL, beat=None)
-    assert looks(gone, 0) == ([], 0)
-    assert looks(gone, 0, 10) == (["intent", "source.ghost"], 1)
-
-
-def test_who_promised_beats_is_watched_for_half_of_his_silence() -> None:
-    """A living one in a container, whose pids are others, writes his entry anew meanwhile."""
-    beats = replace(FULL, beat="b", promise=120.0)
-    assert looks(beats, 0, 50) == ([], 0)
-    assert (looks(beats, 0, 50, 10))[1] == 1
-    assert looks(replace(beats, beat="changes"), *(50.0,) * 10) == ([], 0)
-    assert looks(replace(beats, promise=None), 0, 59) == ([], 0)
-
-
-def test_an_entry_that_cannot_be_closed_is_told_once_and_tried_again() -> None:
-    """And its intent stands in the history once."""
-    told, asked = looks(replace(FULL, beat=None), *(10.0,) * 5, error=OwnerCallFailed("busy", "locked"))
-    assert (told, asked) == (["intent", "source.entry_kept"], 4)
-
-
-def test_a_registry_that_cannot_be_written_to_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor any look: entries are closed beside them, each registry's for a while, and the one that hung comes last."""
-    desk, owner = Desk(), Owner()
-    ghosts = StaleEntries(desk, owner)  # type: ignore[arg-type]
-    asked = list[tuple[str, str]]()
-
-    async def late(uid: int, call: str, args: dict[str, Any], timeout: float) -> dict[str, str]:
-        asked.append((args["path"], args["key"]))
-        desk.mono += timeout if args["path"] == "/hangs" else 0.1
-        raise OwnerCallFailed("late", "no answer")
-
-    monkeypatch.setattr(owner, "call_alone", late)
-
-    async def play() -> None:
-        for _ in range(2):
-            for number in range(5):
-                for path in ("/fine", "/hangs"):
-                    ghosts.seen("hcom", path, replace(FULL, key=str(number), beat=None), 7, "no such process")
-        began = desk.mono
-        await ghosts.round()
-        assert desk.mono - began < 12
-        assert len([one for one in asked if one[0] == "/fine"]) == 5
-        assert [key for path, key in asked if path == "/hangs"] == ["0"]
-        await ghosts.round()
-        assert [key for path, key in asked if path == "/hangs"] == ["0", "1"]
-
-    asyncio.run(play())
+def test_a_name_that_no_agent_may_have_is_replaced_and_a_wrong_rhythm_is_an_error() -> None:
+    """Its words are shown with the entry, which is not watched."""
+    kept = entry_match.listed("hcom", "/p", FULL, proved=True)
+    assert entry_match.registration_requests("hcom", replace(FULL, name="all"), kept)[0].name == "all-hcom"
+    with pytest.raises(BadRequest, match="stall_after_seconds: Input should be greater than 0"):
+        entry_match.registration_requests("hcom", replace(FULL, promise=-1.0), kept)

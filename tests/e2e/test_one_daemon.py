@@ -31,6 +31,11 @@ def session(home: Household, **environ: str) -> Iterator[FakeVendor]:
         yield agent
 
 
+def story(seat: Seat, name: str) -> list[str]:
+    """The events of an agent's history."""
+    return [one["event"] for one in seat.ask("GET", f"/v1/agents/{name}")[1]["events"]]
+
+
 def heard(seat: Seat, agent: FakeVendor, event: dict[str, Any], more: int = 1) -> None:
     """Events of the session until that daemon has heard so many more."""
 
@@ -88,6 +93,9 @@ def test_a_session_of_hooks_stays_with_its_users_daemon(home: Household) -> None
         assert home.host.ask("POST", "/v1/agents", {**body, "name": "roots", "source": "register"})[0] == 201, "root"
         home.user.world.wait_event("agent.elsewhere", name="mine")
         assert (home.host.held(), home.user.held()) == (["roots"], [])
+        wait_for(lambda: "agent.elsewhere" in story(home.user, "mine"), "its history says so")
+        (left,) = home.user.ask("GET", "/v1/status")[1]["elsewhere"]
+        assert (left["name"], left["name_there"], left["socket"]) == ("mine", "roots", HOST)
 
 
 def test_an_entry_of_a_source_that_another_daemon_watches_is_shown_as_that_ones(home: Household) -> None:

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from tests.control.office import Office, make_office
 from tests.fuzz.documents import fuzz, objects, texts
-from watchdog.control.schemas import Register
 from watchdog.control.server import ROUTES
+from watchdog.core.registration import CHECKS
 
 pytestmark = pytest.mark.fuzz
 
 KEYS = (
-    *Register.model_fields,
+    *CHECKS,
     *("targets", "reason", "force", "children", "dry_run", "grace_seconds", "cleanup", "silent_for_seconds", "go"),
     *("stall_after_seconds", "seconds", "until", "by", "wait", "with_messages", "yes", "place", "id", "exit_code"),
     *("exit_signal", "state", "note", "progress", "tool", "tool_limit_seconds", "age_seconds", "asks", "agent"),

@@ -16,9 +16,10 @@ from tests.fuzz.documents import fuzz, nearly, objects, texts, values
 from watchdog.config import settings as config
 from watchdog.config.paths import Paths
 from watchdog.config.schema import Config
-from watchdog.control.schemas import Register, decoded, parse
+from watchdog.control.schemas import decoded
 from watchdog.core import vendor_hooks
 from watchdog.core.beat import beat_in, beat_of_json, beat_to_json
+from watchdog.core.registration import registration_of
 from watchdog.core.sd_notify import parse_datagram
 from watchdog.errors import BadRequest, ConfigError, PathRefused
 from watchdog.owner.git import worktree_trash
@@ -173,7 +174,7 @@ def test_a_report_of_run_tells_an_end_or_is_refused(directory: Path) -> None:
         except (PathRefused, BadRequest):
             return
         try:
-            parse(Register, json.dumps(report.get("registration")).encode())
+            registration_of(report.get("registration"))
         except BadRequest:
             return
 

@@ -6,8 +6,10 @@ import os
 import pwd
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,3 +74,33 @@ def test_so_many_questions_may_wait_and_no_more(monkeypatch: pytest.MonkeyPatch)
         await slow
 
     asyncio.run(story())
+
+
+def test_a_user_that_nobody_can_look_up_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory server that is away: who was known stays so, and one thread waits for it, not one a look."""
+    hangs, asked = threading.Event(), list[str]()
+    uids = {"one": 7, "two": 8}
+
+    def getpwnam(name: str) -> SimpleNamespace:
+        asked.append(name)
+        if asked.count(name) > 1:
+            hangs.wait(60)
+        return SimpleNamespace(pw_uid=uids[name])
+
+    monkeypatch.setattr(pwd, "getpwnam", getpwnam)
+
+    async def play() -> None:
+        accounts = nss.UserLookup()
+        assert [await accounts.uid(""), await accounts.uid("one"), await accounts.uid("two")] == [os.geteuid(), 7, 8]
+        for _ in range(5):
+            assert await accounts.uid("one") == 7
+        assert asked.count("one") == 2
+        with pytest.raises(OwnerCallFailed, match="no user three"):
+            await accounts.uid("three")
+        asked.append("four")
+        monkeypatch.setattr(nss, "USER_SECONDS", 0.05)
+        with pytest.raises(OwnerCallFailed, match="NSS does not answer"):
+            await accounts.uid("four")
+        hangs.set()
+
+    asyncio.run(play())

@@ -481,9 +481,9 @@ def test_when_the_daemon_is_killed_its_hooks_end(tmp_path: Path) -> None:
     script = f"""
 import asyncio
 from tests.helpers.test_pool import one_hook, context
-from watchdog.helpers.pool import Owners
+from watchdog.helpers.pool import HelperPool
 command = ("sh", "-c", "(setsid sh -c 'echo $$ > {note}; exec sleep 600' &) ; sleep 600")
-asyncio.run(one_hook(Owners(), context(), command=command))
+asyncio.run(one_hook(HelperPool(), context(), command=command))
 """
 
     async def story() -> None:

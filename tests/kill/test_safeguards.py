@@ -92,9 +92,7 @@ def stalled(name: str, uid: int = 0) -> Look:
     ],
     ids=["a gap", "a suspend", "an hour back", "a year on"],
 )
-def test_after_a_gap_a_suspend_or_a_set_clock_nobody_is_ended_for_two_intervals(
-    what: dict[str, float], missed: bool
-) -> None:
+def test_after_a_gap_a_suspend_or_a_set_clock_no_kill_for_two_intervals(what: dict[str, float], missed: bool) -> None:
     """We have only just begun to look again; what was missed gives everybody a fresh limit."""
     bench = Bench()
     assert bench.sweep() is None

@@ -593,7 +593,7 @@ def test_what_is_frozen_is_unkillable_and_closes_as_soon_as_it_is_thawed(
 
             outcome = await made.worker.finished(await made.order(agent), 20)
             assert outcome is not None
-            frozen = f"frozen by cgroup {group}; thaw it: echo THAWED > {group}/freezer.state"
+            frozen = f"frozen by cgroup {group}; thaw it as root: echo THAWED > {group}/freezer.state"
             assert outcome["message"] == f"not ended, frozen: sleep[{process.pid}] alive ({frozen})"
             async with asyncio.timeout(60):
                 while await made.told(agent) != (Status.UNKILLABLE, ["claimed"]):

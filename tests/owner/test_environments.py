@@ -54,16 +54,3 @@ def test_it_is_nothing_in_a_set_uid_program(tmp_path: Path) -> None:
     with _running(str(program), "60", user=54321) as pid:
         assert os.stat(f"/proc/{pid}").st_uid == 0 or b"54321\t0\t0\t0" in Path(f"/proc/{pid}/status").read_bytes()
         assert environments.of(pid) == {}
-
-
-def test_32_bit_and_broken_vectors() -> None:
-    """Pairs of 32-bit numbers count as well; what is none, and one without a page size, is nobody's."""
-    uid = os.geteuid()
-    pairs = [(6, 4096), (11, uid), (12, uid), (23, 0), (0, 0)]
-    for size in (4, 8):
-        vector = b"".join(number.to_bytes(size, "little") for pair in pairs for number in pair)
-        assert environments._is_ours(vector)
-        secure = vector.replace(b"\x17" + bytes(2 * size - 1), b"\x17" + bytes(size - 1) + b"\1" + bytes(size - 1))
-        assert not environments._is_ours(secure)
-    assert not environments._is_ours(b"")
-    assert not environments._is_ours(b"\1\2\3")

@@ -230,3 +230,14 @@ def _removed(directory: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_whether_root_has_to_thaw_it_is_seen_by_its_owner(tmp_path: Path) -> None:
+    """A5: nothing said that the command needs root."""
+    assert cgroups.thawed_by_root(str(tmp_path / "gone"))
+    file = tmp_path / "cgroup.freeze"
+    file.touch(0o644)
+    assert cgroups.thawed_by_root(str(tmp_path)) is (os.geteuid() == 0)
+    if os.geteuid() == 0:
+        os.chown(file, 61001, -1)
+        assert not cgroups.thawed_by_root(str(tmp_path))

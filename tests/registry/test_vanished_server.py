@@ -182,5 +182,6 @@ def test_a_server_that_is_gone_is_told_in_one_line_without_its_address_as_a_url(
     for words in said:
         assert words.startswith("registry PostgreSQL on this host, "), words
         assert not any(
-            word in words for word in ("\n", "://", "OperationalError", "This probably means", "Is the server")
+            word in words
+            for word in ("\n", "://", "connection is bad", "OperationalError", "This probably means", "Is the server")
         )

@@ -1,5 +1,6 @@
 """What reaches the two commands before they are whole: Ctrl-C and TERM while modules are still being imported."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.world import World, make_world
+from tests.world import BIN, World, make_world
 
 
 @pytest.fixture
@@ -86,3 +87,27 @@ def test_an_environment_with_the_other_watchdog_is_refused(world: World, tmp_pat
     assert world.daemon is not None
     assert world.daemon.wait(60) == 78
     assert "holds watchdog 6.0.0 too" in world.log.read_text()
+
+
+def test_a_start_that_fails_before_there_is_a_log_is_in_the_log_file(world: World) -> None:
+    """B3: each line on stderr has the program's name, and the log file of the rest of the settings has the event."""
+    file = world.dir / "own.log"
+    world.configure(log={"file": str(file), "format": "json"}, kil={"a": 1}, kill={"foo": 1})
+    argv = [str(BIN / "agent-watchdogd"), "--config", str(world.config)]
+    done = subprocess.run(argv, env=world.environ, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 78
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2
+    assert all(line.startswith(f"agent-watchdogd: {world.config}: kil") for line in lines)
+    (event,) = [json.loads(line) for line in file.read_text().splitlines()]
+    assert event["event"] == "daemon.failed"
+    assert "kill.foo: unknown key" in event["error"]
+
+    file.unlink()
+    assert subprocess.run([*argv, "--check"], env=world.environ, capture_output=True, timeout=60).returncode == 78
+    assert not file.exists()  # a check changes nothing
+    world.configure(log={"file": str(world.config)}, kil={"a": 1})
+    before = world.config.read_bytes()
+    assert subprocess.run(argv, env=world.environ, capture_output=True, timeout=60).returncode == 78
+    assert world.config.read_bytes() == before  # no log is written where it must not be

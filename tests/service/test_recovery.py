@@ -21,6 +21,7 @@ from watchdog.registry.store import AsyncStore, Store
 from watchdog.service.recovery import Recovery
 
 NOBODY: Any = cast("Any", None)
+OTHERS = ("settings", "hearing", "placement", "worker", "registrar", "custodians")  # parts of the daemon
 HOLDER = Holder(DaemonProcess(0, 4242, 7), "/run/agent-watchdog/control.sock", "b" * 32, "alpha")
 
 
@@ -41,7 +42,7 @@ def test_a_registry_that_nobody_wrote_to_is_not_read_again(tmp_path: Path) -> No
     async def story() -> None:
         registry = Counted(f"sqlite:///{tmp_path}/registry.db")
         store, holds, log = AsyncStore(registry.open()), Holds(), Kept()
-        others = {"settings": NOBODY, "hearing": NOBODY, "placement": NOBODY, "worker": NOBODY}
+        others = dict.fromkeys(OTHERS, NOBODY)
         take_up = Recovery(
             fleet=Fleet(), store=store, clock=Clock(), holds=holds, log=log, host="h", boot_id="b", **others
         )
@@ -90,6 +91,9 @@ class Parts:
     def take_up(self) -> None:
         pass
 
+    def settle(self, agent: Agent) -> None:
+        """Nobody else's."""
+
     async def connected(self, _: object) -> frozenset[int]:
         return frozenset()
 
@@ -118,11 +122,11 @@ def test_an_order_for_an_agent_that_another_daemon_took_over_is_vetoed_before_it
             log=Kept(),
             host="h1",
             boot_id="b1",
-            **{part: cast("Any", parts) for part in ("settings", "hearing", "placement", "worker")},
+            **{part: cast("Any", parts) for part in OTHERS},
         )
         parts.readmit = lambda agent, row, _: fleet.add(agent)  # type: ignore[attr-defined] # what hearing does of it
         if elsewhere:
-            take_up.settle = lambda agent: agent.left_to(HOLDER)
+            parts.settle = lambda agent: agent.left_to(HOLDER)  # type: ignore[method-assign]
         try:
             await take_up.everything()
         finally:

@@ -137,7 +137,7 @@ def test_what_was_kept_is_taken_up_by_name(tmp_path: Path) -> None:
     """Descriptors from 3 on, with their names; what is no socket is closed, and none is inherited further."""
     script = """
 import os, socket
-from watchdog.host.service_manager import Supervisor
+from watchdog.host.service_manager import ServiceManager
 ours = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]
 null = os.open("/dev/null", os.O_RDONLY)
 for place, fd in enumerate([ours[0].fileno(), null, ours[1].fileno()]):
@@ -145,7 +145,7 @@ for place, fd in enumerate([ours[0].fileno(), null, ours[1].fileno()]):
 for place in range(3):
     os.dup2(50 + place, 3 + place)
 environ = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "3", "LISTEN_FDNAMES": "a:null:b"}
-found = Supervisor(environ).handed_over()
+found = ServiceManager(environ).handed_over()
 print({name: (kept.fileno(), os.get_inheritable(kept.fileno())) for name, kept in found.items()}, environ)
 try:
     os.fstat(4)

@@ -58,7 +58,7 @@ def text(out: TextIO) -> str:
 
 
 def test_names_are_dotted_and_every_text_is_one_line() -> None:
-    """The catalogue is copied into the README as a table."""
+    """The catalogue is copied into config/doc/events.md as a table."""
     for name, entry in CATALOGUE.items():
         assert re.fullmatch(r"[a-z]+\.[a-z_]+", name)
         assert entry.text

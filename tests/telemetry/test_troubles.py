@@ -47,6 +47,52 @@ def test_a_trouble_lasts_until_its_end_or_for_its_time() -> None:
     assert kept.facts() == []
 
 
+@pytest.mark.parametrize(
+    ("event", "fields", "todo"),
+    [
+        ("metrics.failed", {"error": "Address already in use"}, "another program listens there: `ss -ltnp`"),
+        ("metrics.failed", {"error": "Permission denied"}, "a port below 1024"),
+        ("metrics.failed", {"error": "Cannot assign requested address"}, "this host has no such address"),
+        ("metrics.failed", {"error": "Address family not supported by protocol"}, "the unit lacks the drop-in"),
+        ("metrics.failed", {"error": "else"}, CATALOGUE["metrics.failed"].act),
+        (
+            "notify.failed",
+            {"why": "exit status 127: /x: No such file or directory"},
+            "create the program that it names",
+        ),
+        ("notify.failed", {"why": "exit status 126: /x: Permission denied"}, "let the daemon's uid execute"),
+        ("notify.failed", {"why": "exit status 3: the gateway refused"}, CATALOGUE["notify.failed"].act),
+    ],
+)
+def test_a_remedy_goes_by_what_was_said(event: str, fields: dict[str, object], todo: str) -> None:
+    """B5: "is the port taken, or does the unit lack the drop-in?" was asked of "Address already in use"."""
+    kept = Troubles(Later())
+    kept.hear(event, fields)
+    assert str(kept.facts()[0]["todo"]).startswith(todo)
+
+
+def test_a_hook_that_hung_is_a_trouble_while_it_is_tried_again() -> None:
+    """A2: at 90 s of a hung worktree `status` was fine. One that failed at once is tried again before anyone looks."""
+    kept = Troubles(Later())
+    try_of = {"agent_id": "a", "hook": "git_locks", "name": "alpha", "attempt": 1, "message": "ended after 60 s"}
+    kept.hear("cleanup.hook_retried", {**try_of, "outcome": "failed"})
+    assert kept.facts() == []
+
+    kept.hear("cleanup.hook_retried", {**try_of, "outcome": "timeout"})
+    (found,) = kept.facts()
+    said = "the cleanup hook git_locks ran out of time for alpha in try 1 and is tried again: ended after 60 s"
+    assert found["what"] == said
+    assert "timeout 5 ls" in str(found["todo"])
+
+    kept.hear("cleanup.hook_finished", {**try_of, "hook": "worktree"})
+    assert len(kept.facts()) == 1
+    kept.hear("cleanup.hook_failed", {**try_of, "attempt": 3})
+    assert [one["event"] for one in kept.facts()] == ["cleanup.hook_failed"]
+    kept.hear("cleanup.hook_retried", {**try_of, "outcome": "timeout"})
+    kept.hear("cleanup.hook_finished", try_of)
+    assert kept.facts() == []
+
+
 @pytest.fixture
 def world() -> Iterator[World]:
     yield from make_world()
@@ -72,14 +118,16 @@ def test_a_pager_and_a_metrics_port_that_fail_are_found_at_once(world: World, tm
         world.wait_event("notify.failed")
 
         code, first = verdict(world)
+        told = world.cli("status", check=False).stdout
         found = world.cli("doctor", check=False)
 
+    assert told.count(f"{listen}: Address already in use") == told.count("failed for agent.registered") == 1
     assert code == 1 and first.startswith("ATTENTION: nothing is served at [metrics]") and first.endswith("and 1 more")
     assert found.returncode == 1
     assert f"nothing is served at [metrics] listen = {listen}: Address already in use" in found.stdout
     assert "the command of [notify] failed for agent.registered:" in found.stdout
     assert "the gateway refused" in found.stdout
-    assert "do: is the port taken" in found.stdout and "do: the line has its words" in found.stdout
+    assert "do: another program listens there: `ss -ltnp`" in found.stdout and "do: `why` has its out" in found.stdout
 
     world.wait_event("metrics.listening")
     pager.write_text("#!/bin/sh\n")
@@ -105,6 +153,30 @@ def test_a_port_that_is_no_longer_wanted_and_another_pager_end_their_trouble(wor
         world.registered("beta", "sleep", "600")
         world.wait_event("notify.failed", after=before)  # told of this command, too
         assert verdict(world)[0] == 1
+
+
+def test_a_hook_that_hangs_is_found_in_its_second_try(world: World, tmp_path: Path) -> None:
+    """A2: `status`, `doctor`, `list` and `why`, long before its tries are used up; fine again when it goes through."""
+    gate = tmp_path / "gate"
+    tmp_path.chmod(0o755)
+    command = f"test -e {gate} || sleep 600"
+    hook = f"""[[hook]]\nname = "own"\nretries = 40\ntimeout_seconds = 2\ncommand = ["/bin/sh", "-c", "{command}"]\n"""
+    world.config.write_text(world.config.read_text() + hook)
+    world.start()
+    world.run("alpha", "true").wait(60)
+    world.wait_event("cleanup.hook_retried")
+
+    code, first = verdict(world)
+    assert code == 1 and "the cleanup hook own ran out of time for alpha in try" in first
+    found = world.cli("doctor", check=False)
+    assert found.returncode == 1 and "own ran out of time for alpha" in found.stdout
+    wait_for(lambda: "is running" in world.cli("why", "alpha").stdout, "a try runs")
+    why = world.cli("why", "alpha").stdout
+    assert "It has ended by itself; its cleanup goes on, and waits for the hook own, try " in why
+    assert "running after" not in why
+
+    gate.touch()
+    wait_for(lambda: verdict(world)[0] == 0, "it is over")
 
 
 def test_a_hook_that_fails_is_found_until_it_works(world: World, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Agents whose phases, rhythms, limits and outages are drawn, in simulated time by a real sweeper: any seed must do.
 
-What a scene draws, what it may be told to expect by what the README promises, and nothing else: see each kind.
+What a scene draws, what it may be told to expect by what agent-watchdog(7) promises, and nothing else: see each kind.
 """
 
 import asyncio

@@ -90,6 +90,7 @@ def _wrong(key: str) -> str:
 
 
 def _of_fault(words: str) -> Json:
+    words = re.sub(r" \(at line \d+\)$", "", words)
     default = re.search(r" \(default: (.*)\)$", words)
     said: Json = {"default": default[1]} if default else {}
     words = words[: default.start()] if default else words

@@ -143,8 +143,10 @@ class Story:
         )
         self.runner = at.spawn(
             "agent-watchdog", "run", "--name", "runner", "--task", "T-3", "--temp-dir", "auto", "--", "sh", "-c",
-            "agent-watchdog beat --state working --note wire; exit 3",
+            f"agent-watchdog beat --state working --note wire; until [ -e {at.dir}/heard ]; do sleep .1; done; exit 3",
         )  # fmt: skip
+        at.wait_event("agent.first_beat", name="runner")  # an end waits for no beat that is on its way
+        (at.dir / "heard").touch()
         self.held = at.agent("held", temp_dir=str(self._made("held-temp")))
 
     def _made(self, name: str) -> Any:

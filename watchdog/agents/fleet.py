@@ -21,7 +21,7 @@ from watchdog.core.process import Identity, Listed, Presence, TreeMember, cgroup
 from watchdog.core.sessions import SESSION, shared_words
 from watchdog.core.sites import Site
 from watchdog.core.usage import Used
-from watchdog.core.verdict import Judgement, Observation, quiet, span
+from watchdog.core.verdict import Judgement, Observation, left_to_another, quiet, span
 from watchdog.errors import Conflict
 from watchdog.processes.signals import Guard
 
@@ -52,6 +52,7 @@ class Agent(Heartbeat):
     verdict: Verdict | None = None
     line: str = ""
     presence: Presence = Presence.ALIVE  # by the last look
+    hangs: str | None = None  # which file of its main process did, then
     beats_judged: int = 0  # its count then
     scan_age: timedelta | None = None  # of a copy that is shown: how old what is known of its processes is
     silence_written: timedelta = ZERO
@@ -172,9 +173,14 @@ class Agent(Heartbeat):
 
     @property
     def why(self) -> str:
-        """The line of its verdict, of which a healthy one's goes on counting; or what of it could not be killed."""
+        """The line of its verdict, of which a healthy one's goes on counting.
+
+        Or what of it could not be killed, or whose it is.
+        """
         if self.status is Status.UNKILLABLE and self.lives_on:
             return f"cannot be killed: {self.lives_on}"
+        if self.elsewhere is not None and self.verdict is not Verdict.GONE:  # its silence is not counted here
+            return left_to_another(str(self.elsewhere))
         counts = self.verdict is Verdict.HEALTHY and self.promised and self.line
         return quiet(self.counted, self.after, self.forgiven) if counts else self.line
 
@@ -209,6 +215,7 @@ class Agent(Heartbeat):
         again = self.looked is not None and now - self.looked < 0.9 * interval
         return Observation(
             presence=presence,
+            hangs=self.hangs,
             status=self.status,
             promised=self.promised,
             has_beaten=self.beats > 0,

@@ -6,7 +6,7 @@ that is worth a line goes through `tell`. What is written after it stands after 
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from watchdog.agents.fleet import Agent
@@ -19,6 +19,36 @@ PENDING = 1000  # events that may wait for a slow disk; beyond it only the log h
 OF_ONE = 250  # of them of one owner's agents: the others' are told all the same
 
 
+class HistorySignal:
+    """Wakes everybody who waits for new events. Take `next()`, look, then wait for it: no ring is missed."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+        self._closed = False
+
+    def closed(self) -> bool:
+        """Whether the daemon stops."""
+        return self._closed
+
+    def ring(self) -> None:
+        """An event was added to the history."""
+        event, self._event = self._event, asyncio.Event()
+        event.set()
+
+    def close(self) -> None:
+        """The daemon stops: clients that follow are let go."""
+        self._closed = True
+        self.ring()
+
+    def reopen(self) -> None:
+        """Clients may follow again."""
+        self._closed = False
+
+    def next(self) -> asyncio.Event:
+        """The event that the next ring sets."""
+        return self._event
+
+
 class EventRecorder:
     """Never blocks and never raises: history that cannot be written is counted, the log line is out already."""
 
@@ -28,7 +58,12 @@ class EventRecorder:
         self._log = log
         self._waiting: Counter[int] = Counter()  # by owner
         self.lost = 0
-        self.on_write: Callable[[], None] = lambda: None  # rings for those who follow the history
+        self.new_events = HistorySignal()
+
+    def event(self, event: str, /, **fields: object) -> None:
+        """One line in the log, and a ring for those who follow the history: it is being written with a change."""
+        self._log.event(event, exc_info=None, **fields)
+        self.new_events.ring()
 
     def tell(
         self, event: str, agent: Agent, why: str, who: str = "daemon", evidence: Mapping[str, object] | None = None
@@ -63,4 +98,4 @@ class EventRecorder:
         if answer.cancelled() or answer.exception() is not None:
             self.lost += 1
         else:
-            self.on_write()
+            self.new_events.ring()

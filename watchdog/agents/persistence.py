@@ -33,7 +33,7 @@ class AgentPersistence:
         self._store = store
         self._clock = clock
         self._log = log
-        self.trouble: str | None = None  # while it is away: what went wrong first
+        self.trouble: str | None = None  # while it is away: what went wrong last; the log has what went wrong first
         self._probed = self._aged = float("-inf")
         self._began = clock.mono()
 
@@ -90,8 +90,8 @@ class AgentPersistence:
                 agent.tree_written, agent.members_read = tree, members
 
     def _tell(self, error: str) -> None:
-        if self.trouble is None:
-            self.trouble = error
+        former, self.trouble = self.trouble, error
+        if former is None:
             self._log.event("registry.unavailable", error=error)
 
 

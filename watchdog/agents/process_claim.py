@@ -18,7 +18,7 @@ from watchdog.processes.identity import Seen, ThreadSeen
 from watchdog.processes.reader import awaited
 from watchdog.processes.signals import ancestors
 
-_WRAPPER = "agent-watchdog"  # comm that `run` gives itself (cli.resident.prctl)
+_WRAPPER = "agent-watchdog"  # comm that `run` gives itself (cli.run.prctl)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,16 @@
-"""From the word that stands for agents (`name`, id, pid, `tag:X`, ...) to the living agents that it means."""
+"""From the word that stands for agents (`name`, id, pid, `tag:X`, ...) to the living agents that it means.
+
+For a peer only the agents that it may touch are candidates: another user who takes the same name does not make it
+ambiguous.
+"""
 
 from datetime import timedelta
 
 from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.process_claim import foreign_number
 from watchdog.core.agent import Verdict
-from watchdog.errors import AgentNotFound, Ambiguous
+from watchdog.core.peer import Peer
+from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Forbidden, NotYours
 
 
 def is_number(target: str) -> bool:
@@ -56,3 +62,59 @@ def select(fleet: Fleet, target: str, visible: frozenset[str] | None = None) -> 
     if value and kind == "type":
         return [a for a in candidates if a.reg.agent_type == value]
     return [select_one(fleet, target, visible)]
+
+
+def visible(fleet: Fleet, peer: Peer) -> frozenset[str]:
+    """The ids of the living agents that the peer may act on."""
+    return frozenset(agent.agent_id for agent in fleet if peer.may(agent.reg.owner_uid))
+
+
+def resolve(fleet: Fleet, peer: Peer, word: str) -> Agent:
+    """The living agent that the peer means and may touch. Raises AgentNotFound (NotYours), Ambiguous."""
+    if means_another(peer, word):
+        raise not_ours(word)
+    try:
+        return select_one(fleet, word, visible(fleet, peer))
+    except AgentNotFound as missing:
+        if peer.admin or not is_anybodys(fleet, word):
+            raise missing from None
+    raise not_yours(word, peer)
+
+
+def parent_of(fleet: Fleet, peer: Peer, word: str, owner: int) -> str:
+    """The id of the living agent that is to be a parent of that owner's. Raises BadRequest, Ambiguous, Forbidden."""
+    try:
+        agent = resolve(fleet, peer, word)
+    except AgentNotFound as error:
+        if isinstance(error, Forbidden):
+            raise
+        raise BadRequest(f"parent: {word!r} is no living agent; leave it out or name one") from None
+    if agent.reg.owner_uid != owner:
+        raise Forbidden(f"parent: {agent.reg.name} belongs to uid {agent.reg.owner_uid}, this agent to uid {owner}")
+    return agent.agent_id
+
+
+def is_anybodys(fleet: Fleet, word: str) -> bool:
+    """Whether it means a living agent, whoever owns it."""
+    try:
+        select_one(fleet, word)
+    except AgentNotFound:
+        return False
+    except Ambiguous:
+        return True
+    return True
+
+
+def means_another(peer: Peer, word: str) -> bool:
+    """Whether that is a pid in another pid namespace than ours; of eight digits and more it may be an id."""
+    return is_number(word) and len(word) < 8 and foreign_number(peer)
+
+
+def not_yours(word: str, peer: Peer) -> NotYours:
+    """The error for an agent of another user."""
+    return NotYours(f"{word!r} is an agent of another user; you are uid {peer.uid} and act on your own")
+
+
+def not_ours(pid: str) -> AgentNotFound:
+    """The error for a pid in another pid namespace."""
+    return AgentNotFound(f"{pid} is a number of your own pid namespace; say its name or id")

@@ -220,4 +220,4 @@ class _Told:
             self._chronicle.tell(event, self._agent, why, evidence=facts)
         else:
             self._chronicle.log(event, self._agent, why, facts)
-            self._chronicle.on_write()
+            self._chronicle.new_events.ring()

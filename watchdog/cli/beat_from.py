@@ -41,7 +41,7 @@ _ANSWER_SECONDS = 0.05
 _REGISTER_SECONDS = 0.5  # once for each session: the daemon commits a row
 _STDIN_SECONDS = 1.0
 _STDIN_BYTES = 16 << 20  # a tool's whole output is in its event
-_WRAPPER = "agent-watchdog"  # comm of `run` (cli.resident.prctl)
+_WRAPPER = "agent-watchdog"  # comm of `run` (cli.run.prctl)
 _DEPTH = 64  # ancestors
 
 

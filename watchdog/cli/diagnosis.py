@@ -1,20 +1,23 @@
 """What `doctor` makes of what it saw: one function a finding. No looks in here; a new finding is one more function.
 
 Each says what is, what it means, and what to do. `warn` is a matter of taste or of a feature that is not there,
-`fault` means that something which the daemon promises does not work.
+`fault` means that something which the daemon promises does not work, or is kept from working: whatever `status` exits
+with 1 for is a fault of `doctor`, too.
 """
 
 import os
+import re
 import shlex
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from watchdog.cli.output import clock, entries
+from watchdog.cli.output import ago, clock, entries, size
 from watchdog.cli.seen import Seen
 from watchdog.core.services import CODEX
 
+SHOWN = 5  # faults of a file that one finding lists
 GIBIBYTE = 1 << 30
 WAL_LARGE = 32 << 20  # bytes: beyond its room of 8 MiB, and what one long transaction of ours may take
 
@@ -64,12 +67,30 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "no client uses a socket there, since another program could answer",
             "stop the daemon, find out who made that directory, remove it, start the daemon",
         )
-    elif seen.status is None:
-        user = " --user" if seen.uid else ""
-        ended = f"; the last one ended with: {seen.last_words}" if seen.last_words else ""
-        first = next(
-            (f"{_open_again(path, found)}, then " for path, found in seen.places.items() if _closed(found)), ""
+    elif seen.status is None and seen.living is not None:
+        shut = _first_shut(seen)
+        yield Finding(
+            "fault",
+            f"the daemon (process {seen.living}) lives, but cannot be asked: {seen.silence}",
+            "it goes on watching, but heartbeats may not reach it; it does not hold such a silence against an agent",
+            f"{shut}; the daemon is then reached again by itself, there is nothing to start"
+            if shut
+            else f"try again; if that lasts, read its log, then {_systemctl(seen, 'restart')} (agents go on living)",
         )
+    elif seen.status is None and "not permitted to connect" in str(seen.silence):
+        shut = _first_shut(seen)
+        yield Finding(
+            "fault",
+            f"whether a daemon runs is not known: {seen.silence}",
+            "no client and no heartbeat of yours reaches it",
+            f"{shut}; then agent-watchdog status"
+            if shut
+            else "ask whoever runs the daemon to open the way to its socket, or name your own by --socket PATH",
+        )
+    elif seen.status is None:
+        ended = f"; the last one ended with: {seen.last_words}" if seen.last_words else ""
+        shut = _first_shut(seen)
+        first = f"{shut}, then " if shut else ""
         if not first and seen.config:
             first = "correct the configuration (below), then "
         elif not first and seen.last_words:
@@ -78,7 +99,7 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             "fault",
             f"no daemon: {seen.silence}{ended}",
             "nothing is watched, and no stalled agent is killed",
-            f"{first}systemctl{user} start agent-watchdog (without systemd: agent-watchdogd)",
+            f"{first}{_start(seen)}",
         )
     if seen.status is not None and seen.others:
         yield Finding(
@@ -86,6 +107,50 @@ def _socket(seen: Seen) -> Iterator[Finding]:
             f"another daemon answers at {', '.join(seen.others)}",
             "an agent belongs to the daemon where it was registered; `list` shows those of one only",
             "one daemon a host, or --socket PATH to ask the other",
+        )
+
+
+def _first_shut(seen: Seen) -> str:
+    """What opens the first place that the daemon's own uid may not use; "" where there is none."""
+    return next((_right_mode(seen, path, found) for path, found in seen.places.items() if _closed(found)), "")
+
+
+def _systemctl(seen: Seen, verb: str) -> str:
+    """The command for the unit of the daemon that answers, or of ours."""
+    return f"systemctl{' --user' if _owner(seen) else ''} {verb} agent-watchdog"
+
+
+def _start(seen: Seen) -> str:
+    return f"{_systemctl(seen, 'start')} (without systemd: agent-watchdogd)"
+
+
+def _elsewhere(seen: Seen) -> Iterator[Finding]:
+    """Agents that two daemons of this host know, from either side."""
+    for one in entries((seen.status or {}).get("elsewhere")):
+        there = f"agent-watchdog --socket {shlex.quote(str(one.get('socket')))}"
+        name = shlex.quote(str(one.get("name_there")))
+        yield Finding(
+            "warn",
+            f"{one.get('name')} is watched by {one.get('holder')}, not by this daemon",
+            "two daemons know it: here it is neither judged nor killed for silence nor cleaned up, and what it says is"
+            " passed on; when that daemon is gone, this one watches it",
+            f"{there} why {name} (or kill {name}); is the second daemon wanted? else stop it",
+        )
+    for path, names in seen.left_to_us.items():
+        yield Finding(
+            "warn",
+            f"the daemon at {path} knows {', '.join(names[:8])}{' and more' if len(names) > 8 else ''}, too",
+            "this daemon watches what both know; that one does nothing about it",
+            "is the second daemon wanted? else stop it",
+        )
+    for uid, path, count in seen.user_daemons:
+        agents = f"{count} agent{'' if count == 1 else 's'}"
+        yield Finding(
+            "warn",
+            f"uid {uid} has a daemon of its own ({path}) beside {agents} of that user here",
+            "an agent that both know is watched by this daemon, root's; that one calls it `elsewhere` in its `list` and"
+            " does nothing about it",
+            f"is the second daemon wanted? as that user: agent-watchdog --socket {shlex.quote(path)} list",
         )
 
 
@@ -105,19 +170,26 @@ def _sweeps(seen: Seen) -> Iterator[Finding]:
 def _mode(seen: Seen) -> Iterator[Finding]:
     if seen.status is not None and seen.status.get("mode") == "observe":
         yield Finding(
-            "warn", "the daemon only observes", "it kills and cleans up nothing", 'mode = "enforce", then reload'
+            "warn",
+            "the daemon only observes",
+            "it kills and cleans up nothing",
+            'mode = "enforce", then agent-watchdog reload',
         )
 
 
 def _reloaded(seen: Seen) -> Iterator[Finding]:
     """What the daemon says of its last reload; `_config` is what its file is worth now."""
     said = seen.status.get("config_problems") if seen.status else None
-    for problem in said if isinstance(said, list) else []:
+    if isinstance(said, list) and said:
+        file = f"{(seen.status or {}).get('config')}: "
+        more = f"; and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
+        first, *rest = [str(problem) for problem in said[:SHOWN]]
+        faults = "; ".join([first, *(problem.removeprefix(file) for problem in rest)])
         yield Finding(
             "fault",
-            f"the last reload was refused: {problem}",
+            f"the last reload was refused: {faults}{more}",
             "the former settings are in force; a restart would fail",
-            "correct the file, check it with agent-watchdogd --check, then reload again",
+            "correct the file, check it with agent-watchdogd --check, then agent-watchdog reload",
         )
 
 
@@ -125,10 +197,10 @@ def _waiting(seen: Seen) -> Iterator[Finding]:
     waiting = seen.status.get("config_waiting") if seen.status else None
     if isinstance(waiting, list) and waiting:
         yield Finding(
-            "warn",
+            "fault",
             f"changed, but not in force: {', '.join(map(str, waiting))}",
             "these keys take effect at the next start",
-            "systemctl restart agent-watchdog (agents go on living)",
+            f"{_systemctl(seen, 'restart')} (agents go on living)",
         )
 
 
@@ -140,7 +212,7 @@ def _troubles(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             "fault",
             f"{one.get('what')} ({often})",
-            f"{one.get('event')}: {one.get('meaning')}",
+            str(one.get("meaning")),
             str(one.get("todo") or "see the log"),
         )
 
@@ -154,31 +226,37 @@ def _clock(stamp: object) -> str:
 
 
 def _unkillable(seen: Seen) -> Iterator[Finding]:
-    for one in entries((seen.status or {}).get("unkillable")):
+    alive = entries((seen.status or {}).get("unkillable"))
+    for one in alive:
+        twice = sum(other.get("name") == one.get("name") for other in alive) > 1
+        target = shlex.quote(str(one.get("agent_id" if twice or not one.get("name") else "name")))
         yield Finding(
             "fault",
             f"{one.get('name')} cannot be killed: {one.get('why') or 'its owner may see why'}",
             "it is tried again with growing pauses; nothing of it is cleaned up before",
-            str(one.get("todo") or f"agent-watchdog why {one.get('agent_id')}"),
+            str(
+                one.get("todo") or f"free what holds it (above), then agent-watchdog kill {target} tries again at once"
+            ),
         )
 
 
 def _held(seen: Seen) -> Iterator[Finding]:
     """Holds on everything; one agent's is that agent's (`list`, `why`)."""
     status = seen.status or {}
-    doubts = status.get("lasting_doubts")
+    doubts, limit = status.get("lasting_doubts"), status.get("hold_max_seconds")
+    most = f"each agent's for {ago(limit)} at most ([hold] max_seconds)" if limit else "each agent's for a limited time"
     for why in doubts if isinstance(doubts, list) else []:
         yield Finding(
-            "warn",
+            "fault",
             f"the daemon holds back kills for silence: {why}",
-            "it suspects itself or this host rather than the agents",
+            f"it suspects itself or this host rather than the agents, and holds back {most}",
             "look at network, provider and load; agent-watchdog unhold ends it at once",
         )
     for one in entries(status.get("holds")):
         if not one.get("agent_id"):
             until = f", until {clock(one['until'])}" if one.get("until") else ""
             yield Finding(
-                "warn",
+                "fault",
                 f"all agents are held: {one.get('reason') or 'no reason given'} (by uid {one.get('by_uid')}{until})",
                 "the daemon kills no agent meanwhile",
                 "agent-watchdog unhold",
@@ -197,17 +275,17 @@ def _config(seen: Seen) -> Iterator[Finding]:
     for problem in seen.config:
         if isinstance(told, list) and problem in told:
             continue
+        if any(f" {path}: cannot be used: " in problem for path, found in seen.places.items() if _closed(found)):
+            continue  # `_shut` has it: the file is right
         meaning = (
             "anybody who may write there decides what the daemon runs, with its rights; it starts all the same"
             if "others could change what runs" in problem
-            else "the daemon does not start with this file; one that runs keeps its former settings"
+            else "the daemon does not start with this file"
+            if seen.status is None and seen.living is None
+            else "the daemon that runs keeps its former settings; it would not start with this file"
         )
-        yield Finding(
-            "fault",
-            problem,
-            meaning,
-            "correct it, check it with agent-watchdogd --check, then systemctl reload agent-watchdog",
-        )
+        then = _start(seen) if seen.status is None and seen.living is None else "agent-watchdog reload"
+        yield Finding("fault", problem, meaning, f"correct it, check it with agent-watchdogd --check, then {then}")
     for problem in seen.config_warnings:
         secret = "secret stands" in problem or "password or token" in problem
         meaning, todo = (
@@ -224,29 +302,71 @@ def _config(seen: Seen) -> Iterator[Finding]:
 def _registry(seen: Seen) -> Iterator[Finding]:
     problem = seen.status.get("registry_problem") if seen.status else None
     if problem:
-        damaged = "the file is damaged" in str(problem)
         yield Finding(
             "fault",
             f"the registry cannot be used: {problem}",
             "the daemon kills no agent and accepts no new one until it is back; `run` tries again until then",
-            "systemctl restart agent-watchdog (agents go on living): the damaged file is put aside, and registered"
-            " agents are watched again; then hold again what was held, and agent-watchdog unhold"
-            if damaged
-            else "make it writable (chmod u+w, or remount what it lies on); the daemon goes on by itself"
-            if "READONLY" in str(problem)
-            else "make room, put the file back, or repair the server; the daemon goes on by itself",
+            _registry_remedy(seen, str(problem)),
         )
 
 
+def _registry_remedy(seen: Seen, problem: str) -> str:
+    if "the file is damaged" in problem:
+        return (
+            f"{_systemctl(seen, 'restart')} (agents go on living): the damaged file is put aside, and registered"
+            " agents are watched again; then hold again what was held, and agent-watchdog unhold"
+        )
+    itself = "; the daemon goes on by itself"
+    if found := re.search(r"registry PostgreSQL (.+?)(?::(\d+))?, ", problem):
+        return _server_remedy(problem, *found.groups()) + itself
+    file = found[1] if (found := re.search(r"registry (/.+?): ", problem)) else "the file"
+    if "READONLY" in problem:
+        return f"make {file} writable (chmod 600, or remount what it lies on){itself}"
+    if "Permission denied" in problem or "CANTOPEN" in problem:
+        return f"let the daemon's uid open {file} (chmod 600; 700 for its directory){itself}"
+    if "FULL" in problem or "No space" in problem:
+        return f"make room on its disk (df -h {os.path.dirname(file) or '.'}){itself}"
+    if "the file was removed or replaced" in problem:
+        return f"put {file} back{itself}; or {_systemctl(seen, 'restart')}, which begins with what lies there"
+    return f"look at the disk of {file} (room, errors in dmesg, a mount that is gone), or put it back{itself}"
+
+
+def _server_remedy(problem: str, host: str, port: str | None) -> str:
+    """What the server's administrator does; its words are libpq's or the server's."""
+    if found := re.search(r'on socket "(/.*)/\.s\.PGSQL\.(\d+)"', problem):
+        host, port = found.groups()
+    options = f"{'' if host == 'on this host' else f' -h {shlex.quote(host)}'}{f' -p {port}' if port else ''}"
+    if any(words in problem for words in ("authentication failed", "pg_hba.conf", " does not exist", "permission den")):
+        return "correct user, password and database of registry.url, or pg_hba.conf and the rights on the server"
+    if "too many clients" in problem or "connection slots" in problem:
+        return "end connections on the server (SELECT * FROM pg_stat_activity), or raise its max_connections"
+    if "No space" in problem or "disk full" in problem:
+        return "make room on the server's disk"
+    if "read-only transaction" in problem:
+        return "the server only reads (a standby?): name the one that writes in registry.url, or promote this one"
+    return (
+        f"is the server running? pg_isready{options} tells; start it on its host (systemctl start postgresql),"
+        " or correct host and port of registry.url"
+    )
+
+
 def _disk(seen: Seen) -> Iterator[Finding]:
-    files = seen.status.get("disk_reserve") if seen.status else None
+    status = seen.status or {}
+    files = status.get("disk_reserve")
     for path, one in files.items() if isinstance(files, dict) else ():
         if isinstance(one, dict) and one.get("disk_full"):
+            directory, name = os.path.split(path)
+            registry = name == "reserve"  # the other one lies beside a log file
             yield Finding(
                 "fault",
-                f"the disk of {path} is full; {one.get('bytes')} bytes of the reserve are left",
-                "kills and the log live on the reserve; users' new registrations and holds are refused",
-                "make room; the reserve is made again by itself",
+                f"the disk of {directory} is full; {size(one.get('bytes'))} of the daemon's reserve there are left",
+                "the log lives on the reserve; the registry is elsewhere, and all else goes on"
+                if not registry
+                else "kills and the log live on the reserve; new registrations and holds of users who are no admins are"
+                " refused"
+                if _owner(seen) == 0
+                else "kills, registrations, holds and the log live on the reserve; when it is used up, they fail",
+                f"make room (df -h {shlex.quote(directory)}); the reserve is made again by itself",
             )
 
 
@@ -278,7 +398,7 @@ def _limited(seen: Seen) -> Iterator[Finding]:
     for one in entries((seen.status or {}).get("limited")):
         times = f"{one.get('refused')} times since {clock(one.get('since'))}"
         yield Finding(
-            "warn",
+            "fault",
             f"uid {one.get('uid')} is limited: {one.get('why')}; {times}",
             "its requests are refused, or wait; other users are served as usual",
             "see what that user runs; its subordinate uids (/etc/subuid) count as that user",
@@ -286,7 +406,7 @@ def _limited(seen: Seen) -> Iterator[Finding]:
     problems = seen.status.get("subuid_problems") if seen.status else None
     for problem in problems if isinstance(problems, list) else []:
         yield Finding(
-            "warn",
+            "fault",
             str(problem),
             "subordinate uids that are not read there count for themselves: each has a whole user's share",
             "correct the file; the daemon reads it again within half a minute",
@@ -388,14 +508,20 @@ def _unreadable(seen: Seen) -> Iterator[Finding]:
     hung = entries((seen.status or {}).get("unreadable"))
     for uid in dict.fromkeys(one.get("uid") for one in hung):
         of = [one for one in hung if one.get("uid") == uid]
-        pids = ", ".join(str(one.get("pid")) for one in of[:8]) + (f" and {len(of) - 8} more" if len(of) > 8 else "")
+        pids = ", ".join(map(_whose, of[:8])) + (f" and {len(of) - 8} more" if len(of) > 8 else "")
+        names = dict.fromkeys(shlex.quote(str(one["agent"])) for one in of if one.get("agent"))
+        killed = f"agent-watchdog kill {' '.join(names)}" if names else "kill these processes"
         yield Finding(
-            "warn",
+            "fault",
             f"reads of files of uid {uid} hang ({of[0].get('file')}): process {pids}",
-            "what they do is unknown; an agent whose main process is among them counts as neither dead nor stale,"
-            " and can be killed",
-            "kill these processes, or repair the file system (FUSE, NFS) that they wait for",
+            "what they do is unknown; an agent whose main process is among them counts neither as ended nor as silent,"
+            " and is not killed for silence",
+            f"repair the file system (FUSE, NFS) that they wait for, or {killed}",
         )
+
+
+def _whose(one: dict[str, object]) -> str:
+    return f"{one.get('pid')} (agent {one['agent']})" if one.get("agent") else str(one.get("pid"))
 
 
 def _containers(seen: Seen) -> Iterator[Finding]:
@@ -492,42 +618,58 @@ def _closed(found: os.stat_result) -> bool:
     return not stat.S_ISLNK(found.st_mode) and found.st_mode & wanted != wanted
 
 
-def _open_again(path: str, found: os.stat_result) -> str:
-    return f"chmod {'u+rwx' if stat.S_ISDIR(found.st_mode) else 'u+rw'} {shlex.quote(path)}"
+def _right_mode(seen: Seen, path: str, found: os.stat_result) -> str:
+    """`chmod` with the mode that this place has when the daemon makes it, which opens it to nobody else."""
+    roots = found.st_uid == 0 and path not in seen.private
+    mode = "600" if stat.S_ISREG(found.st_mode) else "700" if not roots else "755"
+    if roots and os.path.basename(path) == "notify":
+        mode = "711"
+    return f"chmod {mode} {shlex.quote(path)}"
+
+
+def _changeable(seen: Seen, found: os.stat_result) -> bool:
+    """Whether others could change what lies there: it is not the daemon's, is open to others, or is a link."""
+    uid = seen.status.get("uid") if seen.status else None
+    owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
+    return found.st_uid not in owners or bool(found.st_mode & 0o022) or stat.S_ISLNK(found.st_mode)
 
 
 def _shut(seen: Seen) -> Iterator[Finding]:
     for path, found in seen.places.items():
-        if _closed(found):
+        if _closed(found) and not _changeable(seen, found):  # else `_places` has the same remedy
             yield Finding(
                 "fault",
                 f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: the daemon's own uid may not use it",
                 "the daemon cannot start with it, or its clients and agents do not reach it",
-                _open_again(path, found),
+                _right_mode(seen, path, found),
             )
 
 
 def _places(seen: Seen) -> Iterator[Finding]:
-    uid = seen.status.get("uid") if seen.status else None
-    owners = (uid,) if isinstance(uid, int) else (0, seen.uid)
     for path, found in seen.places.items():
         if path == os.path.dirname(seen.socket) and seen.socket_problem is not None:
             continue  # told already
         mode = stat.S_IMODE(found.st_mode)
-        if found.st_uid not in owners or mode & 0o022 or stat.S_ISLNK(found.st_mode):
+        if _changeable(seen, found):
             severity, meaning = (
                 "fault",
                 "other users could change what the daemon relies on; it refuses such a place when it starts",
             )
-        elif path in seen.private and mode & 0o077:
+        elif path in seen.private and mode & 0o077 and not _closed(found):
             severity, meaning = "warn", "other users may read names of agents, their tasks and paths there"
         else:
             continue
+        uid = _owner(seen)
+        right = _right_mode(seen, path, found)
+        if stat.S_ISLNK(found.st_mode):
+            right = f"put what it leads to in its place, as uid {uid}'s own"
+        elif found.st_uid != uid:
+            right = f"as root: chown {uid} {shlex.quote(path)}, then {right}"
         yield Finding(
             severity,
             f"{path} has mode {mode:04o} and owner uid {found.st_uid}",
             meaning,
-            f"find out who changed it; then chmod go-rwx, chown to uid {owners[-1]}",
+            f"find out who changed it; then {right}",
         )
 
 
@@ -590,6 +732,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Finding]], ...] = (
     *ATTENTION,
     _name_clash,
     _socket,
+    _elsewhere,
     _mode,
     _config,
     _lines_lost,

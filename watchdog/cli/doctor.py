@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from watchdog.cli import trash_usage
 from watchdog.cli.diagnosis import diagnose
-from watchdog.cli.output import clean, say, say_json
+from watchdog.cli.output import clean, entries, say, say_json
 from watchdog.cli.seen import Seen, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, socket_of
 from watchdog.client import client, sockets
@@ -37,6 +38,7 @@ CONTAINERS = ("docker", "podman", "nerdctl", "apptainer")
 WAL_READ = range(123, 128)  # bytes of the `-shm` that readers lock (sqlite.org/walformat.html, 2.3.2)
 CHECK = 30.0  # seconds for `agent-watchdogd --check`, which has 20 of its own
 _UNIT = "agent-watchdog.service"
+_LOCK = "agent-watchdogd.lock"  # as `lock` has it
 
 
 def add_verbs(verbs: Verbs) -> None:
@@ -114,13 +116,34 @@ def _ask(seen: Seen) -> None:
     if os.path.isdir(directory):
         seen.socket_problem = sockets.directory_problem(directory)
     usual = [sockets.SYSTEM_SOCKET, *sockets.own_sockets()]
-    seen.others = [path for path in usual if path != seen.socket and isinstance(_status(path), dict)]
+    found = {path: _status(path) for path in usual if path != seen.socket}
+    others = {path: answer for path, answer in found.items() if isinstance(answer, dict)}
+    seen.others = [*others]
     answer = _status(seen.socket)
     if not isinstance(answer, dict):
         seen.silence = answer
         return
     seen.status = answer
+    left = {
+        path: [str(one.get("name")) for one in entries(other.get("elsewhere")) if one.get("socket") == seen.socket]
+        for path, other in others.items()
+    }
+    seen.left_to_us = {path: names for path, names in left.items() if names}
+    if seen.uid == 0 and (daemons := _user_daemons(_read("/proc/net/unix"))):
+        _, listed = client.request("GET", "/v1/agents", socket_path=seen.socket)
+        owners = Counter(one.get("owner_uid") for one in entries(listed.get("agents")))
+        seen.user_daemons = [(uid, path, owners[uid]) for uid, path in daemons if owners[uid]]
     seen.sweep_age = sweep_age(answer, datetime.now(UTC))
+
+
+def _user_daemons(sockets: str) -> list[tuple[int, str]]:
+    """Other users' daemons, as uid and socket, by /proc/net/unix (proc(5)): root speaks at no path of a user's.
+
+    A line: number, references, protocol, flags (__SO_ACCEPTCON: it listens), type, state, inode, path.
+    """
+    path = r"(/(?:run/user/|tmp/agent-watchdog-)(\d+)(?:/agent-watchdog)?/control\.sock)"
+    found = re.findall(rf"^\S+ \S+ \S+ 00010000 \S+ \S+ +\d+ {path}$", sockets, re.M)
+    return sorted({(int(uid), path) for path, uid in found if int(uid) != 0})
 
 
 def _status(path: str) -> Json | str:
@@ -173,14 +196,19 @@ def _look_at_systemd(seen: Seen) -> None:
 
 
 def _last_words(journal: str) -> str | None:
-    """Why the daemon ended by itself: the last fault that it printed, unless it has started since."""
-    said = None
+    """Why the daemon ended by itself: the first of the last faults that it printed, unless it has started since."""
+    said, former = None, ""
     for line in journal.splitlines():
-        if line.startswith("agent-watchdogd: ") and not line.startswith("agent-watchdogd: warning: "):
-            said = line.removeprefix("agent-watchdogd: ")
+        if _is_fault(line):
+            said = said if _is_fault(former) else line.removeprefix("agent-watchdogd: ")
         elif "daemon.ready" in line:
             said = None
+        former = line
     return said
+
+
+def _is_fault(line: str) -> bool:
+    return line.startswith("agent-watchdogd: ") and not line.startswith("agent-watchdogd: warning: ")
 
 
 def _look_at_kernel(seen: Seen) -> None:
@@ -242,6 +270,9 @@ def _look_at_places(seen: Seen, config: str | None) -> None:
     state = told[0] if told else _default_state()
     runtime = os.path.dirname(seen.socket)
     registry = os.path.join(state, "registry.db")
+    if seen.status is None:
+        for lock in (f"{runtime}/{_LOCK}", f"{state}/{_LOCK}"):
+            _within(seen, lock, partial(_look_at_lock, seen, lock))
     for path in (state, registry, runtime, os.path.join(runtime, "notify")):
         _within(seen, path, partial(_look_at_place, seen, path))
     seen.private = state, registry
@@ -253,6 +284,17 @@ def _look_at_places(seen: Seen, config: str | None) -> None:
 def _look_at_place(seen: Seen, path: str) -> None:
     with suppress(OSError):
         seen.places[path] = os.lstat(path)
+
+
+def _look_at_lock(seen: Seen, path: str) -> None:
+    """Who holds a daemon's lock: it lives, whatever became of its socket. A line of /proc/locks: `_look_at_wal`."""
+    with suppress(OSError):
+        inode = str(os.lstat(path).st_ino)
+        with open("/proc/locks") as locks:
+            held = [line.split() for line in locks if " FLOCK " in line and "->" not in line]
+        if any(one[5].rpartition(":")[2] == inode for one in held):
+            said = _read(path).strip()
+            seen.living = int(said) if said.isdecimal() else seen.living
 
 
 def _look_at_wal(seen: Seen, registry: str) -> None:

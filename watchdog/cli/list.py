@@ -10,7 +10,20 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from watchdog.cli.diagnosis import standstill
-from watchdog.cli.output import NEEDS_PERSON, ago, clean, entries, local, read_on, refused, say, say_json, table, warn
+from watchdog.cli.output import (
+    ELSEWHERE,
+    NEEDS_PERSON,
+    ago,
+    clean,
+    entries,
+    local,
+    read_on,
+    refused,
+    say,
+    say_json,
+    table,
+    warn,
+)
 from watchdog.cli.seen import Seen, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, ask
 from watchdog.core.agent import ENDED
@@ -21,7 +34,8 @@ _LIST = """\
 The agents that are watched, one a line, the most urgent first: what they are (status), what the last look makes of them
 (verdict), how long they have been silent of what is allowed, and in the last column why. All ages are of now; a verdict
 that time alone changes is that of the last look, one interval old at most. An agent that waits for a person is called
-"needs a person" in place of its verdict; one that has ended has no verdict any more, and a failed cleanup is named.
+"needs a person" in place of its verdict, one that another daemon of this host watches "elsewhere"; one that has ended
+has no verdict any more, and a failed cleanup is named.
 
 The first lines sum up, and say why the daemon kills no agent just now, if that is so: a hold, a doubt of its own, a
 registry that cannot be used. --watch goes on by itself when the daemon is restarted.
@@ -32,9 +46,21 @@ what other verbs take after an @: `why NAME@HOST`, `kill NAME@HOST`, `hold NAME@
 Of other people's agents you see name, id, owner, status and verdict. `why NAME` tells one agent's whole story.
 """
 _WATCH_SECONDS = 2.0
-_PART = 120  # characters of each part of a reason
+_NOTE = 120  # characters of an agent's own words
+_PART = 500  # and of each other part of a reason: a remedy that is cut in the middle is none
 # What a person has to see to first; then the rest, as it is called.
-_URGENCY = ("unkillable", NEEDS_PERSON, "stalled", "expired", "lingering", "gone", "late", "unknown", "ending")
+_URGENCY = (
+    "unkillable",
+    NEEDS_PERSON,
+    "stalled",
+    "expired",
+    "lingering",
+    "gone",
+    "late",
+    "unknown",
+    "ending",
+    ELSEWHERE,
+)
 _RANKS = {word: rank for rank, word in enumerate(_URGENCY)}
 _SETTLED = frozenset({"unkillable", "ending", "queued"})  # statuses that say more than a verdict
 _DOOMED = frozenset({"stalled", "expired", "lingering", "gone"})  # verdicts that no answer of a person changes
@@ -161,6 +187,8 @@ def _word(agent: Json) -> str:
     status, verdict = str(agent.get("status")), agent.get("verdict")
     if status in _SETTLED:
         return status
+    if agent.get("elsewhere") and verdict != "gone":
+        return ELSEWHERE
     if agent.get("needs_person") and verdict not in _DOOMED:
         return NEEDS_PERSON
     return str(verdict or status)
@@ -188,24 +216,30 @@ def _failed(agent: Json) -> list[str]:
     return [str(one) for one in said] if isinstance(said, list) else []
 
 
+def _cut(text: str, most: int) -> str:
+    """What is cut shows that it is."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def _row(agent: Json) -> list[object]:
     ended, silent = _ended(agent), ""
-    if agent.get("promised") and agent.get("after_seconds") is not None:
+    word = "" if ended else _word(agent)
+    if word != ELSEWHERE and agent.get("promised") and agent.get("after_seconds") is not None:
         counted = agent.get("counted_seconds", agent.get("silence_seconds"))  # another host's row has the latter alone
         counts = agent.get("verdict") != "waiting"  # else its silence has no limit, or another one
         silent = f"{ago(counted)} of {ago(agent.get('after_seconds'))}" if counts else ago(counted)
     why = [f"held: {local(agent['held'])}"] if agent.get("held") else []
+    why += [f"kill held back: {local(agent['held_back'])}"] if agent.get("held_back") else []
     why += [*_failed(agent), str(agent.get("why") or "")]
-    why += [f"note: {agent['note']}"] if agent.get("note") and not ended else []
-    needs = not ended and _word(agent) == NEEDS_PERSON
+    why += [_cut(f"note: {agent['note']}", _NOTE)] if agent.get("note") and not ended else []
     return [
         agent.get("name"),
         str(agent.get("agent_id") or "")[:8],
         agent.get("owner_uid"),
         agent.get("status"),
-        NEEDS_PERSON if needs else "-" if ended else agent.get("verdict") or "-",
+        word if word in (NEEDS_PERSON, ELSEWHERE) else "-" if ended else agent.get("verdict") or "-",
         silent or "-",
         "-" if ended else agent.get("pid") or "-",  # by now it may be another process's
         agent.get("task_id") or "-",
-        "; ".join(part[:_PART] for part in why if part),
+        "; ".join(_cut(part, _PART) for part in why if part),
     ]

@@ -7,7 +7,7 @@ from watchdog.cli.run.wrapper_signals import end_at_interrupt
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb; the exit status, as the README's table has it. `argv` is without the program's name."""
+    """Run one verb; the exit status, as agent-watchdog(1) has it. `argv` is without the program's name."""
     end_at_interrupt()
     arguments = sys.argv[1:] if argv is None else argv
     socket_path, rest = _leading_socket(arguments)
@@ -41,7 +41,7 @@ def _run(arguments: list[str], socket_path: str | None) -> int:
     """
     if socket_path is not None:
         arguments = ["--socket", socket_path, *arguments]
-    start = os.path.join(os.path.dirname(os.path.abspath(__file__)), "resident", "start.py")
+    start = os.path.join(os.path.dirname(os.path.abspath(__file__)), "run", "start.py")
     options = ["-I", "-S", "-B"] if sys.dont_write_bytecode else ["-I", "-S"]
     if sys.executable:
         try:  # noqa: SIM105  contextlib costs memory

@@ -21,6 +21,7 @@ Json = dict[str, object]
 
 _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 NEEDS_PERSON = "needs a person"  # what `list` and `why` call an agent that waits for one
+ELSEWHERE = "elsewhere"  # and one that another daemon of this host watches
 # By the word that a cell holds: a colour tells nothing that its word does not.
 _COLOURS = {
     NEEDS_PERSON: "bold magenta",
@@ -180,10 +181,22 @@ def entry(value: object) -> Json:
     return value if isinstance(value, dict) else {}
 
 
+def size(count: object) -> str:
+    """Bytes as a person reads them: `8 MiB`, `1.5 GiB`, `7 bytes`."""
+    if not isinstance(count, int | float):
+        return f"{clean(count)} bytes"
+    for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << power:
+            return f"{round(count / (1 << power), 1):g} {unit}"
+    return f"{count} bytes"
+
+
 def refused(status: int, answer: Json) -> int:
     """Tell why a request was refused; the exit status for it."""
     for line in str(answer.get("message") or f"the daemon answered {status}").splitlines():
         warn(local(line))
+    if answer.get("error") == "registry_unavailable":
+        warn("what to do: agent-watchdog doctor")
     return _EXITS.get(status, 1)
 
 
@@ -199,6 +212,10 @@ def exit_of(results: Iterable[Json]) -> int:
 def ran(run: Json) -> str:
     """A cleanup hook's run in a line; the outcome is not said twice where the hook's words begin with it."""
     outcome = clean(run.get("outcome") or run.get("status"))
+    if outcome == "running":  # what its row says beside is of the try before
+        tried, said = run.get("attempts") not in (None, 1), clean(run.get("message"))
+        now = f"try {clean(run.get('attempts'))} is running" if tried else "it is running"
+        return f"cleanup {clean(run.get('hook'))}: {now}{f'; the one before: {said}' if tried and said else ''}"
     tries = f" after {clean(run.get('attempts'))} tries" if run.get("attempts") not in (None, 1) else ""
     words = clean(run.get("message")).removeprefix(f"{outcome} ")
     return f"cleanup {clean(run.get('hook'))}: {outcome}{tries}; {words}".rstrip("; ")

@@ -20,8 +20,11 @@ class Seen:
     socket_problem: str | None = None  # why its directory cannot be trusted
     status: Json | None = None  # the daemon's own answer
     silence: str | None = None  # why there is none
+    living: int | None = None  # of a daemon that gives no answer: its pid, as a lock of its own is held
     last_words: str | None = None  # why the service ended, as its journal has it; where there is no daemon
     others: list[str] = field(default_factory=list)  # further control sockets that a daemon answers on
+    left_to_us: dict[str, list[str]] = field(default_factory=dict)  # by their sockets: agents that are ours, they say
+    user_daemons: list[tuple[int, str, int]] = field(default_factory=list)  # for root: uid, socket, its agents here
     config: list[str] = field(default_factory=list)  # problems of the file, as `agent-watchdogd --check` tells them
     config_warnings: list[str] = field(default_factory=list)
     config_unknown: str | None = None  # why that told nothing

@@ -5,7 +5,7 @@ import os
 from datetime import UTC, datetime
 
 from watchdog.cli.diagnosis import Finding, attention
-from watchdog.cli.output import ago, clean, clock, entries, entry, local, refused, say, say_json
+from watchdog.cli.output import ago, clean, clock, entries, entry, local, refused, say, say_json, size
 from watchdog.cli.seen import Seen, sweep_age
 from watchdog.cli.verb import Json, Verbs, add_verb, ask
 
@@ -39,7 +39,7 @@ def status(arguments: argparse.Namespace) -> int:
     else:
         say(_verdict(answer, found))
         for one in found:
-            if len(found) > 1:  # else the verdict has said it
+            if one is not found[0]:  # the verdict has said it
                 say(f"  {clean(one.what)}")
             say(f"    {clean(one.meaning)}")
             say(f"    do: {clean(one.todo)}")
@@ -52,10 +52,14 @@ def _verdict(answer: Json, found: list[Finding]) -> str:
     if found:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         return f"ATTENTION: {clean(found[0].what)}{more}"
-    count, age = answer.get("agents"), sweep_age(answer, datetime.now(UTC))
+    left, age = entries(answer.get("elsewhere")), sweep_age(answer, datetime.now(UTC))
+    total = answer.get("agents")
+    count = total - len(left) if isinstance(total, int) else total
+    holders = ", ".join(dict.fromkeys(clean(one.get("holder")) for one in left))
+    more = f", {len(left)} by another daemon ({holders})" if left else ""
     last = "no sweep has ended yet" if age is None else f"the last sweep ended {ago(max(0.0, age))} ago"
     only = "; it only observes: no agent is killed" if answer.get("mode") == "observe" else ""
-    return f"fine: {clean(count)} agent{'' if count == 1 else 's'} watched, {last}{only}"
+    return f"fine: {clean(count)} agent{'' if count == 1 else 's'} watched{more}, {last}{only}"
 
 
 def _figures(answer: Json) -> None:
@@ -66,20 +70,28 @@ def _figures(answer: Json) -> None:
     for key, value in plain.items():
         say(f"{clean(key).ljust(width)}  {local(value)}")
     for uid, used in entry(answer.get("users_over_share")).items():
-        say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {clean(used)} bytes")
+        say(f"{'share'.ljust(width)}  uid {clean(uid)} has more of the registry than it may: {size(used)}")
     log = entry(answer.get("log"))
     trouble = f", {clean(log.get('error'))}" if log.get("error") else ""
     say(f"{'log'.ljust(width)}  {clean(log.get('target'))}, lost lines: {clean(log.get('lost'))}{trouble}")
     for key in ("verdicts", "statuses"):
         tally = ", ".join(f"{clean(count)} {clean(name)}" for name, count in entry(answer.get(key)).items())
         say(f"{key.ljust(width)}  {tally or 'none'}")
+    for one in entries(answer.get("elsewhere")):
+        say(f"{'elsewhere'.ljust(width)}  {clean(one.get('name'))}: {clean(one.get('holder'))}; nothing is done here")
     holds = entries(answer.get("holds"))
     doubts = answer.get("doubts")
     own = doubts if isinstance(doubts, list) else []
     say(f"{'holds'.ljust(width)}  {'none' if not holds and not own else ''}".rstrip())
     for why in own:
-        say(f"  the daemon's own: {clean(why)}; kills for silence are held back")
+        limit = answer.get("hold_max_seconds")
+        most = f", each agent's for {ago(limit)} at most" if limit else ""
+        say(f"  the daemon's own: {clean(why)}; kills for silence are held back{most}")
     for hold in holds:
-        target = f"agent {clean(hold.get('agent_id'))[:8]}" if hold.get("agent_id") else "all agents"
+        target = (
+            f"agent {clean(hold.get('name')) or clean(hold.get('agent_id'))[:8]}"
+            if hold.get("agent_id")
+            else "all agents"
+        )
         until = f", until {clock(hold.get('until'))}" if hold.get("until") else ""
         say(f"  {target}: {clean(hold.get('reason') or 'held')} (by uid {clean(hold.get('by_uid'))}{until})")

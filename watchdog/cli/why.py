@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from watchdog.cli.output import NEEDS_PERSON, Json, ago, clean, clock, entries, entry, local, ran
+from watchdog.cli.output import ELSEWHERE, NEEDS_PERSON, Json, ago, clean, clock, entries, entry, local, ran
 
 _EVIDENCE_LINES = 12
 _PROCESSES = 20
 _LINE = 110
-_LINES_OF_TABLE = 9  # of verdicts: the first that fits wins (README, The verdict)
+_LINES_OF_TABLE = 9  # of verdicts: the first that fits wins (agent-watchdog(7), VERDICT)
 # What the line itself, the heading or the part on the kill request says already; `--json` has it all.
 _TOLD_ELSEWHERE = frozenset(
     {
@@ -60,6 +60,11 @@ def story(answer: Json) -> Iterator[str]:
         age = agent.get("members_age_seconds")
         yield "its processes at the last scan" + ("" if age is None else f", {ago(age)} ago")
         for member in members:
+            if member.get("state") == "?":  # its name is that of the last look, perhaps before it was what it is
+                main = member.get("pid") == agent.get("pid")
+                name = clean(agent.get("command") if main else "") or "-"
+                yield f"  {clean(member.get('pid')):>8} {name:<16} cannot be read, known by {clean(member.get('via'))}"
+                continue
             yield (
                 f"  {clean(member.get('pid')):>8} {clean(member.get('name')):<16} state {clean(member.get('state'))}, "
                 f"known by {clean(member.get('via'))}, {clean(member.get('cpu_seconds'))} s of CPU"
@@ -71,7 +76,13 @@ def story(answer: Json) -> Iterator[str]:
 
 def _heading(agent: Json) -> Iterator[str]:
     verdict = None if agent.get("completed_at") else agent.get("verdict")
-    word = NEEDS_PERSON if verdict and agent.get("needs_person") else clean(verdict)
+    word = (
+        ELSEWHERE
+        if verdict and agent.get("elsewhere")
+        else NEEDS_PERSON
+        if verdict and agent.get("needs_person")
+        else clean(verdict)
+    )
     yield f"{clean(agent.get('name'))}  {clean(agent.get('status'))}{', ' if word else ''}{word}"
     if agent.get("why"):
         row = f" (line {agent['line']} of {_LINES_OF_TABLE})" if agent.get("line") else ""
@@ -80,6 +91,8 @@ def _heading(agent: Json) -> Iterator[str]:
         yield f"  {clean(failed)}"
     if agent.get("held"):
         yield f"  HELD: {local(agent.get('held'))}"
+    if agent.get("held_back"):
+        yield f"  KILL HELD BACK: {local(agent.get('held_back'))}"
     if agent.get("note"):
         yield f"  note: {clean(agent.get('note'))}"
 
@@ -93,7 +106,9 @@ def _next(answer: Json) -> Iterator[str]:
     if agent.get("needs_person") and not ended:
         pane = agent.get("pane")
         yield f"  do: answer it{f' in its pane: {clean(pane)}' if pane else ' where it runs'}"
-    if _list(agent.get("cleanup_failed")):
+    if _list(agent.get("cleanup_failed")) and agent.get("status") == "ending":
+        yield "  do: correct what the cleanup hook names; it is tried again by itself, at last by the reaper"
+    elif _list(agent.get("cleanup_failed")):
         yield "  do: correct what the failed cleanup hook names; agent-watchdog reap then runs it again"
     if agent.get("status") == "unkillable":
         yield f"  do: free what holds its processes (above); agent-watchdog kill {target} tries again at once"

@@ -1,1 +1,4 @@
-"""The HTTP client of a control socket, and where such sockets lie: for the CLI, and a daemon that asks another."""
+"""The HTTP client of a control socket, where such sockets lie, and which daemon holds a process.
+
+For the CLI, for a daemon that asks another one, and for the helpers of owners.
+"""

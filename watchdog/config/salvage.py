@@ -11,11 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from watchdog.core.redaction import hide_secrets
+
 MOST = 20  # lines left out; it is another file than was meant
 LARGEST = 64 << 10  # characters of a file that is looked at so closely; tomllib takes a second for each MiB
 _HEADER = re.compile(r"[ \t]*(\[\[?)[ \t]*([A-Za-z_][\w-]*)(.*)")
 _WHOLE = re.compile(r"[ \t]*(\]\]?)[ \t]*(#.*)?$")
 _KEY = re.compile(r"[ \t]*([A-Za-z0-9_-]+)[ \t]*[=.]")
+_BARE = re.compile(r"[ \t]*([A-Za-z0-9_-]+)[ \t]*=[ \t]*([^\s\"'\[{#][^\"'#\\]*?)[ \t]*(?:#.*)?$")
+_SECRET = re.compile(r"pass|secret|token|url|(?:^|_)key", re.I)
+_SET = re.compile(r"""[ \t]*((?:[\w-]+|"[^"]*"|'[^']*')(?:[ \t]*\.[ \t]*(?:[\w-]+|"[^"]*"|'[^']*'))*)[ \t]*=""")
 _LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 
@@ -93,7 +98,7 @@ def _read(body: list[str], begin: int, name: str, found: Salvaged) -> dict[str, 
             keys = [number for number, line in enumerate(body) if _KEY.match(line)]
             # What is not ended ends with its section: a text or a list, which the last key begins.
             at = int(place[1]) - 1 - begin if place else keys[-1] if keys else -1
-            words = (_again(str(error), body, at, begin, name) or str(error)) if place else _unended(begin + at + 1)
+            words = _words(str(error), body, at, begin, name) if place else _unended(begin + at + 1)
             found.faults.append(f"not TOML: {words}")
             first = 1 if name else 0  # the header is no line to be left out
             if not first <= at < len(body) or not body[at].strip() or len(found.faults) >= MOST:
@@ -106,6 +111,75 @@ def _read(body: list[str], begin: int, name: str, found: Salvaged) -> dict[str, 
             break
     found.unread.add(name)
     return {}
+
+
+def _words(error: str, body: list[str], at: int, begin: int, name: str) -> str:
+    """tomllib's words for a fault at a line, or better ones."""
+    place = _LINE.search(error)
+    if place is None or not 0 <= at < len(body):
+        return error
+    better = _bare(body[at])
+    return _again(error, body, at, begin, name) or (f"{better} {place[0]}" if better else error)
+
+
+def _bare(line: str) -> str | None:
+    """A value that is none of TOML's and would be one in quotes, or without its unit: the line, and the remedy."""
+    said = _BARE.match(line)
+    if said is None or not _fails(line) or _fails(f'{said[1]} = "{said[2]}"'):
+        return None
+    key, value = said[1], said[2]
+    if not re.search(r"[^\d\s]", value):
+        return None  # two numbers: what was meant is not known
+    shown = "…" if _SECRET.search(key) or "@" in value or "?" in value else hide_secrets(value)
+    right = f'a text needs quotes: {key} = "{shown}"'
+    if value.lower() in ("true", "false"):
+        right = f"{key} = {value.lower()}"
+    elif re.fullmatch(r"[0-9.]+ ?[A-Za-z%]+", value):
+        right = f"a number{' of seconds' if key.endswith('_seconds') else ''} without a unit, or a text in quotes"
+    return f"{key} = {shown}; right: {right}"
+
+
+def _fails(line: str) -> bool:
+    try:
+        tomllib.loads(line)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def line_of(text: str, key: str) -> int | None:
+    """The line of a file on which a key such as `policy[0].match.type` stands, or what it is a part of (`policy[0]`).
+
+    None: it is not there, or that cannot be told without reading texts of several lines, which may look like keys.
+    """
+    found_parts = re.findall(r"\[(\d+)\]|([\w-]+)", key)
+    place: list[str | int] = [int(index) if index else name for index, name in found_parts]
+    if len(text) > LARGEST or '"""' in text or "'''" in text:
+        return None
+    above: list[str | int] = []
+    counts: dict[str, int] = {}
+    found, length = None, 0
+    for number, line in enumerate(text.split("\n"), 1):
+        header = re.match(r"[ \t]*(\[\[?)([^\]=]*)\]", line)
+        if header is not None and _WHOLE.match(line[header.end() - 1 :]):
+            names = _parts(header[2])
+            if header[1] == "[[" and len(names) == 1:
+                counts[names[0]] = counts.get(names[0], -1) + 1
+            at: list[str | int] = [*names]
+            if names and names[0] in counts:
+                at.insert(1, counts[names[0]])
+            above = at
+        elif (said := _SET.match(line)) is not None:
+            at = [*above, *_parts(said[1])]
+        else:
+            continue
+        if at == place[: len(at)] and len(at) > max(length, min(len(place), 2) - 1):  # a header alone says too little
+            found, length = number, len(at)
+    return found
+
+
+def _parts(dotted: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in dotted.split(".")]
 
 
 def _again(error: str, body: list[str], at: int, begin: int, name: str) -> str | None:

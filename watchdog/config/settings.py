@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -21,7 +21,7 @@ from watchdog.concurrency import threads
 from watchdog.config.fields import plain_in_url, suggest
 from watchdog.config.messages import explain
 from watchdog.config.paths import Paths, places_for
-from watchdog.config.salvage import salvage
+from watchdog.config.salvage import line_of, salvage
 from watchdog.config.schema import (
     DEFAULT_HOOKS,
     SHIPPED_POLICIES,
@@ -49,6 +49,7 @@ _ENDLESS_KEY = re.compile(
     rb"""(?:["'\w-]{1,40}[ \t]{0,9}\.[ \t]{0,9}){100}"""
 )  # tomllib takes minutes for 20,000 parts
 _SECTIONS = {name: "tuple" in str(field.annotation) for name, field in Config.model_fields.items()}  # [[list]] or not
+_KEYED = re.compile(r"([a-z_][\w-]*(?:\[\d+\]|\.[\w-]+)*): ")  # how a problem with a key begins
 _MARK = b"\xef\xbb\xbf"
 _MOST = 50  # problems told of one file; it is another file than was meant
 _SOCKET_ROOM = 63  # sun_path holds 107 bytes (unix(7)); "/notify/run-" and 32 hex digits need 44 of them
@@ -148,10 +149,19 @@ def load(explicit: str | None = None, *, environ: Mapping[str, str] = os.environ
     try:
         settings = settings_of(parse(text, path, places), path, places)
     except ConfigError as error:
-        raise ConfigError([*unsafe, *error.problems], error.rest) from None
+        raise ConfigError([*unsafe, *_with_lines(error.problems, path, text)], error.rest) from None
     if unsafe:
         raise ConfigError(unsafe, settings)
     return settings
+
+
+def _with_lines(problems: Iterable[str], path: str, text: bytes) -> Iterator[str]:
+    """The same, with the line on which the key of each stands in the file; tomllib's own faults have theirs."""
+    words = text.decode("utf-8", "replace")
+    for problem in problems:
+        said = _KEYED.match(problem.removeprefix(f"{path}: "))
+        line = line_of(words, said[1]) if said is not None else None
+        yield problem if line is None else f"{problem} (at line {line})"
 
 
 def _open(path: str, flags: int) -> int:

@@ -4,11 +4,10 @@ import os
 import stat
 from contextlib import AsyncExitStack, suppress
 
-from watchdog.agents.history import EventRecorder
 from watchdog.agents.tracker import AgentTracker
 from watchdog.concurrency import threads
 from watchdog.config.paths import ensure_directories, notify_directory
-from watchdog.control.context import ControlContext, HistorySignal
+from watchdog.control.context import ControlContext
 from watchdog.control.server import serve
 from watchdog.errors import WatchdogError
 from watchdog.host.fd_limit import FdExhaustion
@@ -21,13 +20,10 @@ PATIENCE = 1.0  # seconds for a look at the runtime directory, which a sweep wai
 class ControlSocket:
     """Serves the desk at its path, and again when somebody removed the socket or its directory."""
 
-    def __init__(
-        self, desk: ControlContext, chronicle: EventRecorder, locks: InstanceLocks, hearing: AgentTracker
-    ) -> None:
+    def __init__(self, desk: ControlContext, locks: InstanceLocks, hearing: AgentTracker) -> None:
         self.desk = desk
         self._hearing = hearing
         self._locks = locks
-        self._chronicle = chronicle
         self._open = AsyncExitStack()
         self._inode: int | None = None
         self._stamp: tuple[int, int, int] | None = None  # of the notify directory, when all lay there
@@ -39,8 +35,7 @@ class ControlSocket:
     async def open(self) -> None:
         """Listen. Raises OSError when the socket cannot be made."""
         self._shortage.watch()
-        self.desk.bell = HistorySignal()  # in place: a reload puts new settings into this very desk
-        self._chronicle.on_write = self.desk.bell.ring
+        self.desk.recorder.new_events.reopen()
         await self._open.enter_async_context(serve(self.desk))
         self._inode = os.stat(self.desk.socket_path).st_ino
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
 
-from watchdog.control.admission import Admission, retry_after
+from watchdog.agents.admission import Admission, retry_after
 from watchdog.core.admission import WAIT, LimitKind, cost_of, may_take
 from watchdog.core.peer import Peer
 from watchdog.errors import Limited, TooMany

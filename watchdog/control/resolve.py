@@ -6,13 +6,13 @@ agents that one may touch are candidates: another user who takes the same name d
 
 from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent
-from watchdog.agents.process_claim import foreign_number, has_ended
+from watchdog.agents.process_claim import has_ended
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, Json
 from watchdog.control.remote_hosts import HostView
 from watchdog.core.agent import ENDED
 from watchdog.core.peer import Peer
-from watchdog.errors import AgentNotFound, Ambiguous, BadRequest, Conflict, Forbidden, NotYours, ProcessNotFound
+from watchdog.errors import AgentNotFound, BadRequest, Conflict, Forbidden, ProcessNotFound
 from watchdog.registry.rows import AgentRow
 
 _GROUPS = ("tag:", "task:", "type:")
@@ -29,52 +29,12 @@ def is_wide(target: str) -> bool:
     return word == "all" or word.startswith(("tag:", "type:"))
 
 
-def visible(desk: ControlContext, peer: Peer) -> frozenset[str]:
-    """The ids of the agents that the peer may act on."""
-    return frozenset(agent.agent_id for agent in desk.fleet if peer.may(agent.reg.owner_uid))
-
-
-def resolve(desk: ControlContext, peer: Peer, word: str) -> Agent:
-    """The living agent that the peer means and may touch. Raises AgentNotFound (NotYours), Ambiguous."""
-    if _means_another(peer, word):
-        raise _not_ours(word)
-    try:
-        return selectors.select_one(desk.fleet, word, visible(desk, peer))
-    except AgentNotFound as missing:
-        if peer.admin or not _anybodys(desk, word):
-            raise missing from None
-    raise _not_yours(word, peer)
-
-
-def _not_yours(word: str, peer: Peer) -> NotYours:
-    return NotYours(f"{word!r} is an agent of another user; you are uid {peer.uid} and act on your own")
-
-
-def _means_another(peer: Peer, word: str) -> bool:
-    """Whether that is a pid in another pid namespace than ours; of eight digits and more it may be an id."""
-    return selectors.is_number(word) and len(word) < 8 and foreign_number(peer)
-
-
-def _not_ours(pid: str) -> AgentNotFound:
-    return AgentNotFound(f"{pid} is a number of your own pid namespace; say its name or id")
-
-
-def _anybodys(desk: ControlContext, word: str) -> bool:
-    try:
-        selectors.select_one(desk.fleet, word)
-    except AgentNotFound:
-        return False
-    except Ambiguous:
-        return True
-    return True
-
-
 async def recheck_owner(desk: ControlContext, peer: Peer, agent: Agent) -> None:
     """Follow an agent that root started to the user to whom it has dropped, and refuse peers that may not act on it.
 
     Nothing else changes an owner: what its process runs as at this instant gives nobody an agent. Raises Forbidden.
     """
-    await desk.follow(agent)
+    await desk.tracker.follow(agent, desk.store)
     if not peer.may(agent.reg.owner_uid):
         raise Forbidden(f"{agent.reg.name} belongs to uid {agent.reg.owner_uid}; you are uid {peer.uid}")
 
@@ -82,7 +42,7 @@ async def recheck_owner(desk: ControlContext, peer: Peer, agent: Agent) -> None:
 async def own_agent(desk: ControlContext, peer: Peer, agent_id: str) -> Agent:
     """The living agent of an id or name that the peer may touch. Conflict for one that has ended."""
     try:
-        agent = resolve(desk, peer, agent_id)
+        agent = selectors.resolve(desk.fleet, peer, agent_id)
         await recheck_owner(desk, peer, agent)
         return agent
     except AgentNotFound:
@@ -90,26 +50,13 @@ async def own_agent(desk: ControlContext, peer: Peer, agent_id: str) -> Agent:
         raise Conflict(f"agent {row.agent_id} ({row.registration.name}) has ended ({row.status})") from None
 
 
-def parent_of(desk: ControlContext, peer: Peer, word: str, owner: int) -> str:
-    """The id of the living agent that is to be a parent of that owner's. Raises BadRequest, Ambiguous, Forbidden."""
-    try:
-        agent = resolve(desk, peer, word)
-    except AgentNotFound as error:
-        if isinstance(error, Forbidden):
-            raise
-        raise BadRequest(f"parent: {word!r} is no living agent; leave it out or name one") from None
-    if agent.reg.owner_uid != owner:
-        raise Forbidden(f"parent: {agent.reg.name} belongs to uid {agent.reg.owner_uid}, this agent to uid {owner}")
-    return agent.agent_id
-
-
 async def resolve_ended(desk: ControlContext, peer: Peer, word: str) -> AgentRow:
     """This host's newest ended agent of that id, name or pid (another's only if there is none of one's own)."""
     rows = await desk.store.read(desk.store.store.find, word) or await _of_pid(desk, peer, word)
     rows = [row for row in rows if row.status in ENDED and row.registration.host == desk.host]
     mine = [row for row in rows if row.registration.owner_uid == peer.uid]
-    if not mine and not peer.admin and _anybodys(desk, word):
-        raise _not_yours(word, peer)
+    if not mine and not peer.admin and selectors.is_anybodys(desk.fleet, word):
+        raise selectors.not_yours(word, peer)
     if not rows and selectors.is_number(word):
         raise _no_agents(desk, peer, word)
     if not rows:
@@ -124,13 +71,18 @@ async def resolve_ended(desk: ControlContext, peer: Peer, word: str) -> AgentRow
 
 
 def unwatched(desk: ControlContext, peer: Peer, name: str) -> Json | None:
-    """Who stands in a foreign registry by that name, and cannot be told to be any process."""
-    return next((one for one in desk.shown() if one["name"] == name and peer.may(int(str(one["owner_uid"])))), None)
+    """An entry of a foreign registry by that name which cannot be matched to any process."""
+    return next((one for one in unwatched_of(desk, peer) if one["name"] == name), None)
+
+
+def unwatched_of(desk: ControlContext, peer: Peer) -> list[Json]:
+    """The entries of foreign registries that are not watched, as `list` shows them; of its own for a user."""
+    return [one for one in desk.sources.shown() if peer.may(int(str(one["owner_uid"])))]
 
 
 async def _of_pid(desk: ControlContext, peer: Peer, word: str) -> list[AgentRow]:
     """Agents of this boot whose main process had that number; none when somebody has it now."""
-    if not selectors.is_number(word) or len(word) > 7 or _means_another(peer, word):
+    if not selectors.is_number(word) or len(word) > 7 or selectors.means_another(peer, word):
         return []
     if not await has_ended(int(word), desk.host):
         return []
@@ -140,8 +92,8 @@ async def _of_pid(desk: ControlContext, peer: Peer, word: str) -> list[AgentRow]
 
 
 def _no_agents(desk: ControlContext, peer: Peer, pid: str) -> AgentNotFound | ProcessNotFound:
-    if _means_another(peer, pid):
-        return _not_ours(pid)
+    if selectors.means_another(peer, pid):
+        return selectors.not_ours(pid)
     for agent in desk.fleet:
         parts = {str(number) for number, _ in agent.processes} | {str(agent.wrapper.pid) if agent.wrapper else ""}
         if pid in parts and peer.may(agent.reg.owner_uid):
@@ -160,7 +112,7 @@ def group(desk: ControlContext, peer: Peer, target: str) -> list[Agent]:
     """The living agents of a group that the peer may touch. Raises AgentNotFound for a tag, task or type nobody has."""
     if target == "orphans":
         raise BadRequest("orphans: they have ended already; `kill` ends what lives of them, `reap` shows it")
-    mine = visible(desk, peer)
+    mine = selectors.visible(desk.fleet, peer)
     agents = selectors.select(desk.fleet, target, mine)
     if agents or target in ("all", "stalled"):
         return agents
@@ -172,7 +124,7 @@ def group(desk: ControlContext, peer: Peer, target: str) -> list[Agent]:
 def members(desk: ControlContext, peer: Peer, house: HostView, word: str) -> list[Agent]:
     """The living agents of one target on one host. Raises AgentNotFound, Ambiguous, Forbidden."""
     if house.host == desk.host:
-        return group(desk, peer, word) if is_group(word) else [resolve(desk, peer, word)]
+        return group(desk, peer, word) if is_group(word) else [selectors.resolve(desk.fleet, peer, word)]
     agents = [] if word == "orphans" else selectors.select(house.fleet, word)
     if not agents and word not in ("all", "stalled"):
         raise AgentNotFound(f"no living agent of host {house.host} has {word} (see: agent-watchdog list --all-hosts)")

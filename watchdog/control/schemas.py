@@ -1,73 +1,54 @@
 """The bodies of requests. Strict: an unknown key, a wrong type or a value out of range is refused, all faults at once.
 
-Durations are seconds and say so in their names. Nothing here decides about rights.
+Durations are seconds and say so in their names. Nothing here decides about rights. The rules of a registration are
+`core.registration`'s, as not only HTTP requests hold one.
 """
 
 import asyncio
 import json
-import re
+from collections.abc import Callable
 from typing import Annotated, TypeVar
 
 from aiohttp import web
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import from_json
 
-from watchdog.core.names import name_problem
 from watchdog.core.redaction import hide_secrets
+from watchdog.core.registration import (
+    PATH_CHARACTERS,
+    PID_MAX,
+    PLAIN_CHARACTERS,
+    RegistrationRequest,
+    path_fault,
+    pid_fault,
+    plain_fault,
+    registration_of,
+    word_fault,
+)
 from watchdog.errors import BadRequest
 
-_WORD = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
+T = TypeVar("T")
 
 
-def _name(value: str) -> str:
-    problem = name_problem(value)
-    if problem is not None:
-        raise ValueError(f"{value!r} {problem}; take another name")
-    return value
+def _checked(fault_of: Callable[[T], str | None]) -> AfterValidator:
+    """What refuses a value by a rule of `core.registration`."""
+
+    def check(value: T) -> T:
+        fault = fault_of(value)
+        if fault is not None:
+            raise ValueError(fault)
+        return value
+
+    return AfterValidator(check)
 
 
-def _word(value: str) -> str:
-    if not _WORD.fullmatch(value):
-        raise ValueError("must be 1 to 64 of A-Z a-z 0-9 . _ -")
-    return value
-
-
-def _kind(value: str) -> str:
-    return _word(value) if value else value
-
-
-def _plain(value: str) -> str:
-    if _CONTROL.search(value):
-        raise ValueError("must not contain control characters")
-    return value
-
-
-def _path(value: str) -> str:
-    if not value.startswith("/"):
-        raise ValueError("must be an absolute path")
-    if _CONTROL.search(value):
-        raise ValueError("must not contain a NUL, a newline or other control characters")
-    if ".." in value.split("/"):
-        raise ValueError("must not contain '..'; give the path as realpath(1) prints it")
-    return value
-
-
-def _not_init(value: int) -> int:
-    if value <= 1:
-        raise ValueError("must be the pid of an agent; 0, 1 and negative numbers are never one")
-    return value
-
-
-Name = Annotated[str, AfterValidator(_name)]
-Word = Annotated[str, AfterValidator(_word)]
-Kind = Annotated[str, AfterValidator(_kind)]
-Plain = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_plain)]
+Word = Annotated[str, _checked(word_fault)]
+Plain = Annotated[str, Field(min_length=1, max_length=PLAIN_CHARACTERS), _checked(plain_fault)]
 # Each is kept in the registry and shown in lines of the log: long enough for people, too short to fill a disk with.
 Text = Annotated[str, Field(max_length=500)]
 Why = Annotated[Text, AfterValidator(hide_secrets)]  # goes into log, history and the task row
-Path = Annotated[str, Field(max_length=1024), AfterValidator(_path)]
-Pid = Annotated[int, Field(le=PID_MAX), AfterValidator(_not_init)]
+Path = Annotated[str, Field(max_length=PATH_CHARACTERS), _checked(path_fault)]
+Pid = Annotated[int, Field(le=PID_MAX), _checked(pid_fault)]
 Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Targets = Annotated[list[Plain], Field(max_length=256)]
 
@@ -76,45 +57,6 @@ class Body(BaseModel):
     """What all bodies share."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Register(Body):
-    """POST /agents."""
-
-    name: Name
-    agent_id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
-    pid: Pid | None = None
-    type: Kind = ""
-    tags: Annotated[list[Word], Field(max_length=32)] = []
-    task: Plain | None = None
-    parent: Plain | None = None
-    stall_after_seconds: Seconds | None = None
-    interval_seconds: Seconds | None = None
-    ttl_seconds: Seconds | None = None
-    worktree: Path | None = None
-    temp_dir: Path | None = None
-    beat_file: Path | None = None
-    log: Path | None = None
-    transcript: Path | None = None
-    queued: bool = False
-    source: Word = "register"
-    command: Plain | None = None  # the program's name, where the pid is not known yet; never a command line
-    notify_socket: Annotated[Path, Field(max_length=107)] | None = None  # sun_path, unix(7)
-    replace: bool = False
-    taken_from: Annotated[Path, Field(max_length=107)] | None = None  # the socket of its daemon, which is gone
-
-    @model_validator(mode="after")
-    def _fits(self) -> "Register":
-        """The silence that is allowed must leave room for one lost beat."""
-        after, interval = self.stall_after_seconds, self.interval_seconds
-        if after is not None and interval is not None and after < 2 * interval:
-            raise ValueError(
-                f"stall_after_seconds: {after:g} is less than two beats of {interval:g} s, so one late beat would end "
-                f"the agent; give at least {2 * interval:g}, or leave it out"
-            )
-        if self.queued and self.pid is not None:
-            raise ValueError("queued: an agent that has a pid has started; leave one of the two out")
-        return self
 
 
 class Change(Body):
@@ -213,6 +155,15 @@ def parse(kind: type[B], raw: bytes) -> B:
     except ValidationError as error:
         known = ", ".join(sorted(kind.model_fields))
         raise BadRequest("\n".join(_fault(fault, known) for fault in error.errors(include_url=False))) from None
+
+
+def parse_registration(raw: bytes) -> RegistrationRequest:
+    """Read the body of POST /agents. Raises BadRequest that lists every fault, one line each, with its key."""
+    try:
+        document: object = from_json(raw or b"{}")
+    except ValueError as error:
+        raise BadRequest(f"the body is not JSON: Invalid JSON: {error}") from None
+    return registration_of(document)
 
 
 def _fault(fault: object, known: str) -> str:

@@ -108,7 +108,7 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         return _problem(error.http_status, error.code, str(error))
     except web.HTTPException as error:
         if error.status == 404:
-            return _problem(404, "not_found", f'there is no {request.path}; see the README, "HTTP"')
+            return _problem(404, "not_found", f'there is no {request.path}; see agents.md, "HTTP"')
         return _problem(error.status, "bad_request", f"{request.method} {request.path}: {error.reason}")
     except Exception as error:  # one request's failure must stay this request's
         if isinstance(error, ConnectionError) and gone(request):
@@ -237,7 +237,7 @@ async def serve(desk: ControlContext, listener: socket.socket | None = None) -> 
             yield
         finally:
             server.close()
-            desk.bell.close()
+            desk.recorder.new_events.close()
     finally:
         await runner.cleanup()
         listener.close()

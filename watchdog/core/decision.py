@@ -152,7 +152,7 @@ def decide(looks: Iterable[Look], limits: Limits) -> list[Decision]:
             stop = _veto(look, decision, limits, budget)
             if stop is not None:
                 veto, why = stop
-                decision = replace(decision, action=Action.HOLD, text=f"held: {why}", veto=veto)
+                decision = replace(decision, action=Action.HOLD, text=why, veto=veto)
             elif _ends(decision):
                 budget = budget.after(look.owner)
         decisions.append(decision)

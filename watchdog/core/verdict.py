@@ -27,6 +27,7 @@ class Observation:
     """
 
     presence: Presence
+    hangs: str | None = None  # which file of its main process, so that nothing is known of that
     status: Status = Status.RUNNING
     promised: bool = False
     has_beaten: bool = False
@@ -93,13 +94,19 @@ def _gone(seen: Observation, policy: Policy) -> Judgement | None:
 
 def _elsewhere(seen: Observation, policy: Policy) -> Judgement | None:
     if seen.elsewhere is not None:
-        return Judgement(Verdict.HEALTHY, f"watched by {seen.elsewhere}, not by this daemon")
+        return Judgement(Verdict.HEALTHY, left_to_another(seen.elsewhere))
     return None
+
+
+def left_to_another(holder: str) -> str:
+    """The line of an agent that another daemon of this host watches."""
+    return f"watched by {holder}, not by this daemon"
 
 
 def _unknown(seen: Observation, policy: Policy) -> Judgement | None:
     if seen.presence is Presence.UNKNOWN:
-        return Judgement(Verdict.UNKNOWN, "its processes could not be looked at; that never means dead")
+        what = "its processes could not be looked at" if seen.hangs is None else f"reading {seen.hangs} hangs"
+        return Judgement(Verdict.UNKNOWN, f"{what}, so it counts neither as ended nor as silent")
     if seen.unread is not None and seen.unread <= policy.wait_limit:
         return Judgement(
             Verdict.UNKNOWN,

@@ -10,33 +10,37 @@ newly is asked about before it is taken in, by its owner's helper.
 
 import asyncio
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.fleet import Agent, Fleet
+from watchdog.agents.history import EventRecorder
 from watchdog.agents.process_claim import look_at
 from watchdog.agents.selectors import is_number
 from watchdog.client import client, sockets
+from watchdog.client.custody import daemon_of
+from watchdog.clock import Clock
 from watchdog.concurrency import threads
 from watchdog.concurrency.threads import Pool
-from watchdog.control.context import Alone, ControlContext, Json
 from watchdog.core.custody import Custody, DaemonProcess, Holder, custody
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Identity, Presence
 from watchdog.core.sd_notify import Words, parse_datagram, words_of
 from watchdog.errors import DaemonUnreachable, OwnerCallFailed, UnsafeDirectory, WatchdogError
 from watchdog.helpers.pool import HelperPool
-from watchdog.owner.daemons import daemon_of
+from watchdog.kill.worker import KillWorker
 from watchdog.processes import identity as identities
+from watchdog.processes.environment import environment
 from watchdog.processes.identity import Seen, presence
+from watchdog.processes.reader import awaited
 
 ANSWER = 1.0  # seconds that another daemon has for one answer
 REMEMBERED = 60.0  # seconds until one that holds a process we do not is asked about it again
 MOST_WAITING = 256  # words that are to be passed on
 Key = tuple[int, int]  # pid and start ticks
+Json = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +52,28 @@ class _Neighbour:
     held: dict[Key, tuple[str, str]]  # id and name of each agent there
 
 
-class Custodians(Alone):
+class Custodians:
     """Knows which other daemon holds what. One round at a time."""
 
-    def __init__(self, desk: ControlContext, owners: HelperPool, veto: Callable[[Agent, str], None]) -> None:
-        """`veto` calls off the daemon's own order to end an agent, if nobody was signalled yet."""
-        self._desk = desk
-        self._veto = veto
+    def __init__(
+        self,
+        fleet: Fleet,
+        clock: Clock,
+        recorder: EventRecorder,
+        owners: HelperPool,
+        kills: KillWorker,
+        host: str,
+        socket_path: str,
+    ) -> None:
+        """`socket_path`: our own, which is not asked."""
+        self._fleet = fleet
+        self._clock = clock
+        self._tell = recorder.tell  # into the log and the history
         self._owners = owners
-        me = identities.read_identity(os.getpid(), desk.host)
+        self._kills = kills
+        self._host = host
+        self._socket_path = socket_path
+        me = identities.read_identity(os.getpid(), host)
         self._me = DaemonProcess(os.geteuid(), os.getpid(), 0 if me is None else me.start_ticks)
         self._neighbours: dict[str, _Neighbour] = {}  # by socket
         self._learnt: dict[Key, tuple[Holder, Identity, float]] = {}  # processes that we left to others; until when
@@ -67,9 +84,9 @@ class Custodians(Alone):
 
     async def round(self) -> None:
         """Ask every daemon that may hold agents of ours, and go by it."""
-        if len(self._desk.fleet):
+        if len(self._fleet):
             await self.look()
-            for agent in self._desk.fleet:
+            for agent in self._fleet:
                 self.settle(agent)
 
     async def look(self) -> None:
@@ -92,26 +109,26 @@ class Custodians(Alone):
         known = self._learnt.get(key)
         if known is not None:
             holder, daemon, until = known
-            alive = presence(daemon, None, host=self._desk.host) is not Presence.ABSENT
-            if alive and self._desk.clock.mono() < until:
+            alive = presence(daemon, None, host=self._host) is not Presence.ABSENT
+            if alive and self._clock.mono() < until:
                 return holder
             del self._learnt[key]
-        if self._deaf.get(owner, 0.0) > self._desk.clock.mono():
+        if self._deaf.get(owner, 0.0) > self._clock.mono():
             return None
         args: dict[str, Any] = {"pid": process.pid, "start_ticks": process.start_ticks, "sockets": self._usual(owner)}
-        args["but"] = self._desk.socket_path
+        args["but"] = self._socket_path
         try:
             answer = await self._asked(owner, args)
             found = None if answer is None else await self._proved(answer, owner)
         except (OwnerCallFailed, KeyError, TypeError, ValueError) as error:
             if isinstance(error, OwnerCallFailed) and error.reason == "late":
                 # No user makes us wait for each entry of a file.
-                self._deaf[owner] = self._desk.clock.mono() + REMEMBERED
+                self._deaf[owner] = self._clock.mono() + REMEMBERED
             return None  # missing evidence
         if found is None or custody(self._me, found[0].daemon, owner, held=False) is Custody.OURS:
             return None
-        self._learnt = {key: one for key, one in self._learnt.items() if one[2] > self._desk.clock.mono()}
-        self._learnt[key] = (*found, self._desk.clock.mono() + REMEMBERED)
+        self._learnt = {key: one for key, one in self._learnt.items() if one[2] > self._clock.mono()}
+        self._learnt[key] = (*found, self._clock.mono() + REMEMBERED)
         return found[0]
 
     async def _asked(self, owner: int, args: dict[str, Any]) -> Json | None:
@@ -121,13 +138,14 @@ class Custodians(Alone):
             return found
         try:
             async with asyncio.timeout(2 * ANSWER):
+                args["environment"] = await _environment(args["pid"])
                 return await asyncio.get_running_loop().run_in_executor(self._pool, partial(daemon_of, **args))
         except (TimeoutError, RuntimeError) as error:
             raise OwnerCallFailed("late", f"another daemon: {error}") from None
 
     def left_to(self, pid: int) -> Holder | None:
         """Whose that process was when we were last told of it, if we left it to another daemon."""
-        now = self._desk.clock.mono()
+        now = self._clock.mono()
         return next(
             (one for (number, _), (one, _, until) in self._learnt.items() if number == pid and now < until), None
         )
@@ -182,7 +200,7 @@ class Custodians(Alone):
 
     def _sockets(self) -> list[str]:
         """Those that may go before us: root's, and of our own uid. In a thread: a directory may hang."""
-        ours = self._desk.socket_path
+        ours = self._socket_path
         there = [path for path in (sockets.SYSTEM_SOCKET, *sockets.own_sockets()) if os.path.lexists(path)]
         return [path for path in dict.fromkeys(there) if path != ours]
 
@@ -206,7 +224,7 @@ class Custodians(Alone):
             held = answer.get("held")
             if status != 200 or not isinstance(held, list):
                 raise ValueError(f"it answered {status}")
-            seen = (await look_at([pid], self._desk.host))[pid]
+            seen = (await look_at([pid], self._host))[pid]
             if not isinstance(seen, Seen):
                 raise ValueError("it has ended, or cannot be seen")
             self._neighbours[path] = _Neighbour(
@@ -215,7 +233,7 @@ class Custodians(Alone):
                 {(int(one["pid"]), int(one["start_ticks"])): (str(one["agent_id"]), str(one["name"])) for one in held},
             )
         except (DaemonUnreachable, UnsafeDirectory, OSError, RuntimeError, LookupError, TypeError, ValueError):
-            if former is None or presence(former.identity, None, host=self._desk.host) is Presence.ABSENT:
+            if former is None or presence(former.identity, None, host=self._host) is Presence.ABSENT:
                 self._neighbours.pop(path, None)
 
     async def _proved(self, answer: Json, owner: int) -> tuple[Holder, Identity] | None:
@@ -223,7 +241,7 @@ class Custodians(Alone):
         pid, uid = int(str(answer["pid"])), int(str(answer["uid"]))
         if uid not in (ROOT, owner) or (self._me.uid == ROOT and uid == ROOT != owner):
             return None  # root's daemons are asked by us, not by a user
-        seen = (await look_at([pid], self._desk.host))[pid]
+        seen = (await look_at([pid], self._host))[pid]
         if not isinstance(seen, Seen) or seen.uids.one != uid:
             return None
         daemon = DaemonProcess(uid, pid, seen.identity.start_ticks)
@@ -237,7 +255,7 @@ class Custodians(Alone):
         if holder is not None:
             if agent.elsewhere != holder:
                 agent.left_to(holder)
-                self._veto(agent, f"watched by {holder}")
+                self._kills.veto(agent, f"watched by {holder}")
                 self._tell("agent.elsewhere", agent, f"{holder} holds it as {holder.name}; nothing is done here")
         elif agent.elsewhere is not None:
             former = agent.elsewhere
@@ -255,5 +273,11 @@ class Custodians(Alone):
                 return Holder(neighbour.daemon, path, *neighbour.held[key])
         return None
 
-    def _tell(self, event: str, agent: Agent, why: str) -> None:
-        self._desk.event(event, agent_id=agent.agent_id, name=agent.reg.name, why=why)
+
+async def _environment(pid: int) -> dict[str, str]:
+    """That of a process of our own uid; none where a read of it hangs."""
+    try:
+        found: dict[str, str] = await awaited(None, environment, pid)
+    except OSError:
+        return {}
+    return found

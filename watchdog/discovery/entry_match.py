@@ -4,23 +4,21 @@ The entry is the word of the uid that owns the file. It counts for processes of 
 the process that has it now only where the entry also tells when, or which.
 """
 
-import json
 import os
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.process_claim import Look, ProcessClaim, checked, look_at
 from watchdog.clock import Instant
-from watchdog.control.context import Json
-from watchdog.control.schemas import Register, parse
 from watchdog.core.names import name_for, name_problem
 from watchdog.core.peer import Peer
 from watchdog.core.process import Identity, Listed
 from watchdog.core.provenance import SLACK, Named, ToldTime, named
+from watchdog.core.registration import RegistrationRequest, field_problem
 from watchdog.core.source_entries import MOST_ENTRIES, WORDS_LIMIT, Entry, entry_of, unread_entry
 from watchdog.errors import (
     BadRequest,
@@ -36,6 +34,8 @@ from watchdog.processes.identity import Seen, ThreadSeen, boot_id
 from watchdog.processes.inside import numbered_inside
 from watchdog.processes.reader import awaited
 
+T = TypeVar("T")
+Json = dict[str, object]
 Double = int | OSError  # the pid here of another process with a number, or why nobody could look for one
 MOST_FURTHER = 8  # processes of one entry beside its main one: each look asks the kernel about each, 160 µs
 
@@ -305,31 +305,29 @@ def shown(kind: str, entry: Entry, uid: int, why: str) -> Json:
     }
 
 
-def bodies(kind: str, entry: Entry) -> list[Register]:
-    """The registration as fully as it can be read; then without what another agent may stand against."""
+def registration_requests(kind: str, entry: Entry, listed: Listed) -> list[RegistrationRequest]:
+    """What to ask for, the fullest first: all that can be read; without what another agent may stand against; by
+    another name. Raises BadRequest when even its pid or its rhythm is none.
+    """
     name = entry.name if name_problem(entry.name) is None else name_for(entry.name, kind)
-    least: Json = {"name": name, "pid": entry.pid, "source": kind}
-    if entry.promise is not None:
-        least["stall_after_seconds"] = entry.promise
-    wanted = {
-        "type": entry.type,
-        "tags": list(entry.tags),
-        "worktree": entry.worktree,
-        "transcript": entry.transcript,
-        "log": entry.log,
-    }
-    for key, value in wanted.items():
-        if value and _readable({**least, key: value}):
-            least[key] = value
-    links = {"task": entry.task, "parent": entry.parent}
-    full = {**least, **{key: value for key, value in links.items() if value and _readable({**least, key: value})}}
-    other = {**least, "name": name_for(name, f"{kind}-{entry.pid}")}
-    return [parse(Register, json.dumps(body).encode()) for body in (full, least, other)]
+    full = RegistrationRequest(
+        name,
+        pid=entry.pid,
+        type=_readable("type", entry.type) or "",
+        tags=_readable("tags", entry.tags) or (),
+        task=_readable("task", entry.task),
+        parent=_readable("parent", entry.parent),
+        stall_after_seconds=entry.promise,
+        worktree=_readable("worktree", entry.worktree),
+        log=_readable("log", entry.log),
+        transcript=_readable("transcript", entry.transcript),
+        source=kind,
+        entry=listed,
+    )
+    least = replace(full, task=None, parent=None)
+    return [full, least, replace(least, name=name_for(name, f"{kind}-{entry.pid}"))]
 
 
-def _readable(body: Json) -> bool:
-    try:
-        parse(Register, json.dumps(body).encode())
-    except BadRequest:
-        return False
-    return True
+def _readable(field: str, value: T) -> T | None:
+    """The value, or None where no registration may have it in that field."""
+    return value if value and field_problem(field, value) is None else None

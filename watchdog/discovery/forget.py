@@ -4,20 +4,25 @@ At its end its entries were closed by a hook. What is left (a registered name, m
 belongs to the same key and to nobody's living process: each registry is read anew, and written by compare-and-set.
 """
 
-from watchdog.control.context import ControlContext, Json
+from datetime import datetime
+
 from watchdog.core.source_entries import Entry, EntryEnd, end_json, entry_of
 from watchdog.errors import OwnerCallFailed
+from watchdog.helpers.pool import HelperPool
 from watchdog.registry.rows import AgentRow
 
 _SECONDS = 30.0
 
 
 async def remove_entries(
-    desk: ControlContext, row: AgentRow, by: str, *, resumable: bool, with_messages: bool
+    owners: HelperPool, row: AgentRow, by: str, now: datetime, *, resumable: bool, with_messages: bool
 ) -> list[str]:
-    """What was done in each registry in which the agent stood, in words; a fault is one of them."""
+    """What was done in each registry in which the agent stood, in words; a fault is one of them.
+
+    `by`: who asked for it. `now` stands for the time of its end where none is known.
+    """
     told = []
-    at = desk.now() if row.completed_at is None else row.completed_at
+    at = now if row.completed_at is None else row.completed_at
     reason = row.error_message or row.status.value
     end = EntryEnd(
         row.status.value, reason, by, at.timestamp(), row.exit_code, resumable=resumable, with_messages=with_messages
@@ -25,13 +30,14 @@ async def remove_entries(
     for place in row.registration.entries:
         uid, where = row.registration.owner_uid, {"kind": place.kind, "path": place.path}
         try:
-            there = [entry_of(one) for one in await desk.ask_owner(uid, "source_discover", dict(where), _SECONDS)]
+            there = [entry_of(one) for one in await owners.call_alone(uid, "source_discover", where, _SECONDS)]
             entry = next((one for one in there if one.key == place.key), None)
             if entry is None or _lives(entry):
                 told.append(f"{place.kind}: {'nothing left' if entry is None else 'kept, it means another run by now'}")
                 continue
-            args: Json = {**where, "key": place.key, "token": entry.token, "end": end_json(end)}
-            told.append(f"{place.kind}: {(await desk.ask_owner(uid, 'source_forget', args, _SECONDS))['message']}")
+            args = {**where, "key": place.key, "token": entry.token, "end": end_json(end)}
+            done = await owners.call_alone(uid, "source_forget", args, _SECONDS)
+            told.append(f"{place.kind}: {done['message']}")
         except (OwnerCallFailed, ValueError) as error:
             told.append(f"{place.kind}: {error}")
     return told

@@ -8,21 +8,24 @@ their report; here it is only removed. A report that was left for another daemon
 """
 
 import asyncio
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from watchdog.agents.fleet import Agent
-from watchdog.control.context import ControlContext
-from watchdog.control.routes.agents import take_in
-from watchdog.control.schemas import Register, parse
+from watchdog.agents.history import EventRecorder
+from watchdog.agents.holds import Holds
+from watchdog.agents.registration import Registrar
+from watchdog.clock import Clock
 from watchdog.core.agent import ENDED
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.names import name_for
 from watchdog.core.peer import Peer
+from watchdog.core.registration import RegistrationRequest, registration_of
 from watchdog.errors import BadRequest, Conflict, OwnerCallFailed, RegistryUnavailable, WatchdogError
 from watchdog.helpers.pool import HelperPool
+from watchdog.kill.worker import KillWorker
 from watchdog.probes.exit_report import DEADLINE, DIRECTORY, end_of, told
 from watchdog.telemetry import logger
 
@@ -35,9 +38,24 @@ WHY = "its `run` has written down that it ended, when no daemon could be told"
 class RunReportImporter:
     """A job of its own, at start and then as seldom as the reaper. One owner's fault stays his own."""
 
-    def __init__(self, desk: ControlContext, owners: HelperPool) -> None:
-        self._desk = desk
+    def __init__(
+        self,
+        registrar: Registrar,
+        holds: Holds,
+        kills: KillWorker,
+        clock: Clock,
+        owners: HelperPool,
+        recorder: EventRecorder,
+        runtime_dir: str,
+    ) -> None:
+        self._registrar = registrar
+        self._store = registrar.store
+        self._holds = holds
+        self._kills = kills
+        self._clock = clock
         self._owners = owners
+        self._recorder = recorder
+        self._runtime_dir = runtime_dir
         self._told: dict[int, frozenset[str]] = {}  # by owner, what cannot be taken
 
     async def round(self) -> None:
@@ -55,17 +73,17 @@ class RunReportImporter:
         """Who may have left one for us: ourselves; for root also who had an agent here, and who is logged in."""
         if os.geteuid() != 0:
             return {os.geteuid()}
-        uids = {0} | await self._desk.store.read(self._desk.store.store.owners, self._desk.host)
+        uids = {0} | await self._store.read(self._store.store.owners, self._registrar.host)
         with suppress(OSError):
             uids |= {int(name) for name in os.listdir("/run/user") if name.isdigit() and len(name) < 11}
         return uids
 
     def _directories(self, uid: int) -> list[str]:
-        """As `cli.resident.inbox.open_inbox` chooses."""
+        """As `cli.run.inbox.open_inbox` chooses."""
         fallback = f"/tmp/agent-watchdog-{uid}"  # noqa: S108  read by that uid, as all of these
         beside = f"/tmp/.agent-watchdog-{uid}-*"  # noqa: S108  all of them: control.client.fallbacks
         runtime = [f"/run/user/{uid}/agent-watchdog", fallback, beside]
-        own = [self._desk.runtime_dir, *runtime] if uid == os.geteuid() else runtime
+        own = [self._runtime_dir, *runtime] if uid == os.geteuid() else runtime
         return [f"{directory}/{DIRECTORY}" for directory in dict.fromkeys(own)]
 
     async def _of_owner(self, uid: int) -> None:
@@ -90,30 +108,31 @@ class RunReportImporter:
         news = sorted(problems - self._told.get(uid, frozenset()))
         for words in news[:TOLD]:
             with logger.caused_by(uid):
-                self._desk.event(
+                self._recorder.event(
                     "row.quarantined", why=f"how an agent ended, as its `run` wrote it down for uid {uid}: {words}"
                 )
         self._told[uid] = frozenset(problems.difference(news[TOLD:]))
 
     async def _take(self, uid: int, path: str, report: object) -> str | None:
         """Deal with one: None, or why nothing can be done with it. Raises RegistryUnavailable, OwnerCallFailed."""
-        desk, agent_id = self._desk, os.path.basename(path)
+        agent_id = os.path.basename(path)
         try:
             end = end_of(report)
             assert isinstance(report, dict)
-            agent = desk.fleet.get(agent_id)
-            row = None if agent is not None else await desk.store.read(desk.store.store.agent, agent_id)
-            if report.get("boot_id") != desk.boot_id or (row is not None and row.status in ENDED):
+            agent = self._registrar.fleet.get(agent_id)
+            row = None if agent is not None else await self._store.read(self._store.store.agent, agent_id)
+            if report.get("boot_id") != self._registrar.boot_id or (row is not None and row.status in ENDED):
                 await self._owners.call(uid, "end_report_done", {"path": path}, DEADLINE)
                 return None
-            mine = report.get("socket") in (None, desk.socket_path)
-            if row is not None or not mine or desk.holds.reason_for(agent_id, desk.now()) is not None:
+            mine = report.get("socket") in (None, f"{self._runtime_dir}/control.sock")
+            held = self._holds.reason_for(agent_id, self._clock.now().wall) is not None
+            if row is not None or not mine or held:
                 return None
             if agent is None:
                 agent = await self._registered(uid, agent_id, report.get("registration"))
             if agent.identity is None and agent.request_id is None and agent.reg.owner_uid == uid:
                 agent.exit_code, agent.exit_signal, agent.exit_told = end.exit_code, end.exit_signal, told(end)
-                await desk.request_kill(agent, Reason.GONE, KillOptions(by_root=uid == 0), f"uid {uid}", WHY)
+                await self._kills.request(agent, Reason.GONE, KillOptions(by_root=uid == 0), f"uid {uid}", WHY)
         except (RegistryUnavailable, OwnerCallFailed):
             raise
         except (WatchdogError, RecursionError) as error:
@@ -122,25 +141,25 @@ class RunReportImporter:
 
     async def _registered(self, uid: int, agent_id: str, registration: object) -> Agent:
         """It as an agent, without what does not fit any more. Raises BadRequest, Conflict, Forbidden."""
-        body = parse(Register, json.dumps(registration).encode())
-        if body.agent_id != agent_id or body.source != "run":
+        asked = registration_of(registration)
+        if asked.agent_id != agent_id or asked.source != "run":
             raise BadRequest("it is not the file's agent, or none of a `run`")
-        desk = self._desk
-        async with desk.registering(uid):
-            task = None if body.task is None else await desk.store.read(desk.store.store.task, body.task)
+        async with self._registrar.turn(uid):
+            task = None if asked.task is None else await self._store.read(self._store.store.task, asked.task)
             if task is not None and task.assigned_agent is not None:
-                body = body.model_copy(update={"task": None})  # another works on it, or has done it
-            for one in _variants(body):
+                asked = replace(asked, task=None)  # another works on it, or has done it
+            for one in _variants(asked):
                 try:
-                    return (await take_in(desk, Peer(uid, uid, os.getpid()), one))[0]
+                    return (await self._registrar.register(one, Peer(uid, uid, os.getpid()))).agent
                 except (BadRequest, Conflict) as error:
                     refusal = error
         raise refusal
 
 
-def _variants(body: Register) -> Iterator[Register]:
+def _variants(asked: RegistrationRequest) -> Iterator[RegistrationRequest]:
     """Its parent may have ended by now, its temp dir may be another's, and so may its name."""
-    body = body.model_copy(update={"replace": False, "pid": None})
-    other = {"name": name_for(body.name, str(body.agent_id)[:4])}
-    for less in ({}, {"parent": None}, {"temp_dir": None}, other):
-        yield (body := body.model_copy(update=less))
+    whole = replace(asked, replace=False, pid=None)
+    yield whole
+    yield (orphan := replace(whole, parent=None))
+    yield (bare := replace(orphan, temp_dir=None))
+    yield replace(bare, name=name_for(asked.name, str(asked.agent_id)[:4]))

@@ -8,11 +8,14 @@ nobody's beats would be read.
 import asyncio
 from dataclasses import dataclass, field
 
-from watchdog.control.context import ControlContext
+from watchdog.agents.history import EventRecorder
+from watchdog.clock import Clock
+from watchdog.config.settings import Settings
 from watchdog.core.agent import ENDED, Status
 from watchdog.core.source_entries import Became, Entry, EntryEnd, end_json
 from watchdog.errors import OwnerCallFailed, WatchdogError
 from watchdog.helpers.pool import HelperPool
+from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
 
 LOOKS = 2  # that find the same
@@ -33,19 +36,32 @@ class _Ghost:
 
 
 class StaleEntries:
-    """Those of all registries. `agents` remembers whose entry each was, while this daemon lives."""
+    """Those of all registries."""
 
-    def __init__(self, desk: ControlContext, owners: HelperPool) -> None:
-        self._desk = desk
+    def __init__(
+        self, store: AsyncStore, clock: Clock, settings: Settings, owners: HelperPool, recorder: EventRecorder
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._settings = settings
         self._owners = owners
+        self._recorder = recorder
         self._known: dict[Place, _Ghost] = {}
-        self.agents: dict[Place, str] = {}
+        self._agents: dict[Place, str] = {}  # whose entry each is or was, while this daemon lives
+
+    def apply(self, settings: Settings) -> None:
+        """Go by these from now on."""
+        self._settings = settings
 
     def keep(self, kind: str, path: str, entries: list[Entry]) -> None:
         """Forget what does not stand there any more."""
         there = {(kind, path, one.key, one.token) for one in entries}
         self._known = {key: ghost for key, ghost in self._known.items() if key[:2] != (kind, path) or key in there}
-        self.agents = {key: agent for key, agent in self.agents.items() if key[:2] != (kind, path) or key in there}
+        self._agents = {key: agent for key, agent in self._agents.items() if key[:2] != (kind, path) or key in there}
+
+    def remember(self, kind: str, path: str, entry: Entry, agent_id: str) -> None:
+        """Which agent's entry it is; it stays so when that agent has ended."""
+        self._agents[kind, path, entry.key, entry.token] = agent_id
 
     def alive(self, kind: str, path: str, entry: Entry) -> None:
         """It is none."""
@@ -54,10 +70,10 @@ class StaleEntries:
     def seen(self, kind: str, path: str, entry: Entry, uid: int, why: str) -> None:
         """One more look found that its process is gone."""
         ghost = self._known.setdefault(
-            (kind, path, entry.key, entry.token), _Ghost(entry, uid, why, self._desk.clock.mono())
+            (kind, path, entry.key, entry.token), _Ghost(entry, uid, why, self._clock.mono())
         )
         if _content(ghost.entry) != _content(entry):
-            ghost.since, ghost.looks = self._desk.clock.mono(), 0
+            ghost.since, ghost.looks = self._clock.mono(), 0
         ghost.entry, ghost.why = entry, why
         ghost.looks += 1
 
@@ -69,12 +85,12 @@ class StaleEntries:
         await asyncio.gather(*map(self._some, registries.values()))
 
     async def _some(self, places: list[Place]) -> None:
-        until = self._desk.clock.mono() + ROUND
+        until = self._clock.mono() + ROUND
         for place in places:
             ghost = self._known.get(place)
             if ghost is None or not self._due(ghost):
                 continue  # since the round began it has come to life, or is closed
-            if self._desk.clock.mono() >= until:
+            if self._clock.mono() >= until:
                 return
             ghost.looks = LOOKS - 1
             self._known[place] = self._known.pop(place)  # one that hangs comes last in the next round
@@ -86,20 +102,20 @@ class StaleEntries:
     def _due(self, ghost: _Ghost) -> bool:
         entry = ghost.entry
         patience = 0.0 if entry.beat is None else BEATS if entry.promise is None else entry.promise / 2
-        passed = self._desk.clock.mono() - ghost.since
-        return ghost.looks >= LOOKS and passed >= patience and not self._desk.settings.observe
+        passed = self._clock.mono() - ghost.since
+        return ghost.looks >= LOOKS and passed >= patience and not self._settings.observe
 
     async def _close(self, place: Place, ghost: _Ghost) -> None:
         kind, path = place[:2]
         entry, uid, why = ghost.entry, ghost.uid, ghost.why
-        desk, end = self._desk, await self._end(place, why)
+        end = await self._end(place, why)
         evidence = {"source": kind, "path": path, "key": entry.key, "pid": entry.pid}
         if "history" not in ghost.told:  # the intent, once
             ghost.told.add("history")
-            add, now = desk.store.store.add_event, desk.now()
+            add, now = self._store.store.add_event, self._clock.now().wall
             words = f"{entry.name} in {kind}: {why}"
-            await desk.store.write(
-                add, "source.ghost", self.agents.get(place), "daemon", words, now, evidence=evidence, owner_uid=uid
+            await self._store.write(
+                add, "source.ghost", self._agents.get(place), "daemon", words, now, evidence=evidence, owner_uid=uid
             )
         args = {"kind": kind, "path": path, "key": entry.key, "token": entry.token, "end": end_json(end)}
         try:
@@ -113,23 +129,23 @@ class StaleEntries:
 
     async def _end(self, place: Place, why: str) -> EntryEnd:
         """How it ended: as our own row says, where it was an agent of ours whose hook failed; else nobody knows."""
-        now = self._desk.now().timestamp()
-        agent_id = self.agents.get(place)
-        row = None if agent_id is None else await self._desk.store.read(self._desk.store.store.agent, agent_id)
+        now = self._clock.now().wall.timestamp()
+        agent_id = self._agents.get(place)
+        row = None if agent_id is None else await self._store.read(self._store.store.agent, agent_id)
         if row is None or row.status not in ENDED:
             return EntryEnd("lost", why, "daemon", now)
         ended_at = now if row.completed_at is None else row.completed_at.timestamp()
         reason = (row.error_message or why).removeprefix(f"Agent {row.status}: ")
         task = {Status.COMPLETED: "completed", Status.FAILED: "failed"}.get(row.status)
         task = "completed" if row.finished and row.status is not Status.FAILED else task
-        task = task or self._desk.settings.policy_for(row.registration).task_status
+        task = task or self._settings.policy_for(row.registration).task_status
         return EntryEnd(row.status.value, reason, "daemon", ended_at, row.exit_code, task_status=task)
 
     def _tell(self, ghost: _Ghost, event: str, place: Place, why: str) -> None:
         if event not in ghost.told:
             ghost.told.add(event)
             with logger.caused_by(ghost.uid):
-                self._desk.event(event, source=place[0], path=place[1], name=ghost.entry.name, why=why)
+                self._recorder.event(event, source=place[0], path=place[1], name=ghost.entry.name, why=why)
 
 
 def _content(entry: Entry) -> object:

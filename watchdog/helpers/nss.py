@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from watchdog.clock import Clock
@@ -27,6 +28,7 @@ MOST = 64  # questions that may wait for an answer at once
 GROUPS = 65_536  # of one person: NGROUPS_MAX of Linux
 FRESH = 60.0  # seconds that the gid of a group is believed
 FIRST = 0.25  # seconds that the first question for a group may keep its caller waiting
+USER_SECONDS = 3.0  # for the uid of one user
 T = TypeVar("T")
 _libc = ctypes.CDLL(None)
 
@@ -116,3 +118,40 @@ def person(uid: int) -> tuple[Account, list[int]]:
         "LANG": os.environ.get("LANG", "C.UTF-8"),
     }
     return Account(uid, group, known, environment), groups_of(name, group) if known else [group]
+
+
+class UserLookup:
+    """The uids of users by their names. NSS may take minutes (a directory server that is away): one question each."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, asyncio.Future[int | None]] = {}
+        self._known: dict[str, int] = {}
+
+    async def uid(self, user: str) -> int:
+        """Of that user; of none ourselves. While NSS does not answer, what it said last.
+
+        Raises OwnerCallFailed: there is no such user (any more), or nothing is known yet.
+        """
+        if not user:
+            return os.geteuid()
+        answer = self._asked.get(user)
+        if answer is None:
+            answer = self._asked[user] = ask(partial(_uid_of, user))
+        if not (await asyncio.wait([answer], timeout=0.0 if user in self._known else USER_SECONDS))[0]:
+            if user in self._known:
+                return self._known[user]
+            raise OwnerCallFailed("unknown_user", f"nothing has told yet which uid {user} has (NSS does not answer)")
+        self._asked.pop(user, None)
+        found = answer.result()
+        if found is None:
+            self._known.pop(user, None)
+            raise OwnerCallFailed("not_permitted", f"there is no user {user} any more")
+        self._known[user] = found
+        return found
+
+
+def _uid_of(user: str) -> int | None:
+    try:
+        return pwd.getpwnam(user).pw_uid
+    except KeyError:
+        return None

@@ -107,7 +107,7 @@ class Reserve:
             _allocate(one.path, want)
             one.bytes, missing, free = want, 0, free - missing
         if free < LOW or missing > 0:
-            self._full(one, f"{free} bytes are free")
+            self._full(one, f"{free >> 10} KiB are free")
         elif one.full and free >= want:
             one.full = False
             self._log.event("disk.reserve_restored", path=one.path, bytes=want)
@@ -122,7 +122,7 @@ class Reserve:
                 except OSError:
                     return False
             one.bytes = left
-            self._full(one, f"a write met a full disk; {left} bytes of it are left")
+            self._full(one, f"a write met a full disk; {left >> 20} MiB of the reserve are left")
             return size > 0
 
     def _full(self, one: _Ballast, why: str) -> None:

@@ -169,7 +169,10 @@ def user_of_registry(settings: Settings) -> str | None:
     """
     path = registry_lock(settings)
     held = None if path is None else _holder(path) or _by_another_name(sqlite_file(settings.registry_url))
-    return None if held == _holder(os.path.join(settings.runtime_dir, LOCK)) else held
+    own = os.path.join(settings.runtime_dir, LOCK)
+    if not os.access(settings.runtime_dir, os.X_OK) and os.path.lexists(settings.runtime_dir):
+        own = os.path.join(settings.state_dir, LOCK)  # the rights of the directory were changed under that daemon
+    return None if held == _holder(own) else held
 
 
 def _holder(path: str) -> str | None:

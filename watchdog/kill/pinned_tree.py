@@ -73,7 +73,8 @@ class Member:
         """The same for one that lives, with the remedy where a freezer holds it."""
         if self.frozen_by is None or self.refused:
             return self.how()
-        return f"alive (frozen by cgroup {self.frozen_by}; thaw it: {cgroups.thaw_command(self.frozen_by)})"
+        how = "thaw it as root" if cgroups.thawed_by_root(self.frozen_by) else "thaw it"
+        return f"alive (frozen by cgroup {self.frozen_by}; {how}: {cgroups.thaw_command(self.frozen_by)})"
 
 
 class PinnedTree:

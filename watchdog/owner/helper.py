@@ -23,15 +23,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from watchdog.client import custody
 from watchdog.core import findings, hooks
 from watchdog.core.hooks import HookContext, HookOutcome, HookResult
 from watchdog.core.redaction import hide_secrets
 from watchdog.errors import OwnerCallFailed
-from watchdog.owner import bounded_child, confinement, os_errors, proc_files, whereabouts
+from watchdog.owner import bounded_child, confinement, environments, os_errors, proc_files, whereabouts
 from watchdog.owner.command_hook import run_command, run_notice
 from watchdog.owner.conversations import conversation
 from watchdog.owner.credentials import refuse_foreign
-from watchdog.owner.daemons import daemon_of
 from watchdog.owner.finders import finders
 from watchdog.owner.git.restore import restorable, restore
 from watchdog.owner.hooks import BUILT_IN
@@ -90,6 +90,11 @@ def last_lines(path: str) -> list[str]:
         text = text.partition("\n")[2]
     text = hide_secrets(text).rpartition("PRIVATE KEY-----")[2]
     return [line[:LINE] for line in text.splitlines() if line.strip()][-LINES:]
+
+
+def daemon_of(pid: int, start_ticks: int, sockets: list[str], but: str) -> dict[str, Any] | None:
+    """The daemon that holds that process, as `client.custody` finds it."""
+    return custody.daemon_of(pid, start_ticks, sockets, but, environments.of(pid))
 
 
 def moved(processes: list[list[int]]) -> dict[str, int]:

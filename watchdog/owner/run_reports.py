@@ -1,4 +1,4 @@
-"""What a `run` has written down of its agent's end, for a daemon that was not there (`cli.resident.report`).
+"""What a `run` has written down of its agent's end, for a daemon that was not there (`cli.run.report`).
 
 Read by a helper of the uid whose word it is: the file and its directory are his own and writable by nobody else, or it
 is refused. Whatever it holds is bounded here and checked by the daemon.

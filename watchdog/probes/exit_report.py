@@ -14,7 +14,7 @@ from watchdog.errors import BadRequest, OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 
 DEADLINE = 3.0  # seconds for one answer
-DIRECTORY = "reports"  # beside `notify`, as `cli.resident.report` has it
+DIRECTORY = "reports"  # beside `notify`, as `cli.run.report` has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,6 +202,16 @@ def thaw_command(directory: str) -> str:
     return f"echo {word} > {shlex.quote(f'{directory}/{file}')}"
 
 
+def thawed_by_root(directory: str) -> bool:
+    """Whether root alone may write what `thaw_command` writes to, by whose it is; also where that cannot be seen."""
+    name = "freezer.state" if os.path.exists(os.path.join(directory, "freezer.state")) else "cgroup.freeze"
+    try:
+        found = os.stat(os.path.join(directory, name))
+    except OSError:
+        return True
+    return found.st_uid == 0 and not found.st_mode & 0o022
+
+
 def frozen_by(pid: int) -> str | None:
     """The directory of the cgroup whose freezer holds a process still, of v1 or v2; None: none that we can see.
 

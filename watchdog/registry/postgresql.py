@@ -174,14 +174,19 @@ def is_heard(connection: Connection, host: str) -> bool:
 
 def address(url: URL) -> str:
     """The server, as a person would look for it."""
-    return f"PostgreSQL {url.host or 'on this host'}{f':{url.port}' if url.port else ''}, {url.database}"
+    asked = url.host or url.query.get("host")
+    named = ", ".join(asked) if isinstance(asked, tuple) else asked or ""
+    host = "on this host" if not named or named.startswith("/") else named
+    return f"PostgreSQL {host}{f':{url.port}' if url.port else ''}, {url.database}"
 
 
 def reason(error: DBAPIError) -> str:
     """The server's own words in a line, without what libpq was doing when they came, and what it guesses of them."""
     lines = [line for line in str(error.orig).splitlines() if not line.startswith("\t")]  # its guesses are indented
     said = " ".join(" ".join(lines or [str(error.orig)]).split())
-    return said.removeprefix("consuming input failed: ").removeprefix("sending query failed: ")
+    for began in ("consuming input failed: ", "sending query failed: ", "connection is bad: ", "connection failed: "):
+        said = said.removeprefix(began)
+    return said
 
 
 class Heard:

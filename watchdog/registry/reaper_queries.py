@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, bindparam, exists, select, text, update
+from sqlalchemy import Select, and_, bindparam, exists, or_, select, text, update
 
 from watchdog.core.agent import ENDED
 from watchdog.registry.column_decoders import Raw
@@ -101,8 +101,9 @@ class LeftoverQueries(Queries):
         return self._rows(query.order_by(_runs.finished_at, _runs.run_id).limit(limit), to_run)[0]
 
     def failed_runs(self, agent_ids: Collection[str]) -> list[RunRow]:
-        """Hook runs of these agents whose last try did not end well, in the order they began."""
-        query = select(cleanup_run).where(_runs.agent_id.in_(sorted(agent_ids)), _runs.status.in_(_FAILED))
+        """Hook runs of these agents whose last try did not end well, or that are tried again; first begun first."""
+        again = and_(_runs.status == "running", _runs.attempts > 1)
+        query = select(cleanup_run).where(_runs.agent_id.in_(sorted(agent_ids)), or_(_runs.status.in_(_FAILED), again))
         return self._rows(query.order_by(_runs.started_at, _runs.run_id), to_run)[0]
 
     def kept_in_use(self, host: str, before: datetime, since: datetime, limit: int = 50) -> list[RunRow]:

@@ -26,6 +26,12 @@ from watchdog.errors import RegistryUnavailable, UnsafeDirectory
 
 # What no later try mends: a directory, a link or a socket lies there, a file in place of a directory.
 _NEVER_A_FILE = (errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENOTDIR, errno.ENAMETOOLONG)
+# What opens it again: the log's line of a start that failed is all that some see.
+_OPENED_BY = {
+    errno.EACCES: "; right: chmod 600 {0}, 700 for its directory",
+    errno.EROFS: "; right: a disk that can be written: remount it",
+    errno.ENOSPC: "; right: room on its disk",
+}
 # Bytes that a write-ahead log has from the start: it goes on at its beginning after each checkpoint (each 4 MB), so
 # on a full disk some dozen kills can still be committed, and no other program can take that room.
 WAL_ROOM = 8 << 20
@@ -80,7 +86,8 @@ class Files:
         except OSError as error:
             if error.errno in _NEVER_A_FILE:
                 raise UnsafeDirectory(f"registry {self._path}: {error.strerror}; right: the path of a file") from None
-            raise RegistryUnavailable(f"registry {self._path}: {error.strerror}") from error
+            right = _OPENED_BY.get(error.errno or 0, "").format(self._path)
+            raise RegistryUnavailable(f"registry {self._path}: {error.strerror}{right}") from error
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():

@@ -185,7 +185,14 @@ def _programs(settings: Settings) -> Iterator[tuple[str, str]]:
 def _missing_program(name: str) -> str | None:
     with noted(_sought(name)):
         found = which(name)
-    return None if found else f"{name} is no program that can be executed; right: an absolute path, or a name on PATH"
+        there = os.path.lexists(name)
+    if found:
+        return None
+    if not os.path.isabs(name):
+        return f"{name} is not on the daemon's PATH; right: its absolute path"
+    if there:
+        return f"{name} is no file that uid {os.geteuid()} can execute; right: chmod +x, and each directory open to it"
+    return f"{name} does not exist; right: the path of a program that does"
 
 
 def _changeable_program(name: str) -> str | None:

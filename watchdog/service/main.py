@@ -63,8 +63,27 @@ def main(argv: list[str] | None = None) -> int:
         return run(settings, ServiceManager(os.environ))
     except WatchdogError as error:
         if not isinstance(error.__cause__, _Logged):
-            print(f"agent-watchdogd: {error}", file=sys.stderr)
+            for line in str(error).splitlines():
+                print(f"agent-watchdogd: {line}", file=sys.stderr)
+        if not options.check:
+            _write_down(error)
         return error.exit_code
+
+
+def _write_down(error: WatchdogError) -> None:
+    """A start that failed before there was a log, in the log file of the settings, where they name one that is sound.
+
+    On stderr, where the log goes else, the command has said it.
+    """
+    settings = error.rest if isinstance(error, ConfigError) else None
+    if not isinstance(settings, config.Settings) or not settings.log.file or "log.file" in str(error):
+        return
+    with suppress(WatchdogError, OSError):
+        sink = logger.set_up(settings.log.level, settings.log.format, settings.log.file)
+        try:
+            logger.get_logger().event("daemon.failed", error=str(error))
+        finally:
+            logger.finish(sink)
 
 
 class _Logged(Exception):

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
+from watchdog.agents.admission import Admission, DatagramBudget
 from watchdog.agents.fleet import Fleet
 from watchdog.agents.history import EventRecorder
 from watchdog.agents.holds import Holds
 from watchdog.agents.own_cgroup import CgroupPlacement
 from watchdog.agents.persistence import AgentPersistence
+from watchdog.agents.registration import Registrar
 from watchdog.agents.registration_backup import RegistrationBackup
 from watchdog.agents.tracker import AgentTracker
 from watchdog.cleanup.cleanup import settings_for
@@ -19,13 +21,13 @@ from watchdog.clock import Clock
 from watchdog.concurrency import threads
 from watchdog.config.paths import notify_directory
 from watchdog.config.settings import Settings
-from watchdog.control.admission import Admission, DatagramBudget
 from watchdog.control.context import ControlContext
 from watchdog.control.listener import ControlSocket
 from watchdog.control.metrics_listener import Scrape
 from watchdog.discovery.custody import Custodians
 from watchdog.discovery.importer import SourceImporter
 from watchdog.discovery.run_reports import RunReportImporter
+from watchdog.discovery.stale_entries import StaleEntries
 from watchdog.helpers import transient_units
 from watchdog.helpers.pool import HelperPool
 from watchdog.helpers.users import Users
@@ -364,6 +366,15 @@ class Daemon:
         )
         self.hearing.ends.look = self.sweeper.look_at_ended
         here = {"host": self.host, "boot_id": self.boot_id}
+        socket_path = f"{settings.runtime_dir}/control.sock"
+        self.custodians = Custodians(
+            self.fleet, clock, self.chronicle, self.owners, self.worker, self.host, socket_path
+        )
+        held.callback(self.custodians.close)
+        self.hearing.passed = self.custodians.heard
+        self.registrar = Registrar(
+            self.fleet, self.store, clock, settings, self.hearing, self.admission, self.chronicle
+        )
         self.take_up = Recovery(
             fleet=self.fleet,
             store=self.store,
@@ -373,6 +384,8 @@ class Daemon:
             placement=self.placement,
             holds=self.holds,
             worker=self.worker,
+            registrar=self.registrar,
+            custodians=self.custodians,
             log=log,
             **here,
         )
@@ -392,6 +405,10 @@ class Daemon:
         self.reload = ConfigReload(self.read, self._adopt, self.sweeper.lock, self.supervisor, log)
         parts = (clock, self.fleet, self.holds, self.worker, self.sweeper, self.reload, self.placement, self.sink)
         self.bulletin = DaemonStatus(lambda: self.settings, *parts, self.reserve, self.shares, self.troubles)
+        self.stale = StaleEntries(self.store, clock, settings, self.owners, self.chronicle)
+        self.sources = SourceImporter(
+            settings, clock, self.registrar, self.stale, self.custodians, self.owners, self.chronicle
+        )
         self.desk = ControlContext(
             fleet=self.fleet,
             store=self.store,
@@ -400,23 +417,21 @@ class Daemon:
             holds=self.holds,
             metrics=self.metrics,
             log=log,
+            recorder=self.chronicle,
+            tracker=self.hearing,
+            registrar=self.registrar,
+            custodians=self.custodians,
+            owners=self.owners,
             host=self.host,
             boot_id=self.boot_id,
             runtime_dir=settings.runtime_dir,
-            admit=self.hearing.admit,
-            identified=self.hearing.identified,
-            follow=lambda agent: self.hearing.follow(agent, self.store),
-            place=self.placement.place,
-            open_notify=self.hearing.sockets.open,
-            close_notify=self.hearing.sockets.close,
-            request_kill=self.worker.request,
-            finished=self.worker.finished,
+            placement=self.placement,
+            kills=self.worker,
+            sources=self.sources,
             orphans=self.reaper.orphans,
             reap=self.reaper.reap,
-            shown=lambda: self.sources.shown(),
             reload=self._reload_now,
             look_soon=self.look_soon,
-            ask_owner=self.owners.call_alone,
             admission=self.admission,
             present=self.sweeper.present,
             facts=self.bulletin.facts,
@@ -424,13 +439,10 @@ class Daemon:
             lift_doubts=self.sweeper.restraint.lift,
             no_space=self._no_space,
         )
-        self.custodians = Custodians(self.desk, self.owners, self.worker.veto)
-        self.take_up.settle = self.custodians.settle
-        held.callback(self.custodians.close)
-        self.desk.custodians = self.custodians
-        self.hearing.passed = self.custodians.heard
-        self.sources = SourceImporter(self.desk, self.owners)
-        self.door = ControlSocket(self.desk, self.chronicle, self.locks, self.hearing)
+        self.reports = RunReportImporter(
+            self.registrar, self.holds, self.worker, clock, self.owners, self.chronicle, settings.runtime_dir
+        )
+        self.door = ControlSocket(self.desk, self.locks, self.hearing)
         self.scrape = Scrape(self.metrics.text, log)
 
     def _hear(self, event: str, fields: Mapping[str, object]) -> None:
@@ -443,6 +455,8 @@ class Daemon:
         old, self.settings = self.settings, settings
         for part in (self.sweeper, self.desk, self.take_up, self.reaper):
             part.settings = settings
+        for one in (self.registrar, self.sources, self.stale):
+            one.apply(settings)
         self.worker.adopt(observe=settings.observe)
         if settings.kill.parallel != old.kill.parallel:
             self.worker.allow(settings.kill.parallel)
@@ -463,7 +477,12 @@ class Daemon:
     async def _begin(self) -> None:
         await self.scrape.keep(self.settings.metrics.listen)
         self.schedule.every(self.settings.interval, "sweep", self._scheduled_sweep, watched=True)
-        jobs = {"orders": self.take_up.orders, "custody": self.custodians.round, **self.sources.jobs}
+        jobs = {
+            "orders": self.take_up.orders,
+            "custody": self.custodians.round,
+            "sources": self.sources.look,  # neither of these two waits for the other
+            "ghosts": self.stale.round,
+        }
         for job, do in jobs.items():
             self.schedule.every(self.settings.interval, job, do)
         self.schedule.every(line_limits.EVERY, "line limits", self.line_limits.round)
@@ -471,7 +490,7 @@ class Daemon:
         self.schedule.every(disk_reserve.EVERY, "reserve", self.reserve.round)
         self.schedule.every(retention.EVERY, "retention", self.retention.round)
         self.schedule.every(reaper.EVERY, "reap", self.reaper.round)
-        self.schedule.every(reaper.EVERY, "reports", RunReportImporter(self.desk, self.owners).round)
+        self.schedule.every(reaper.EVERY, "reports", self.reports.round)
         self.schedule.start()
         await self._first_look()
         if self.stopping.is_set() or self.schedule.dead.is_set():

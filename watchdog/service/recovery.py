@@ -4,20 +4,20 @@ Hosts that share a registry order kills for each other's agents: such an order i
 the daemon of that host finds it here. So does an order of our own whose commit succeeded though we were told it failed.
 """
 
-from collections.abc import Callable
-
 from watchdog.agents.fleet import ZERO, Agent, Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.own_cgroup import CgroupPlacement
 from watchdog.agents.persistence import restore
+from watchdog.agents.registration import Registrar
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
 from watchdog.config.settings import Settings
-from watchdog.core.agent import Registration, State, Status
+from watchdog.core.agent import Registration, State
 from watchdog.core.kill import KillOptions, KillStep, Reason
 from watchdog.core.observed_activity import Sight
 from watchdog.core.ownership import ROOT
 from watchdog.core.process import Presence
+from watchdog.discovery.custody import Custodians
 from watchdog.errors import Conflict, RegistryUnavailable
 from watchdog.kill.claim import STARTED_US, started_us
 from watchdog.kill.order import claim_is_stale
@@ -49,6 +49,8 @@ class Recovery:
         placement: CgroupPlacement,
         holds: Holds,
         worker: KillWorker,
+        registrar: Registrar,
+        custodians: Custodians,
         log: EventLogger,
         host: str,
         boot_id: str,
@@ -61,10 +63,11 @@ class Recovery:
         self._placement = placement
         self._holds = holds
         self._worker = worker
+        self._registrar = registrar
+        self._custodians = custodians
         self._log = log
         self._host = host
         self._boot_id = boot_id
-        self.settle: Callable[[Agent], None] = lambda agent: None  # finds out whether it is another daemon's
         self._quarantined: set[Problem] = set()  # said already
         self._rowless: dict[str, int] = {}  # agents without a row, and their beats when that was seen
         self._idle: object | None = None  # the registry's version in which there was nothing to do
@@ -96,7 +99,7 @@ class Recovery:
             if agent.expires_soon:
                 agent.expiry_told = await self._store.read(store.last_event, agent.agent_id, EXPIRY) is not None
             self._hearing.readmit(agent, row, connected)
-            self.settle(agent)
+            self._custodians.settle(agent)
             if started_us(agent):
                 self._quarantine([Problem(agent.agent_id, f"pid: {STARTED_US}")])
         await self._readopt(copies, {problem.agent_id for problem in problems}, begun_anew=begun_anew)
@@ -130,28 +133,14 @@ class Recovery:
             reg, agent = row.registration, self._fleet.get(row.agent_id)
             seen = Presence.ABSENT if reg.identity is None else presence(reg.identity, None, host=self._host)
             if agent is not None and agent.identity is None and seen is Presence.ALIVE:
-                await self._identify(agent, reg)
+                await self._registrar.restore_identity(agent, reg)
             elif reg.source != "register":
                 if agent is None and seen is Presence.ABSENT:
                     self._hearing.forget_copy(row.agent_id)
             elif agent is None and row.agent_id in lost and seen is Presence.ALIVE:
-                policy, promised = self.settings.policy_for(reg), reg.stall_after is not None
-                if begun_anew:
-                    now, store = self._clock.now().wall, self._store.store
-                    await self._store.write(store.add_agent, reg, Status.RUNNING, now, "daemon", row.notify_socket)
-                self._hearing.readopt(Agent(reg, policy, Status.RUNNING, row.notify_socket, promised=promised))
+                await self._registrar.readopt(row, with_row=begun_anew)
             elif agent is None and (seen is Presence.ABSENT or row.agent_id not in lost | unread):
                 self._hearing.forget_copy(row.agent_id)
-
-    async def _identify(self, agent: Agent, reg: Registration) -> None:
-        """Its row is older than the word on its process: else it would have failed to start."""
-        identity, now, store = reg.identity, self._clock.now().wall, self._store.store
-        if identity is not None:
-            owner = reg.owner_uid if agent.reg.owner_uid == ROOT else agent.reg.owner_uid
-            await self._store.write(store.set_identity, agent.agent_id, identity, Status.RUNNING, now, "daemon", owner)
-            agent.status = Status.RUNNING
-            agent.identify(identity, owner)
-            self._hearing.identified(agent)
 
     async def orders(self) -> None:
         """Orders that somebody else committed for agents of ours, from time to time."""
@@ -201,7 +190,6 @@ class Recovery:
 
         Without a row nothing could be ordered for them, and a daemon after us would not know them.
         """
-        store = self._store.store
         self._rowless = {agent_id: beats for agent_id, beats in self._rowless.items() if agent_id in lost}
         for agent in filter(None, map(self._fleet.get, sorted(lost))):
             log = self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
@@ -209,8 +197,7 @@ class Recovery:
                 log.event("agent.row_lost")
                 self._rowless[agent.agent_id] = agent.beats
             elif agent.beats > self._rowless[agent.agent_id] and agent.request_id is None:
-                now, reg = self._clock.now().wall, agent.reg
-                await self._store.write(store.add_agent, reg, agent.status, now, "daemon", agent.notify_socket)
+                await self._registrar.write_row(agent)
                 agent.changed = True  # the next sweep writes down what it has said
                 log.event("agent.row_restored")
 

@@ -78,6 +78,7 @@ class DaemonStatus:
             "registry_problem": self.sweeper.recorder.trouble,
             "users_over_share": self.shares.facts(),
             "disk_reserve": self.reserve.facts(),
+            "hold_max_seconds": self.settings().hold.max_seconds,
             "lasting_doubts": self.sweeper.restraint.lasting(),
             "troubles": self.troubles.facts(),
             "waits_for": {what: round(seconds) for what, seconds in sorted(threads.overdue().items())},

@@ -239,11 +239,13 @@ class Sweeper:
         The end of a further process of it (the harness beside its wrapper) is its end; where we only observe the main
         process goes on, and so does the agent.
         """
+        agent.hangs = None
         if agent.identity is None:
             return self._of_service(agent)
         if agent.pidfd is None or agent.ended:
             return presence(agent.identity, agent.pidfd)
-        if agent.identity.pid in self._scanner.hung:
+        if (hung := self._scanner.hung.get(agent.identity.pid)) is not None:
+            agent.hangs = f"/proc/{hung.pid}/{hung.file}"
             return Presence.UNKNOWN  # unless its pidfd says that it has ended, which `ends` has noted
         also = [
             one for entry in agent.reg.entries if entry.kind != SESSION for one in entry.also
@@ -375,7 +377,7 @@ class Sweeper:
         try:
             await self._climbing.climb(agent, step, text)
         except RegistryUnavailable as error:
-            self._held(agent, Veto.REGISTRY, f"held: {error}")
+            self._held(agent, Veto.REGISTRY, str(error))
             return False
         return True
 
@@ -390,7 +392,7 @@ class Sweeper:
                 options = replace(options, cleanup=False)  # its daemon does that
             await self._worker.request(agent, reason, options, "daemon", decision.text, agent.renewed_judged)
         except RegistryUnavailable as error:
-            self._held(agent, Veto.REGISTRY, f"held: {error}")
+            self._held(agent, Veto.REGISTRY, str(error))
             return False
         except RowRemoved as error:  # as with a row that was closed: who took it away wants no more of it
             self._log.event("row.quarantined", agent_id=agent.agent_id, name=agent.reg.name, why=str(error))

@@ -1,4 +1,4 @@
-"""Every event that the daemon logs: level, meaning, what to do. The README's table is this one; names are stable."""
+"""Every event that the daemon logs: level, meaning, what to do; names are stable. config/doc/events.md is the table."""
 
 import logging
 from dataclasses import dataclass
@@ -310,7 +310,7 @@ CATALOGUE: dict[str, EventSpec] = {
     "cleanup.hook_finished": EventSpec(INFO, "a cleanup hook is done, had nothing to do, or kept something on purpose"),
     "cleanup.hook_failed": EventSpec(
         WARNING,
-        "a cleanup hook failed or ran out of time in its last try; what it was to clean up is still there",
+        "a cleanup hook failed or ran out of time in its last try, and is not done",
         "`why AGENT` has its output; correct the cause, then `agent-watchdog reap` runs it again",
     ),
     "reap.found": EventSpec(INFO, "something that a dead agent may have left is left as it is; says why, once"),
@@ -327,7 +327,13 @@ CATALOGUE: dict[str, EventSpec] = {
         "the line says where; nothing there is touched meanwhile",
     ),
     "cleanup.hook_skipped": EventSpec(INFO, "a cleanup hook was not run, since one that it needs did not end well"),
-    "cleanup.hook_retried": EventSpec(INFO, "a cleanup hook failed and is tried again after a pause"),
+    "cleanup.hook_retried": EventSpec(
+        WARNING,
+        "a cleanup hook failed or ran out of time and is tried again after a pause; what it is to clean up is still"
+        " there",
+        "after a timeout: run the `timeout 5 ls` of the line; if that hangs, repair or unmount what the path lies on"
+        " (FUSE, NFS), and the next try goes through; `why AGENT` says which try is running",
+    ),
     "worktree.restored": EventSpec(INFO, "somebody had a worktree brought back from the trash; says where it is now"),
     "row.quarantined": EventSpec(
         ERROR,
@@ -355,8 +361,8 @@ CATALOGUE: dict[str, EventSpec] = {
     "registry.recovered": EventSpec(INFO, "the registry works again"),
     "disk.reserve_used": EventSpec(
         ERROR,
-        "a disk is full: what was kept for kill intents and for the log is used; users' new registrations and holds are"
-        " refused meanwhile",
+        "a disk is full: what was kept for kill intents and for the log is used; of users who are no admins new"
+        " registrations and holds are refused meanwhile",
         "make room; the reserve is made again by itself",
     ),
     "disk.reserve_restored": EventSpec(INFO, "there is room again, and the reserve is whole"),
@@ -406,13 +412,13 @@ CATALOGUE: dict[str, EventSpec] = {
     "metrics.failed": EventSpec(
         ERROR,
         "nothing is served at [metrics] listen; tried again with each sweep",
-        "is the port taken, or does the unit lack the drop-in that allows TCP?",
+        "`error` says why: a port that is taken (`ss -ltnp`), no such address, a unit without the drop-in for TCP",
     ),
     "task.cancelled": EventSpec(INFO, "an operator cancelled a task; whoever worked on it was stopped"),
     "notify.failed": EventSpec(
         WARNING,
         "the command of [notify] failed or ran out of time; five reasons are told, once each, until it works again",
-        "the line has its words; run it by hand as the daemon's uid, with an event on stdin",
+        "`why` has its output; run it by hand as the daemon's uid, with an event on stdin",
     ),
     "notify.dropped": EventSpec(
         WARNING,

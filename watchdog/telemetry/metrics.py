@@ -1,6 +1,6 @@
 """Figures for Prometheus, in a registry of our own. Whoever does a thing counts it here; nothing is decided by them.
 
-`FIGURES` is what the README's table is made of, and what the alert rules in config/ are held to.
+`FIGURES` is what the table in config/doc/events.md is made of, and what the alert rules in config/ are held to.
 """
 
 import importlib.metadata

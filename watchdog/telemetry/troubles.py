@@ -29,6 +29,8 @@ class TroubleKind:
     ends: tuple[str, ...] = ()
     fades: float | None = HOUR  # seconds after which it is forgotten; None: only an end ends it
     section: str = ""  # of the configuration: a reload that changes it ends this, too
+    remedies: tuple[tuple[str, str], ...] = ()  # by a part of what it says; of anything else the catalogue's
+    only: tuple[str, str] | None = None  # a field and its value: other events of that name are no trouble
 
 
 KEPT: dict[str, TroubleKind] = {
@@ -38,9 +40,29 @@ KEPT: dict[str, TroubleKind] = {
         ("metrics.listening",),
         None,
         "metrics",
+        (
+            (
+                "already in use",
+                "another program listens there: `ss -ltnp` (as root) shows which; end it, or another port",
+            ),
+            ("Permission denied", "a port below 1024 is root's: another port in [metrics] listen"),
+            ("assign requested", "this host has no such address (`ip address`): another one in [metrics] listen"),
+            ("Address family", "the unit lacks the drop-in for TCP: systemd/network.conf"),
+        ),
     ),
     "notify.failed": TroubleKind(
-        "the command of [notify] failed for {about}: {why}", (), ("notify.recovered",), None, "notify"
+        "the command of [notify] failed for {about}: {why}",
+        (),
+        ("notify.recovered",),
+        None,
+        "notify",
+        (
+            (
+                "No such file",
+                "create the program that it names, or correct [notify] command, then agent-watchdog reload",
+            ),
+            ("Permission denied", "let the daemon's uid execute the program that it names (chmod +x, each directory)"),
+        ),
     ),
     "notify.dropped": TroubleKind(
         "events were not passed on to [notify]: {why}", (), ("notify.recovered",), HOUR, "notify"
@@ -64,6 +86,13 @@ KEPT: dict[str, TroubleKind] = {
         ("agent_id", "hook"),
         ("cleanup.hook_finished",),
         DAY,
+    ),
+    "cleanup.hook_retried": TroubleKind(
+        "the cleanup hook {hook} ran out of time for {name} in try {attempt} and is tried again: {message}",
+        ("agent_id", "hook"),
+        ("cleanup.hook_finished", "cleanup.hook_failed"),
+        DAY,
+        only=("outcome", "timeout"),  # one that failed is tried again within seconds; one that hangs may hang for long
     ),
     "reap.failed": TroubleKind(
         "the reaper could not put {what} in order: {message}", ("kind", "what"), ("reap.finished",), DAY
@@ -133,6 +162,11 @@ class _Trouble:
     count: int = 1
 
 
+def _remedy(one: _Trouble) -> str:
+    found = (todo for part, todo in KEPT[one.event].remedies if part in one.what)
+    return next(found, CATALOGUE[one.event].act)
+
+
 class Troubles:
     """Hears every event of the log, in any thread, and never waits or logs."""
 
@@ -149,7 +183,7 @@ class Troubles:
             with self._lock:
                 self._kept.pop(_key(begun, fields), None)
         kind = KEPT.get(event)
-        if kind is None:
+        if kind is None or (kind.only is not None and str(fields.get(kind.only[0])) != kind.only[1]):
             return
         what, now, mono = _words(kind.says, fields), self._clock.now().wall, self._clock.mono()
         with self._lock:
@@ -176,7 +210,7 @@ class Troubles:
                 "level": "error" if CATALOGUE[one.event].level == ERROR else "warning",
                 "what": one.what,
                 "meaning": CATALOGUE[one.event].text,
-                "todo": CATALOGUE[one.event].act,
+                "todo": _remedy(one),
                 "since": one.since.isoformat(timespec="seconds"),
                 "last": one.last.isoformat(timespec="seconds"),
                 "count": one.count,

@@ -268,7 +268,7 @@ body = b'{"name": "alpha", "source": "run"}'
 s.sendall(b"POST /v1/agents HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: %d\\r\\n\\r\\n%s" % (len(body), body))
 """
 
-    held = office.desk.registering(ME)
+    held = office.desk.registrar.turn(ME)
 
     def hold() -> Awaitable[Any]:
         return held.__aenter__()
@@ -406,7 +406,7 @@ def in_the_same_moment(office: Office, uid: int, first: Callable[[], int], secon
     That takes until the second one writes, too, or waits for its turn.
     """
     begun: list[object] = []
-    written, former, turns = asyncio.Event(), office.desk.store.write, office.desk.registrations
+    written, former, turns = asyncio.Event(), office.desk.store.write, office.desk.registrar._turns
 
     def waits() -> bool:
         turn = turns.get(uid)

@@ -102,7 +102,7 @@ def test_one_agent_in_several_words_is_told_once(office: Office) -> None:
     assert [name for name, *_ in office.worker.asked] == ["ended", "alpha"]
 
 
-def test_stalled_picks_the_stalled_or_those_silent_for_longer(office: Office) -> None:
+def test_stalled_picks_those_stalled_or_silent_for_longer(office: Office) -> None:
     """Without a limit the sweep's verdict counts; with one, watched silence of those that promised a beat."""
     for name, silence in (("alpha", 250), ("beta", 100), ("quiet", 9000)):
         office.register(name, stall_after_seconds=None if name == "quiet" else 120)

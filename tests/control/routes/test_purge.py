@@ -22,7 +22,7 @@ class Helper:
     now: int = 0  # calls that run
     most: int = 0  # of them at once
 
-    async def ask(self, uid: int, call: str, args: dict[str, Any], seconds: float) -> object:
+    async def ask(self, uid: int, call: str, args: Any, timeout: float, option: str = "") -> object:
         assert (call, args["conversation"]["id"]) == ("purge", ID)
         self.now += 1
         self.most = max(self.most, self.now)
@@ -37,7 +37,7 @@ class Helper:
 @pytest.fixture
 def helper(office: Office) -> Helper:
     """The one of all owners."""
-    office.desk.ask_owner = (made := Helper([TRANSCRIPT])).ask
+    office.desk.owners.call_alone = (made := Helper([TRANSCRIPT])).ask  # type: ignore[method-assign]
     return made
 
 

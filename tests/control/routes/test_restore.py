@@ -18,12 +18,13 @@ def test_an_owner_that_gave_no_answer_is_named_with_the_time_it_had(named: bool,
     async def read(*_: object) -> list[str]:
         return ["/a/repository/.git"]
 
-    async def ask_owner(uid: int, call: str, args: object, seconds: float) -> Any:
+    async def call_alone(uid: int, call: str, args: object, seconds: float) -> Any:
         waited.append(seconds)
         raise OwnerCallFailed("late", "no answer")
 
     store = SimpleNamespace(read=read, store=SimpleNamespace(trashes=None))
-    desk = cast("ControlContext", SimpleNamespace(store=store, host="here", ask_owner=ask_owner))
+    owners = SimpleNamespace(call_alone=call_alone)
+    desk = cast("ControlContext", SimpleNamespace(store=store, host="here", owners=owners))
     found, problems = asyncio.run(_of_owner(desk, 1000, None, named=named))
     assert (found, waited) == ([], [limit])
     assert isinstance(problems[0], Unheard)

@@ -2,7 +2,7 @@
 
 A deaf agent with a deaf grandchild in a session of its own, a worktree, a temp dir and a task falls silent. A second
 agent beats on and writes down every signal that it gets. The hook of the test takes effect once for each run id,
-however often it is run: so the README asks for it.
+however often it is run: so config/doc/cleanup.md asks for it.
 """
 
 import json

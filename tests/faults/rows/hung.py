@@ -86,7 +86,8 @@ def reported(run: Run) -> None:
             event = world.wait_event("process.unreadable", pid=pid)
             assert (event["file"], event["uid"]) == (f"/proc/{pid}/stat", 0)
             said = world.json("status")["unreadable"]
-            assert said == [{"pid": pid, "file": f"/proc/{pid}/stat", "uid": 0}]
+            assert said == [{"pid": pid, "file": f"/proc/{pid}/stat", "uid": 0, "agent": "hangs"}]
+            assert f"reading /proc/{pid}/stat hangs" in world.cli("why", "hangs").stdout
             assert f"reads of files of uid 0 hang (/proc/{pid}/stat): process {pid}" in world.cli("status").stdout
             assert f"process {pid}" in world.cli("doctor", check=False).stdout
             assert "agent_watchdog_unreadable_processes 1.0" in _metrics(world)

@@ -15,7 +15,7 @@ from watchdog.owner.git import ignored_files
 from watchdog.owner.git.restore import restorable, restore
 from watchdog.owner.hooks.worktree import worktree
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "config/doc/cleanup.md"
 IGNORED = ".env\n*.sqlite\nnode_modules/\n.venv/\nenv/\ntarget/\nbuild/\ncaches/\n*.log\nempty\nlink\n"
 
 
@@ -164,7 +164,7 @@ def test_a_record_has_room_for_so_much() -> None:
     assert len(json.dumps(bounded.rebuildable)) <= ignored_files.ROOM
 
 
-def test_the_table_stands_in_the_readme() -> None:
-    """All of it, so that nobody has to read the code to know what is deleted after a while."""
-    text = README.read_text()
+def test_the_table_stands_in_the_document() -> None:
+    """All of it, so that no one has to read the code to know what is deleted after a while."""
+    text = PAGE.read_text()
     assert [name for name in (*ignored_files.DIRECTORIES, *ignored_files.FILES) if f"`{name}`" not in text] == []

@@ -10,10 +10,11 @@ import json
 
 from aiohttp import web
 
+from watchdog.agents import selectors
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, desk_of, peer_at
 from watchdog.control.peers import Guarded
-from watchdog.control.resolve import resolve, resolve_ended
+from watchdog.control.resolve import resolve_ended
 from watchdog.control.schemas import flag, gone, number
 from watchdog.control.views import agent
 from watchdog.errors import AgentNotFound, RegistryUnavailable, TooMany
@@ -35,7 +36,7 @@ async def events(request: web.Request) -> web.StreamResponse:
             agent_id = (await remote_hosts.one(desk, await remote_hosts.house(desk, where.host), where)).agent_id
         else:
             try:
-                agent_id = resolve(desk, peer, where.word).agent_id
+                agent_id = selectors.resolve(desk.fleet, peer, where.word).agent_id
             except AgentNotFound:
                 agent_id = (await resolve_ended(desk, peer, where.word)).agent_id
     owner = None if peer.admin else peer.uid
@@ -46,17 +47,17 @@ async def events(request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     rows = first
     while True:
-        bell = desk.bell.next()
+        bell = desk.recorder.new_events.next()
         if rows:
             lines = "".join(json.dumps(agent.event(row), separators=(",", ":")) + "\n" for row in rows)
             await response.write(lines.encode())
             after = rows[-1].id
             await asyncio.sleep(min(_LOOK_EVERY, desk.charge_answer(peer, len(lines))))  # the rest is its user's to pay
         if len(rows) < _BATCH:
-            if not follow or desk.bell.closed() or gone(request):
+            if not follow or desk.recorder.new_events.closed() or gone(request):
                 break
             await _ring_or_second(bell)
-            if desk.bell.closed():
+            if desk.recorder.new_events.closed():
                 follow = False  # one last look
         try:
             rows = await _after(desk, after, agent_id, owner)

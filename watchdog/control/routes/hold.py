@@ -5,11 +5,12 @@ from datetime import datetime, timedelta
 
 from aiohttp import web
 
+from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, Json, desk_of, peer_at
 from watchdog.control.patience import Patience, goes_on, what_goes_on
-from watchdog.control.resolve import group, is_group, members, recheck_owner, resolve, resolve_ended
+from watchdog.control.resolve import group, is_group, members, recheck_owner, resolve_ended
 from watchdog.control.schemas import Hold, Remove, Unhold, parse, read_body
 from watchdog.control.views.agent import stamp
 from watchdog.control.views.results import denial, failure
@@ -125,7 +126,7 @@ async def remove(request: web.Request) -> web.Response:
             word = where.word
             if where.host != desk.host:
                 raise Conflict(f"remove {word} on host {where.host} itself: whether it lives is known only there")
-            agents = group(desk, peer, word) if is_group(word) else [resolve(desk, peer, word)]
+            agents = group(desk, peer, word) if is_group(word) else [selectors.resolve(desk.fleet, peer, word)]
         except AgentNotFound as error:
             results.append(await _not_living(desk, peer, word, error, body, request.path))
             continue
@@ -153,8 +154,8 @@ async def _remove(desk: ControlContext, peer: Peer, agent: Agent, body: Remove, 
         reason = Reason.GONE if agent.identity is not None else Reason.STOP
         why = body.reason or f"removed by {peer.by}"
         options = KillOptions(text=why, with_messages=body.with_messages, by_root=peer.admin)
-        request_id = await desk.request_kill(agent, reason, options, peer.by, why)
-        outcome = await desk.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
+        request_id = await desk.kills.request(agent, reason, options, peer.by, why)
+        outcome = await desk.kills.finished(request_id, 120.0, patience.for_cleanup(agent.reg.owner_uid))
         if outcome is not None and goes_on(outcome):
             goes = what_goes_on(outcome, agent.reg.name)
             refusal = Conflict(f"{agent.reg.name} is dead, but not removed yet: {goes}")
@@ -179,7 +180,7 @@ async def _not_living(
         return _refused(desk, peer, target, other, route)
     message = f"already closed: {row.status}; its history is kept for retention_days"
     if body.with_messages and not body.dry_run:
-        left = await forget.remove_entries(desk, row, peer.by, resumable=True, with_messages=True)
+        left = await forget.remove_entries(desk.owners, row, peer.by, desk.now(), resumable=True, with_messages=True)
         message = "; ".join([message, *left])
     return {
         "success": True,

@@ -243,10 +243,10 @@ async def _end_one(desk: ControlContext, peer: Peer, agent: Agent, order: KillCa
         if (unknown := _without_pid(agent, order)) is not None:
             raise unknown
         why = options.text or f"asked for by {peer.by}"
-        request_id = await desk.request_kill(agent, reason, options, peer.by, why)
+        request_id = await desk.kills.request(agent, reason, options, peer.by, why)
         if not order.wait:
             return outcome_of(agent, request_id, None, options, waited=False)
-        outcome = await desk.finished(request_id, limit.total_seconds(), cleanup)
+        outcome = await desk.kills.finished(request_id, limit.total_seconds(), cleanup)
     except WatchdogError as error:
         if isinstance(error, Forbidden):
             denial(desk, peer, order.route, str(error))

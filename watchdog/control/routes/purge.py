@@ -4,9 +4,10 @@ import asyncio
 
 from aiohttp import web
 
+from watchdog.agents import selectors
 from watchdog.concurrency.lanes import lane
 from watchdog.control.context import ControlContext, Json, desk_of, peer_at
-from watchdog.control.resolve import is_group, resolve, resolve_ended
+from watchdog.control.resolve import is_group, resolve_ended
 from watchdog.control.schemas import Purge, parse, read_body
 from watchdog.core.conversations import Conversation, conversation_json, conversation_of, kept_in
 from watchdog.core.peer import Peer
@@ -38,7 +39,7 @@ async def _purge(desk: ControlContext, peer: Peer, row: AgentRow, *, yes: bool) 
     _refuse_shared(desk, reg.owner_uid, conversation)
     args: Json = {"conversation": conversation_json(conversation), "dry_run": not yes}
     try:
-        done = await desk.ask_owner(reg.owner_uid, "purge", args, _SECONDS)
+        done = await desk.owners.call_alone(reg.owner_uid, "purge", args, _SECONDS)
     except OwnerCallFailed as error:
         raise Conflict(f"the conversation of {name} is not removed: {error}") from None
     paths, trash = [str(path) for path in done["paths"]], str(done["trash"])
@@ -58,7 +59,9 @@ async def _purge(desk: ControlContext, peer: Peer, row: AgentRow, *, yes: bool) 
             evidence=evidence,
             owner_uid=reg.owner_uid,
         )
-        elsewhere = await forget.remove_entries(desk, row, peer.by, resumable=False, with_messages=False)
+        elsewhere = await forget.remove_entries(
+            desk.owners, row, peer.by, desk.now(), resumable=False, with_messages=False
+        )
         desk.event(PURGED, agent_id=row.agent_id, name=name, by=peer.by, why=why)
     return {
         "success": True,
@@ -94,7 +97,7 @@ async def conversation_of_row(desk: ControlContext, row: AgentRow) -> Conversati
 
 async def _ended(desk: ControlContext, peer: Peer, word: str) -> AgentRow:
     try:
-        agent = resolve(desk, peer, word)
+        agent = selectors.resolve(desk.fleet, peer, word)
     except AgentNotFound:
         return await resolve_ended(desk, peer, word)
     name = agent.reg.name

@@ -72,7 +72,7 @@ async def restore(request: web.Request) -> web.Response:
         assert isinstance(uid, int)
         asked = {"wanted": one["agent_id"], "places": [one["common"]], "dry_run": body.dry_run}
         try:
-            told = _entry(await desk.ask_owner(uid, "restore", asked, ACT_SECONDS))
+            told = _entry(await desk.owners.call_alone(uid, "restore", asked, ACT_SECONDS))
         except OwnerCallFailed as error:
             raise Conflict(f"{one['agent_id']} is not restored: {error}") from None
     if not body.dry_run:
@@ -110,7 +110,7 @@ async def _of_owner(desk: ControlContext, uid: int, place: str | None, *, named:
         return [], []
     try:
         limit = LOOK_SECONDS if named else OTHERS_SECONDS
-        answer = _entry(await desk.ask_owner(uid, "restorable", {"places": places}, limit))
+        answer = _entry(await desk.owners.call_alone(uid, "restorable", {"places": places}, limit))
     except OwnerCallFailed as error:
         words = f"uid {uid}: not looked into: its helper has {limit:g} s, and gave no answer: {error}"
         return [], [Unheard(words + ("" if named else "; with --repository DIR it has longer"))]

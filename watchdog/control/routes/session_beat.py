@@ -14,15 +14,16 @@ from watchdog.agents.fleet import Agent
 from watchdog.agents.process_claim import Look, look_at
 from watchdog.control.context import ControlContext, Json, desk_of, peer_at
 from watchdog.control.peers import too_often
-from watchdog.control.routes.agents import heard, take_in
-from watchdog.control.schemas import Register, Speak, parse, read_body
-from watchdog.core.admission import WAIT, LimitKind, cost_of
+from watchdog.control.routes.agents import heard
+from watchdog.control.schemas import Speak, parse, read_body
+from watchdog.core.admission import WAIT
 from watchdog.core.agent import Beat, State, Status
 from watchdog.core.beat import beat_of_json
 from watchdog.core.kill import KillOptions, Reason
 from watchdog.core.names import name_for
 from watchdog.core.peer import Peer
 from watchdog.core.process import Identity, Listed
+from watchdog.core.registration import RegistrationRequest
 from watchdog.core.services import CODEX
 from watchdog.core.sessions import SESSION, Client, Session, Whose, whose
 from watchdog.core.vendors import session_name
@@ -71,7 +72,7 @@ async def speak(request: web.Request) -> web.Response:
     if agent is None or agent.status not in _SPOKEN:
         if not body.begins and (agent is not None or await _was_ended(desk, talk)):
             return web.json_response({"stop": {"reason": _OVER, "deadline_seconds": 0.0}})
-        async with desk.registering(peer.uid):
+        async with desk.registrar.turn(peer.uid):
             talk = desk.talks.get(key)
             agent = _known(desk, peer, body.session, service, talk)
             if agent is None or agent.status not in _SPOKEN:
@@ -83,7 +84,7 @@ async def speak(request: web.Request) -> web.Response:
         _lives(desk, other, agent)
     if agent.identity is None and said.session_ended is not None:
         options = KillOptions(by_root=peer.admin)
-        await desk.request_kill(agent, Reason.GONE, options, peer.by, "its session has ended")
+        await desk.kills.request(agent, Reason.GONE, options, peer.by, "its session has ended")
         return web.Response(status=204)
     return await heard(desk, agent, body.beat, said)
 
@@ -143,15 +144,11 @@ async def _was_ended(desk: ControlContext, talk: Talk | None) -> bool:
 
 
 async def _found(desk: ControlContext, peer: Peer, body: Speak, service: Identity, words: str) -> tuple[Agent, Talk]:
-    """Whose a session is that is heard of for the first time: its entry is committed. `registering` is held.
+    """Whose a session is that is heard of for the first time: its entry is committed. Its user's `turn` is held.
 
     It costs as much as a registration. Raises Limited, Unseen.
     """
-    if (
-        not peer.admin
-        and (left := desk.admission.take(peer.uid, LimitKind.REQUESTS, cost_of("POST", "/agents")[1])) > WAIT
-    ):
-        desk.admission.refused(peer.uid, LimitKind.REQUESTS)
+    if not peer.admin and (left := desk.registrar.take_share(peer.uid)) > WAIT:
         raise too_often(peer.uid, desk.admission.user_of(peer.uid), left)
     try:
         seen = await awaited(None, clients, peer.uid)
@@ -172,8 +169,8 @@ async def _found(desk: ControlContext, peer: Peer, body: Speak, service: Identit
         name = session_name(body.type, body.cwd, body.session)
         if desk.fleet.named(name, peer.uid):
             name = name_for(name, body.session[:32])
-        made = Register(name=name, source="hook", type=body.type)
-        agent, _ = await take_in(desk, peer, made, entry=entry)
+        request = RegistrationRequest(name, type=body.type, source="hook", entry=entry)
+        agent = (await desk.registrar.register(request, peer)).agent
     else:
         entry = replaced(entry, also=(*await _still_there(desk, agent, body.session, service), service))
         others = [one for one in agent.reg.entries if (one.kind, one.key) != (SESSION, body.session)]
@@ -203,7 +200,7 @@ async def _placed(desk: ControlContext, peer: Peer, directory: str, seen: Client
         return seen
     try:
         asked: list[Json] = [{"path": path} for path in (directory, seen.directory)]
-        places = [await desk.ask_owner(peer.uid, "real_path", one, LOOK_SECONDS) for one in asked]
+        places = [await desk.owners.call_alone(peer.uid, "real_path", one, LOOK_SECONDS) for one in asked]
     except OwnerCallFailed:
         return seen._replace(directory=None)
     return seen._replace(directory=directory) if places[0] == places[1] else seen

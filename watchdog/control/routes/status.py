@@ -3,17 +3,21 @@
 import importlib.metadata
 import os
 from collections import Counter
+from datetime import timedelta
 
 from aiohttp import web
 
+from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent
 from watchdog.control import remote_hosts
 from watchdog.control.context import ControlContext, desk_of, peer_at
-from watchdog.control.resolve import recheck_owner, resolve, resolve_ended
+from watchdog.control.resolve import recheck_owner, resolve_ended, unwatched_of
 from watchdog.control.schemas import flag
 from watchdog.control.views import agent as views
 from watchdog.control.views import failures
+from watchdog.control.views.next_change import held_back
 from watchdog.core.agent import Status
+from watchdog.core.peer import Peer
 from watchdog.errors import AgentNotFound
 from watchdog.registry.rows import AgentRow
 from watchdog.telemetry.metrics import CONTENT_TYPE
@@ -39,10 +43,13 @@ async def agents(request: web.Request) -> web.Response:
             entry = views.listed(shown, peer)
             if peer.may(reg.owner_uid):
                 entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
+                if isinstance(shown, Agent):
+                    everybody = desk.holds.reason_for(None, desk.now())
+                    entry["held_back"] = held_back(shown, desk.doubts(reg.owner_uid), everybody, _spared(desk, shown))
             listed.append(entry)
     await failures.add(desk, listed)
     if tag is None:
-        listed += [one for one in desk.shown() if name in (None, one["name"]) and peer.may(int(str(one["owner_uid"])))]
+        listed += [one for one in unwatched_of(desk, peer) if name in (None, one["name"])]
     if flag(request, "all_hosts"):
         for entry in listed:
             entry["host"] = desk.host
@@ -60,7 +67,7 @@ async def agent(request: web.Request) -> web.Response:
         one = await remote_hosts.one(desk, house, where)
     else:
         try:
-            one = resolve(desk, peer, where.word)
+            one = selectors.resolve(desk.fleet, peer, where.word)
             await recheck_owner(desk, peer, one)
         except AgentNotFound:
             one = await resolve_ended(desk, peer, where.word)
@@ -69,14 +76,19 @@ async def agent(request: web.Request) -> web.Response:
     doubts, observes = (desk.doubts(owner_uid), desk.settings.observe) if where.host == desk.host else ([], False)
     if isinstance(one, Agent) and where.host == desk.host:
         one = desk.present(one)
+    spared = _spared(desk, one) if isinstance(one, Agent) and where.host == desk.host else None
+    everybody = house.holds.reason_for(None, desk.now())
     rows = await store.read(store.store.events, 0, agent_id=agent_id, limit=_EVENTS)
     requests = await store.read(store.store.requests_of, agent_id)
     runs = await store.read(store.store.runs_of, agent_id)
+    retries = {hook.name: hook.retries for hook in desk.settings.hooks}
+    ending = failures.ending(one, requests, runs, retries) if isinstance(one, Agent) else None
     return web.json_response(
         {
-            "agent": views.full(one, house.holds, desk.now(), doubts, observes=observes)
+            "agent": views.full(one, house.holds, desk.now(), doubts, observes=observes, ending=ending, spared=spared)
+            | {"held_back": held_back(one, doubts, everybody, spared) if isinstance(one, Agent) else None}
             | await remote_hosts.differences(desk, one)
-            | {"cleanup_failed": failures.in_words(runs)},
+            | {"cleanup_failed": failures.in_words(runs, ending=one.status is Status.ENDING)},
             "children": [views.public(child) for child in house.fleet.children(agent_id)],
             "events": [views.event(row) for row in rows],
             "requests": [views.request(row) for row in requests],
@@ -99,8 +111,11 @@ async def status(request: web.Request) -> web.Response:
         facts["troubles"] = [{**one, "what": f"{one['event']} (its log has the details)"} for one in troubles]
     unreadable = facts.get("unreadable")
     if isinstance(unreadable, list):
-        facts["unreadable"] = [one for one in unreadable if peer.may(one["uid"])]  # a pid and its uid are evidence
-    owners = {agent.agent_id: agent.reg.owner_uid for agent in desk.fleet}
+        names = _names(desk, peer)
+        facts["unreadable"] = [
+            one | {"agent": names.get(one["pid"])} for one in unreadable if peer.may(one["uid"])
+        ]  # a pid and its uid are evidence
+    living = {agent.agent_id: agent for agent in desk.fleet}
     return web.json_response(
         {
             "version": importlib.metadata.version("agent-watchdogd"),
@@ -115,11 +130,12 @@ async def status(request: web.Request) -> web.Response:
             "statuses": _tally(desk, "status"),
             "open_kills": sum(agent.request_id is not None for agent in desk.fleet),
             "holds": [
-                views.hold(row, peer, owners.get(row.agent_id) if row.agent_id else None)
+                views.hold(row, peer, living.get(row.agent_id) if row.agent_id else None)
                 for row in desk.holds.current(now)
             ],
             "doubts": desk.doubts(),
             "unkillable": [views.unkillable(agent, peer) for agent in desk.fleet if agent.status is Status.UNKILLABLE],
+            "elsewhere": [views.elsewhere(one) for one in desk.fleet if one.elsewhere and peer.may(one.reg.owner_uid)],
             "limited": [
                 one for one in desk.admission.limited() if peer.admin or one["uid"] == desk.admission.user_of(peer.uid)
             ],
@@ -133,6 +149,20 @@ async def status(request: web.Request) -> web.Response:
 async def metrics(request: web.Request) -> web.Response:
     """Figures for Prometheus; no names in them, so everybody may read."""
     return web.Response(body=desk_of(request).metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _names(desk: ControlContext, peer: Peer) -> dict[int, str]:
+    """Names of the agents that this peer may see, by the pids of their processes; main processes go first."""
+    mine = [agent for agent in desk.fleet if peer.may(agent.reg.owner_uid)]
+    names = {member.identity.pid: agent.reg.name for agent in mine for member in agent.members}
+    return names | {agent.identity.pid: agent.reg.name for agent in mine if agent.identity is not None}
+
+
+def _spared(desk: ControlContext, agent: Agent) -> timedelta:
+    """For how long the daemon's own doubts hold back a kill of this agent for silence."""
+    limit = timedelta(seconds=desk.settings.hold.max_seconds)
+    since = agent.doomed_since
+    return limit if since is None else limit - timedelta(seconds=desk.clock.mono() - since)
 
 
 def _tally(desk: ControlContext, what: str) -> dict[str, int]:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from watchdog.agents.fleet import Agent
 from watchdog.agents.holds import Holds
 from watchdog.control.views.evidence import signals
-from watchdog.control.views.next_change import next_changes
+from watchdog.control.views.next_change import Ending, next_changes
 from watchdog.core.agent import ENDED, Registration, Verdict
 from watchdog.core.peer import Peer
 from watchdog.core.process import Identity
@@ -53,7 +53,14 @@ def listed(agent: Agent | AgentRow, peer: Peer) -> Json:
 
 
 def full(
-    agent: Agent | AgentRow, holds: Holds, now: datetime, doubts: Iterable[str] = (), *, observes: bool = False
+    agent: Agent | AgentRow,
+    holds: Holds,
+    now: datetime,
+    doubts: Iterable[str] = (),
+    *,
+    observes: bool = False,
+    ending: Ending | None = None,
+    spared: timedelta | None = None,
 ) -> Json:
     """Everything about one agent, for its owner, root and admins."""
     reg = _registration(agent)
@@ -80,7 +87,7 @@ def full(
         "signals": signals(agent),
         "members": members,
         "members_age_seconds": seconds(agent.scan_age),
-        "outlook": next_changes(agent, holds, now, doubts, observes=observes),
+        "outlook": next_changes(agent, holds, now, doubts, observes=observes, ending=ending, spared=spared),
     }
 
 
@@ -88,6 +95,14 @@ def unkillable(agent: Agent, peer: Peer) -> Json:
     """An agent of which something could not be killed, for `status`; why, for those who may see it."""
     may = peer.may(agent.reg.owner_uid)
     return {"agent_id": agent.agent_id, "name": agent.reg.name, "why": agent.lives_on if may else None}
+
+
+def elsewhere(agent: Agent) -> Json:
+    """An agent that another daemon of this host watches, for `status`: whose, and what it is called there."""
+    holder = agent.elsewhere
+    assert holder is not None
+    found = {"agent_id": agent.agent_id, "name": agent.reg.name, "holder": str(holder)}
+    return {**found, "socket": holder.socket, "name_there": holder.name}
 
 
 def _registration(agent: Agent | AgentRow) -> Registration:
@@ -229,11 +244,12 @@ def run(row: RunRow) -> Json:
     }
 
 
-def hold(row: HoldRow, peer: Peer, owner_uid: int | None) -> Json:
-    """One hold; its reason is somebody's words, so it is shown like a note."""
-    shown = owner_uid is None or peer.may(owner_uid)
+def hold(row: HoldRow, peer: Peer, agent: Agent | None) -> Json:
+    """One hold, and the agent that it is on, if that lives here; its reason is somebody's words, shown like a note."""
+    shown = agent is None or peer.may(agent.reg.owner_uid)
     return {
         "agent_id": row.agent_id,
+        "name": None if agent is None else agent.reg.name,
         "reason": row.reason if shown else None,
         "by_uid": row.by_uid,
         "since": stamp(row.created_at),

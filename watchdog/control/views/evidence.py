@@ -6,6 +6,7 @@ A signal that is missing is told as missing, with the reason; it is no evidence.
 from datetime import timedelta
 
 from watchdog.agents.fleet import Agent
+from watchdog.core.agent import Verdict
 from watchdog.core.observed_activity import TRUST, ActivityKind, Trust
 from watchdog.core.redaction import hide_secrets
 from watchdog.core.verdict import span
@@ -45,7 +46,7 @@ def _heartbeat(agent: Agent) -> Json:
     more = []
     if agent.forgiven:
         more.append(f"{span(agent.forgiven)} of that not counted: the daemon could not hear it")
-    if agent.channel_lost:
+    if agent.channel_lost and agent.verdict is not Verdict.GONE:  # what has ended says nothing
         more.append(
             "further ones could not reach the daemon (its socket or the way to it was gone, or too many connections)"
         )
@@ -85,6 +86,8 @@ def _unseen(agent: Agent, kind: ActivityKind) -> str:
     failure = agent.sights.failed.get(kind)
     if failure is not None:
         return f"the look failed: {failure}"
+    if agent.verdict is Verdict.GONE:
+        return "it has ended"
     if kind is ActivityKind.CHILD:
         return "none at work"
     return "nothing seen since it fell silent" if agent.in_question else "looked at when it has been silent for a while"

@@ -1,27 +1,48 @@
 """What would change an agent's verdict: sentences of `why`. Pure."""
 
+import shlex
 from collections.abc import Iterable
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from watchdog.agents.fleet import ZERO, Agent
 from watchdog.agents.holds import Holds
 from watchdog.core.agent import ENDED, State, Status, Verdict
+from watchdog.core.custody import Holder
 from watchdog.core.kill import Step
 from watchdog.core.verdict import overdue, span
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How far the end of an agent has come, by its request and its hooks' runs."""
+
+    how: str  # "it has ended by itself"
+    dead: bool  # all of its processes are: only its cleanup is left
+    hook: str = ""  # which hook that waits for, and in which try
+
+
 def next_changes(
-    agent: Agent, holds: Holds, now: datetime, doubts: Iterable[str] = (), *, observes: bool = False
+    agent: Agent,
+    holds: Holds,
+    now: datetime,
+    doubts: Iterable[str] = (),
+    *,
+    observes: bool = False,
+    ending: Ending | None = None,
+    spared: timedelta | None = None,
 ) -> list[str]:
-    """Sentences, the nearest change first. `doubts`: why the daemon holds back its own kills for silence."""
-    said = _held(agent, holds, now)
+    """Sentences, the nearest change first. `doubts`: why the daemon holds back its own kills for silence.
+
+    `spared`: for how long it does that for this agent (`hold.max_seconds`, or what is left of it).
+    """
+    said, doubts = _held(agent, holds, now), list(doubts)
     if observes:
         said.append('The daemon only observes (mode = "observe"): a kill would be logged, not carried out.')
     if agent.verdict in (Verdict.STARTING, Verdict.LATE, Verdict.STALLED):
-        said += [
-            f"The daemon kills no agent for silence at present: {why}. `agent-watchdog unhold` lifts that."
-            for why in doubts
-        ]
+        said += [_doubted(agent, why, spared) for why in doubts]
+    if agent.status is Status.ENDING and ending is not None:
+        return _ending(agent, ending)
     if agent.status is Status.ENDING:
         return [f"It is being killed (request {agent.request_id}); a heartbeat no longer changes that.", *said]
     if agent.status is Status.UNKILLABLE:
@@ -36,9 +57,42 @@ def next_changes(
             "It is queued; a pid (PATCH /v1/agents/ID) makes it running. Until then nothing is done about it.",
             *said,
         ]
+    if agent.elsewhere is not None:
+        return _left(agent, agent.elsewhere, held=bool(_held(agent, holds, now)))
     if agent.asked is not None:
         return [f"It was asked to exit by itself ({agent.asked.reason}); if it does not, it is killed.", *said]
+    doubted = bool(doubts) and (spared is None or spared > ZERO)
+    if agent.verdict is Verdict.STALLED and (doubted or observes or _held(agent, holds, now)):
+        return [f"It is stalled, and its kill is held back. {_spares(agent)}.", *said]
     return [*_by_verdict(agent), *_limits(agent), *said]
+
+
+def _doubted(agent: Agent, why: str, spared: timedelta | None) -> str:
+    """Why the daemon kills no agent for silence, for how long it does not kill this one, and what ends it."""
+    if spared is not None and spared <= ZERO:
+        return f"The daemon holds back kills for silence at present: {why}. It has done so for this agent long enough."
+    begun = "more" if agent.doomed_since is not None else "from when it is stalled"
+    limit = "" if spared is None else f", for this agent for {span(spared)} {begun} at most"
+    return f"The daemon kills no agent for silence at present{limit}: {why}. `agent-watchdog unhold` lifts that."
+
+
+def _ending(agent: Agent, ending: Ending) -> list[str]:
+    """Of one that is dead no hold and no heartbeat changes anything: what is left is its cleanup."""
+    if ending.dead:
+        return [f"{ending.how}; its cleanup goes on{f', and waits for {ending.hook}' if ending.hook else ''}."]
+    return [f"{ending.how}; what it left behind is killed (request {agent.request_id}) and cleaned up next."]
+
+
+def _left(agent: Agent, holder: Holder, *, held: bool) -> list[str]:
+    """Of one that another daemon of this host watches: whatever changes, changes there."""
+    there, name = f"agent-watchdog --socket {shlex.quote(holder.socket)}", shlex.quote(holder.name)
+    said = [
+        f"It is watched by {holder}, as {holder.name}. Here it is neither judged nor killed for silence nor cleaned up;"
+        " what it says here is passed on to that daemon.",
+        f"What comes next is said there: {there} why {name}. To kill it there: {there} kill {name}.",
+        "When that daemon is gone, or holds it no more, this one watches it, and its silence is counted from then on.",
+    ]
+    return [*said, "It is held by this daemon alone; that does not bind the other one."] if held else said
 
 
 def _by_verdict(agent: Agent) -> list[str]:
@@ -52,6 +106,13 @@ def _by_verdict(agent: Agent) -> list[str]:
         case Verdict.UNKNOWN if agent.unread is not None and agent.unread <= policy.wait_limit:
             left = policy.wait_limit - agent.unread
             return [f"Its heartbeat file, once it can be read, decides; otherwise its silence counts in {span(left)}."]
+        case Verdict.UNKNOWN if agent.hangs is not None:
+            name = shlex.quote(agent.reg.name)
+            return [
+                f"Once {agent.hangs} can be read again, its silence counts, with the time of the hang; until then it is"
+                " not killed for silence. Perhaps a disk or file system (FUSE, NFS) hangs that its process waits for.",
+                f"It can be killed all the same: agent-watchdog kill {name}.",
+            ]
         case Verdict.UNKNOWN:
             return ["A look that succeeds (see the reason above) decides; until then nothing is done about it."]
         case Verdict.STARTING:
@@ -84,7 +145,9 @@ def _by_verdict(agent: Agent) -> list[str]:
                 f" {policy.confirm_sweeps} looks in a row ({agent.late_looks} so far){_then(agent)}."
             ]
         case Verdict.STALLED:
-            return [f"A heartbeat before the first signal withdraws the kill. Without one it is stalled{_then(agent)}."]
+            then = " and killed next" if agent.policy.ladder == (Step.KILL,) else _then(agent)
+            late = "A heartbeat before the first signal withdraws the kill"
+            return [f"It is stalled{then}. {late if Step.KILL in agent.policy.ladder else _spares(agent)}."]
 
 
 def _starting(agent: Agent) -> str:
@@ -167,3 +230,18 @@ def _held(agent: Agent, holds: Holds, now: datetime) -> list[str]:
     if everybody is not None:
         said.append(f"All agents are held: {everybody}. The daemon kills none of them before `agent-watchdog unhold`.")
     return said
+
+
+def held_back(agent: Agent, doubts: Iterable[str], everybody: str | None, spared: timedelta | None) -> str | None:
+    """Why a kill that its verdict asks for is not ordered now, for a list: a hold on all, or the daemon's own doubt.
+
+    A hold on the agent itself is told apart. `everybody`: the reason of a hold on all.
+    """
+    timed = agent.verdict in (Verdict.EXPIRED, Verdict.LINGERING)
+    if agent.request_id is not None or agent.elsewhere is not None or (agent.doomed_since is None and not timed):
+        return None
+    if everybody is not None:
+        return f"all agents are held: {everybody}"
+    if timed or spared is None or spared <= ZERO:
+        return None
+    return next((f"{why} (for {span(spared)} more at most)" for why in doubts), None)

@@ -1,4 +1,4 @@
-"""The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus four of ours (README)."""
+"""The answers to /kill, /stop and /cancel: keys of the kill-stalled-agent command, plus four of ours."""
 
 from watchdog.agents.fleet import Agent
 from watchdog.control.context import ControlContext, Json

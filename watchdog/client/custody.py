@@ -1,7 +1,7 @@
 """Which other daemon says that it holds a process: asked at their control sockets, as the process's owner.
 
-Root's daemon opens no path that a user controls; so it asks by that user's helper, and what comes of it is that user's
-word about their own process.
+Root's daemon opens no path that a user controls. So the owner's helper calls this for root's daemon, and what it
+answers is that user's claim about their own process; for a process of its own uid a daemon calls it itself.
 """
 
 import json
@@ -10,9 +10,8 @@ import socket
 import stat
 import struct
 import time
+from collections.abc import Mapping
 from typing import Any
-
-from watchdog.owner import environments
 
 _UCRED = struct.Struct("iII")
 SECONDS = 0.5  # for one daemon's whole answer
@@ -20,14 +19,17 @@ MOST_BYTES = 1 << 22
 MOST = 8  # sockets that are asked
 
 
-def daemon_of(pid: int, start_ticks: int, sockets: list[str], but: str) -> dict[str, Any] | None:
-    """The first daemon that holds that process: its socket, pid and uid, and the agent's id and name there.
+def daemon_of(
+    pid: int, start_ticks: int, sockets: list[str], but: str, environment: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """The first daemon that holds that process, and which agent it is there.
 
-    `sockets`: where daemons usually listen; the one that the process has in its environment is asked as well.
-    `but`: the asking daemon's own.
+    `sockets`: where daemons usually listen; the one that the process has in its `environment` is asked first. `but`:
+    the asking daemon's own. The answer: "socket", "pid" and "uid" of the daemon, "agent_id" and "name" of the agent.
+    Takes up to `SECONDS` for each of `MOST` sockets; one that does not answer, or not that, is passed over.
     """
-    named = _named(pid)
-    for path in dict.fromkeys([*([named] if named else []), *sockets][:MOST]):
+    named = environment.get("AGENT_WATCHDOG_SOCKET", "")
+    for path in dict.fromkeys([*([named] if named.startswith("/") else []), *sockets][:MOST]):
         if path == but or not _trusted(os.path.dirname(path)):
             continue
         try:
@@ -39,12 +41,6 @@ def daemon_of(pid: int, start_ticks: int, sockets: list[str], but: str) -> dict[
                 told = {"agent_id": str(one["agent_id"])[:64], "name": str(one["name"])[:64]}
                 return {"socket": path, "pid": daemon_pid, "uid": uid, **told}
     return None
-
-
-def _named(pid: int) -> str | None:
-    """The control socket in a process's environment."""
-    path = environments.of(pid).get("AGENT_WATCHDOG_SOCKET", "")
-    return path if path.startswith("/") else None
 
 
 def _trusted(directory: str) -> bool:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.test_users import Kept
+from watchdog.agents import admission as module
+from watchdog.agents.admission import AGENTS, DATAGRAMS, PERIOD, SPELL, Admission, DatagramBudget
 from watchdog.clock import Clock
-from watchdog.control import admission as module
-from watchdog.control.admission import AGENTS, DATAGRAMS, PERIOD, SPELL, Admission, DatagramBudget
 from watchdog.core.admission import LONE, RATES, WAIT, LimitKind
 from watchdog.helpers.users import Users
 from watchdog.telemetry.metrics import Metrics

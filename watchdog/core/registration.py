@@ -1,0 +1,249 @@
+"""A registration as it is asked for: the value, and what each of its fields may hold.
+
+One set of rules, whoever asks: a client over HTTP, an entry of another program's registry, the report of a `run`. A
+field is one line in `RegistrationRequest` and one in `CHECKS`. Nothing here decides about rights or looks at a process.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from watchdog.core.names import name_problem
+from watchdog.core.process import Listed
+from watchdog.errors import BadRequest
+
+WORD_CHARACTERS = 64
+PLAIN_CHARACTERS = 256  # each text is kept in the registry and shown in lines of the log
+PATH_CHARACTERS = 1024
+SOCKET_CHARACTERS = 107  # sun_path without its NUL, unix(7)
+MOST_TAGS = 32
+MOST_SECONDS = 1e9
+PID_MAX = 4_194_304  # 2^22, the kernel's own limit on 64 bit (proc(5), pid_max)
+
+_ID = re.compile(r"[0-9a-f]{32}")
+_WORD = re.compile(rf"[A-Za-z0-9._-]{{1,{WORD_CHARACTERS}}}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SHOWN = 80  # characters of a wrong value that an error repeats
+_HIGHEST = math.nextafter(math.inf, 0)  # the largest finite float; JSON has whole numbers beyond it
+_LOWEST = -_HIGHEST
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationRequest:
+    """What is asked for of a new agent. Named as in the document (POST /agents); seconds are seconds.
+
+    Making one raises BadRequest that lists every fault, one line each. `replace` and `taken_from` are for whoever
+    receives it: to register changes nothing about another agent.
+    """
+
+    name: str
+    agent_id: str | None = None  # 32 hexadecimal digits; None: the daemon makes one
+    pid: int | None = None  # of its main process, where that runs already
+    type: str = ""
+    tags: tuple[str, ...] = ()
+    task: str | None = None
+    parent: str | None = None  # name, id or pid of a living agent of the same owner
+    stall_after_seconds: float | None = None  # None: its type's policy decides
+    interval_seconds: float | None = None  # its own rhythm of beats
+    ttl_seconds: float | None = None
+    worktree: str | None = None
+    temp_dir: str | None = None
+    beat_file: str | None = None
+    log: str | None = None
+    transcript: str | None = None
+    queued: bool = False  # it has not been started, and is not expected to speak yet
+    source: str = "register"
+    command: str | None = None  # the program's name, where the pid is not known yet; never a command line
+    notify_socket: str | None = None  # that its `run` owns
+    replace: bool = False  # end the owner's living agent of that name first
+    taken_from: str | None = None  # the socket of its daemon, which is gone
+    entry: Listed | None = None  # of a foreign registry, or session, that it is known from; in no document
+
+    def __post_init__(self) -> None:
+        if found := _faults({key: getattr(self, key) for key in CHECKS}):
+            raise BadRequest("\n".join(found))
+
+
+def registration_of(document: object) -> RegistrationRequest:
+    """The request that a decoded JSON document holds. Raises BadRequest that lists every fault, one line each."""
+    if not isinstance(document, dict):
+        raise BadRequest("Input should be an object")
+    if found := _faults(document):
+        raise BadRequest("\n".join(found))
+    tags = tuple(document.get("tags", ()))
+    return RegistrationRequest(**{**document, "tags": tags})
+
+
+def field_problem(key: str, value: object) -> str | None:
+    """What is wrong with the value of one field, with the field's name; None: nothing."""
+    return next(iter(_faults_of(key, value)), None)
+
+
+def name_fault(value: str) -> str | None:
+    """Why no agent may be called that; None: one may. Of these functions each takes the text of one field."""
+    problem = name_problem(value)
+    return None if problem is None else f"{value!r} {problem}; take another name"
+
+
+def word_fault(value: str) -> str | None:
+    """Of one word: a tag, a source."""
+    return None if _WORD.fullmatch(value) else f"must be 1 to {WORD_CHARACTERS} of A-Z a-z 0-9 . _ -"
+
+
+def type_fault(value: str) -> str | None:
+    """Of an agent's type: a word, or nothing."""
+    return word_fault(value) if value else None
+
+
+def plain_fault(value: str) -> str | None:
+    """Of a text on one line."""
+    return "must not contain control characters" if _CONTROL.search(value) else None
+
+
+def path_fault(value: str) -> str | None:
+    """Of a path, by its letters alone."""
+    if not value.startswith("/"):
+        return "must be an absolute path"
+    if _CONTROL.search(value):
+        return "must not contain a NUL, a newline or other control characters"
+    if ".." in value.split("/"):
+        return "must not contain '..'; give the path as realpath(1) prints it"
+    return None
+
+
+def pid_fault(value: int) -> str | None:
+    """Of a number that is to be an agent's pid."""
+    return None if value > 1 else "must be the pid of an agent; 0, 1 and negative numbers are never one"
+
+
+# -- a whole document
+
+Check = Callable[[object], str | None]
+
+
+def _text(fault: Callable[[str], str | None], most: int | None = None, least: int = 0) -> Check:
+    def check(value: object) -> str | None:
+        if not isinstance(value, str):
+            return "Input should be a valid string"
+        if len(value) < least:
+            return f"String should have at least {least} character"
+        if most is not None and len(value) > most:
+            return f"String should have at most {most} characters"
+        return fault(value)
+
+    return check
+
+
+def _pid(value: object) -> str | None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return "Input should be a valid integer"
+    if value > PID_MAX:
+        return f"Input should be less than or equal to {PID_MAX}"
+    return pid_fault(value)
+
+
+def _seconds(value: object) -> str | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return "Input should be a valid number"
+    if not _LOWEST <= value <= _HIGHEST:  # also false for what is no number (NaN)
+        return "Input should be a finite number"
+    if value > MOST_SECONDS:
+        return f"Input should be less than or equal to {MOST_SECONDS:.0f}"
+    return None if value > 0 else "Input should be greater than 0"
+
+
+def _switch(value: object) -> str | None:
+    return None if isinstance(value, bool) else "Input should be a valid boolean"
+
+
+def _agent_id(value: str) -> str | None:
+    return None if _ID.fullmatch(value) else "String should match pattern '^[0-9a-f]{32}$'"
+
+
+_word = _text(word_fault)
+_plain = _text(plain_fault, PLAIN_CHARACTERS, 1)
+_path = _text(path_fault, PATH_CHARACTERS)
+
+
+def _socket(value: object) -> str | None:
+    fault = _path(value)
+    if fault is None and isinstance(value, str) and len(value) > SOCKET_CHARACTERS:
+        return f"Value should have at most {SOCKET_CHARACTERS} items after validation, not {len(value)}"
+    return fault
+
+
+CHECKS: Mapping[str, Check | None] = {  # None: a list of words
+    "name": _text(name_fault),
+    "agent_id": _text(_agent_id),
+    "pid": _pid,
+    "type": _text(type_fault),
+    "tags": None,
+    "task": _plain,
+    "parent": _plain,
+    "stall_after_seconds": _seconds,
+    "interval_seconds": _seconds,
+    "ttl_seconds": _seconds,
+    "worktree": _path,
+    "temp_dir": _path,
+    "beat_file": _path,
+    "log": _path,
+    "transcript": _path,
+    "queued": _switch,
+    "source": _word,
+    "command": _plain,
+    "notify_socket": _socket,
+    "replace": _switch,
+    "taken_from": _socket,
+}
+_OPTIONAL = frozenset(field.name for field in fields(RegistrationRequest) if field.default is None)
+
+
+def _faults(document: Mapping[str, object]) -> list[str]:
+    """All that is wrong with a document, a line each, in the order of its fields."""
+    found = [] if "name" in document else ["name: Field required"]
+    for key in CHECKS:
+        if key in document:
+            found += _faults_of(key, document[key])
+    known = ", ".join(sorted(CHECKS))
+    found += [f"{key[:_SHOWN]}: unknown key; known are {known}" for key in document if key not in CHECKS]
+    return found or list(_faults_together(document))
+
+
+def _faults_of(key: str, value: object) -> list[str]:
+    if value is None and key in _OPTIONAL:
+        return []
+    check = CHECKS[key]
+    if check is None:
+        return _faults_of_list(key, value)
+    fault = check(value)
+    return [] if fault is None else [_line(key, fault, value)]
+
+
+def _faults_of_list(key: str, value: object) -> list[str]:
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        return [_line(key, "Input should be a valid array", value)]
+    if len(value) > MOST_TAGS:
+        words = f"List should have at most {MOST_TAGS} items after validation, not {len(value)}"
+        return [_line(key, words, value)]
+    found = [(f"{key}.{number}", _word(one), one) for number, one in enumerate(value)]
+    return [_line(where, fault, one) for where, fault, one in found if fault is not None]
+
+
+def _line(key: str, fault: str, value: object) -> str:
+    """The key, what is wrong, and the value if it is short."""
+    shown = repr(value)
+    return f"{key}: {fault} (is {shown})" if len(shown) <= _SHOWN else f"{key}: {fault}"
+
+
+def _faults_together(document: Mapping[str, object]) -> list[str]:
+    """The silence that is allowed must leave room for one lost beat; what has a pid has started."""
+    after, interval = document.get("stall_after_seconds"), document.get("interval_seconds")
+    if isinstance(after, int | float) and isinstance(interval, int | float) and after < 2 * interval:
+        return [
+            f"stall_after_seconds: {after:g} is less than two beats of {interval:g} s, so one late beat would end "
+            f"the agent; give at least {2 * interval:g}, or leave it out"
+        ]
+    if document.get("queued") and document.get("pid") is not None:
+        return ["queued: an agent that has a pid has started; leave one of the two out"]
+    return []

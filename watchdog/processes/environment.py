@@ -1,0 +1,33 @@
+"""The environment that a process was started with, where it was the daemon's own uid that started it."""
+
+import os
+
+from watchdog.core.environment import AUXILIARY_BYTES, ENVIRONMENT_BYTES, is_chosen_by, variables
+from watchdog.processes import procfs
+from watchdog.processes.bounded import bounded
+
+
+@bounded
+def environment(pid: int) -> dict[str, str]:
+    """Its variables; none when they cannot be read, or when another uid or a set-uid program's user chose them.
+
+    Raises LookFailed when a read hangs.
+    """
+    try:
+        proc = os.open(procfs.PROC, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            before = _auxiliary(pid)
+            if not is_chosen_by(os.geteuid(), before):
+                return {}
+            text = os.fsdecode(procfs.environ(pid, dir_fd=proc, limit=ENVIRONMENT_BYTES))
+            if _auxiliary(pid) != before:  # it has executed something meanwhile: addresses in there are random (ASLR)
+                return {}
+        finally:
+            os.close(proc)
+    except (OSError, ValueError):
+        return {}
+    return variables(text)
+
+
+def _auxiliary(pid: int) -> bytes:
+    return procfs.read_of(pid, "auxv")[:AUXILIARY_BYTES]
