@@ -26,7 +26,7 @@ from watchdog.core.kill import KillStep, Polite
 from watchdog.core.process import Identity, TreeMember, cgroup_names
 from watchdog.errors import RegistryUnavailable, SignalRefused
 from watchdog.kill import pinned_tree
-from watchdog.kill.terminate import TerminationPlan, TerminationResult, TreeTermination
+from watchdog.kill.terminate import Grace, TerminationPlan, TerminationResult, TreeTermination
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import bounded, cgroups, identity
 from watchdog.processes.signals import Guard, SendResult, SignalTarget, kill_cgroup, send
@@ -103,22 +103,28 @@ class Scene:
             **options,  # type: ignore[arg-type] # the test's own words
         )
 
-        async def intend(step: KillStep, members: list[TreeMember], snapshot: dict[str, object] | None) -> None:
-            self.steps.append(step)
-            if step in self.before:
-                self.before.pop(step)()
-
         def guard() -> Guard:
             return Guard(host=HOST, protected=self.fleet.processes_but(plan.agent_id))
 
-        async def story() -> TerminationResult:
-            async def termed(started: float, everybody: bool) -> None:
-                self.graces.append((started, everybody))
+        return asyncio.run(TreeTermination(plan, self.scanner, Clock(), guard, self).run())
 
-            told = (lambda name, pids: self.sent.append((name, pids))), (lambda pid, why: None), termed
-            return await TreeTermination(plan, self.scanner, Clock(), guard, intend, *told).run()
+    # -- what it says, see `KillLog`
 
-        return asyncio.run(story())
+    async def before_signal(
+        self, step: KillStep, members: list[TreeMember], snapshot: dict[str, object] | None
+    ) -> None:
+        self.steps.append(step)
+        if step in self.before:
+            self.before.pop(step)()
+
+    def signalled(self, name: str, pids: list[int]) -> None:
+        self.sent.append((name, pids))
+
+    def refused(self, pid: int, why: str) -> None:
+        pass
+
+    async def grace_started(self, grace: Grace) -> None:
+        self.graces.append(grace)
 
     def left(self) -> list[int]:
         return pids_with("SCENE", str(self.dir))
@@ -630,13 +636,13 @@ def test_a_grace_that_runs_is_told_of_the_main_process_and_then_of_all(scene: Sc
     assert (main[1], half[0], everybody[1]) == (False, 0.0, True)
 
 
-def test_one_that_has_ended_before_it_is_taken_in_was_somebody_new() -> None:
+def test_one_that_has_ended_before_it_is_taken_in_was_somebody_new(scene: Scene) -> None:
     """Q9: a look that found only such found somebody, and proves nothing."""
     with subprocess.Popen(["sleep", "1000"]) as process:
         found = identity.read_identity(process.pid, HOST)
         process.kill()
     assert found is not None
-    made = pinned_tree.PinnedTree(None, lambda: Guard(host=HOST), lambda *_: None, lambda *_: None)
+    made = pinned_tree.PinnedTree(None, lambda: Guard(host=HOST), scene)
     assert made.admit(TreeMember(found, 1, os.getuid(), "sleep", "S", "marker"))
     assert made.all() == ()
 

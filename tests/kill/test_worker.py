@@ -25,16 +25,20 @@ from watchdog.cleanup.runner import CleanupRunner
 from watchdog.clock import Clock
 from watchdog.concurrency.lanes import Lane, Turns, enter
 from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
-from watchdog.core.kill import KillOptions, KillStep, Reason, Step
+from watchdog.core.kill import KillOptions, Reason, Step
 from watchdog.core.process import TreeMember
 from watchdog.core.verdict import Judgement
 from watchdog.errors import RegistryUnavailable
 from watchdog.helpers.pool import HelperPool
 from watchdog.kill import evidence as testimony
 from watchdog.kill import worker
+from watchdog.kill.ask import StopRequest
+from watchdog.kill.claim import Claim
 from watchdog.kill.close import Close
-from watchdog.kill.order import Order
-from watchdog.kill.worker import KillWorker
+from watchdog.kill.evidence import EvidenceCollector
+from watchdog.kill.order import KillOrder
+from watchdog.kill.terminate import Terminator
+from watchdog.kill.worker import KillStages, KillWorker, OrderEvents
 from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import identity
@@ -79,18 +83,24 @@ class Shop:
         chronicle = EventRecorder(self.store, self.clock, log)
         cleanup = CleanupRunner((), self.owners, self.store, self.clock, chronicle, fleet=self.fleet, observe=False)
         metrics = Metrics(dict, dict)
+        panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
+
+        def guard(_: Agent) -> Guard:
+            return Guard(host=HOST, spare=self.spare)
+
+        stages = KillStages(
+            EvidenceCollector(self.clock, self.holds, self.owners, panes),
+            StopRequest(self.store, self.clock, self.holds, self.owners, chronicle),
+            Claim(self.store, self.clock, self.hearing, self.holds, guard),
+            Terminator(scanner, self.clock, guard),
+            Close(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, log, self.owners),
+        )
         self.worker = KillWorker(
             store=self.store,
             clock=self.clock,
-            scanner=ProcessScanner(self.fleet, executor, HOST),
-            hearing=self.hearing,
-            holds=self.holds,
-            closing=Close(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, log, self.owners),
-            guard=lambda _: Guard(host=HOST, spare=self.spare),
+            stages=stages,
             chronicle=chronicle,
             log=log,
-            owners=self.owners,
-            panes=Panes(self.store, self.owners),
             observe=False,
             parallel=4,
         )
@@ -845,7 +855,7 @@ def test_a_beat_right_before_the_first_signal_withdraws_the_order(
                 return {}
 
             if when == "looked":
-                monkeypatch.setattr(worker, "collect_evidence", beat_while_looked_at)
+                monkeypatch.setattr(testimony, "collect_evidence", beat_while_looked_at)
             else:
                 made.store.before = ("save_step", lambda: made.beat(agent))
             await made.worker.finished(await made.order(agent), 20)
@@ -934,37 +944,6 @@ def test_an_order_of_another_boot_is_closed_as_lost(tmp_path: Path, step: str) -
     asyncio.run(story())
 
 
-@pytest.mark.parametrize(
-    ("termed", "began"),
-    [
-        ({"mono": 900.0, "all": True}, (900.0, True)),
-        ({"mono": 900.0, "all": False}, (900.0, False)),
-        ({"mono": 1001.0, "all": True}, None),  # another clock's
-        ({"mono": "900", "all": True}, None),
-        ({"boot_id": "another", "mono": 900.0, "all": True}, None),
-        ("900", None),
-        (None, None),
-    ],
-)
-def test_a_grace_goes_on_after_a_restart(termed: object, began: tuple[float, bool] | None) -> None:
-    """What an edited row says otherwise begins it anew."""
-    reg = Registration(AGENT, "alpha", os.getuid(), HOST, identity.boot_id())
-    order = Order(
-        "r",
-        Agent(reg, Policy(), Status.ENDING),
-        Reason.STALLED,
-        KillOptions(),
-        "daemon",
-        "",
-        0,
-        step=KillStep.TERM_MAIN,
-    )
-    here = {"boot_id": identity.boot_id(), **termed} if isinstance(termed, dict) else termed
-    order.take_over({"termed": here, "message": "m"}, 1000.0)
-    assert order.termed == began
-    assert order.outcome is not None and order.outcome.json() == {"message": "m"}
-
-
 def test_that_an_agent_has_gone_is_logged_at_once_and_once_while_the_registry_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -998,3 +977,22 @@ def test_that_an_agent_has_gone_is_logged_at_once_and_once_while_the_registry_is
             assert (await made.told(agent))[1] == ["done"]
 
     asyncio.run(story())
+
+
+def test_an_order_remembers_a_bounded_number_of_what_it_told(tmp_path: Path) -> None:
+    """An agent whose tree is another one at each attempt."""
+    reg = Registration(AGENT, "alpha", os.getuid(), HOST, identity.boot_id())
+    of = KillOrder("r", Agent(reg, Policy(), Status.RUNNING), Reason.STALLED, KillOptions(), "daemon", "w", 0)
+    store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
+    try:
+        order = OrderEvents(of, EventRecorder(store, Clock(), get_logger()), get_logger())
+        assert [order.first("a"), order.first("a")] == [True, False]
+        assert [order.first("x" * 500 + "1"), order.first("x" * 500 + "2"), order.first("x" * 500 + "2")] == [
+            True,
+            True,
+            False,
+        ]
+        assert sum(order.first(f"SIGKILL {list(range(n, n + 1000))}") for n in range(2000)) < 1000
+        assert sum(map(len, order._said)) < 200_000
+    finally:
+        store.close()
