@@ -41,7 +41,6 @@ from watchdog.kill.worker import KillStages, KillWorker
 from watchdog.probes.panes import Panes
 from watchdog.probes.process_scan import ProcessScanner
 from watchdog.processes import identity
-from watchdog.processes.signals import Guard
 from watchdog.registry.rows import AgentRow, RequestRow
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import get_logger
@@ -106,22 +105,18 @@ class Bench:
         panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
         holds = Holds()
 
-        def guard(_: Agent) -> Guard:
-            return Guard(host=HOST, protected=frozenset(), spare=frozenset())
-
         stages = KillStages(
             EvidenceCollector(self.clock, holds, self.owners, panes),
             StopRequest(self.store, self.clock, holds, self.owners, self.chronicle),
-            Claim(self.store, self.clock, self.hearing, holds, guard),
-            Terminator(scanner, self.clock, guard),
-            Close(self.store, self.clock, self.hearing, cleanup, self.chronicle, metrics, self.log, self.owners),
+            Claim(self.store, self.clock, self.hearing, holds, self.fleet),
+            Terminator(scanner, self.clock, self.fleet),
+            Close(self.store, self.clock, self.hearing, cleanup, self.chronicle, metrics, self.owners),
         )
         self.worker = KillWorker(
             store=self.store,
             clock=self.clock,
             stages=stages,
             chronicle=self.chronicle,
-            log=self.log,
             observe=False,
             parallel=4,
         )

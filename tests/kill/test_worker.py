@@ -68,12 +68,20 @@ class Delayed(AsyncStore):
         return await super().write(method, *args, **kwargs)
 
 
+class Sparing(Fleet):
+    """Lets programs of some names live, whatever a policy says."""
+
+    spare: frozenset[str] = frozenset()
+
+    def guard(self, agent: Agent, host: str) -> Guard:
+        return Guard(host=host, spare=self.spare)
+
+
 class Shop:
     """A kill worker with real parts and one running agent, a real process."""
 
     def __init__(self, directory: Path, held: contextlib.ExitStack) -> None:
-        self.clock, log, self.fleet = Clock(), get_logger(), Fleet()
-        self.spare: frozenset[str] = frozenset()
+        self.clock, log, self.fleet = Clock(), get_logger(), Sparing()
         self.store = Delayed(Store(f"sqlite:///{directory}/registry.db").open())
         held.callback(self.store.close)
         executor = ThreadPoolExecutor(1)
@@ -85,22 +93,18 @@ class Shop:
         metrics = Metrics(dict, dict)
         panes, scanner = Panes(self.store, self.owners), ProcessScanner(self.fleet, executor, HOST)
 
-        def guard(_: Agent) -> Guard:
-            return Guard(host=HOST, spare=self.spare)
-
         stages = KillStages(
             EvidenceCollector(self.clock, self.holds, self.owners, panes),
             StopRequest(self.store, self.clock, self.holds, self.owners, chronicle),
-            Claim(self.store, self.clock, self.hearing, self.holds, guard),
-            Terminator(scanner, self.clock, guard),
-            Close(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, log, self.owners),
+            Claim(self.store, self.clock, self.hearing, self.holds, self.fleet),
+            Terminator(scanner, self.clock, self.fleet),
+            Close(self.store, self.clock, self.hearing, cleanup, chronicle, metrics, self.owners),
         )
         self.worker = KillWorker(
             store=self.store,
             clock=self.clock,
             stages=stages,
             chronicle=chronicle,
-            log=log,
             observe=False,
             parallel=4,
         )
@@ -298,14 +302,14 @@ def test_what_could_not_be_ended_waits_while_the_daemon_only_observes(tmp_path: 
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            made.spare = frozenset({"sleep"})
+            made.fleet.spare = frozenset({"sleep"})
             await made.worker.finished(await made.order(agent), 20)
             async with asyncio.timeout(20):
                 while (await made.told(agent))[0] is not Status.UNKILLABLE:
                     await asyncio.sleep(0.01)
             claims = made.store.claims
 
-            made.spare = frozenset()
+            made.fleet.spare = frozenset()
             made.worker.adopt(observe=True)
             await asyncio.sleep(0.3)
             assert (process.poll(), made.store.claims) == (None, claims)
@@ -519,7 +523,7 @@ def test_a_retry_of_what_cannot_be_ended_writes_no_history(
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            made.spare = frozenset({"sleep"})
+            made.fleet.spare = frozenset({"sleep"})
             outcome = await made.worker.finished(await made.order(agent), 20)
             assert outcome is not None
             assert outcome["error"] == "kill_failed"
@@ -535,7 +539,7 @@ def test_a_retry_of_what_cannot_be_ended_writes_no_history(
             assert await made.history(agent) == stuck
             assert sum("kill.unkillable" in str(record.msg) for record in caplog.records) == 1
 
-            made.spare = frozenset()
+            made.fleet.spare = frozenset()
             async with asyncio.timeout(60):
                 while (await made.told(agent))[1] != ["done"]:
                     await asyncio.sleep(0.02)
@@ -632,13 +636,13 @@ def test_who_orders_a_kill_again_need_not_wait_for_the_next_attempt(
 
     async def story() -> None:
         async with shop(tmp_path) as (made, agent, process):
-            made.spare = frozenset({"sleep"})
+            made.fleet.spare = frozenset({"sleep"})
             await made.worker.finished(await made.order(agent), 20)
             async with asyncio.timeout(60):
                 while (await made.told(agent))[0] is not Status.UNKILLABLE:
                     await asyncio.sleep(0.01)
 
-            made.spare = frozenset()
+            made.fleet.spare = frozenset()
             await made.worker.request(agent, Reason.OPERATOR, KillOptions(), "uid 0", "again")
             async with asyncio.timeout(60):
                 while await made.told(agent) != (Status.KILLED, ["done"]):
@@ -985,7 +989,7 @@ def test_an_order_remembers_a_bounded_number_of_what_it_told(tmp_path: Path) -> 
     of = KillOrder("r", Agent(reg, Policy(), Status.RUNNING), Reason.STALLED, KillOptions(), "daemon", "w", 0)
     store = AsyncStore(Store(f"sqlite:///{tmp_path}/registry.db").open())
     try:
-        order = OrderEvents(of, EventRecorder(store, Clock(), get_logger()), get_logger())
+        order = OrderEvents(of, EventRecorder(store, Clock(), get_logger()))
         assert [order.first("a"), order.first("a")] == [True, False]
         assert [order.first("x" * 500 + "1"), order.first("x" * 500 + "2"), order.first("x" * 500 + "2")] == [
             True,

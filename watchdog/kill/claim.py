@@ -2,10 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.fleet import Agent, Fleet
 from watchdog.agents.holds import Holds
 from watchdog.agents.tracker import AgentTracker
 from watchdog.clock import Clock
@@ -25,7 +25,7 @@ from watchdog.kill.pinned_tree import release
 from watchdog.kill.progress import OpenOrder
 from watchdog.processes import cgroups
 from watchdog.processes.identity import presence
-from watchdog.processes.signals import Guard, is_ancestor
+from watchdog.processes.signals import is_ancestor
 from watchdog.registry.store import AsyncStore
 
 STARTED_US = "its process started this daemon, which cannot end it"
@@ -60,14 +60,12 @@ class Withdrawn:
 class Claim:
     """Claims by compare-and-set; signals nobody."""
 
-    def __init__(
-        self, store: AsyncStore, clock: Clock, hearing: AgentTracker, holds: Holds, guard: Callable[[Agent], Guard]
-    ) -> None:
+    def __init__(self, store: AsyncStore, clock: Clock, hearing: AgentTracker, holds: Holds, fleet: Fleet) -> None:
         self._store = store
         self._clock = clock
         self._hearing = hearing
         self._holds = holds
-        self._guard = guard
+        self._fleet = fleet
         self._me = f"daemon {os.getpid()}"
 
     async def claim(self, opened: OpenOrder) -> Claimed | Withdrawn:
@@ -150,7 +148,7 @@ class Claim:
     def resume_stopped(self, agent: Agent, step: KillStep, members: Iterable[TreeMember]) -> None:
         """Continue what an attempt that came to `step` stopped or froze: it is not finished, now or never."""
         if step in STOPPING:
-            release(members, self._guard(agent))
+            release(members, self._fleet.guard(agent, agent.reg.host))
             cgroups.thaw_if_ours(agent.cgroup)
 
     def _withdrawn(self, opened: OpenOrder, why: str, *, closed: bool = False) -> Withdrawn:

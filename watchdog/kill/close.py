@@ -33,7 +33,6 @@ from watchdog.processes.exit_status import exit_status
 from watchdog.processes.identity import boot_id, passed_on
 from watchdog.registry.rows import AgentEnd, Proof
 from watchdog.registry.store import AsyncStore
-from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
 
 RUN_REPORT = 1.5  # seconds to wait for `run`'s word on the exit status where the kernel cannot tell (before 6.15)
@@ -71,7 +70,6 @@ class Close:
         cleanup: CleanupRunner,
         chronicle: EventRecorder,
         metrics: Metrics,
-        log: EventLogger,
         owners: HelperPool,
     ) -> None:
         self._store = store
@@ -80,7 +78,6 @@ class Close:
         self._cleanup = cleanup
         self._chronicle = chronicle
         self._metrics = metrics
-        self._log = log
         self._reports = ExitReports(owners)
         self._me = f"daemon {os.getpid()}"
 
@@ -160,7 +157,7 @@ class Close:
             self._chronicle.log("task.cancelled", agent, str(task[1]), {"task_id": agent.reg.task_id})
         self._metrics.kills.labels(order.reason.value, status.value).inc()
         self._hearing.forget(agent)
-        self._logged(agent).event("agent.ended", status=status, why=outcome.message)
+        self._chronicle.logger_of(agent).event("agent.ended", status=status, why=outcome.message)
 
     async def _prove(self, order: KillOrder, progress: KillProgress, outcome: KillOutcome, log: CloseLog) -> None:
         """Commit that it is dead, before anything is cleaned up. Raises NotOurs."""
@@ -186,7 +183,7 @@ class Close:
             self._finished(order, outcome)
 
     def _finished(self, order: KillOrder, outcome: KillOutcome) -> None:
-        self._logged(order.agent).event(
+        self._chronicle.logger_of(order.agent).event(
             "kill.finished",
             request_id=order.request_id,
             status=outcome.status,
@@ -206,7 +203,7 @@ class Close:
         agent = order.agent
         await self._finish_request(order, progress, "withdrawn", {"why": why}, why)
         agent.request_id = agent.asked = None
-        self._logged(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
+        self._chronicle.logger_of(agent).event("kill.withdrawn", request_id=order.request_id, why=why)
         return withdrawn(agent.agent_id, why)
 
     async def forget_if_closed(self, agent: Agent) -> bool:
@@ -215,7 +212,7 @@ class Close:
             row = await self._store.read(self._store.store.agent, agent.agent_id)
         except Conflict as error:
             row = None
-            self._logged(agent).event("row.quarantined", why=str(error))
+            self._chronicle.logger_of(agent).event("row.quarantined", why=str(error))
         if row is not None and row.status in LIVE:
             return False
         self._hearing.forget(agent)
@@ -251,9 +248,6 @@ class Close:
             await asyncio.sleep(0.05)
         if agent.exit_known or (not await self._reports.learn(agent) and agent.exit_known):
             agent.exit_told = ""
-
-    def _logged(self, agent: Agent) -> EventLogger:
-        return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
 
 
 def outcome_of(order: KillOrder, progress: KillProgress, now: Instant) -> KillOutcome:

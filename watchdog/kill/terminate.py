@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
-from watchdog.agents.fleet import Agent
+from watchdog.agents.fleet import Agent, Fleet
 from watchdog.clock import Clock
 from watchdog.core.kill import KillStep, Polite
 from watchdog.core.ladder import END_PHASE, LadderState, Move, asked, next_step
@@ -265,11 +265,14 @@ class TreeTermination:
 class Terminator:
     """Ends trees, each by an attempt of its own."""
 
-    def __init__(self, scanner: ProcessScanner, clock: Clock, guard: Callable[[Agent], Guard]) -> None:
-        """`guard`: what must not be signalled for that agent's sake."""
+    def __init__(self, scanner: ProcessScanner, clock: Clock, fleet: Fleet) -> None:
         self._scanner = scanner
         self._clock = clock
-        self.guard = guard
+        self._fleet = fleet
+
+    def guard(self, agent: Agent) -> Guard:
+        """What must not be signalled while that agent is ended."""
+        return self._fleet.guard(agent, agent.reg.host)
 
     async def end_tree(self, plan: TerminationPlan, guard: Callable[[], Guard], log: KillLog) -> TerminationResult:
         """One attempt. `guard` as of now, of each signal."""

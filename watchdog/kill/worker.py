@@ -36,7 +36,6 @@ from watchdog.processes.signals import Guard
 from watchdog.registry.rows import Proof, RequestRow
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry import logger
-from watchdog.telemetry.logger import EventLogger
 
 OBSERVES = 'the daemon only observes (mode = "observe"): it ends nothing'
 DEAD = frozenset({Reason.GONE, Reason.LOST})  # observe mode closes their rows, and signals and cleans nothing
@@ -66,7 +65,6 @@ class KillWorker:
         clock: Clock,
         stages: KillStages,
         chronicle: EventRecorder,
-        log: EventLogger,
         observe: bool,
         parallel: int,
         user_of: Callable[[int], int] = lambda uid: uid,  # whose share an agent's kill counts for
@@ -75,7 +73,6 @@ class KillWorker:
         self._clock = clock
         self._stages = stages
         self._chronicle = chronicle
-        self._log = log
         self.observe = observe
         self._user_of = user_of
         self.allow(parallel)
@@ -120,7 +117,7 @@ class KillWorker:
             event = "agent.gone" if reason in DEAD else "kill.requested"  # there is nobody to kill, perhaps leftovers
             if reason in DEAD and agent.first(event):  # a fact and no act: the line of it waits for no disk
                 with logger.caused_by(agent.reg.owner_uid):
-                    self._logged(agent).event(event, reason=reason, by=by, why=why)
+                    self._chronicle.logger_of(agent).event(event, reason=reason, by=by, why=why)
             request_id = secrets.token_hex(8)
             opened = await self._store.write(
                 self._store.store.open_request,
@@ -143,7 +140,7 @@ class KillWorker:
                 self._stages.termination.remember(agent)
             self._begin(OpenOrder(order))
         if reason not in DEAD:
-            self._logged(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
+            self._chronicle.logger_of(agent).event(event, request_id=order.request_id, reason=reason, by=by, why=why)
         return order.request_id
 
     async def _merge(self, run: "_OrderRun", reason: Reason, options: KillOptions, by: str, why: str) -> None:
@@ -177,7 +174,9 @@ class KillWorker:
             former=row.claimed_by,
         )
         self._begin(OpenOrder(order, progress, OutcomeWaiters(progress.outcome if dead else None)))
-        self._logged(agent).event("kill.resumed", request_id=order.request_id, step=row.step or "requested")
+        self._chronicle.logger_of(agent).event(
+            "kill.resumed", request_id=order.request_id, step=row.step or "requested"
+        )
 
     def veto(self, agent: Agent, why: str) -> None:
         """Call off the daemon's order to end it, if nobody was signalled yet: its silence may be our fault, or none."""
@@ -222,7 +221,7 @@ class KillWorker:
         order = opened.order
         agent = order.agent
         agent.request_id = order.request_id
-        events = OrderEvents(order, self._chronicle, self._logged(agent))
+        events = OrderEvents(order, self._chronicle)
         self._runs[order.request_id] = run = _OrderRun(opened, self._stages, self._store, events, Lane(lane().user))
         with logger.caused_by(agent.reg.owner_uid if order.reason in DEAD else logger.cause()):  # it ended by itself
             task = asyncio.create_task(self._run(run), name=f"kill {agent.agent_id}")
@@ -242,10 +241,10 @@ class KillWorker:
             except RegistryUnavailable as error:
                 pause = BACK_OFF[0]  # however long it was away: the order is gone on with when it is back
                 if run.events.first("waiting"):
-                    self._logged(agent).event("kill.waiting", request_id=request_id, why=str(error))
+                    self._chronicle.logger_of(agent).event("kill.waiting", request_id=request_id, why=str(error))
             except Exception as error:  # noqa: BLE001 - one kill's failure must stay this kill's
                 if run.events.first(repr(error)):
-                    self._logged(agent).event("kill.failed", exc_info=error, request_id=request_id)
+                    self._chronicle.logger_of(agent).event("kill.failed", exc_info=error, request_id=request_id)
             await until_gone(() if opened.observed else opened.progress.result.alive, opened.again, pause)
         self._runs.pop(request_id, None)
         if opened.order.reason is Reason.ORPHANED:
@@ -306,9 +305,6 @@ class KillWorker:
         not_ours = agent.reg.told_of and Step.KILL not in agent.policy.ladder
         not_ours = not_ours or agent.elsewhere is not None
         return order.reason is Reason.LOST or (order.reason is Reason.GONE and (self.observe or not_ours))
-
-    def _logged(self, agent: Agent) -> EventLogger:
-        return self._log.bind(agent_id=agent.agent_id, name=agent.reg.name)
 
 
 class _OrderRun:
@@ -442,12 +438,11 @@ class _OrderRun:
 class OrderEvents:
     """What is told of one order, each thing once: attempts repeat them."""
 
-    def __init__(self, order: KillOrder, chronicle: EventRecorder, log: EventLogger) -> None:
-        """`log` has the agent bound."""
+    def __init__(self, order: KillOrder, chronicle: EventRecorder) -> None:
         self._agent = order.agent
         self._request_id = order.request_id
         self._chronicle = chronicle
-        self._log = log.bind(request_id=order.request_id)
+        self._log = chronicle.logger_of(order.agent).bind(request_id=order.request_id)
         self._left = 0  # rows of history on what could not be ended
         # It was told before its row got that status.
         self._said = {"unkillable"} if order.resumed and order.agent.status is Status.UNKILLABLE else set[str]()

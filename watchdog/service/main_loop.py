@@ -331,20 +331,18 @@ class Daemon:
         )
         panes = Panes(self.store, self.owners)
         self.hearing.known = panes.find
-        guard = partial(self.fleet.guard, host=self.host)
         stages = KillStages(
             EvidenceCollector(clock, self.holds, self.owners, panes, lambda agent: self.sweeper.catch_up(agent)),
             StopRequest(self.store, clock, self.holds, self.owners, self.chronicle),
-            Claim(self.store, clock, self.hearing, self.holds, guard),
-            Terminator(scanner, clock, guard),
-            Close(self.store, clock, self.hearing, self.cleanup, self.chronicle, self.metrics, log, self.owners),
+            Claim(self.store, clock, self.hearing, self.holds, self.fleet),
+            Terminator(scanner, clock, self.fleet),
+            Close(self.store, clock, self.hearing, self.cleanup, self.chronicle, self.metrics, self.owners),
         )
         self.worker = KillWorker(
             store=self.store,
             clock=clock,
             stages=stages,
             chronicle=self.chronicle,
-            log=log,
             observe=settings.observe,
             parallel=settings.kill.parallel,
             user_of=self.users.user_of,
