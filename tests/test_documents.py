@@ -160,7 +160,7 @@ def test_the_quick_start_does_what_it_says(world: World) -> None:
         return done.stdout
 
     typed(run.removesuffix("&") + ">/dev/null &")
-    wait_for(lambda: world.json("why", "alpha", check=False)["agent"]["note"] == "page 1 of 9", "its beat")
+    wait_for(lambda: world.agents().get("alpha", {}).get("note") == "page 1 of 9", "its beat")
     listed, why, killed = map(typed, rest)
     assert "alpha" in listed and "page 1 of 9" in why
     assert "ended on TERM" in killed

@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watchdog.agents import selectors
 from watchdog.agents.fleet import Agent, Fleet
 from watchdog.core.agent import Beat, Policy, Registration, State, Status, Verdict
 from watchdog.core.observed_activity import ActivityKind
 from watchdog.core.process import Identity, Listed, Presence, TreeMember
 from watchdog.core.sessions import SESSION
 from watchdog.core.verdict import Judgement, judge
-from watchdog.errors import AgentNotFound, Ambiguous, Conflict
+from watchdog.errors import Conflict
 
 WALL = datetime(2030, 1, 1, tzinfo=UTC)
 S = timedelta(seconds=1)
@@ -382,27 +381,6 @@ def fleet(*agents: Agent) -> Fleet:
     for one in agents:
         made.add(one)
     return made
-
-
-def test_a_name_that_two_carry_is_refused_with_their_ids() -> None:
-    """Two people may each have an alpha; root must say which."""
-    both = fleet(agent("a" * 32), agent("b" * 32, uid=1001))
-
-    with pytest.raises(Ambiguous, match=f"{'a' * 32} .uid 1000., {'b' * 32} .uid 1001."):
-        selectors.select_one(both, "alpha")
-    assert selectors.select_one(both, "alpha", frozenset({"a" * 32})).agent_id == "a" * 32
-
-
-def test_targets_find_by_id_prefix_tag_task_and_type() -> None:
-    """Every form of a target, and nobody else."""
-    one = agent("a" * 32, tags=("x",), task_id="T-1", agent_type="codex")
-    both = fleet(one, agent("b" * 32, name="beta"))
-
-    for target in ("a" * 32, "a" * 8, "alpha", "tag:x", "task:T-1", "type:codex"):
-        assert [one] == selectors.select(both, target), target
-    assert len(selectors.select(both, "all")) == 2
-    with pytest.raises(AgentNotFound):
-        selectors.select(both, "aaaa")
 
 
 def test_a_living_name_is_taken_for_its_owner_only() -> None:

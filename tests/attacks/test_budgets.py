@@ -299,7 +299,7 @@ def test_on_a_full_disk_roots_kill_and_the_daemons_own_are_done(world: World, di
     assert any(one["disk_full"] for one in world.json("status")["disk_reserve"].values())
     assert "disk" in world.cli("status").stdout
     doctor = world.cli("doctor", check=False).stdout
-    assert f"the disk of {world.state}/reserve is full" in doctor
+    assert f"the disk of {world.state} is full" in doctor
     refused = as_user(world, ALICE, "POST", "/v1/agents", {"name": "alices"})
     assert (refused[0], refused[1]["error"]) == (507, "no_space")
     assert world.ask("POST", "/v1/agents", {"name": "roots-next"})[0] == 201

@@ -393,8 +393,8 @@ def test_helpers_of_one_call_each_leave_nothing(monkeypatch: pytest.MonkeyPatch)
                 most = max(most, len(of_uids(uids)))
             assert most <= 8
             await gone(uids)
-            kept = {name: value for name, value in vars(them).items() if value and isinstance(value, dict)}
-            assert kept == {}
+            while {name for name, value in vars(them).items() if value and isinstance(value, dict)}:
+                await asyncio.sleep(0.05)  # each burial has its turn of the loop after its process is gone
 
     run(story)
 

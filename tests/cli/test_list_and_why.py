@@ -93,7 +93,10 @@ def test_the_most_urgent_stand_first_each_with_one_word(
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ({"registry_problem": "disk full"}, ["the registry cannot be used: disk full", "kills no agent", "make room"]),
+        (
+            {"registry_problem": "/r.db: SQLITE_FULL: full"},
+            ["the registry cannot be used: /r.db: SQLITE_FULL: full", "kills no agent", "make room"],
+        ),
         ({"holds": [{"agent_id": None, "reason": "deploy", "by_uid": 0}]}, ["all agents are held: deploy", "unhold"]),
         ({"doubts": ["mass stall"]}, ["kills for silence are held back: mass stall", "unhold"]),
         ({"doubts": ["load"], "lasting_doubts": ["load"]}, ["holds back kills for silence: load", "unhold"]),

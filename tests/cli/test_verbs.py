@@ -231,7 +231,7 @@ def test_why_tells_the_whole_story_in_order(office: Office, capsys: pytest.Captu
     alpha = office.agent("alpha")
     alpha.sights.seen[ActivityKind.LOG] = Sight("its log grew", timedelta(seconds=42))
     alpha.sights.looked(ActivityKind.IO, "late")
-    office.desk.doubts = lambda *_: ["the machine slept for 7 s"]
+    office.desk.safeguards.on = lambda *_: ["the machine slept for 7 s"]  # type: ignore[method-assign]
     status, out, _ = told(capsys, "why", "alpha")
     assert status == 0
     for text in (

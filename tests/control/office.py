@@ -39,8 +39,10 @@ from watchdog.discovery.stale_entries import StaleEntries
 from watchdog.errors import OwnerCallFailed
 from watchdog.helpers.pool import HelperPool
 from watchdog.helpers.users import Users
+from watchdog.kill.safeguards import Safeguards
 from watchdog.kill.worker import KillWorker
 from watchdog.processes.identity import boot_id
+from watchdog.reaper.reaper import Reaper
 from watchdog.registry.store import AsyncStore, Store
 from watchdog.telemetry.logger import EventLogger, get_logger
 from watchdog.telemetry.metrics import Metrics
@@ -77,6 +79,9 @@ class FakeWorker:
     ended: list[str] = field(default_factory=list)
     more: dict[str, object] = field(default_factory=dict)  # of each outcome
     outcomes: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    async def scan(self) -> None:
+        """Nothing: agents of the office have the trees that their test gives them."""
 
     async def request(self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str) -> str:
         self.asked.append((agent.reg.name, reason, options, by))
@@ -136,6 +141,16 @@ class NoHelpers(HelperPool):
         self, uid: int, call: str, args: Mapping[str, object], timeout: float, option: str = "--alone"
     ) -> Any:
         raise OwnerCallFailed("not_started", "no helper in this office")
+
+
+class NothingLeft:
+    """A reaper that finds nothing."""
+
+    async def orphans(self) -> list[Agent]:
+        return []
+
+    async def reap(self, may: object, by: str, *, dry_run: bool) -> list[dict[str, object]]:
+        return []
 
 
 class Office:
@@ -204,6 +219,8 @@ class Office:
             owners=owners,
             placement=CgroupPlacement(fleet, store, self.log),
             kills=kills,
+            safeguards=Safeguards(lambda: self.settings, clock, holds, self.log),
+            reaper=cast("Reaper", NothingLeft()),
             sources=SourceImporter(self.settings, clock, registrar, stale, custodians, owners, recorder),
             host=HOST,
             boot_id=boot_id(),

@@ -64,7 +64,7 @@ async def _looks(entry: Entry, *seconds: float, error: OwnerCallFailed | None = 
     for number, passed in enumerate(seconds):
         parts.clock.at += passed
         told = replace(entry, beat=f"{entry.beat}{number}") if entry.beat == "changes" else entry
-        parts.stale.seen("hcom", "/p", told, 7, "no such process")
+        parts.stale.mark_dead("hcom", "/p", told, 7, "no such process")
         await parts.stale.round()
     return parts.told, len(owner.asked)
 
@@ -113,7 +113,7 @@ def test_a_registry_that_cannot_be_written_to_holds_up_no_other(monkeypatch: pyt
         for _ in range(2):
             for number in range(5):
                 for path in ("/fine", "/hangs"):
-                    parts.stale.seen("hcom", path, replace(FULL, key=str(number), beat=None), 7, "no such process")
+                    parts.stale.mark_dead("hcom", path, replace(FULL, key=str(number), beat=None), 7, "no such process")
         began = parts.clock.at
         await parts.stale.round()
         assert parts.clock.at - began < 12

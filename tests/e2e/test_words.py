@@ -11,6 +11,7 @@ import time
 from functools import partial
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.world import BIN, PATIENCE, World, wait_for
@@ -331,6 +332,22 @@ def test_what_a_dry_run_says_is_of_now(world: World) -> None:
     wait_for(lambda: dry()["seconds_since_heartbeat"] >= first + 2, "its silence grows")
 
 
+def test_a_dry_run_names_the_processes_that_live_now(world: World) -> None:
+    """It named a `beat` that had long ended, and not the program that came after it: those of the last look."""
+    world.configure(sweep={"interval_seconds": 60}, stall={"after_seconds": 300, "start_limit_seconds": 600})
+    world.start()
+    world.run("alpha", "sh", "-c", "read line <go; sleep 600")
+    os.mkfifo(world.dir / "go")
+    world.wait_status("alpha", "running")
+    (world.dir / "go").write_text("go\n")
+    pid = world.agents()["alpha"]["pid"]
+    wait_for(lambda: [one.name() for one in psutil.Process(pid).children()] == ["sleep"], "it goes on")
+
+    named = {one["name"] for one in world.json("kill", "alpha", "--dry-run")["processes"]}
+
+    assert "sleep" in named, named
+
+
 @pytest.mark.parametrize("beats", [True, False])
 def test_who_is_only_given_more_time_has_not_recovered(world: World, beats: bool) -> None:
     """P15: after a gap in our own watch nobody was heard; what an agent says then is its recovery, and told once."""
@@ -338,13 +355,14 @@ def test_who_is_only_given_more_time_has_not_recovered(world: World, beats: bool
     world.start()
     beat = "agent-watchdog beat; " if beats else ""
     held = ("--stall-after", "4s")
+    if not beats:
+        world.cli("hold")  # all, before it is there: its four seconds may be over when the client comes to it
     world.run("mute", "sh", "-c", f"{beat}read line <go; agent-watchdog beat; sleep 600", options=held)
     os.mkfifo(world.dir / "go")
     world.wait_status("mute", "running")
     if beats:
         world.wait_event("agent.late", name="mute")
     else:
-        world.cli("hold", "mute")
         world.wait_event("kill.held", name="mute")
     assert world.daemon is not None
     world.daemon.send_signal(signal.SIGSTOP)

@@ -79,7 +79,8 @@ def refused(station: Station, defaults: Mapping[str, Any]) -> Json:
         done = station.cli("--check", "--config", str(station.config), program="agent-watchdogd")
         assert done.returncode == 78, done
         for line in (done.stdout + done.stderr).splitlines():
-            place, _, words = line.rpartition(".toml: ")[2].partition(": ")
+            said = re.sub(r" \(at line \d+\)$", "", line)  # of the file that is made here
+            place, _, words = said.rpartition(".toml: ")[2].partition(": ")
             found[place] = _of_fault(words)
     return dict(sorted(found.items()))
 

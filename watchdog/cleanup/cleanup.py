@@ -6,7 +6,7 @@
 4. A try that fails or is late is repeated after a back-off until `retries` is used up; then it is told once.
 5. Every hook runs, whatever became of the one before, but for one that `needs` it: that one is not run, and says why.
 
-It must not touch an owner's file or start a process itself: `Owners` does, as the owner.
+It must not touch an owner's file or start a process itself: `HelperPool` does, as the owner.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Journal(Protocol):
 
 
 class Runner(Protocol):
-    """What is needed of `owners.Owners`."""
+    """What is needed of `helpers.pool.HelperPool`."""
 
     async def run_hook(self, spec: HookSpec, context: HookContext) -> HookResult:
         """One try, as the owner."""

@@ -173,7 +173,7 @@ def _mode(seen: Seen) -> Iterator[Finding]:
             "warn",
             "the daemon only observes",
             "it kills and cleans up nothing",
-            'mode = "enforce", then agent-watchdog reload',
+            '[daemon] mode = "enforce", then agent-watchdog reload; if it was started with --observe, start it without',
         )
 
 
@@ -324,7 +324,7 @@ def _registry_remedy(seen: Seen, problem: str) -> str:
         return f"make {file} writable (chmod 600, or remount what it lies on){itself}"
     if "Permission denied" in problem or "CANTOPEN" in problem:
         return f"let the daemon's uid open {file} (chmod 600; 700 for its directory){itself}"
-    if "FULL" in problem or "No space" in problem:
+    if "full" in problem.lower() or "No space" in problem:
         return f"make room on its disk (df -h {os.path.dirname(file) or '.'}){itself}"
     if "the file was removed or replaced" in problem:
         return f"put {file} back{itself}; or {_systemctl(seen, 'restart')}, which begins with what lies there"

@@ -135,7 +135,8 @@ def _bare(line: str) -> str | None:
     if value.lower() in ("true", "false"):
         right = f"{key} = {value.lower()}"
     elif re.fullmatch(r"[0-9.]+ ?[A-Za-z%]+", value):
-        right = f"a number{' of seconds' if key.endswith('_seconds') else ''} without a unit, or a text in quotes"
+        seconds = key.endswith("_seconds")
+        right = "a number of seconds without a unit" if seconds else "a number without a unit, or a text in quotes"
     return f"{key} = {shown}; right: {right}"
 
 

@@ -1,6 +1,6 @@
-"""What the control socket needs of the rest of the house, in one value; `service` fills it in.
+"""What the control socket needs of the rest of the daemon, in one value; `service` fills it in.
 
-Nothing in here acts: a request becomes a call of one of these, and whoever it belongs to decides and acts.
+Nothing in here acts: a request becomes a call of one of these parts, which decides and acts.
 """
 
 import asyncio
@@ -32,7 +32,9 @@ from watchdog.discovery.custody import Custodians
 from watchdog.discovery.importer import SourceImporter
 from watchdog.errors import BadRequest, RegistryUnavailable
 from watchdog.helpers.pool import HelperPool
+from watchdog.kill.safeguards import Safeguards
 from watchdog.kill.worker import KillWorker
+from watchdog.reaper.reaper import Reaper
 from watchdog.registry.store import AsyncStore
 from watchdog.telemetry.logger import EventLogger
 from watchdog.telemetry.metrics import Metrics
@@ -45,20 +47,15 @@ async def _nothing() -> Json:
     return {}
 
 
-async def _none(*_: object, **__: object) -> list[Any]:
-    return []
-
-
 @dataclass(eq=False)
 class ControlContext:
-    """The rooms behind the counter.
+    """The parts of the daemon that a request may use.
 
     `registrar` takes agents in; `tracker` follows what their processes do; `custodians` knows what other daemons hold;
     `placement` moves an agent to a cgroup of its own; `kills` takes requests to end one and gives their outcomes;
     `sources` knows which entries of foreign registries are not watched; `owners` has helpers of the owners do things.
-    `doubts` are the daemon's own holds (with a uid: on that uid's agents), `lift_doubts` ends them. `facts` is what
-    `status` reports of the loop.
-    `orphans` gives ended agents whose processes live on; `reap` (may, by, dry_run) what dead agents left.
+    `safeguards` has the daemon's own holds; `reaper` knows ended agents whose processes live on, and what dead agents
+    left. `facts` is what `status` reports of the loop.
     `reload` has the configuration read again, and says what came of it.
     `present` gives a copy of an agent of this host with its ages of now.
     `admission` says what a user may take. `no_space` says why nothing optional of that uid's is written.
@@ -76,6 +73,8 @@ class ControlContext:
     registrar: Registrar
     placement: CgroupPlacement
     kills: KillWorker
+    safeguards: Safeguards
+    reaper: Reaper
     sources: SourceImporter
     custodians: Custodians
     owners: HelperPool
@@ -86,10 +85,6 @@ class ControlContext:
     admission: Admission
     present: Callable[[Agent], Agent] = lambda agent: agent
     facts: Callable[[], Json] = dict
-    doubts: Callable[..., list[str]] = lambda *_: []
-    lift_doubts: Callable[[], list[str]] = list
-    orphans: Callable[[], Awaitable[list[Agent]]] = _none
-    reap: Callable[..., Awaitable[list[Json]]] = _none
     reload: Callable[[], Awaitable[Json]] = _nothing
     no_space: Callable[[int], str | None] = lambda uid: None
     pace: Pace = field(default_factory=Pace)  # in which users' requests begin

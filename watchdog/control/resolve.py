@@ -141,7 +141,7 @@ async def with_orphans(desk: ControlContext, peer: Peer, house: HostView, word: 
     kind, _, value = word.partition(":")
     fits = [
         agent
-        for agent in await desk.orphans()
+        for agent in await desk.reaper.orphans()
         if kind in ("all", "orphans") or value in (agent.reg.tags if kind == "tag" else (agent.reg.agent_type,))
     ]
     mine = [agent for agent in fits if peer.may(agent.reg.owner_uid)]

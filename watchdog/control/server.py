@@ -5,7 +5,7 @@
 3. Errors are `{"error": code, "message": text}` with the error's own HTTP status; one bad request harms nobody else.
 4. A slow or hostile client costs its own user's share (`admission`): connections (32 of a uid and 32 that follow, the
    first byte within 5 s), requests a second, bodies up to 64 KiB. No agent is judged silent whose uid was refused a
-   connection (`Desk.unheard`). A heartbeat is never refused for its number, only taken a second later.
+   connection (`ControlContext.unheard`). A heartbeat is never refused for its number, only taken a second later.
 5. A request works in its user's lane (`lanes`); root's and the admins' go first.
 """
 

@@ -53,7 +53,7 @@ class _Neighbour:
 
 
 class Custodians:
-    """Knows which other daemon holds what. One round at a time."""
+    """Knows which other daemon holds which process. One round at a time."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Custodians:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def round(self) -> None:
-        """Ask every daemon that may hold agents of ours, and go by it."""
+        """Ask every daemon that may hold agents of ours, and leave them to it or take them over."""
         if len(self._fleet):
             await self.look()
             for agent in self._fleet:
@@ -101,7 +101,10 @@ class Custodians:
             await self._ask(path)
 
     async def holder_of(self, process: Identity, owner: int, *, ordered: bool = False) -> Holder | None:
-        """The other daemon whose a process is that we are told of and do not hold; None: nobody's, take it in."""
+        """The other daemon that holds a process which is to become an agent here; None: none does, register it.
+
+        `owner`: the uid of the process. `ordered`: by root or an admin, which takes it from any other daemon.
+        """
         key = process.pid, process.start_ticks
         if ordered:
             self._learnt.pop(key, None)

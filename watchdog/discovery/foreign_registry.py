@@ -242,21 +242,21 @@ class ForeignRegistry:
             if agent is not None:
                 await self._attach(agent, entry)
         if agent is not None:
-            self._stale.alive(self.kind, self.path, entry)
+            self._stale.clear(self.kind, self.path, entry)
             await self._hear(agent, entry)
             return
         double = self._doubles.get(entry.pid or 0)
         now, arrival = self._clock.now(), self._arrival(entry)
         found = entry_match.look(entry, self._seen, self._uid, self._fleet, now, arrival, double)
         if found.standing is MatchResult.GONE:
-            self._stale.seen(self.kind, self.path, entry, self._uid, found.why)
+            self._stale.mark_dead(self.kind, self.path, entry, self._uid, found.why)
         elif found.standing is MatchResult.STRANGER:
-            self._stale.alive(self.kind, self.path, entry)
+            self._stale.clear(self.kind, self.path, entry)
             self._refuse(entry, found.why)
         elif found.standing is MatchResult.UNSEEN:
             self._show(entry, found.why)
         elif found.taken is not None:
-            self._stale.alive(self.kind, self.path, entry)
+            self._stale.clear(self.kind, self.path, entry)
             holder = await self._parts.custodians.holder_of(found.taken.identity, found.taken.uid)
             if holder is not None:
                 self._show(entry, f"watched by {holder}")

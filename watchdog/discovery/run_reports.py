@@ -36,7 +36,7 @@ WHY = "its `run` has written down that it ended, when no daemon could be told"
 
 
 class RunReportImporter:
-    """A job of its own, at start and then as seldom as the reaper. One owner's fault stays his own."""
+    """A job of its own, at start and then as seldom as the reaper. A fault in one owner's files harms no other."""
 
     def __init__(
         self,
@@ -59,18 +59,18 @@ class RunReportImporter:
         self._told: dict[int, frozenset[str]] = {}  # by owner, what cannot be taken
 
     async def round(self) -> None:
-        """Every owner once."""
+        """Ask every owner once, and deal with what they left."""
         at_once = asyncio.Semaphore(AT_ONCE)
 
         async def of(uid: int) -> None:
             async with at_once:
                 await self._of_owner(uid)
 
-        with suppress(RegistryUnavailable):  # the sweep tells it, the next round goes on
+        with suppress(RegistryUnavailable):  # the sweep reports it, the next round goes on
             await asyncio.gather(*map(of, await self._uids()))
 
     async def _uids(self) -> set[int]:
-        """Who may have left one for us: ourselves; for root also who had an agent here, and who is logged in."""
+        """Users that may have left one for us: our own; for root also those with agents here, and those logged in."""
         if os.geteuid() != 0:
             return {os.geteuid()}
         uids = {0} | await self._store.read(self._store.store.owners, self._registrar.host)
@@ -81,7 +81,7 @@ class RunReportImporter:
     def _directories(self, uid: int) -> list[str]:
         """As `cli.run.inbox.open_inbox` chooses."""
         fallback = f"/tmp/agent-watchdog-{uid}"  # noqa: S108  read by that uid, as all of these
-        beside = f"/tmp/.agent-watchdog-{uid}-*"  # noqa: S108  all of them: control.client.fallbacks
+        beside = f"/tmp/.agent-watchdog-{uid}-*"  # noqa: S108  all of them: client.sockets.fallbacks
         runtime = [f"/run/user/{uid}/agent-watchdog", fallback, beside]
         own = [self._runtime_dir, *runtime] if uid == os.geteuid() else runtime
         return [f"{directory}/{DIRECTORY}" for directory in dict.fromkeys(own)]
@@ -100,7 +100,7 @@ class RunReportImporter:
                     passed[path] = await self._take(uid, path, report)
         except OwnerCallFailed as error:
             passed[f"uid {uid}"] = str(error)
-        except (AttributeError, KeyError, TypeError) as error:  # it is his process, which may say anything
+        except (AttributeError, KeyError, TypeError) as error:  # it is that user's process, which may say anything
             passed[f"uid {uid}"] = f"no answer to end_reports: {error!r}"
         self._tell(uid, {f"{path[:500]}: {why[:500]}" for path, why in passed.items() if why is not None})
 
@@ -140,7 +140,11 @@ class RunReportImporter:
         return None
 
     async def _registered(self, uid: int, agent_id: str, registration: object) -> Agent:
-        """It as an agent, without what does not fit any more. Raises BadRequest, Conflict, Forbidden."""
+        """Register it, without what does not fit any more.
+
+        `registration`: the document that its `run` would have sent (POST /agents). Raises BadRequest, Conflict,
+        Forbidden, RegistryUnavailable.
+        """
         asked = registration_of(registration)
         if asked.agent_id != agent_id or asked.source != "run":
             raise BadRequest("it is not the file's agent, or none of a `run`")

@@ -1,8 +1,8 @@
-"""Entries of foreign registries whose process is proved gone, or another's: closed as `lost`, and nobody is signalled.
+"""Entries of foreign registries whose process is proved gone, or another's: closed as `lost`; no process is signalled.
 
-Not at the first look: who writes his entry anew meanwhile lives somewhere, perhaps in a container with its own pids.
-And beside the looks: a helper for each of a hundred entries, or one that waits for a lock, takes a minute in which
-nobody's beats would be read.
+Not at the first look: an agent that writes its entry again meanwhile lives somewhere, perhaps in a container with pids
+of its own. And beside the looks: a helper for each of a hundred entries, or one that waits for a lock, takes a minute
+in which no beats would be read.
 """
 
 import asyncio
@@ -26,7 +26,9 @@ Place = tuple[str, ...]  # kind, path, key, token
 
 
 @dataclass(slots=True)
-class _Ghost:
+class _StaleEntry:
+    """One of them. `told`: the events about it that are logged already."""
+
     entry: Entry
     uid: int  # of the registry's owner
     why: str
@@ -36,7 +38,7 @@ class _Ghost:
 
 
 class StaleEntries:
-    """Those of all registries."""
+    """The stale entries of all registries."""
 
     def __init__(
         self, store: AsyncStore, clock: Clock, settings: Settings, owners: HelperPool, recorder: EventRecorder
@@ -46,7 +48,7 @@ class StaleEntries:
         self._settings = settings
         self._owners = owners
         self._recorder = recorder
-        self._known: dict[Place, _Ghost] = {}
+        self._known: dict[Place, _StaleEntry] = {}
         self._agents: dict[Place, str] = {}  # whose entry each is or was, while this daemon lives
 
     def apply(self, settings: Settings) -> None:
@@ -54,31 +56,31 @@ class StaleEntries:
         self._settings = settings
 
     def keep(self, kind: str, path: str, entries: list[Entry]) -> None:
-        """Forget what does not stand there any more."""
+        """Forget the entries that are not in there any more."""
         there = {(kind, path, one.key, one.token) for one in entries}
-        self._known = {key: ghost for key, ghost in self._known.items() if key[:2] != (kind, path) or key in there}
+        self._known = {key: stale for key, stale in self._known.items() if key[:2] != (kind, path) or key in there}
         self._agents = {key: agent for key, agent in self._agents.items() if key[:2] != (kind, path) or key in there}
 
     def remember(self, kind: str, path: str, entry: Entry, agent_id: str) -> None:
         """Which agent's entry it is; it stays so when that agent has ended."""
         self._agents[kind, path, entry.key, entry.token] = agent_id
 
-    def alive(self, kind: str, path: str, entry: Entry) -> None:
-        """It is none."""
+    def clear(self, kind: str, path: str, entry: Entry) -> None:
+        """It is not stale: its process lives, or is not known to be gone."""
         self._known.pop((kind, path, entry.key, entry.token), None)
 
-    def seen(self, kind: str, path: str, entry: Entry, uid: int, why: str) -> None:
-        """One more look found that its process is gone."""
-        ghost = self._known.setdefault(
-            (kind, path, entry.key, entry.token), _Ghost(entry, uid, why, self._clock.mono())
+    def mark_dead(self, kind: str, path: str, entry: Entry, uid: int, why: str) -> None:
+        """One more look found that its process is gone. `uid`: the owner of its registry."""
+        stale = self._known.setdefault(
+            (kind, path, entry.key, entry.token), _StaleEntry(entry, uid, why, self._clock.mono())
         )
-        if _content(ghost.entry) != _content(entry):
-            ghost.since, ghost.looks = self._clock.mono(), 0
-        ghost.entry, ghost.why = entry, why
-        ghost.looks += 1
+        if _content(stale.entry) != _content(entry):
+            stale.since, stale.looks = self._clock.mono(), 0
+        stale.entry, stale.why = entry, why
+        stale.looks += 1
 
     async def round(self) -> None:
-        """Close those of whom that is proved enough, once for each look, and of each registry as many as fit."""
+        """Close entries that are proved dead: once for each look, and as many of each registry as fit in `ROUND`."""
         registries = dict[Place, list[Place]]()
         for place in self._known:
             registries.setdefault(place[:2], []).append(place)
@@ -87,31 +89,31 @@ class StaleEntries:
     async def _some(self, places: list[Place]) -> None:
         until = self._clock.mono() + ROUND
         for place in places:
-            ghost = self._known.get(place)
-            if ghost is None or not self._due(ghost):
-                continue  # since the round began it has come to life, or is closed
+            stale = self._known.get(place)
+            if stale is None or not self._due(stale):
+                continue  # since the round began it is not stale any more, or closed
             if self._clock.mono() >= until:
                 return
-            ghost.looks = LOOKS - 1
+            stale.looks = LOOKS - 1
             self._known[place] = self._known.pop(place)  # one that hangs comes last in the next round
             try:
-                await self._close(place, ghost)
-            except WatchdogError as error:  # the next look has it tried again
-                self._tell(ghost, "source.entry_kept", place, str(error))
+                await self._close(place, stale)
+            except WatchdogError as error:  # tried again after the next look
+                self._tell(stale, "source.entry_kept", place, str(error))
 
-    def _due(self, ghost: _Ghost) -> bool:
-        entry = ghost.entry
+    def _due(self, stale: _StaleEntry) -> bool:
+        entry = stale.entry
         patience = 0.0 if entry.beat is None else BEATS if entry.promise is None else entry.promise / 2
-        passed = self._clock.mono() - ghost.since
-        return ghost.looks >= LOOKS and passed >= patience and not self._settings.observe
+        passed = self._clock.mono() - stale.since
+        return stale.looks >= LOOKS and passed >= patience and not self._settings.observe
 
-    async def _close(self, place: Place, ghost: _Ghost) -> None:
+    async def _close(self, place: Place, stale: _StaleEntry) -> None:
         kind, path = place[:2]
-        entry, uid, why = ghost.entry, ghost.uid, ghost.why
+        entry, uid, why = stale.entry, stale.uid, stale.why
         end = await self._end(place, why)
         evidence = {"source": kind, "path": path, "key": entry.key, "pid": entry.pid}
-        if "history" not in ghost.told:  # the intent, once
-            ghost.told.add("history")
+        if "history" not in stale.told:  # the intent, once
+            stale.told.add("history")
             add, now = self._store.store.add_event, self._clock.now().wall
             words = f"{entry.name} in {kind}: {why}"
             await self._store.write(
@@ -125,10 +127,10 @@ class StaleEntries:
                 raise
             return
         if done["became"] == Became.DONE:
-            self._tell(ghost, "source.ghost", place, f"{why}; {done['message']}")
+            self._tell(stale, "source.ghost", place, f"{why}; {done['message']}")
 
     async def _end(self, place: Place, why: str) -> EntryEnd:
-        """How it ended: as our own row says, where it was an agent of ours whose hook failed; else nobody knows."""
+        """How it ended: as our own row says, where it was an agent of ours whose hook failed; else unknown."""
         now = self._clock.now().wall.timestamp()
         agent_id = self._agents.get(place)
         row = None if agent_id is None else await self._store.read(self._store.store.agent, agent_id)
@@ -141,13 +143,13 @@ class StaleEntries:
         task = task or self._settings.policy_for(row.registration).task_status
         return EntryEnd(row.status.value, reason, "daemon", ended_at, row.exit_code, task_status=task)
 
-    def _tell(self, ghost: _Ghost, event: str, place: Place, why: str) -> None:
-        if event not in ghost.told:
-            ghost.told.add(event)
-            with logger.caused_by(ghost.uid):
-                self._recorder.event(event, source=place[0], path=place[1], name=ghost.entry.name, why=why)
+    def _tell(self, stale: _StaleEntry, event: str, place: Place, why: str) -> None:
+        if event not in stale.told:
+            stale.told.add(event)
+            with logger.caused_by(stale.uid):
+                self._recorder.event(event, source=place[0], path=place[1], name=stale.entry.name, why=why)
 
 
 def _content(entry: Entry) -> object:
-    """What a living one changes of it."""
+    """The fields that a living process changes."""
     return entry.beat, entry.state, entry.note, entry.pid

@@ -210,7 +210,7 @@ class NotifySockets:
             try:
                 os.chown(path, owner_uid, -1)
             except PermissionError:  # a root without CAP_CHOWN: the credentials are checked all the same
-                os.chmod(path, 0o666)  # noqa: S103 - `Hearing` believes nobody but the owner and root
+                os.chmod(path, 0o666)  # noqa: S103 - `AgentTracker` believes nobody but the owner and root
 
     def close(self, agent_id: str) -> None:
         """Read what is left, then remove the socket."""

@@ -278,6 +278,10 @@ class Terminator:
         """One attempt. `guard` as of now, of each signal."""
         return await TreeTermination(plan, self._scanner, self._clock, guard, log).run()
 
+    async def scan(self) -> None:
+        """Look at every tree again. Raises OSError without /proc."""
+        await self._scanner.trees()
+
     def remember(self, ended: Agent) -> None:
         """Its processes are looked for as well, though it has ended."""
         self._scanner.ghosts[ended.agent_id] = ended

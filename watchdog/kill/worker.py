@@ -94,6 +94,11 @@ class KillWorker:
         for run in self._runs.values():
             run.opened.observe(OBSERVES if observe and run.opened.order.reason not in DEAD else None)
 
+    async def scan(self) -> None:
+        """Look at every tree again, for somebody who asks what would be killed; without /proc the last look stands."""
+        with suppress(OSError):
+            await self._stages.termination.scan()
+
     async def request(
         self, agent: Agent, reason: Reason, options: KillOptions, by: str, why: str = "", beats: int | None = None
     ) -> str:

@@ -22,7 +22,7 @@ from watchdog.registry.store import AsyncStore
 
 LOOK = 60.0  # seconds for one owner's look
 ACT = 60.0  # seconds for one finding
-TASK_HOURS = 7 * 24.0  # the longest that `owner.task_leftovers` keeps anything
+TASK_HOURS = 7 * 24.0  # the longest that `owner.finders.fleet_tasks` keeps anything
 NEWEST = 2000  # ended agents of one owner of whom his helper is told; what carries an older one's id is unknown to it
 ROOM = LINE_LIMIT - (1 << 17)  # bytes of a question
 

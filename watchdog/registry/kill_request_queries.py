@@ -227,7 +227,7 @@ class RequestQueries(Queries):
 _SELECT = select(kill_request, agent_lifecycle.columns.host).join(agent_lifecycle)
 _KEY = _columns.request_id == bindparam("key")
 _BY_ID = _SELECT.where(_KEY)
-# By the words of the index of the open ones (see `agents._LIVING`). Not joined: SQLite would begin with the agents.
+# By the words of the index of the open ones (`shared_writes.LIVING`). Not joined: SQLite would begin with the agents.
 _HOST = select(agent_lifecycle.columns.host).where(agent_lifecycle.columns.agent_id == _columns.agent_id)
 _OPEN_ONES = (
     select(kill_request, _HOST.scalar_subquery().label("host"))

@@ -429,16 +429,14 @@ class Daemon:
             runtime_dir=settings.runtime_dir,
             placement=self.placement,
             kills=self.worker,
+            safeguards=self.sweeper.restraint,
+            reaper=self.reaper,
             sources=self.sources,
-            orphans=self.reaper.orphans,
-            reap=self.reaper.reap,
             reload=self._reload_now,
             look_soon=self.look_soon,
             admission=self.admission,
             present=self.sweeper.present,
             facts=self.bulletin.facts,
-            doubts=self.sweeper.restraint.on,
-            lift_doubts=self.sweeper.restraint.lift,
             no_space=self._no_space,
         )
         self.reports = RunReportImporter(

@@ -1,7 +1,7 @@
 """The steps of a ladder that end nobody: `warn` tells, `nudge` types a line into the agent's pane or runs a command.
 
 A step is committed before it is taken, so no restart takes it twice. The ladder ends where the agent obeys: at its next
-beat it begins anew. `stop` and `kill` are orders (`kill_worker`).
+beat it begins anew. `stop` and `kill` are orders (`kill.worker`).
 """
 
 import asyncio

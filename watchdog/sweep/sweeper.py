@@ -399,7 +399,7 @@ class Sweeper:
             self._hearing.forget(agent)
             return True
         except Conflict:
-            return True  # one is open in the registry that we do not know of: `takeup` finds it
+            return True  # one is open in the registry that we do not know of: `service.recovery` finds it
         if reason is not Reason.GONE:
             self.restraint.killed(agent, silent=reason in SILENT)
             self.account.requested()

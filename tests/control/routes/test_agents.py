@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.control.office import ALICE, BOB, ME, ROOT, Office, wait_for
+from tests.control.office import ALICE, BOB, HOST, ME, ROOT, Office, wait_for
 from tests.setuid import leashed
 from watchdog.core.agent import Status, Verdict
+from watchdog.core.custody import DaemonProcess, Holder
 from watchdog.core.kill import Reason
+from watchdog.processes.identity import read_identity
 
 
 def test_an_agent_without_a_pid_is_starting_and_gets_its_environment(office: Office) -> None:
@@ -456,3 +458,19 @@ def test_a_name_that_two_take_in_one_moment_is_one_agents(office: Office) -> Non
 
     assert found == [201, 409]
     assert len(list(office.desk.fleet.named("alpha", ALICE))) == 1
+
+
+@pytest.mark.skipif(not ROOT, reason="needs root: only root's daemon takes an agent from another one")
+@pytest.mark.parametrize(("there", "here"), [("beta", "beta"), ("all", "agent-{}")])
+def test_an_order_of_roots_takes_an_agent_over_whatever_its_daemon_calls_it(
+    office: Office, there: str, here: str
+) -> None:
+    """The name is another daemon's word, and may be none that an agent can have."""
+    pid = office.process()
+    us, process = read_identity(os.getpid(), HOST), read_identity(pid, HOST)
+    assert us is not None and process is not None
+    holder = Holder(DaemonProcess(ALICE, us.pid, us.start_ticks), "/nowhere/control.sock", "b" * 32, there)
+    office.desk.custodians._learnt[pid, process.start_ticks] = (holder, us, float("inf"))
+    status, answer = office.ask("POST", "/v1/kill", {"targets": [str(pid)]})
+    assert status == 200, answer
+    assert [name for name, *_ in office.worker.asked] == [here.format(pid)]

@@ -101,7 +101,7 @@ async def unhold(request: web.Request) -> web.Response:
                 if there is None:
                     await desk.store.write(desk.store.store.end_hold, row.id, desk.now())
                 await _say(desk, peer, agent, "hold.ended", row.reason)
-            own = desk.lift_doubts() if agent is None else []
+            own = desk.safeguards.lift() if agent is None else []
             for why in own:
                 await _say(desk, peer, None, "hold.ended", f"lifted: {why}")
             message = "no longer held" if lifted or own else "it was not held" if agent else "they were not held"

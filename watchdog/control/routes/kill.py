@@ -109,11 +109,13 @@ async def _end(desk: ControlContext, peer: Peer, targets: list[str], order: Kill
     if order.children:
         _with_children(desk, peer, chosen)
     if order.dry_run:
+        await desk.kills.scan()
         agents = [(agent, _without_pid(agent, order)) for agent in chosen.agents.values()]
         return chosen.results + [
             dry(desk.present(a)) if why is None else failure(a.agent_id, why, a) for a, why in agents
         ]
     if not order.go and any(map(is_wide, targets)) and (tree := await agent_containing(peer, desk.fleet)) is not None:
+        await desk.kills.scan()
         return chosen.results + [preview(desk.present(agent), tree) for agent in chosen.agents.values()]
     desk.charge(peer, "kill", len(chosen.agents))
     patience = Patience(peer)

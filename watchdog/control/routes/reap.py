@@ -12,7 +12,7 @@ async def reap(request: web.Request) -> web.Response:
     body = parse(Reap, await read_body(request))
     desk, peer = desk_of(request), peer_at(request)
     async with desk.helping.turn(lane().user):
-        found = await desk.reap(peer.may, peer.by, dry_run=body.dry_run)
+        found = await desk.reaper.reap(peer.may, peer.by, dry_run=body.dry_run)
     failed = [one for one in found if one["outcome"] in ("failed", "timeout")]
     answer = {
         "success": not failed,

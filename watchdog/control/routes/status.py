@@ -45,7 +45,9 @@ async def agents(request: web.Request) -> web.Response:
                 entry["held"] = desk.holds.reason_for(reg.agent_id, desk.now())
                 if isinstance(shown, Agent):
                     everybody = desk.holds.reason_for(None, desk.now())
-                    entry["held_back"] = held_back(shown, desk.doubts(reg.owner_uid), everybody, _spared(desk, shown))
+                    entry["held_back"] = held_back(
+                        shown, desk.safeguards.on(reg.owner_uid), everybody, _spared(desk, shown)
+                    )
             listed.append(entry)
     await failures.add(desk, listed)
     if tag is None:
@@ -73,8 +75,9 @@ async def agent(request: web.Request) -> web.Response:
             one = await resolve_ended(desk, peer, where.word)
     agent_id, store = one.agent_id, desk.store
     owner_uid = (one.reg if isinstance(one, Agent) else one.registration).owner_uid
-    doubts, observes = (desk.doubts(owner_uid), desk.settings.observe) if where.host == desk.host else ([], False)
-    if isinstance(one, Agent) and where.host == desk.host:
+    here = where.host == desk.host
+    doubts, observes = (desk.safeguards.on(owner_uid), desk.settings.observe) if here else ([], False)
+    if isinstance(one, Agent) and here:
         one = desk.present(one)
     spared = _spared(desk, one) if isinstance(one, Agent) and where.host == desk.host else None
     everybody = house.holds.reason_for(None, desk.now())
@@ -133,7 +136,7 @@ async def status(request: web.Request) -> web.Response:
                 views.hold(row, peer, living.get(row.agent_id) if row.agent_id else None)
                 for row in desk.holds.current(now)
             ],
-            "doubts": desk.doubts(),
+            "doubts": desk.safeguards.on(),
             "unkillable": [views.unkillable(agent, peer) for agent in desk.fleet if agent.status is Status.UNKILLABLE],
             "elsewhere": [views.elsewhere(one) for one in desk.fleet if one.elsewhere and peer.may(one.reg.owner_uid)],
             "limited": [

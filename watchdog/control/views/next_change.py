@@ -38,7 +38,7 @@ def next_changes(
     """
     said, doubts = _held(agent, holds, now), list(doubts)
     if observes:
-        said.append('The daemon only observes (mode = "observe"): a kill would be logged, not carried out.')
+        said.append("The daemon only observes: a kill would be logged, not carried out.")
     if agent.verdict in (Verdict.STARTING, Verdict.LATE, Verdict.STALLED):
         said += [_doubted(agent, why, spared) for why in doubts]
     if agent.status is Status.ENDING and ending is not None:

@@ -1,7 +1,7 @@
 """Takes git's entry of one worktree, `<common>/worktrees/NAME`, out of git's list by one rename.
 
 That is what `git worktree remove PATH` does, but for its look at what lies at PATH, which it deletes, by name, when it
-calls that clean. A lock whose maker is proved to have ended goes before (`tree_locks`).
+calls that clean. A lock whose maker is proved to have ended goes before (`worktree_locks`).
 """
 
 import contextlib

@@ -3,9 +3,9 @@
 1. A process sits in a pane when the pane's first process is itself or above it. It is found while the agent lives; from
    then on the pane is known by its server (socket, pid, start ticks), its name there, and its first process.
 2. Keys are typed only into what the agent itself reads: its terminal is the pane's, it runs in the foreground, nobody
-   scrolls there. Else a shell or an editor would get them. All of it is looked at anew before each key. Nothing is
-   typed below a question (`core.prompts`): most take Enter for a yes. Into a program that is known nothing is typed
-   but at its empty prompt (`core.drafts`): Enter would send what a person has written there.
+   scrolls there. Else a shell or an editor would get them. All of it is checked again before each key. Nothing is
+   typed below a question (`core.permission_prompts`): most take Enter for a yes. Into a program that is known nothing
+   is typed but at its empty prompt (`core.drafts`): Enter would send what a person has written there.
 3. A pane is closed only if it was made for the agent (`Pane.own`), and nobody else is in it. Then it is looked for once
    more: that it is not listed any more is the proof, whatever the program said of its closing.
 4. A terminal is asked on behalf of a process of this uid alone, one that is so by all four of its uids: in the middle
